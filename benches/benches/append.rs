@@ -1,9 +1,8 @@
-//! How fast entries become durable: the log beside a plain sequential write and `fdatasync` of as
-//! many bytes, by entry size, durability and how many entries come at once. Rounds are interleaved,
-//! so that a disk that changes its mood does so for both.
+//! How fast entries become durable, by entry size, durability and number of concurrent entries. Next to the log stands a plain sequential
+//! write and `fdatasync` of as many bytes. Rounds are interleaved, so that variations of the disk affect both equally.
 //!
-//! `cargo bench --bench append` prints a table, writes `target/figures/append.json`, and has criterion
-//! compare one entry of 1 KiB with the run before.
+//! `cargo bench --bench append` prints a table, writes `target/figures/append.json`, and has criterion compare one entry of 1 KiB with the
+//! previous run.
 
 use std::fs::{File, OpenOptions};
 use std::hint::black_box;
@@ -37,9 +36,9 @@ const SIZES: [usize; 4] = [200, 1 << 10, 16 << 10, 256 << 10];
 /// How entries arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arrival {
-    /// So many in one call, the next call when they are durable.
+    /// A number of entries per call; the next call follows when they are durable.
     Batch(usize),
-    /// One in a call, so many calls under way.
+    /// One entry per call, with a number of concurrent calls.
     InFlight(usize),
 }
 
@@ -54,11 +53,11 @@ impl Arrival {
     }
 }
 
-/// What one cell measured in one round.
+/// The result of one cell in one round.
 struct Sample {
     entries_per_s: f64,
     mb_per_s: f64,
-    /// From the call to durable, in microseconds.
+    /// From the call until durable, in microseconds.
     latency_us: Percentiles,
 }
 
@@ -122,7 +121,7 @@ impl Log {
         })
     }
 
-    /// Appends for the time of a cell.
+    /// Appends for the duration of a cell.
     async fn fill(&mut self, arrival: Arrival, time: Duration) -> Result<Sample> {
         let (batch, in_flight) = match arrival {
             Arrival::Batch(count) => (count, 1),
@@ -156,11 +155,11 @@ fn stored_len(size: usize) -> usize {
     events(size).len() + 4 * 5 + 63
 }
 
-/// Writes as many bytes as the log would, one batch and one sync after the other.
+/// Writes as many bytes as the log would: batches and syncs in turn.
 fn plain(size: usize, durability: Durability, arrival: Arrival, time: Duration) -> Result<Sample> {
     let dir = tempfile::tempdir_in(target_folder())?;
     let file = new_file(&dir.path().join("plain"))?;
-    // Calls that are under way together are what one sync can cover at best.
+    // At best, one sync covers all concurrent calls.
     let (Arrival::Batch(count) | Arrival::InFlight(count)) = arrival;
     let bytes = vec![0x5a; stored_len(size) * count];
     let (mut offset, mut latencies) = (0, Vec::new());
@@ -284,7 +283,7 @@ fn compare(runtime: &Runtime) -> Result<()> {
     Ok(())
 }
 
-/// One entry of 1 KiB, from the call to durable, for criterion's history.
+/// One entry of 1 KiB, from the call until durable, for criterion's history.
 fn history(runtime: &Runtime) -> Result<()> {
     let mut criterion = Criterion::default()
         .configure_from_args()
@@ -309,7 +308,7 @@ fn history(runtime: &Runtime) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    // `cargo test` runs benches, too, once and without measuring.
+    // `cargo test` also runs benches, once and without measuring.
     if std::env::args().any(|argument| argument == "--test") {
         return Ok(());
     }

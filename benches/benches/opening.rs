@@ -1,11 +1,10 @@
-//! How long a member's log takes to open: a log of 100 GiB after an orderly stop and after a crash, and one whose GTID set has a
-//! million intervals, with the questions that members and consumers ask of such a set.
+//! Time to open a member's log: a log of 100 GiB after a clean shutdown and after a crash, and one whose GTID set has a million intervals.
+//! Also the set queries that members and consumers make.
 //!
-//! `cargo bench --bench opening` prints a table and writes `target/figures/opening.json`. Most of the 100 GiB is not there: a start
-//! reads of a closed file that was read back before no more than its header, so such files have a header, a few entries and a
-//! hole up to their size. What a start reads is real: the last two files, up to 4 GiB that nothing has read back, and one in
-//! which the term changes, whose markers are read. It takes that room on the disk of the target folder. After the crash nothing
-//! of it is in the system's cache.
+//! `cargo bench --bench opening` prints a table and writes `target/figures/opening.json`. Most of the 100 GiB is sparse. A start reads only
+//! the header of a verified closed file, so that such files have a header, a few entries and a hole up to their size. The data that a start
+//! reads is real: the last two files, up to 4 GiB of unverified files, and a file with a term change, whose markers are read. They take
+//! that space on the target folder's disk. After the crash none of it is in the page cache.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -28,18 +27,18 @@ use testkit::figures::{Figures, peak_memory, target_folder};
 use testkit::log_entries;
 
 const FILE_BYTES: u64 = 1 << 30;
-/// Of the log with a size, and of the one with a large GTID set.
+/// Of the large log, and of the one with a large GTID set.
 const FILES: u64 = 101;
 const FILES_WITH_INTERVALS: u64 = 20;
-/// Files at the end that are written in full: those that no start has read back, and those that every start reads.
+/// Complete files at the end: the unverified ones, and those that every start reads.
 const REAL_FILES: u64 = 6;
 const INTERVALS: u64 = 1_000_000;
 const TRANSACTION_BYTES: usize = 4 << 10;
 const BATCH: usize = 256;
-/// This program's own argument: write the last files into this folder, and end without closing the log.
+/// This program's own argument: write the last files into this folder, and exit without closing the log.
 const WRITE_AND_CRASH: &str = "--write-and-crash";
 
-/// A log that is being made.
+/// A log under construction.
 struct Log {
     store: BinlogStore,
     next: u64,
@@ -84,7 +83,7 @@ impl Log {
         self.append(vec![entry])
     }
 
-    /// Everything so far is committed.
+    /// Commits everything so far.
     fn commit(&mut self) -> Result<()> {
         let last = LogId::from(OpId::new(1, self.next - 1));
         Ok(block_on(self.store.save_committed(Some(last)))?)
@@ -110,7 +109,7 @@ fn ring() -> Result<RingId> {
     Ok(RingId("11111111-2222-3333-4444-555555555555".parse()?))
 }
 
-/// So many numbers of one server, each an interval of its own.
+/// So many transaction numbers of one server, each as a separate interval.
 fn intervals(count: u64) -> GtidSet {
     let source = SourceId::from_bytes([0x11; 16]);
     let mut set = GtidSet::new();
@@ -120,11 +119,11 @@ fn intervals(count: u64) -> GtidSet {
     set
 }
 
-/// Files with a few entries each, the first one maybe whole, read back once.
+/// Files with a few entries each, the first one optionally full, all verified.
 fn small_files(folder: &Path, count: u64, origin: GtidSet, first: FirstFile) -> Result<()> {
     let (mut log, _) = Log::open(folder, origin.clone(), VerifyAtStart::All)?;
     block_on(log.store.save_vote(&Vote::new(1, MemberId(1))))?;
-    // The entry that makes a ring has the term before the first.
+    // The bootstrap entry's term is below the first.
     log.append(vec![log_entries::blank(OpId::new(0, log.next))])?;
     log.next += 1;
     for number in 0..count {
@@ -146,7 +145,7 @@ enum FirstFile {
     Whole,
 }
 
-/// Holes up to the size of a whole file in all of these files but the first and the last.
+/// Extends these files, except the first and the last, to full size with holes.
 fn stretch(folder: &Path, files: u64) -> Result<()> {
     for number in (2..files).filter_map(FileNumber::new) {
         let file = File::options().write(true).open(path(folder, number))?;
@@ -159,7 +158,7 @@ fn path(folder: &Path, number: FileNumber) -> PathBuf {
     folder.join("log").join(number.name())
 }
 
-/// Writes whole files behind those that are there; the process ends in the middle.
+/// Appends full files; the process exits in the middle.
 fn write_and_crash(folder: &Path) -> Result<()> {
     let (mut log, _) = Log::open(folder, GtidSet::new(), VerifyAtStart::New)?;
     for _ in 1..REAL_FILES {
@@ -179,7 +178,7 @@ fn forget_cached(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// One opening: how long it took, and how much it read.
+/// One opening: its time, and the bytes read.
 fn opening(folder: &Path, origin: &GtidSet) -> Result<(Log, f64, RecoveryReport)> {
     let begun = Instant::now();
     let (log, report) = Log::open(folder, origin.clone(), VerifyAtStart::New)?;
@@ -265,7 +264,7 @@ fn large_set(figures: &mut Figures) -> Result<()> {
             Ok(())
         },
     )?;
-    // What comes from elsewhere shares nothing with the log's own.
+    // The other set has no interval in common with the log's.
     let foreign: GtidSet = text.parse()?;
     timed(
         figures,
@@ -322,7 +321,7 @@ fn main() -> Result<()> {
     {
         return write_and_crash(Path::new(folder));
     }
-    // `cargo test` runs benches, too, once and without measuring.
+    // `cargo test` also runs benches, once and without measuring.
     if arguments.iter().any(|argument| argument == "--test") {
         return Ok(());
     }

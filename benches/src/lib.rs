@@ -1,17 +1,17 @@
-//! What the benches' pictures have in common; each bench is a program of its own below `benches/`.
+//! Shared code for the benches' pictures; each bench is a separate program below `benches/`.
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::prelude::{DrawingArea, IntoDrawingArea, SVGBackend};
 
-/// What is drawn on.
+/// The drawing area.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// The words and lines of a page, light or dark: a style sheet wins over the black that the library writes.
+/// Text and lines for a light or dark page: a style sheet overrides the library's black.
 const STYLE: &str = "<style>text{fill:#24292f;font-family:system-ui,sans-serif}[stroke=\"#000000\"]{stroke:#57606a}\
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}[stroke=\"#000000\"]{stroke:#9198a1}}</style>";
 
-/// Draws a picture that is readable on light and on dark pages and needs nothing but its file; `name` is for those who do not see it.
+/// Draws a self-contained picture that is readable on light and dark pages; `name` is its text alternative.
 ///
 /// # Errors
 /// When it cannot be drawn.

@@ -1,4 +1,4 @@
-//! Compiles the ring's protobuf schema without a `protoc` on the machine.
+//! Compiles the ring's protobuf schema without an installed `protoc`.
 
 use std::error::Error;
 
@@ -8,7 +8,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed={SCHEMA}");
     let descriptors = protox::compile([SCHEMA], ["proto"])?;
     tonic_prost_build::configure()
-        // Bodies of entries share the buffer in which they arrived.
+        // Bodies of entries share the receive buffer.
         .bytes(".")
         .compile_fds(descriptors)?;
     Ok(())

@@ -67,7 +67,14 @@ fn provide() -> Result<PathBuf> {
     if !program.is_file() {
         eprintln!("installing mdbook {VERSION} below the target folder, which takes minutes");
         let mut cargo = bounded_run::cargo();
-        cargo.args(["install", "mdbook", "--locked", "--version", VERSION, "--root"]);
+        cargo.args([
+            "install",
+            "mdbook",
+            "--locked",
+            "--version",
+            VERSION,
+            "--root",
+        ]);
         let status = cargo.arg(&folder).status().context("cannot run cargo")?;
         ensure!(status.success(), "mdbook cannot be installed: {status}");
     }

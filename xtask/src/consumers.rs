@@ -1,6 +1,6 @@
-//! `cargo xtask consumers`: change-data consumers as their users have them (Debezium's engine, the Java and the Go binlog client,
-//! python-mysql-replication) read a ring's log from a witness, while the primary's host is killed, the primary is moved, and the witness
-//! itself is killed. Each has to see every row whose commit was acknowledged.
+//! `cargo xtask consumers`: common change-data consumers (Debezium's engine, the Java and the Go binlog client, python-mysql-replication)
+//! read a ring's log from a witness. In that time the primary's host is killed, the primary is moved, and the witness is killed. Each
+//! consumer must see every row whose commit was acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -22,21 +22,21 @@ use testkit::wait::eventually;
 use crate::mysql;
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// The member that is read from: a witness in the first region.
+/// The member that serves the consumers: a witness in the first region.
 const READ: usize = 1;
 /// Between two commits.
 const PAUSE: Duration = Duration::from_millis(10);
-/// So long rows are written before, between and behind the faults.
+/// Duration of the writes before, between and after the faults.
 const QUIET: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Those to run; all, unless given
+    /// Consumers to run; default: all
     #[arg(value_enum, value_delimiter = ',')]
     consumers: Vec<Consumer>,
 }
 
-/// A consumer as its users have it.
+/// A common consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 enum Consumer {
     /// Debezium's embedded engine with its MySQL connector
@@ -52,7 +52,7 @@ enum Consumer {
 impl Consumer {
     const ALL: [Self; 4] = [Self::Debezium, Self::Java, Self::Go, Self::Python];
 
-    /// What it is called in the table.
+    /// Its name in the table.
     fn name(self) -> &'static str {
         match self {
             Self::Debezium => "Debezium 3.0.8 (embedded engine)",
@@ -71,7 +71,7 @@ impl Consumer {
         }
     }
 
-    /// Gets what it needs from its registry, compiles it below `out`, and says how it is started.
+    /// Downloads its dependencies from its registry, compiles it below `out`, and returns its command line.
     fn build(self, out: &Path) -> Result<Vec<String>> {
         let source = testkit::checkout()
             .join("xtask/consumers")
@@ -180,7 +180,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let seen = reader.seen();
         let (rows, twice) = (reader.rows().len(), seen.rows.len() - reader.rows().len());
         let again = match consumer {
-            // Their libraries connect again without a word.
+            // Their libraries reconnect without a message.
             Consumer::Go | Consumer::Debezium => "-".to_owned(),
             _ => (seen.again + 1).to_string(),
         };
@@ -220,8 +220,8 @@ fn start_ring() -> Result<Cluster> {
     Ok(ring)
 }
 
-/// Writes rows while the primary's host dies and comes back, the primary is moved, and the member dies that the consumers read from. The
-/// rows whose commits were acknowledged.
+/// Writes rows while the primary's host dies and restarts, the primary is moved, and the consumers' member dies. Returns the rows whose
+/// commits were acknowledged.
 fn faults(ring: &mut Cluster) -> Result<BTreeSet<u64>> {
     let first = ring.primary(LIMIT)?;
     ring.client(first).sql(
@@ -247,7 +247,7 @@ fn faults(ring: &mut Cluster) -> Result<BTreeSet<u64>> {
     Ok(written.acknowledged)
 }
 
-/// Rows of one client, which looks for the primary.
+/// The rows of one client, which searches for the primary.
 #[derive(Default)]
 struct Written {
     next: u64,
@@ -260,7 +260,7 @@ impl Written {
         while Instant::now() < until {
             let id = self.next;
             let row = format!("INSERT INTO shop.orders VALUES ({id}, 'row {id}')");
-            // Whether a row without an answer is there is not known: it gets no second chance, and is not looked for.
+            // A row without an answer has an unknown outcome: it is neither written again nor checked.
             self.next += 1;
             let primary = ring.primary(LIMIT)?;
             if ring.client(primary).sql(&row).is_ok() {
@@ -272,7 +272,7 @@ impl Written {
     }
 }
 
-/// What a consumer has said so far.
+/// A consumer's output so far.
 #[derive(Debug, Default, Clone)]
 struct Seen {
     rows: Vec<u64>,
@@ -280,7 +280,7 @@ struct Seen {
     last: Vec<String>,
 }
 
-/// A consumer that runs.
+/// A running consumer.
 struct Reader {
     child: Child,
     seen: Arc<Mutex<Seen>>,

@@ -1,6 +1,6 @@
-//! `cargo xtask containers`: does what docs/containers.md says, and tests it as a whole. A ring in three regions with HAProxy and
-//! Prometheus; a client writes through HAProxy while containers are killed, paused and cut off, a region is lost under both
-//! policies, and every container is replaced by the next version's. It prints after how long clients wrote again.
+//! `cargo xtask containers`: runs docs/containers.md, and tests it as a whole: a ring in three regions with HAProxy and Prometheus. A
+//! client writes through HAProxy while containers are killed, paused and cut off, a region is lost under both policies, and every container
+//! is upgraded. It prints the times until clients wrote again.
 
 mod delay;
 mod faults;
@@ -36,7 +36,7 @@ pub(crate) struct Options {
     short: bool,
 }
 
-/// Runs it in its short form with a program that is built already, and what stands beside it.
+/// Runs its short form with an already built program and the files next to it.
 pub(crate) fn run_short(program: &Path) -> Result<()> {
     run(&Options {
         built_in: program.parent().map(Path::to_path_buf),
@@ -55,7 +55,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Faults::begin(stack, options.short)?.all()
 }
 
-/// A folder with what the page needs of a checkout in which `cargo xtask dist` was run.
+/// A folder with the page's files, as in a checkout after `cargo xtask dist`.
 fn as_after_dist(options: &Options) -> Result<TempDir> {
     let built = dist::build(&dist::Options {
         out: testkit::checkout().join("target/containers/packages"),
@@ -66,7 +66,7 @@ fn as_after_dist(options: &Options) -> Result<TempDir> {
     let packages = folder.path().join("target/dist");
     fs::create_dir_all(&packages)?;
     for file in built {
-        // The rest would be handed to Docker for nothing.
+        // Docker does not need the rest in its context.
         let name = file.file_name().and_then(|name| name.to_str());
         if let Some(name) = name.filter(|name| name.starts_with("witness_")) {
             fs::copy(&file, packages.join(name))?;

@@ -1,8 +1,8 @@
 //! MySQL from Debian's archive, unpacked into a folder without touching the machine.
 //!
-//! `apt-get` gets a configuration of its own: package lists, cache, status (empty, so that every dependency is fetched) and
-//! sources are in a working folder, hooks of the machine's configuration are left out, and it only downloads. `dpkg -x`
-//! unpacks without installing. The archive's site and the way to it (proxies) are those that the machine already uses.
+//! `apt-get` gets a private configuration: package lists, cache, status (empty, so that every dependency is fetched) and sources are in a
+//! working folder. It skips hooks of the machine's configuration, and only downloads. `dpkg -x` unpacks without installing. The archive's
+//! site and proxies are the machine's own.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const PACKAGES: [&str; 4] = [
     "sysbench",
     "haproxy",
 ];
-/// Where Debian keeps the archive's public keys, older and newer name.
+/// The paths of Debian's archive keys, older and newer name.
 const KEYRINGS: [&str; 2] = [
     "/usr/share/keyrings/debian-archive-keyring.gpg",
     "/usr/share/keyrings/debian-archive-keyring.pgp",
@@ -34,7 +34,7 @@ const LISTS_LIMIT: Duration = Duration::from_secs(300);
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(1800);
 const UNPACK_LIMIT: Duration = Duration::from_secs(120);
 
-/// What a user does who cannot have Debian's.
+/// Advice for a user without access to Debian's archive.
 fn get_one_yourself() -> String {
     format!(
         "install MySQL 8.0 or later with its client programs, sysbench and haproxy, then set ${MYSQLD_VARIABLE} to its mysqld or put \
@@ -42,8 +42,8 @@ fn get_one_yourself() -> String {
     )
 }
 
-/// Downloads the packages with all they depend on, and unpacks them into `root`. `work` is a folder for everything in
-/// between, which the caller removes.
+/// Downloads the packages with all dependencies, and unpacks them into `root`. `work` is a folder for temporary files, which the caller
+/// removes.
 pub(crate) fn unpack(work: &Path, root: &Path) -> Result<()> {
     if find_on_path("apt-get").is_none() || find_on_path("dpkg").is_none() {
         bail!(
@@ -68,7 +68,7 @@ pub(crate) fn unpack(work: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The address of Debian's main archive, as this machine's apt knows it.
+/// The address of Debian's main archive, from this machine's apt.
 pub(crate) fn main_archive() -> Result<String> {
     archive(&query("apt-get", &LIST_TARGETS)?).with_context(|| {
         format!(
@@ -161,7 +161,7 @@ impl PrivateApt {
         Ok(files)
     }
 
-    /// Runs apt-get while the bar follows the bytes that have arrived.
+    /// Runs apt-get while the bar shows the downloaded bytes.
     fn run_watching(
         &self,
         arguments: &[&str],
@@ -189,7 +189,7 @@ impl PrivateApt {
         command
     }
 
-    /// One clear line when apt-get failed: its own first error, and what to do.
+    /// A clear message when apt-get failed: its first error, and the remedy.
     fn check(&self, done: &Finished, what: &str) -> Result<()> {
         if done.status.success() {
             return Ok(());
@@ -224,7 +224,7 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
         .collect()
 }
 
-/// Files come and go while apt-get works; what cannot be read counts as nothing.
+/// apt-get adds and removes files at the same time; unreadable ones count as 0.
 fn bytes_in(folder: &Path) -> u64 {
     let files = files_in(folder).unwrap_or_default();
     files
@@ -235,9 +235,9 @@ fn bytes_in(folder: &Path) -> u64 {
         .sum()
 }
 
-// Which archive this machine uses, and what it is to give. Pure: apt's answers are arguments.
+// The archive of this machine, and a source for it. Pure: apt's answers are arguments.
 
-/// Asks apt for every package index that its sources configure, whether its lists have ever been read or not.
+/// Asks apt for every package index in its sources, even if its lists were never read.
 pub(super) const LIST_TARGETS: [&str; 5] = [
     "indextargets",
     "--no-release-info",
@@ -246,8 +246,8 @@ pub(super) const LIST_TARGETS: [&str; 5] = [
     "Created-By: Packages",
 ];
 
-/// The address of Debian's main archive (or this machine's mirror or snapshot of it) among apt's index targets. Its
-/// neighbours for security updates and other origins have other names.
+/// The address of Debian's main archive (or this machine's mirror or snapshot of it) among apt's index targets. Archives for security
+/// updates and of other origins have other names.
 pub(super) fn archive(targets: &str) -> Option<String> {
     targets
         .lines()
@@ -272,7 +272,7 @@ fn is_time(part: &str) -> bool {
         && part.starts_with(|first: char| first.is_ascii_digit())
 }
 
-/// A source that gives `suite` from the archive at `site`.
+/// A source for `suite` from the archive at `site`.
 pub(super) fn source_entry(site: &str, suite: &str, keyring: Option<&str>) -> String {
     let signed = keyring
         .map(|file| format!("Signed-By: {file}\n"))
@@ -291,8 +291,8 @@ pub(super) fn downloads(listing: &str) -> Vec<u64> {
 
 // The configuration file of the private `apt-get`. Pure.
 
-/// Settings of the machine that say how to reach an archive. Nothing else of its configuration is taken over, above all
-/// no hook: container images have ones that empty the machine's own package cache after every update.
+/// Settings of the machine for access to an archive. The rest of its configuration is ignored, above all hooks: container images have some
+/// that empty the machine's own package cache after every update.
 const INHERITED: [&str; 6] = [
     "Acquire::http::",
     "Acquire::https::",
@@ -302,7 +302,7 @@ const INHERITED: [&str; 6] = [
     "Acquire::Check-Valid-Until",
 ];
 
-/// The file's text, for everything under `folder`. `machine` is what `apt-config dump` says.
+/// The file's text, for everything under `folder`. `machine` is the output of `apt-config dump`.
 pub(super) fn private(folder: &Path, architecture: &str, machine: &str) -> String {
     let folder = folder.display();
     let mut text = String::new();
@@ -315,7 +315,7 @@ pub(super) fn private(folder: &Path, architecture: &str, machine: &str) -> Strin
     let _ = write!(
         text,
         r#"
-// The machine's own configuration stays out of it.
+// The machine's own configuration is ignored.
 Dir::Etc::Main "/dev/null";
 Dir::Etc::Parts "/dev/null";
 Dir::Etc::SourceList "/dev/null";
@@ -331,7 +331,7 @@ Dir::Log "{folder}";
 APT::Architecture "{architecture}";
 APT::Architectures {{ "{architecture}"; }};
 APT::Install-Recommends "false";
-// Its unprivileged download account need not be able to enter the checkout. Signatures are verified all the same.
+// Its unprivileged download account may not be able to enter the checkout. Signatures are verified all the same.
 APT::Sandbox::User "root";
 // A list that cannot be fetched is an error, not a warning.
 APT::Update::Error-Mode "any";

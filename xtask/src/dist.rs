@@ -1,5 +1,5 @@
-//! `cargo xtask dist`: what users install. A tarball and Debian packages with the program, manual pages, shell completions and the
-//! systemd unit; its debug information in a package of its own; a bill of materials; checksums of all of it.
+//! `cargo xtask dist`: the installable files. A tarball and Debian packages with the program, manual pages, shell completions and the
+//! systemd unit; a package with its debug information; a bill of materials; checksums of all files.
 
 mod debian_package;
 mod materials;
@@ -19,7 +19,7 @@ use crate::dist::debian_package::{Package, libraries};
 
 const TOOL_LIMIT: Duration = Duration::from_secs(120);
 const PROFILE: &str = "dist";
-/// The features of the program that users get.
+/// The cargo features of the shipped program.
 const FEATURES: [&str; 3] = ["--no-default-features", "--features", "cloud"];
 
 #[derive(Args)]
@@ -35,7 +35,7 @@ pub(crate) struct Options {
     pub(crate) built_in: Option<PathBuf>,
 }
 
-/// Builds everything into the folder and prints what is there.
+/// Builds everything into the folder and prints its contents.
 pub(crate) fn run(options: &Options) -> Result<()> {
     for file in build(options)? {
         let bytes = fs::metadata(&file)?.len();
@@ -65,7 +65,7 @@ pub(crate) fn build(options: &Options) -> Result<Vec<PathBuf>> {
     }
     fs::create_dir_all(out)?;
     let work = tempfile::tempdir_in(out)?;
-    // What tests pack is thrown away soon.
+    // Packages of tests are short-lived.
     let level = match options.built_in {
         Some(_) => "-z0",
         None => "-z6",
@@ -89,7 +89,7 @@ pub(crate) fn build(options: &Options) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Builds the program as users get it; returns the folder that it is in.
+/// Builds the shipped program; returns its folder.
 fn compile() -> Result<PathBuf> {
     for what in [["--bin", "witness"], ["--example", "manual"]] {
         let mut command = bounded_run::cargo();
@@ -108,7 +108,7 @@ fn compile() -> Result<PathBuf> {
     Ok(target_folder().join(PROFILE))
 }
 
-/// What every package is made of.
+/// The contents of the packages.
 struct Parts {
     program: PathBuf,
     /// Its debug information, and the build id by which debuggers find it.
@@ -197,7 +197,7 @@ impl Parts {
         Ok(package)
     }
 
-    /// For systems without Debian's packages.
+    /// For systems other than Debian.
     fn tarball(&self, out: &Path, work: &Path, version: &str) -> Result<PathBuf> {
         let name = format!("witness-{version}-linux-{}", std::env::consts::ARCH);
         let root = work.join(&name);
@@ -290,7 +290,7 @@ fn source(path: &str) -> PathBuf {
     testkit::checkout().join(path)
 }
 
-/// Runs a tool of the machine; returns what it printed.
+/// Runs a tool of the machine; returns its output.
 fn tool(name: &str, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(name);
     command.args(arguments).env("LC_ALL", "C");
@@ -327,7 +327,7 @@ fn checksums(out: &Path, files: &[PathBuf]) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// From what `readelf --notes` prints.
+/// From the output of `readelf --notes`.
 fn build_id(notes: &str) -> Option<String> {
     let line = notes
         .lines()

@@ -38,10 +38,10 @@ struct Words {
     subjects_since: String,
 }
 
-/// Checks everything, and reports all that is above its limit.
+/// Checks everything, and reports all exceeded limits.
 ///
 /// # Errors
-/// The list of limits that are exceeded.
+/// The list of exceeded limits.
 pub(crate) fn check() -> Result<()> {
     let root = testkit::checkout();
     let text = fs::read_to_string(root.join("xtask/size.toml"))?;
@@ -104,7 +104,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// The Rust files of the product, its tests excluded, by their path in the checkout.
+/// The product's Rust files without its tests, by their path in the checkout.
 fn sources(root: &Path) -> Result<Vec<PathBuf>> {
     let listed = git(root, &["ls-files", "--", "*.rs"])?;
     let is_source = |file: &Path| {
@@ -135,7 +135,7 @@ fn markdown_words(root: &Path) -> Result<usize> {
 
 /// A line for each commit whose subject is not `component: imperative`.
 fn subjects(root: &Path, since: &str) -> Result<Vec<String>> {
-    // A shallow clone does not have it.
+    // A shallow clone lacks it.
     let range = format!("{since}..HEAD");
     let Ok(listed) = git(root, &["log", "--no-merges", "--format=%s", &range]) else {
         eprintln!("commit subjects: {since} is not in this clone");

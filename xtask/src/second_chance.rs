@@ -1,16 +1,16 @@
-//! Which tests that failed are run once more, read from what cargo printed; pure.
+//! The choice of failed tests to run again, from cargo's output; pure.
 //!
-//! A test with real processes has time limits, and a machine with two cores runs several of them at once. One that fails is run
-//! again by itself: if it fails then too, it fails. If it passes, it is named in the summary as unsteady, which is a fault of
-//! the test or of the program that somebody has to look into. There is no second chance
-//! - for a test that is no program of its own: nothing but itself decides what it does;
-//! - for one that speaks of harm to data, however rarely it does;
+//! A test with real processes has time limits, and a machine with two cores runs several tests at a time. A failed one runs again alone: if
+//! it fails again, it has failed. If it passes, the summary names it as unsteady, which is a defect of the test or of the program to be
+//! investigated. There is no second chance
+//! - for a test without other processes: only its own code determines its result;
+//! - for a test that reports harm to data, however rarely;
 //! - where more than [`MOST`] fail.
 
-/// More unsteady tests than this are no accident.
+/// More unsteady tests than this are no coincidence.
 pub(crate) const MOST: usize = 8;
 
-/// What a test says when an acknowledged transaction is missing, there twice, or not the same everywhere.
+/// Messages of a test about an acknowledged transaction that is missing, duplicated, or not the same everywhere.
 const HARM: [&str; 7] = [
     "lost",
     "twice",
@@ -21,19 +21,19 @@ const HARM: [&str; 7] = [
     "never committed",
 ];
 
-/// A test that failed.
+/// A failed test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// Its path in its program.
     pub(crate) name: String,
     /// The arguments with which cargo runs the program.
     pub(crate) program: Vec<String>,
-    /// What it printed.
+    /// Its output.
     pub(crate) words: String,
 }
 
 impl Failure {
-    /// The arguments with which it is run again: with the whole workspace's features, so that nothing is built anew.
+    /// The arguments to run it again, with the whole workspace's features, so that nothing is rebuilt.
     pub(crate) fn once_more(&self) -> Vec<&str> {
         let test = self.program.iter().skip_while(|word| *word != "--test");
         let mut arguments = vec!["test", "--workspace"];
@@ -42,7 +42,7 @@ impl Failure {
         arguments
     }
 
-    /// Where it gave up.
+    /// The line with its failure.
     pub(crate) fn first_words(&self) -> &str {
         let mut lines = self.words.lines();
         let told = lines.by_ref().find(|line| line.contains("panicked at"));
@@ -52,29 +52,29 @@ impl Failure {
 
     fn may_be_an_accident(&self) -> bool {
         let of_its_own = self.program.iter().any(|argument| argument == "--test");
-        // What the processes logged is told beside it, and speaks of lost connections.
+        // The processes' logs are in the same output, and mention lost connections.
         let said = self.words.lines().filter(|line| !is_logged(line));
-        // A backtrace has its own name, which may say what must not be.
+        // A backtrace contains the test's name, which may contain such words.
         let words = said.collect::<Vec<_>>().join("\n").replace(&self.name, "");
         let words = words.to_lowercase();
         of_its_own && !HARM.iter().any(|word| words.contains(word))
     }
 }
 
-/// The failures of each `cargo test --no-fail-fast` that failed, by what it printed, if all of them get a second chance.
+/// The failures of each failed `cargo test --no-fail-fast`, from its output, if all of them get a second chance.
 pub(crate) fn second_chances<'a>(
     printed: impl IntoIterator<Item = &'a str>,
 ) -> Option<Vec<Failure>> {
     let mut all = Vec::new();
     for printed in printed {
-        // One that failed without a test has not been built, say.
+        // A failure without a failed test is a failed build, for example.
         all.extend(failures(printed).filter(|failures| !failures.is_empty())?);
     }
     let accidents = all.iter().all(Failure::may_be_an_accident);
     (accidents && !all.is_empty() && all.len() <= MOST).then_some(all)
 }
 
-/// A line for each failure, whichever program it is of: what a reader of the last lines alone has to know.
+/// A line for each failure of any program, for readers of the last lines alone.
 pub(crate) fn summary<'a>(printed: impl IntoIterator<Item = &'a str>) -> String {
     let mut lines = Vec::new();
     for printed in printed {
@@ -88,7 +88,7 @@ pub(crate) fn summary<'a>(printed: impl IntoIterator<Item = &'a str>) -> String 
     lines.join("\n")
 }
 
-/// What failed; `None` where a program ended without saying which of its tests did.
+/// The failed tests; `None` where a program ended without naming its failed tests.
 fn failures(printed: &str) -> Option<Vec<Failure>> {
     let mut failures = Vec::new();
     let mut details: Vec<(String, String)> = Vec::new();
@@ -124,7 +124,7 @@ fn failures(printed: &str) -> Option<Vec<Failure>> {
     Some(failures)
 }
 
-/// A line that begins with the time: of a member, or of a mysqld.
+/// A line that begins with the time: from a member's or a mysqld's log.
 fn is_logged(line: &str) -> bool {
     let time = line.split_whitespace().next().unwrap_or_default();
     time.len() >= 20 && time.contains('T') && time.ends_with('Z')
@@ -146,12 +146,12 @@ fn program_of(line: &str) -> Option<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// Of one run.
+    /// For one run.
     fn chances(printed: &str) -> Option<Vec<Failure>> {
         second_chances([printed])
     }
 
-    /// What cargo prints, with `words` by a test of a program of its own.
+    /// Cargo's output, with `words` from a test with other processes.
     fn printed(words: &str) -> String {
         format!(
             "     Running tests/whole/main.rs (target/debug/deps/whole-1)\n\n\
@@ -203,9 +203,9 @@ mod tests {
         assert_eq!(chances(&slow.repeat(MOST + 1)), None);
         assert_eq!(second_chances([&*slow; MOST]).unwrap().len(), MOST);
         assert_eq!(second_chances([&*slow; MOST + 1]), None);
-        // A run that failed and names no test, beside one that may be an accident.
+        // A failed run without a failed test, together with a failure that may be a coincidence.
         assert_eq!(second_chances([&slow, "error: could not compile"]), None);
-        // One that is no accident beside one that may be.
+        // A failure that is no coincidence, together with one that may be.
         assert_eq!(chances(&(slow + &harm)), None);
     }
 
@@ -216,7 +216,7 @@ mod tests {
              error: test failed, to rerun pass `-p witness-tests --test whole`\n\
              Caused by:\n  process didn't exit successfully (signal: 6, SIGABRT)\n";
         assert_eq!(chances(died), None);
-        // Nor has one that says so itself beside another one.
+        // Neither has a test that reports harm itself, together with another one.
         assert_eq!(chances(&(printed("late") + died)), None);
     }
 }

@@ -1,7 +1,7 @@
-//! `cargo xtask test`: everything that has to hold before a change goes in, step by step.
+//! `cargo xtask test`: everything that must hold before a change goes in, in steps.
 //!
-//! The first step that fails ends it. `.ci/run` calls it on a machine that has nothing but Rust and Debian. Which tests are run
-//! once more before the step of the tests has failed, [`crate::second_chance`] says.
+//! The first failing step ends it. `.ci/run` calls it on a machine with only Rust and Debian. [`crate::second_chance`] chooses the failed
+//! tests that run again before their step fails.
 
 mod checking_compiler;
 mod programs;
@@ -23,36 +23,36 @@ pub(crate) use crate::test::checking_compiler::as_rustc;
 use crate::test::steps::{Action, Plan, Step};
 use crate::{containers, limits, mysql, packages};
 
-/// What yields to everything else.
+/// The lowest priority.
 const LEAST_URGENT: i32 = 19;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Leave out the tests that use a mysqld: the programs of tests that all do, and those with `mysqld` in their name
+    /// Leave out the tests that use a mysqld: programs whose tests all do, and tests with `mysqld` in their name
     #[arg(long)]
     quick: bool,
-    /// Run no test a second time: what fails once has failed
+    /// Run no test a second time: the first failure counts
     #[arg(long)]
     strict: bool,
-    /// Begin with this step, as behind a run that ended with it; what runs beside it is run whole
+    /// Begin with this step, as after a run that ended with it; steps in parallel to it run in full
     #[arg(long, value_name = "STEP")]
     from: Option<String>,
 }
 
-/// What has been done so far.
+/// Progress so far.
 #[derive(Default)]
 struct Done {
     times: Mutex<Vec<(&'static str, Duration)>>,
-    /// Tests that passed at their second chance only.
+    /// Tests that passed only at their second run.
     unsteady: Mutex<Vec<Failure>>,
-    /// A step has failed: none is begun any more.
+    /// A step has failed: no further one begins.
     failed: AtomicBool,
-    /// A step is over, or has failed.
+    /// A step has ended or failed.
     over: Condvar,
 }
 
 impl Done {
-    /// Waits until a step of the other lane is over, or one has failed.
+    /// Waits until a step of another lane has ended, or one has failed.
     fn wait_for(&self, name: &str) {
         let is_over = |times: &mut Vec<(&str, Duration)>| {
             self.failed.load(Ordering::Relaxed) || times.iter().any(|(over, _)| *over == name)
@@ -61,7 +61,7 @@ impl Done {
         drop(self.over.wait_while(times, |times| !is_over(times)));
     }
 
-    /// Whoever waits for a step of this lane waits no longer, should it end in the middle of one.
+    /// If this lane panics in a step, no other lane waits for it any longer.
     fn fail_on_panic(&self) -> FailsOnPanic<'_> {
         FailsOnPanic(self)
     }
@@ -87,7 +87,7 @@ impl Drop for FailsOnPanic<'_> {
     }
 }
 
-/// Runs the steps and sums them up.
+/// Runs the steps and prints a summary.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let mut plan = Plan::new(options.quick);
     if let Some(from) = &options.from {
@@ -130,7 +130,7 @@ fn run_plan(plan: &Plan, again: bool, done: &Done) -> Result<()> {
     thread::scope(|scope| {
         let computing = thread::Builder::new().name("computing".into());
         let computing = computing.spawn_scoped(scope, || {
-            // Of this thread alone, and of all that it starts.
+            // For this thread and all processes that it starts.
             rustix::process::nice(LEAST_URGENT).context("cannot lower the priority")?;
             run_steps(plan, &plan.computing, again, done)
         })?;
@@ -146,7 +146,7 @@ fn run_plan(plan: &Plan, again: bool, done: &Done) -> Result<()> {
     })
 }
 
-/// Runs the steps of a lane one after the other, until one fails, here or beside it.
+/// Runs the steps of a lane sequentially, until one fails in any lane.
 fn run_steps(plan: &Plan, lane: &[Step], again: bool, done: &Done) -> Result<()> {
     let _fails = done.fail_on_panic();
     for step in lane {
@@ -164,7 +164,7 @@ fn run_steps(plan: &Plan, lane: &[Step], again: bool, done: &Done) -> Result<()>
             Ok(failures) => locked(&done.unsteady).extend(failures),
             Err(error) => {
                 let error = error.context(format!("step `{}` failed", step.name));
-                // What runs beside it may take minutes to end.
+                // Parallel steps may take minutes to end.
                 eprintln!("{error:#}");
                 return Err(error);
             }
@@ -179,7 +179,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Performs it, and says which tests passed at their second chance only.
+/// Performs it; returns the tests that passed only at their second run.
 fn perform(action: &Action, again: bool) -> Result<Vec<Failure>> {
     match action {
         Action::Tests => return programs::run_most(again),
@@ -200,7 +200,7 @@ fn perform(action: &Action, again: bool) -> Result<Vec<Failure>> {
             eprintln!("MySQL {} at {}", tree.version, tree.mysqld.display());
             match mysql::provide_oldest(false) {
                 Ok(oldest) => eprintln!("MySQL {} at {}", oldest.version, oldest.mysqld.display()),
-                // The tests that need it fail, and say so.
+                // The tests that need it fail with a message.
                 Err(error) => eprintln!("warning: {error:#}"),
             }
         }
@@ -217,7 +217,7 @@ fn perform(action: &Action, again: bool) -> Result<Vec<Failure>> {
     Ok(Vec::new())
 }
 
-/// Runs a task of the laboratory, of programs that are built.
+/// Runs a task of the laboratory with built programs.
 fn run_lab(arguments: &[String]) -> Result<()> {
     let mut lab = Command::new(program(Profile::Dev, "lab"));
     lab.args(arguments).env(BUILT_VARIABLE, "1");

@@ -1,5 +1,5 @@
-//! How many rows a second go from a log in memory into the in-memory database: decoder, keys, scheduler, workers, commits.
-//! Four rows a transaction, three of them new and one of 64 that are counted up.
+//! Rows a second from a log in memory into the in-memory database: decoder, keys, scheduler, workers, commits. Each transaction has four
+//! rows: three new ones, and an increment of one of 64 counters.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
 use binlog_format::synthesis::{Column, ColumnType, RowTransaction, Table, TransactionHead, Value};
 use testkit::memory_database::MemoryBackend;
 
-/// Sessions that write.
+/// Numbers of writing sessions.
 pub(crate) const WORKERS: [usize; 4] = [1, 2, 4, 8];
 
 const COUNTERS: i64 = 64;
@@ -72,7 +72,7 @@ pub(crate) fn shape() -> TableShape {
 }
 
 impl Log {
-    /// The first transaction makes the counters.
+    /// The first transaction inserts the counters.
     pub(crate) fn make(transactions: usize) -> Result<Self> {
         let table = table();
         let row = |id: i64, value: i64| vec![Value::BigInt(id), Value::BigInt(value)];
@@ -122,7 +122,7 @@ impl Log {
         self.per_second(backend, &options).await
     }
 
-    /// Transactions a second. The end of the database is not among what is timed.
+    /// Transactions a second, without the time to drop the database.
     async fn per_second(&self, backend: Arc<impl Backend>, options: &Options) -> Result<f64> {
         let source = FromMemory {
             transactions: Arc::clone(&self.transactions),

@@ -1,8 +1,8 @@
-//! How fast the applier's parts are: its scheduler alone, what it takes itself of one core, the whole way from a log in memory into
-//! the in-memory database, and C5's adversarial workload beside its primary, in virtual time (see `virtual_time`).
+//! Speed of the applier's parts: its scheduler alone, its own cost on one core, and the whole path from a log in memory into the in-memory
+//! database. Also C5's adversarial workload with its primary, in virtual time (see `virtual_time`).
 //!
-//! `cargo bench --bench applier` prints tables, writes `target/figures/applier.json`, and draws `docs/img/applier.svg`. With
-//! `-- --quick` it is short, for a look, and writes nothing.
+//! `cargo bench --bench applier` prints tables, writes `target/figures/applier.json`, and draws `docs/img/applier.svg`. With `-- --quick`
+//! it is short and writes nothing.
 
 mod in_memory;
 mod one_core;
@@ -26,7 +26,7 @@ use crate::one_core::one_core;
 use crate::report::{Adversarial, InMemory, Report, SchedulerSpeed};
 use crate::virtual_time::{COMMITS, Costs, INSERTS};
 
-/// How much is measured.
+/// The extent of the measurements.
 struct Plan {
     rounds: usize,
     /// Row writes of a round of the scheduler alone.
@@ -118,7 +118,7 @@ fn adversarial(plan: &Plan) -> Result<Vec<Adversarial>> {
     Ok(all)
 }
 
-/// What must come out whatever the machine is.
+/// Checks of results that do not depend on the machine.
 fn check(report: &Report) -> Result<()> {
     for commit in COMMITS {
         for (inserts, ratio) in report.line("rows", commit) {
@@ -139,7 +139,7 @@ fn check(report: &Report) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    // `cargo test` runs benches, too: then it shows that all of it works, and measures nothing of worth.
+    // `cargo test` also runs benches: that checks that they work, without usable figures.
     let short = ["--test", "--quick"];
     let quick = std::env::args().any(|argument| short.contains(&argument.as_str()));
     let plan = if quick { QUICK } else { WHOLE };
@@ -169,13 +169,13 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-// How many transactions a second the scheduler takes in, releases and forgets, on one core and without anything else.
-// C5-MyRocks's did 95,683 (section 6.2 of the paper, inserts of unique rows).
+// Transactions a second that the scheduler adds, releases and removes, on one core and without anything else. C5-MyRocks's did 95,683
+// (section 6.2 of the paper, inserts of unique rows).
 
-/// Transactions that are open at once.
+/// Concurrently open transactions.
 const OPEN: usize = 1_000;
 
-/// Transactions a second, each of so many inserts of unique rows: the table's key shared, the row's own exclusive.
+/// Transactions a second, each with so many inserts of unique rows: the table's key is shared, the row's own exclusive.
 pub(crate) fn transactions_per_second(policy: Policy, rows: usize, transactions: usize) -> f64 {
     let logs: Vec<Vec<[KeyAccess; 2]>> = (0..transactions)
         .map(|number| (0..rows).map(|row| keys(number * rows + row)).collect())
@@ -202,7 +202,7 @@ fn finish(scheduler: &mut Scheduler, seq: Option<BatchSeq>) {
 }
 
 fn keys(row: usize) -> [KeyAccess; 2] {
-    // Well spread, as hashes are.
+    // Evenly distributed, as hashes are.
     let hash = (row as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     [
         KeyAccess {

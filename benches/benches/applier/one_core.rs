@@ -1,5 +1,5 @@
-//! What the applier itself takes of one core, from a log in memory: into a database that takes everything and keeps nothing, and
-//! into the in-memory database, which takes most of the time there. One thread, one worker.
+//! The applier's own cost on one core, from a log in memory: into a database that discards everything, and into the in-memory database,
+//! which takes most of the time. One thread, one worker.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use testkit::statistics::Spread;
 use crate::in_memory::{Log, memory_database, shape};
 use crate::report::OneCore;
 
-/// Measures both, by turns.
+/// Measures both, in turn.
 pub(crate) fn one_core(rounds: usize, transactions: usize) -> Result<Vec<OneCore>> {
     let log = Log::make(transactions)?;
     let thread = tokio::runtime::Builder::new_current_thread()
@@ -39,7 +39,7 @@ pub(crate) fn one_core(rounds: usize, transactions: usize) -> Result<Vec<OneCore
     ])
 }
 
-/// A database without rows: it knows what is committed.
+/// A database without rows: it only records what is committed.
 #[derive(Debug, Default)]
 struct TakesEverything {
     executed: Arc<Mutex<GtidSet>>,

@@ -17,7 +17,7 @@ use crate::virtual_time::{COMMITS, INSERTS, THREADS};
 const SIZE: (u32, u32) = (640, 380);
 const FONT: &str = "sans-serif";
 
-/// The policy of a line, its commit's cost, and how it is drawn.
+/// A line's policy, commit cost, colour and label.
 fn lines() -> [(&'static str, u64, RGBColor, String); 4] {
     let transactions = |commit, colour| {
         let label = match commit {
@@ -93,14 +93,14 @@ pub(crate) struct OneCore {
     pub(crate) transactions_per_second: Spread,
 }
 
-/// The whole way into the in-memory database.
+/// The whole path into the in-memory database.
 pub(crate) struct InMemory {
     pub(crate) policy: &'static str,
     pub(crate) workers: usize,
     pub(crate) rows_per_second: Spread,
 }
 
-/// A backup beside its primary in virtual time.
+/// A backup with its primary in virtual time.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Adversarial {
     pub(crate) policy: &'static str,
@@ -109,7 +109,7 @@ pub(crate) struct Adversarial {
     pub(crate) ratio_to_primary: f64,
 }
 
-/// All of it.
+/// All results.
 pub(crate) struct Report {
     pub(crate) scheduler: Vec<SchedulerSpeed>,
     pub(crate) one_core: Vec<OneCore>,
@@ -117,7 +117,7 @@ pub(crate) struct Report {
     pub(crate) adversarial: Vec<Adversarial>,
 }
 
-/// Rows in a transaction of the one figure that stands for the scheduler's speed.
+/// Rows per transaction of the single figure for the scheduler's speed.
 const ROWS_OF_SCHEDULER_TPS: usize = 4;
 
 impl Report {

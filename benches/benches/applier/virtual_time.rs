@@ -1,19 +1,18 @@
-//! C5's adversarial workload in virtual time: every transaction inserts n rows of its own and then updates the one row that
-//! all of them update. On both sides m threads, a cost for each row write, and a cost for each commit; nothing else takes time.
+//! C5's adversarial workload in virtual time: every transaction inserts n rows of its own, then updates one row common to all. Both sides
+//! have m threads, a cost for each row write, and a cost for each commit; nothing else takes time.
 //!
-//! * **The primary** uses two-phase locking: the inserts of m transactions go on beside each other, the update waits for the
-//!   row's lock, first come, first served, and has it until the commit is done. That order is the log's.
-//! * **The backup** is this project's plan, with the real scheduler: what a worker is told to do takes its rows' and its
-//!   commit's time. Commits are in the log's order.
+//! * **The primary** uses two-phase locking. The inserts of m transactions run in parallel. The update waits for the row's lock in FIFO
+//!   order, and holds it until the commit is done. That order is the log's.
+//! * **The backup** is this project's plan, with the real scheduler: a worker's task takes the time of its rows and its commit. Commits are
+//!   in the log's order.
 //!
-//! With w for a write and c for a commit, and the hot row as what limits the primary, its period is w + c. A policy that runs
-//! conflicting transactions one after the other has (n + 1) w + c, so that its share of the primary's throughput is
-//! (w + c) / ((n + 1) w + c), down to 1/m where the primary's cores limit it. All that a machine decides is c / w.
+//! Let w be the cost of a write and c that of a commit, with the hot row limiting the primary: its period is w + c. A policy that runs
+//! conflicting transactions sequentially has (n + 1) w + c. Its share of the primary's throughput is (w + c) / ((n + 1) w + c), down to 1/m
+//! where the primary's cores limit it. Only c / w depends on the machine.
 //!
-//! With c = 0, the model of the paper's proof with d = e, that share goes to 1/m = 0.05. The paper measured 0.40 with 128
-//! inserts (Figure 11) and 0.38 with 64 (Figure 7): solved for c, 84 w and 38 w. `COMMITS` has these. So the end of each curve
-//! is given, and its way there and the line of `rows` follow. Figure 7 begins lower (0.70 with one insert), which no cost of a commit
-//! explains.
+//! With c = 0, the model of the paper's proof with d = e, that share goes to 1/m = 0.05. The paper measured 0.40 with 128 inserts (Figure
+//! 11) and 0.38 with 64 (Figure 7): solved for c, 84 w and 38 w. `COMMITS` has these. The end of each curve is thus given; its shape and
+//! the line of `rows` follow. Figure 7 begins lower (0.70 with one insert), which no cost of a commit explains.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -34,16 +33,15 @@ use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
 pub(crate) const THREADS: usize = 20;
 /// Inserts in a transaction.
 pub(crate) const INSERTS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
-/// What a commit costs, in row writes; the first is the one of the picture.
+/// Cost of a commit, in row writes; the first one is that of the picture.
 pub(crate) const COMMITS: [u64; 3] = [84, 38, 0];
 
-/// A row write takes so long. Only ratios matter, and the whole log has to end before the plan tries, for a while, what one worker does
-/// alone.
+/// Duration of a row write. Only ratios matter, and the whole log must end before the plan's trial of a single worker.
 const WRITE: Duration = Duration::from_nanos(1);
-/// Transactions that the backup knows of at once.
+/// Transactions read ahead by the backup.
 const AHEAD: usize = 400;
 
-/// What takes time.
+/// The costs in time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Costs {
     /// A commit, in row writes.
@@ -56,8 +54,8 @@ impl Costs {
     }
 }
 
-/// Throughput in its steady state, in transactions a second of virtual time, of some commits' moments. Threads that began
-/// together go on in rounds, so that whole rounds are counted.
+/// Throughput in the steady state, in transactions a second of virtual time, from the moments of commits. Threads that began together
+/// proceed in rounds, so that whole rounds are counted.
 fn throughput(commits: &[Duration]) -> Result<f64> {
     let last = commits.len().saturating_sub(1);
     let counted = last / 2 / THREADS * THREADS;
@@ -76,7 +74,7 @@ pub(crate) fn primary(inserts: usize, costs: Costs, transactions: usize) -> Resu
         .collect();
     let mut free = Duration::ZERO;
     let mut commits = Vec::new();
-    // Whoever asks for the lock first gets it first, so that it is enough to take them in this order.
+    // The lock is FIFO, so that transactions can be taken in the order of their requests.
     while commits.len() < transactions
         && let Some(Reverse(asks)) = threads.pop()
     {
@@ -87,16 +85,16 @@ pub(crate) fn primary(inserts: usize, costs: Costs, transactions: usize) -> Resu
     throughput(&commits)
 }
 
-/// A call that a worker is at.
+/// A worker's current call.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Call {
     ends: Duration,
     worker: WorkerId,
-    /// The moments of its commits.
+    /// The times of its commits.
     commits: Vec<Duration>,
 }
 
-/// The throughput of a backup that locks rows until the commit, from a log that is there as a whole.
+/// The throughput of a backup that locks rows until the commit, from a complete log.
 pub(crate) fn backup(
     policy: Policy,
     inserts: usize,
@@ -106,7 +104,7 @@ pub(crate) fn backup(
     let options = Options {
         policy,
         workers: THREADS,
-        // Nothing here waits for locks that the scheduler does not know of.
+        // Nothing here waits for locks unknown to the scheduler.
         stall_after: Duration::from_secs(1_000_000),
         ..Options::default()
     };

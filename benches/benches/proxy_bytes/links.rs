@@ -1,4 +1,4 @@
-//! What went over each link between two members.
+//! The traffic over each link between two members.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,26 +18,26 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::delay_timer::DelayTimer;
 
-/// The most payload in one segment of TCP on an Ethernet, with timestamps.
+/// The largest TCP payload of a segment on Ethernet, with timestamps.
 const SEGMENT_BYTES: u64 = 1448;
 /// The headers of IPv4 and of TCP with timestamps.
 const SEGMENT_HEADER_BYTES: u64 = 52;
 
-/// What a link is for.
+/// The use of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Lane {
-    /// Entries, heartbeats, votes: all that one member says to another for itself.
+    /// Entries, heartbeats, votes: a member's own messages.
     Own,
-    /// The sessions that a proxy sends on for.
+    /// Sessions with a proxy for its destinations.
     Proxied,
 }
 
-/// Who sends.
+/// The sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Heading {
-    /// The one that calls.
+    /// The caller.
     There,
-    /// The one that is called.
+    /// The callee.
     Back,
 }
 
@@ -50,19 +50,19 @@ pub(crate) struct LinkId {
     pub(crate) heading: Heading,
 }
 
-/// What went over a link, over all of its connections.
+/// The traffic over a link, over all of its connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
-    /// Payload of TCP: all of HTTP/2 and gRPC.
+    /// TCP payload: all of HTTP/2 and gRPC.
     pub(crate) bytes: u64,
-    /// Readings of the forwarder: about as many as writings of the members.
+    /// Reads of the forwarder: about as many as writes of the members.
     pub(crate) messages: u64,
-    /// As few segments as these readings fit into.
+    /// The fewest segments that these reads need.
     segments: u64,
 }
 
 impl Count {
-    /// With the headers of TCP and IP; segments that only acknowledge are not in it.
+    /// With TCP and IP headers, but without pure acknowledgements.
     pub(crate) fn bytes_with_headers(self) -> u64 {
         self.bytes + self.segments * SEGMENT_HEADER_BYTES
     }
@@ -98,7 +98,7 @@ impl std::iter::Sum for Count {
     }
 }
 
-/// The counter of a link, while it is in use.
+/// The counter of a link in use.
 #[derive(Debug, Default)]
 pub(crate) struct Counter {
     bytes: AtomicU64,
@@ -139,12 +139,12 @@ impl Links {
     }
 }
 
-/// What went over all links until a moment, or between two.
+/// The traffic over all links until a moment, or between two.
 #[derive(Clone, Debug)]
 pub(crate) struct Counts(BTreeMap<LinkId, Count>);
 
 impl Counts {
-    /// What came after `earlier`.
+    /// The traffic after `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let later = self.0.iter().map(|(link, count)| {
             let before = earlier.0.get(link).copied().unwrap_or_default();
@@ -160,10 +160,10 @@ impl Counts {
     }
 }
 
-// A link: a TCP forwarder in front of a member for one caller, which counts what passes, and lets it take its time. Bytes keep
-// their order, and as many as the two ends send are on their way at once.
+// A link: a TCP forwarder in front of a member for one caller, which counts and delays traffic. Bytes keep their order, and the two ends
+// alone limit the bytes in flight.
 
-/// What one reading brings at most.
+/// Most bytes of one read.
 const MOST_READ: usize = 256 << 10;
 
 /// One link. Its connections end with it.
@@ -178,7 +178,7 @@ impl Drop for Forwarder {
     }
 }
 
-/// What happens to the bytes.
+/// The treatment of the bytes.
 #[derive(Clone)]
 pub(crate) struct Journey {
     pub(crate) delay_timer: DelayTimer,
@@ -193,7 +193,7 @@ impl Forwarder {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let accepting = tokio::spawn(async move {
-            // Dropped with this task, and the connections with it.
+            // Dropped with this task, which closes the connections.
             let mut connections = JoinSet::new();
             while let Ok((caller, _)) = listener.accept().await {
                 connections.spawn(connect(caller, target, journey.clone()));
@@ -205,14 +205,14 @@ impl Forwarder {
         })
     }
 
-    /// Where it listens.
+    /// Its listen address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
 async fn connect(caller: TcpStream, target: SocketAddr, journey: Journey) {
-    // A connection that fails is closed: the caller sees that, and makes another.
+    // A failed connection is closed: the caller detects that, and makes another.
     let Ok(member) = TcpStream::connect(target).await else {
         return;
     };
@@ -231,7 +231,7 @@ async fn connect(caller: TcpStream, target: SocketAddr, journey: Journey) {
     );
 }
 
-/// Reads what is sent, and lets it be there after its time; the end of it too.
+/// Reads the sent bytes, and delivers them after the delay, including the end of the stream.
 async fn depart(
     mut from: OwnedReadHalf,
     to: mpsc::UnboundedSender<Bytes>,
@@ -247,7 +247,7 @@ async fn depart(
         }
         let (bytes, to) = (buffer.split().freeze(), to.clone());
         journey.delay_timer.after(journey.one_way, move || {
-            // Nobody is there any more: the sender will see the same.
+            // The receiver is gone: the sender will detect the same.
             let _ = to.send(bytes);
         });
     }

@@ -16,20 +16,20 @@ use crate::links::{Count, Counts, Heading, Lane, LinkId};
 use crate::topology::{LEADER, Topology};
 use crate::variant::Variant;
 
-/// Beyond this much payload a second, vanilla Raft to nineteen members in one process would measure the processor.
+/// With more payload a second, vanilla Raft to nineteen members in one process would measure the processor.
 const PACED_BYTES_PER_S: usize = 4 << 20;
-/// Beyond this much payload under way at once, the bench would measure its own buffers.
+/// With more payload in flight, the bench would measure its own buffers.
 const CLIENTS_BYTES: usize = 4 << 20;
-/// Each of the twenty members keeps all of it in memory: a busy round ends early on a machine that is faster than this.
+/// Each of the twenty members keeps all of it in memory: a busy round ends early on a faster machine.
 const ROUND_BYTES: usize = 200 << 20;
 
-/// How commits come.
+/// The arrival of commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Load {
-    /// One client that commits at an even pace, one entry at a time: 200 a second, or fewer of large ones.
+    /// One client that commits at an even pace, one entry at a time: 200 a second, or fewer large ones.
     Low,
-    /// As many clients as the entries' size allows, 64 at most, each of which waits for its answer before it asks again.
+    /// As many clients as the entries' size allows, at most 64, each of which waits for its answer before the next request.
     Busy,
 }
 
@@ -43,7 +43,7 @@ impl Load {
         }
     }
 
-    /// In words, for entries of a size.
+    /// A description, for entries of a size.
     pub(crate) fn words(self, entry_bytes: usize) -> String {
         match self {
             Self::Low => format!("{} a second", pace(entry_bytes)),
@@ -68,12 +68,12 @@ pub(crate) struct Commit {
     pub(crate) answered: Instant,
 }
 
-/// Who commits what.
+/// A client and its payload.
 #[derive(Clone)]
 pub(crate) struct Client {
     member: Member,
     term: Term,
-    /// Noise: nothing between here and there makes it shorter.
+    /// Random bytes, so that compression does not shorten them.
     payload: Bytes,
 }
 
@@ -152,11 +152,11 @@ impl Client {
     }
 }
 
-// One load on one ring: what it cost the links, and how long commits and their ways took. Pure.
+// The result of one load on one ring: link traffic, commit latencies and delays. Pure.
 
 const NOTHING: &str = "nothing was committed";
 
-/// What one load on one ring cost.
+/// The result of one load on one ring.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) variant: Variant,
@@ -165,30 +165,30 @@ pub(crate) struct Sample {
     pub(crate) commits_per_s: f64,
     pub(crate) commit_ms: Percentiles,
     pub(crate) lag_ms: Percentiles,
-    /// A call that says nothing, and its answer, inside the leader's region.
+    /// An empty call and its answer, inside the leader's region.
     pub(crate) call_ms: Percentiles,
-    /// Between the leader and one member that is behind a proxy, or would be.
+    /// Between the leader and one member that is, or would be, behind a proxy.
     pub(crate) destination: PerCommit,
-    /// Of that, what was said to its proxy.
+    /// Of that, messages to its proxy.
     pub(crate) said_to_proxy: PerCommit,
-    /// And what its proxy said.
+    /// And messages from its proxy.
     pub(crate) said_by_proxy: PerCommit,
     /// Between the leader and all members of another region.
     pub(crate) region: PerCommit,
-    /// How often the leader left a proxy.
+    /// How often the leader fell back from a proxy.
     pub(crate) fallbacks: u64,
 }
 
-/// What was seen, before it is reckoned with.
+/// The raw observations.
 pub(crate) struct Seen {
     pub(crate) commits: Vec<Commit>,
     pub(crate) lags_ms: Vec<f64>,
     pub(crate) calls_inside: Vec<Duration>,
-    /// Of the load alone.
+    /// Of the load only.
     pub(crate) time: Duration,
-    /// Who is behind a proxy, or would be.
+    /// Members that are, or would be, behind a proxy.
     pub(crate) destinations: BTreeSet<MemberId>,
-    /// Over the links, until everything was everywhere.
+    /// Over the links, until all members have everything.
     pub(crate) counts: Counts,
     pub(crate) fallbacks: u64,
 }
@@ -204,7 +204,7 @@ impl Sample {
         let average = |count: Count, over: usize| PerCommit::new(count, commits * over as f64);
         let remote: Vec<_> = topology.remote().map(|(id, _)| id).collect();
         let from_leader = |link: &LinkId| link.from == LEADER;
-        // What is said to a proxy for others is theirs; heartbeats go to each of them anyway.
+        // Messages to a proxy for others count as theirs; heartbeats go to each of them directly.
         let to_destinations = seen.counts.over(|link| {
             let theirs = link.lane == Lane::Proxied || seen.destinations.contains(&link.to);
             from_leader(link) && theirs
@@ -233,7 +233,7 @@ impl Sample {
     }
 }
 
-/// What a commit costs a link, in both directions and over all connections.
+/// The cost of a commit on a link, in both directions and over all connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PerCommit {
     pub(crate) bytes: f64,

@@ -1,13 +1,13 @@
-//! What a proxy spares the distance, and what it costs: bytes and messages over each link per commit, commit latency, and how
-//! far distant witnesses are behind, with and without proxies, by the size of entries.
+//! Savings and costs of a proxy: bytes and messages over each link per commit, commit latency, and the lag of distant witnesses, with and
+//! without proxies, by entry size.
 //!
-//! The topology is that of the paper on Raft at Meta: a primary with two witnesses, five followers with two witnesses each, two
-//! learners, six regions; what the hop costs in time is measured on a ring of two regions. Members and their gRPC are real and in one process; logs are in memory. Between every two members
-//! stands a forwarder that counts what TCP carries, HTTP/2 and heartbeats included, and takes its time: 30 ms one way between
-//! regions, 0.1 ms inside of one. Entries are noise, so that no compression changes what they weigh. Rounds are interleaved.
+//! The topology is that of the paper on Raft at Meta: a primary with two witnesses, five followers with two witnesses each, two learners,
+//! six regions. The time cost of a hop is measured on a ring of two regions. Members and their gRPC are real and in one process; logs are
+//! in memory. A forwarder between every two members counts TCP payload, including HTTP/2 and heartbeats, and adds a one-way delay: 30 ms
+//! between regions, 0.1 ms within one. Entries are random, so that compression does not shrink them. Rounds are interleaved.
 //!
-//! `cargo bench --bench proxy_bytes` prints the tables and writes `target/figures/proxy_bytes.json`. With `-- --quick` it is
-//! short, for a look, and writes nothing.
+//! `cargo bench --bench proxy_bytes` prints the tables and writes `target/figures/proxy_bytes.json`. With `-- --quick` it is short and
+//! writes nothing.
 
 #[allow(
     dead_code,
@@ -41,7 +41,7 @@ use ring::{Arrivals, Ring};
 use topology::{ACROSS, INSIDE, Layout};
 use variant::Variant;
 
-/// How much is measured.
+/// The extent of the measurements.
 struct Plan {
     rounds: usize,
     sizes: Vec<usize>,
@@ -71,7 +71,7 @@ impl Plan {
     }
 }
 
-/// What is still under way after the last entry has arrived: its answer, the news that it is committed, and the answer to that.
+/// Traffic after the last entry has arrived: its answer, the new commit index, and the answer to that.
 const LAST_WORDS: Duration = ACROSS.saturating_mul(4);
 
 async fn settle(ring: &Ring) -> Result<()> {
@@ -80,7 +80,7 @@ async fn settle(ring: &Ring) -> Result<()> {
     Ok(())
 }
 
-/// With nothing else under way.
+/// Without other traffic.
 const CALLS_INSIDE: usize = 100;
 
 async fn calls_inside(ring: &Ring) -> Result<Vec<Duration>> {
@@ -132,14 +132,14 @@ async fn measure(
     Ok(samples)
 }
 
-/// What the links carry in the paper's ring, and what a hop costs in one as small as can be.
+/// Link traffic in the paper's ring, and the time of a hop in a minimal one.
 async fn run(plan: &Plan) -> Result<(Report, HopReport)> {
     let delay_timer = DelayTimer::start();
     let (mut samples, mut hops) = (Vec::new(), Vec::new());
     for round in 0..plan.rounds {
         for &size in &plan.sizes {
             let mut variants = Variant::BOTH;
-            // None always follows the other.
+            // The order changes from round to round.
             variants.rotate_left(round % Variant::BOTH.len());
             for variant in variants {
                 let name = variant.name();
@@ -156,7 +156,7 @@ async fn run(plan: &Plan) -> Result<(Report, HopReport)> {
 }
 
 fn main() -> Result<()> {
-    // `cargo test` runs benches, too: then it shows that all of it works, and measures nothing of worth.
+    // `cargo test` also runs benches: that checks that they work, without usable figures.
     let short = ["--test", "--quick"];
     let quick = std::env::args().any(|argument| short.contains(&argument.as_str()));
     let plan = if quick { Plan::quick() } else { Plan::whole() };

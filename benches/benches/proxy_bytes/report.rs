@@ -1,4 +1,4 @@
-//! From samples to medians over the rounds, shares, the printed tables and the figures. Pure.
+//! Medians over the rounds, shares, the printed tables and the figures, from samples. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ struct Both {
     proxied: Spread,
 }
 
-/// Entries of one size under one load. What is set against each other is of the same round.
+/// Entries of one size under one load. Only values of the same round are compared.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     entry_bytes: usize,
@@ -42,11 +42,11 @@ struct Row {
     fallbacks: u64,
 }
 
-/// All of it.
+/// All results.
 pub(crate) struct Report(Vec<Row>);
 
 impl Report {
-    /// Samples of one variant, size and load stand in the order of the rounds.
+    /// Samples of one variant, size and load must be in the order of the rounds.
     pub(crate) fn of(samples: &[Sample], sizes: &[usize]) -> Result<Self> {
         let mut rows = Vec::new();
         for &size in sizes {
@@ -65,7 +65,7 @@ impl Report {
         figures.set("rows", &self.0)
     }
 
-    /// By the size of entries.
+    /// By entry size.
     fn shares(&self, load: Load) -> BTreeMap<String, Spread> {
         let rows = self.0.iter().filter(|row| row.load == load);
         rows.map(|row| (row.entry_bytes.to_string(), row.proxied_share_of_vanilla))
@@ -183,10 +183,9 @@ fn row(samples: &[Sample], entry_bytes: usize, load: Load) -> Option<Row> {
     })
 }
 
-// What one more hop costs the lag of a distant witness, beside what a round trip costs there. From samples of a ring of two
-// regions. Pure.
+// The lag that one more hop adds at a distant witness, next to a round trip there. From samples of a ring of two regions. Pure.
 
-/// Entries of one size. What is set against each other is of the same round.
+/// Entries of one size. Only values of the same round are compared.
 #[derive(Clone, Debug, Serialize)]
 struct HopRow {
     entry_bytes: usize,
@@ -195,17 +194,17 @@ struct HopRow {
     lag_p50_proxied_ms: Spread,
     lag_p50_added_ms: Spread,
     lag_p99_added_ms: Spread,
-    /// A call that says nothing, and its answer, between two members of one region: its middle.
+    /// An empty call and its answer, between two members of one region: the median.
     call_inside_p50_ms: Spread,
-    /// A commit: such an entry's way to a member of the same region, and its answer's way back.
+    /// A commit: an entry to a member of the same region, and its answer.
     commit_p50_ms: Spread,
 }
 
-/// All of it.
+/// All results.
 pub(crate) struct HopReport(Vec<HopRow>);
 
 impl HopReport {
-    /// Samples of one variant and size stand in the order of the rounds.
+    /// Samples of one variant and size must be in the order of the rounds.
     pub(crate) fn of(samples: &[Sample], sizes: &[usize]) -> Result<Self> {
         let rows = sizes.iter().map(|size| hop_row(samples, *size));
         let rows: Option<Vec<_>> = rows.collect();

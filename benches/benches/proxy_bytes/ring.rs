@@ -34,7 +34,7 @@ use crate::topology::{LEADER, Layout, NEIGHBOUR, Topology};
 use crate::variant::Variant;
 
 const READY_LIMIT: Duration = Duration::from_secs(30);
-/// How often a state is looked at that nothing tells of.
+/// Poll interval of states without notifications.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The members of one layout in one process, and the links that count their bytes.
@@ -45,7 +45,7 @@ pub(crate) struct Ring {
     _forwarders: Vec<Forwarder>,
 }
 
-/// One process, as it were.
+/// The equivalent of one process.
 struct Node {
     member: Member,
     disk: MemoryDisk,
@@ -121,7 +121,7 @@ impl Ring {
         now.serving_term().context("the founder leads no more")
     }
 
-    /// Waits until each region has its proxy and all others there get their entries through it, and says who these are.
+    /// Waits until each region has its proxy and all others there get their entries through it; returns those others.
     pub(crate) async fn behind_proxies(&self) -> Result<BTreeSet<MemberId>> {
         let expected = self.topology.behind_followers().count();
         let all = async {
@@ -139,7 +139,7 @@ impl Ring {
         chosen.with_context(|| format!("no proxies: {:?}", self.routes().routes()))
     }
 
-    /// How long a call takes that says nothing, and its answer, between two members of the leader's region.
+    /// Time of an empty call and its answer, between two members of the leader's region.
     pub(crate) async fn call_inside(&self) -> Result<Duration> {
         let record = &self.topology.records()[&NEIGHBOUR];
         let begun = Instant::now();
@@ -157,12 +157,12 @@ impl Ring {
         Ok(took)
     }
 
-    /// How often the leader has left a proxy.
+    /// How often the leader has fallen back from a proxy.
     pub(crate) fn fallbacks(&self) -> u64 {
         self.routes().traffic().counted().fallbacks.values().sum()
     }
 
-    /// What went over the links so far.
+    /// The traffic over the links so far.
     pub(crate) fn counts(&self) -> Counts {
         self.links.now()
     }
@@ -172,7 +172,7 @@ impl Ring {
         &self.nodes[&member].disk
     }
 
-    /// Waits until all have what the leader has.
+    /// Waits until all have the leader's whole log.
     pub(crate) async fn all_have_all(&self) -> Result<()> {
         let behind = *self.log(LEADER).appended().borrow();
         for id in self.nodes.keys() {
@@ -184,7 +184,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Stops all members, so that nothing of this ring runs beside the next one.
+    /// Stops all members before the next ring starts.
     pub(crate) async fn end(self) {
         let nodes = self.nodes.into_values();
         join_all(nodes.map(|node| async move {
@@ -199,7 +199,7 @@ impl Ring {
     }
 }
 
-/// Starts a member as the binary does, with a log in memory.
+/// Starts a member like the binary, with a log in memory.
 async fn start(
     ring: RingId,
     id: MemberId,
@@ -258,7 +258,7 @@ async fn start(
     })
 }
 
-/// An identity file that nobody reads again.
+/// An identity file that is never read again.
 struct NoFile;
 
 impl IdentityFile for NoFile {
@@ -267,7 +267,7 @@ impl IdentityFile for NoFile {
     }
 }
 
-/// Nobody asks.
+/// A status that is never requested.
 struct NoStatus;
 
 impl StatusSource for NoStatus {
@@ -276,14 +276,14 @@ impl StatusSource for NoStatus {
     }
 }
 
-// The transport of one member, which calls every other one over the link of the two.
+// One member's transport, which calls every other one over the pair's link.
 
-/// Where a member's links to the others begin.
+/// The entry points of a member's links to the others.
 pub(crate) type Doors = BTreeMap<(MemberId, Lane), SocketAddr>;
 
-/// Calls each member through a counted link. A proxy is called over a link of its own, so that what is said to it for others is counted by itself; else
-/// it would share a connection with what it gets for itself. That costs a proxied destination the signs of life of one
-/// connection more than it has to.
+/// Calls each member through a counted link. A proxy is called over a separate link, so that messages to it for others are counted
+/// separately. Otherwise they would share its own connection. A proxied destination thus has one more connection with keepalives than
+/// needed.
 #[derive(Clone)]
 pub(crate) struct Addressed {
     own: GrpcNetworkFactory,
@@ -301,7 +301,7 @@ impl Addressed {
         }
     }
 
-    /// The record as this member has to use it.
+    /// The record with the link's address for this member.
     fn over(&self, to: MemberId, lane: Lane, record: &MemberRecord) -> MemberRecord {
         let door = self.doors.get(&(to, lane));
         MemberRecord {
@@ -371,7 +371,7 @@ impl ProxyCalls for Addressed {
     }
 }
 
-// When entries arrive in the logs of members far away.
+// Arrival times of entries in the logs of distant members.
 
 /// The moment from which on a log had all entries before an index; both only grow.
 type Growth = Arc<Mutex<Vec<(u64, Instant)>>>;
@@ -395,8 +395,8 @@ impl Arrivals {
         Self(members.map(|member| watch(ring.log(member))).collect())
     }
 
-    /// For each commit and each log, how long after the client had its answer the entry was there, in milliseconds. An entry
-    /// that is not there yet is left out.
+    /// For each commit and each log, the time from the client's answer to the entry's arrival, in milliseconds. Missing entries are left
+    /// out.
     pub(crate) fn lags_ms(&self, commits: &[Commit]) -> Vec<f64> {
         let logs = self.0.iter();
         logs.flat_map(|watched| {

@@ -1,35 +1,34 @@
-//! The rings that are measured: a primary with two witnesses, and followers with two witnesses each, each in a region of its own.
+//! The measured rings: a primary with two witnesses, and followers with two witnesses each, each in a separate region.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, Region};
 
-/// Those that vote: a database member and two witnesses.
+/// Voters: a database member and two witnesses.
 const VOTERS_OF_A_REGION: u64 = 3;
 
-/// The primary. It makes the ring, and leads it.
+/// The primary, which bootstraps the ring and leads it.
 pub(crate) const LEADER: MemberId = MemberId(1);
 /// A witness in the primary's region.
 pub(crate) const NEIGHBOUR: MemberId = MemberId(2);
 
-/// One way, between two regions.
+/// One-way delay between two regions.
 pub(crate) const ACROSS: Duration = Duration::from_millis(30);
-/// One way, inside a region.
+/// One-way delay within a region.
 pub(crate) const INSIDE: Duration = Duration::from_micros(100);
 
-/// How large a ring.
+/// The size of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// The paper's: five followers, and two learners. What its links carry is what theirs would.
+    /// The paper's: five followers, and two learners. Its link traffic is comparable to the paper's.
     Paper,
-    /// One follower. Twenty members share the cores of one machine here, and no ring's members do: how long ways take is told
-    /// by as few as it takes.
+    /// One follower. Twenty members share one machine's cores here, unlike in production: delays are measured on the smallest ring.
     TwoRegions,
 }
 
 impl Layout {
-    /// The primary and the followers have one each.
+    /// The primary and each follower have a region.
     fn regions(self) -> u64 {
         match self {
             Self::Paper => 6,
@@ -37,7 +36,7 @@ impl Layout {
         }
     }
 
-    /// Where the learners are, counted from 1.
+    /// The learners' regions, counted from 1.
     fn learners_in(self) -> &'static [u64] {
         match self {
             Self::Paper => &[2, 3],
@@ -46,7 +45,7 @@ impl Layout {
     }
 }
 
-/// Who is in the ring, and where.
+/// The members and their regions.
 pub(crate) struct Topology {
     layout: Layout,
     records: BTreeMap<MemberId, MemberRecord>,
@@ -86,7 +85,7 @@ impl Topology {
         &self.records
     }
 
-    /// How long bytes are on their way from one member to another.
+    /// One-way delay from one member to another.
     pub(crate) fn one_way(&self, from: MemberId, to: MemberId) -> Duration {
         match self.records[&from].region == self.records[&to].region {
             true => INSIDE,
@@ -101,7 +100,7 @@ impl Topology {
         all.filter(move |(_, record)| record.region != *home)
     }
 
-    /// Those of them that have a follower in their region, which can send on to them.
+    /// Those of them with a follower in their region, which can be their proxy.
     pub(crate) fn behind_followers(&self) -> impl Iterator<Item = MemberId> {
         let rest = self
             .remote()
@@ -116,7 +115,7 @@ impl Topology {
         witnesses.map(|(id, _)| id)
     }
 
-    /// Other regions than the leader's.
+    /// Number of regions other than the leader's.
     pub(crate) fn remote_regions(&self) -> usize {
         self.layout.regions() as usize - 1
     }

@@ -1,15 +1,15 @@
-//! What is measured beside each other.
+//! The compared variants.
 
 use proxy::ProxyOptions;
 use serde::Serialize;
 
-/// How entries reach other regions.
+/// The route of entries to other regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Variant {
     /// Every member gets them from the leader.
     Vanilla,
-    /// One of each region does, and sends them on.
+    /// One of each region does, and relays them.
     Proxied,
 }
 

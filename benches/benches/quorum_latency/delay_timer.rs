@@ -1,4 +1,4 @@
-//! A thread that does things after a delay, to some tens of microseconds: the runtime's own timers count in milliseconds.
+//! A thread that runs actions after a delay, accurate to some tens of microseconds: the runtime's timers have a resolution of milliseconds.
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -40,22 +40,22 @@ impl DelayTimer {
         Self(Arc::new(Handle(shared)))
     }
 
-    /// Does `what` after `delay`. Equal times keep their order.
+    /// Runs `what` after `delay`. Equal times keep their order.
     pub(crate) fn after(&self, delay: Duration, what: impl FnOnce() + Send + 'static) {
         self.at(Instant::now() + delay, what);
     }
 
-    /// Comes back at `due`.
+    /// Returns at `due`.
     pub(crate) async fn wait_until(&self, due: Instant) {
         let (done, waiting) = oneshot::channel();
         self.at(due, move || {
             let _ = done.send(());
         });
-        // An error means that the delay_timer is gone, and with it the bench.
+        // An error means that the timer has ended, and with it the bench.
         let _ = waiting.await;
     }
 
-    /// Comes back after `delay`.
+    /// Returns after `delay`.
     pub(crate) async fn wait(&self, delay: Duration) {
         self.wait_until(Instant::now() + delay).await;
     }
@@ -81,7 +81,7 @@ impl Drop for Handle {
 
 impl Shared {
     fn work(&self) {
-        // The kernel's own slack of 50 µs would be half of the shortest delay.
+        // The kernel's default slack of 50 µs would be half of the shortest delay.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut state = self.lock();
         while !state.closed {

@@ -1,4 +1,4 @@
-//! How far members are from each other. Every distance is one way; a round trip is twice that.
+//! The distances between members. Every distance is one way; a round trip is twice that.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Members of each region: one database member and two witnesses.
 pub(crate) const MEMBERS_OF_A_REGION: u64 = 3;
 
-/// One pair of distances that is measured, in milliseconds one way.
+/// One measured pair of distances, in milliseconds one way.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
 pub(crate) struct Distances {
     /// Between two members of one region.
@@ -46,7 +46,7 @@ impl Distances {
     }
 }
 
-/// From 0.
+/// Counted from 0.
 pub(crate) fn region_number(id: MemberId) -> u64 {
     id.0.saturating_sub(1) / MEMBERS_OF_A_REGION
 }

@@ -1,4 +1,4 @@
-//! What making one transaction durable costs without anything around it: the other half of the physical limit.
+//! The cost of one durable write without any protocol: the other half of the physical limit.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;

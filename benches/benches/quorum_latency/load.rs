@@ -1,4 +1,4 @@
-//! The clients: some that commit one transaction after the other, or many that come at an even pace whatever happens.
+//! The clients: a few that commit sequentially, or many at an even pace independent of the answers.
 
 use std::time::{Duration, Instant};
 
@@ -18,14 +18,14 @@ pub(crate) const TEXT_BYTES: usize = 500;
 /// The same moments in every round and for every setup.
 const SEED: u64 = 7;
 
-/// How commits come.
+/// The arrival of commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Load {
-    /// So many a second, whether or not the ones before are answered: one in each interval, at any moment of it. At an
-    /// even pace, what distant members do for an earlier commit would fall together with a later one at some distances.
+    /// So many a second, whether or not earlier ones are answered: one at a random moment of each interval. At an exactly even pace,
+    /// distant members' work for an earlier commit would coincide with a later one at some distances.
     Paced(u32),
-    /// So many clients, each of which waits for its answer before it asks again.
+    /// So many clients, each of which waits for its answer before the next request.
     Clients(u32),
 }
 
@@ -41,7 +41,7 @@ impl Load {
     }
 }
 
-/// What one load measured.
+/// The result of one load.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) latency_ms: Percentiles,
@@ -91,7 +91,7 @@ async fn paced(
     let begun = Instant::now();
     let commits_in_time = (time.as_secs_f64() * f64::from(rate)) as u32;
     for number in 0..commits_in_time {
-        // Made before its time, so that making it is not measured.
+        // Made in advance, so that its construction is not measured.
         let entry = entry(u64::from(number));
         let due = begun + interval * number + interval.mul_f64(chance.f64());
         delay_timer.wait_until(due).await;

@@ -1,10 +1,10 @@
-//! How long a commit takes by quorum policy and distance: nine members in three regions (a database member and two witnesses
-//! each) under each policy, beside the leader's region alone, beside openraft as it comes, and beside what physics allows: the
-//! round trip and one durable write, measured in the same run.
+//! Commit latency by quorum policy and distance: nine members in three regions (a database member and two witnesses each) under each
+//! policy. Next to them stand the leader's region alone, unmodified openraft, and the physical limit: the round trip and one durable write,
+//! measured in the same run.
 //!
-//! Members, logs and fsyncs are real and in one process; the network between them takes its time. Rounds are interleaved.
-//! `cargo bench --bench quorum_latency` prints a table, writes `target/figures/quorum_latency.json`, and draws
-//! `docs/img/quorum_latency.svg` from it. With `-- --quick` it is short, for a look, and writes nothing.
+//! Members, logs and fsyncs are real and in one process; the network between them is delayed. Rounds are interleaved. `cargo bench --bench
+//! quorum_latency` prints a table, writes `target/figures/quorum_latency.json`, and draws `docs/img/quorum_latency.svg`. With `-- --quick`
+//! it is short and writes nothing.
 
 mod delay_timer;
 mod distances;
@@ -33,7 +33,7 @@ use crate::setup::Setup;
 const INSIDE_ONE_WAY_MS: [f64; 2] = [0.1, 1.0];
 const ACROSS_ONE_WAY_MS: [f64; 3] = [10.0, 30.0, 100.0];
 
-/// How much is measured.
+/// The extent of the measurements.
 struct Plan {
     rounds: usize,
     distances: Vec<Distances>,
@@ -111,7 +111,7 @@ async fn run(plan: &Plan) -> Result<Report> {
                 distances.key()
             );
             let mut setups = Setup::ALL;
-            // No setup always follows the same one.
+            // The order changes from round to round.
             setups.rotate_left(round % Setup::ALL.len());
             for setup in setups {
                 measured.extend(measure_setup(setup, distances, plan, &delay_timer).await?);
@@ -122,7 +122,7 @@ async fn run(plan: &Plan) -> Result<Report> {
 }
 
 fn main() -> Result<()> {
-    // `cargo test` runs benches, too: then it shows that all of it works, and measures nothing of worth.
+    // `cargo test` also runs benches: that checks that they work, without usable figures.
     let short = ["--test", "--quick"];
     let quick = std::env::args().any(|argument| short.contains(&argument.as_str()));
     let plan = if quick { Plan::quick() } else { Plan::whole() };

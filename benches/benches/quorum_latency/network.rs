@@ -1,5 +1,5 @@
-//! A network inside one process whose every message takes as long as its distance: requests of a stream follow each other
-//! without waiting for answers, as they do over a real connection.
+//! A network inside one process that delays every message by its distance. Requests of a stream follow each other without waiting for
+//! answers, as over a real connection.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use super::delay_timer::DelayTimer;
 use super::distances::Distances;
 use super::receiver::Receiver;
 
-/// Requests of one stream that are under way at most, as the product's window would have it for small entries.
+/// Most requests in flight on one stream, like the product's window for small entries.
 const WINDOW: usize = 4096;
 
 /// All members and the distances between them.
@@ -49,7 +49,7 @@ impl Network {
         self.lock().insert(id, receiver);
     }
 
-    /// Lets go of the members.
+    /// Drops the members.
     pub(crate) fn close(&self) {
         self.lock().clear();
     }
@@ -79,7 +79,7 @@ impl Network {
             };
             room.forget();
             let to_member = to_member.clone();
-            // There is room: the window is not larger than the channel. It may be closed, then the stream has ended.
+            // There is space: the window is not larger than the channel. A closed channel means that the stream has ended.
             self.0.delay_timer.after(delay, move || {
                 drop(to_member.try_send(asked.request));
             });

@@ -1,4 +1,4 @@
-//! openraft as it comes, over the same log and network: its state machine does nothing but answer.
+//! Unmodified openraft over the same log and network: its state machine only answers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,7 +20,7 @@ use raft_types::{
 };
 use tokio::sync::oneshot;
 
-/// Longer than a founding takes that works.
+/// More than a successful bootstrap takes.
 const READY_LIMIT: Duration = Duration::from_secs(20);
 
 pub(crate) type PlainRaft = openraft::Raft<TypeConfig, Answering>;
@@ -48,7 +48,7 @@ pub(crate) async fn start(
     Ok(PlainRaft::new(id, config, port, log, Answering::default()).await?)
 }
 
-/// Makes the ring, all of whose members vote, and waits until `raft` leads it.
+/// Bootstraps the ring, whose members all vote, and waits until `raft` leads it.
 pub(crate) async fn found(
     raft: &PlainRaft,
     records: BTreeMap<MemberId, MemberRecord>,
@@ -60,7 +60,7 @@ pub(crate) async fn found(
     let metrics = raft.wait(Some(READY_LIMIT));
     let leads = metrics.current_leader(own, "the founder leads").await;
     leads.map_err(|error| anyhow!("{error}"))?;
-    // It takes no writes before the first entry of its term is committed.
+    // It accepts no writes before its term's first entry is committed.
     let taking = metrics.metrics(
         |seen| seen.last_applied.is_some_and(|at| at.index > 0),
         "the founder's first entry is committed",
@@ -77,7 +77,7 @@ pub(crate) async fn commit(raft: &PlainRaft, entry: AppEntry) -> Result<()> {
     waiting.await.context("openraft did not commit an entry")
 }
 
-/// Tells of the commit as soon as the engine knows of it, as this project's members do.
+/// Reports a commit as soon as the engine does, as this project's members do.
 struct Waiting(Option<oneshot::Sender<()>>);
 
 impl ProposalListener<ClientWriteResult<TypeConfig>> for Waiting {
@@ -94,7 +94,7 @@ impl ProposalListener<ClientWriteResult<TypeConfig>> for Waiting {
     }
 }
 
-/// A state machine that keeps nothing and answers each write at once.
+/// A state machine that stores nothing and answers each write immediately.
 #[derive(Debug, Default)]
 pub(crate) struct Answering {
     applied: Option<LogId>,
@@ -144,7 +144,7 @@ impl RaftStateMachine<TypeConfig> for Answering {
     }
 }
 
-/// No snapshot is made: the policy says so.
+/// The snapshot policy never builds one.
 pub(crate) struct Never;
 
 impl RaftSnapshotBuilder<TypeConfig> for Never {

@@ -1,4 +1,4 @@
-//! Where calls arrive: at a member of this project, or at plain openraft.
+//! The receiver of calls: a member of this project, or plain openraft.
 
 use consensus::log_probe::RpcResult;
 use consensus::{CallError, Inbound};

@@ -1,5 +1,5 @@
-//! The picture of the table: latency of paced commits over the distance between regions, one panel for each distance inside a
-//! region, on a logarithmic scale.
+//! The table as a picture: latency of paced commits over the distance between regions, one panel for each distance within a region, on a
+//! logarithmic scale.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,14 +17,14 @@ use crate::setup::Setup;
 
 const SIZE: (u32, u32) = (900, 460);
 const LEGEND_FROM: i32 = 390;
-/// From one setup's mark to the next within a group.
+/// Distance between two setups' marks within a group.
 const STEP: i32 = 22;
 const DOT: i32 = 4;
-/// In milliseconds; the numbers of the highest need room above them.
+/// In milliseconds; the labels of the highest values need space above them.
 const SCALE: std::ops::Range<f64> = 0.1..3000.0;
 const FONT: &str = "sans-serif";
 
-/// Mid tones, which stand out from white and from black.
+/// Mid tones, visible on white and on black.
 fn colour(setup: Setup) -> RGBColor {
     match setup {
         Setup::RegionAlone => RGBColor(0x8b, 0x94, 0x9e),
@@ -137,7 +137,7 @@ fn legend(area: &Area) -> Result<()> {
     Ok(())
 }
 
-// From samples to medians, ratios, the printed table and the figures. Pure.
+// Medians, ratios, the printed table and the figures, from samples. Pure.
 
 /// One load on one setup in one round.
 #[derive(Clone, Debug)]
@@ -159,23 +159,23 @@ pub(crate) struct Row {
     pub(crate) latency_p50_ms: Spread,
     pub(crate) latency_p99_ms: Spread,
     pub(crate) commits_per_s: Spread,
-    /// The round trip that a commit has to wait for, and one durable write.
+    /// The round trip of a commit plus one durable write.
     pub(crate) physical_limit_ms: f64,
-    /// Of the rounds' medians to those of the region alone in the same rounds.
+    /// Ratios of the rounds' medians to those of the region alone in the same rounds.
     pub(crate) p50_ratio_to_region_alone: Option<Spread>,
     pub(crate) p50_ratio_to_physical_limit: f64,
 }
 
-/// All of it.
+/// All results.
 pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
-    /// A plain write of a transaction's bytes that is made durable. The least counts as what the disk can do: whoever else
-    /// uses it makes it wait for the file system's journal.
+    /// A plain durable write of a transaction's bytes. The minimum counts as the disk's capability: other users of the disk make it wait
+    /// for the file system's journal.
     durable_write_ms: Spread,
 }
 
 impl Report {
-    /// Samples of one setup, distance and load stand in the order of the rounds.
+    /// Samples of one setup, distance and load must be in the order of the rounds.
     pub(crate) fn of(measured: &[Measured]) -> Result<Self> {
         let writes: Vec<f64> = measured.iter().map(|one| one.durable_write_ms).collect();
         let durable_write_ms = Spread::of(&writes).context("nothing was measured")?;
@@ -252,7 +252,7 @@ impl Report {
         figures.set("rows", &self.rows)
     }
 
-    /// How much longer `single-region-dynamic` takes than the region alone, by distance.
+    /// Ratio of `single-region-dynamic` to the region alone, by distance.
     fn ratios(&self, load: &str) -> BTreeMap<String, Spread> {
         let rows = self.rows.iter();
         let ours = rows.filter(|row| row.setup == Setup::SingleRegionDynamic && row.load == load);

@@ -21,7 +21,7 @@ use super::setup::{REGIONS, Setup};
 
 /// Above the longest round trip.
 const HEARTBEAT: Duration = Duration::from_millis(500);
-/// The database member of the first region makes the ring, leads it, and takes the clients' commits.
+/// The first region's database member bootstraps the ring, leads it, and accepts the clients' commits.
 const LEADER: MemberId = MemberId(1);
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
@@ -34,7 +34,7 @@ pub(crate) struct Ring {
     _folder: TempDir,
 }
 
-/// Whom clients ask.
+/// The receiver of the clients' requests.
 #[derive(Clone)]
 pub(crate) enum Leader {
     Member(Member, Term),
@@ -116,7 +116,7 @@ impl Ring {
         self.leader.clone()
     }
 
-    /// Stops all members, so that nothing of this ring runs beside the next one.
+    /// Stops all members before the next ring starts.
     pub(crate) async fn end(self) -> Result<()> {
         self.network.close();
         for member in &self.members {

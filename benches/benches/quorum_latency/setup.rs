@@ -1,4 +1,4 @@
-//! What is measured beside each other.
+//! The compared setups.
 
 use std::collections::BTreeSet;
 
@@ -12,15 +12,15 @@ use super::distances::Distances;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Setup {
-    /// Three members of one region, and nobody else anywhere.
+    /// Three members of one region, without any others.
     RegionAlone,
-    /// Nine members of three regions; the leader's region decides.
+    /// Nine members in three regions; the leader's region is the quorum.
     SingleRegionDynamic,
-    /// The same nine; a majority of all decides.
+    /// The same nine; the quorum is a majority of all.
     Majority,
-    /// The same nine; a majority of each region decides.
+    /// The same nine; the quorum is a majority of each region.
     Regions,
-    /// The same nine under openraft as it comes.
+    /// The same nine under unmodified openraft.
     PlainOpenraft,
 }
 
@@ -47,7 +47,7 @@ impl Setup {
         }
     }
 
-    /// In how many regions it has members.
+    /// The number of regions with members.
     pub(crate) fn regions(self) -> usize {
         match self {
             Self::RegionAlone => 1,
@@ -71,7 +71,7 @@ impl Setup {
         }
     }
 
-    /// What a commit cannot be faster than: the round trip that it has to wait for, and one write that is made durable.
+    /// The lower bound of a commit: its round trip, and one durable write.
     pub(crate) fn limit_ms(self, distances: Distances, durable_write_ms: f64) -> f64 {
         let within = matches!(self, Self::RegionAlone | Self::SingleRegionDynamic);
         distances.round_trip_ms(within) + durable_write_ms

@@ -1,4 +1,4 @@
-//! The seam to a database: what the workers ask of it. One implementation is MySQL, the other keeps rows in memory.
+//! The workers' interface to a database. One implementation is MySQL, the other keeps rows in memory.
 
 use std::future::Future;
 use std::ops::Range;
@@ -11,21 +11,21 @@ use crate::batch::Batch;
 use crate::schema::{TableName, TableShape};
 use crate::transaction::{SchemaChange, Transaction};
 
-/// What follows the last row that is written.
+/// The action after the last written row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     /// The transaction stays open, for more rows or its commit.
     StayOpen,
-    /// The transaction is committed in the same breath.
+    /// The transaction is committed in the same call.
     Commit,
 }
 
-/// Whose commit a batch follows that commits in its turn.
+/// The predecessor of a batch that commits in its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// Everything before it is committed, and that is known.
+    /// Everything before it is known to be committed.
     First,
-    /// The batch before it has taken its turn in another session, and commits or fails now.
+    /// The previous batch has taken its turn in another session, and commits or fails now.
     Next,
 }
 
@@ -43,56 +43,56 @@ pub trait Backend: Send + Sync + 'static {
     /// Opens a session for a worker.
     fn open(&self) -> impl Future<Output = Result<Self::Session, BackendError>> + Send;
 
-    /// What is committed: the only checkpoint. A call of a session that was lost may still be under way; whatever it commits
+    /// The committed transactions: the only checkpoint. A call of a lost session may still be in progress; whatever it commits
     /// later, nothing is committed twice.
     fn executed(&self) -> impl Future<Output = Result<GtidSet, BackendError>> + Send;
 
-    /// Tables as they are now, in the order of their names, which are different ones; `None` where there is no such table.
-    /// What is answered is used until a barrier changes it, and a question is worth saving.
+    /// The current shapes of tables, in the order of their distinct names; `None` for a missing table.
+    /// An answer is used until a barrier changes the table; avoid queries where possible.
     fn tables(
         &self,
         names: &[TableName],
     ) -> impl Future<Output = Result<Vec<Option<TableShape>>, BackendError>> + Send;
 
-    /// Called when a barrier changes tables, before the next question about any and never during one: what was found out for
-    /// earlier questions may be so no longer.
+    /// Called when a barrier changes tables, before the next query about any and never during one: earlier
+    /// results may be outdated.
     fn schema_changed(&self, change: &SchemaChange) {
         let _ = change;
     }
 
-    /// Called when a run begins, before its sessions are opened: what is committed. Nothing that an earlier run has left under
-    /// way is committed from here on.
+    /// Called when a run begins, before its sessions are opened; returns the committed transactions. No call left over from an
+    /// earlier run commits from here on.
     fn begin(&self) -> impl Future<Output = Result<GtidSet, BackendError>> + Send {
         self.executed()
     }
 
-    /// Called when the sessions have ended: what is committed is known to everybody who asks the database when it returns.
+    /// Called when the sessions have ended: on return, every client of the database sees all commits.
     fn settle(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
 
-    /// Which sessions hold up `waiting`, a session that has not finished a write for a while: locks of transactions that
-    /// come later in the log, and have to step back.
+    /// The sessions that block `waiting`, a session whose write has not finished for a while: those with locks of transactions
+    /// later in the log, which must be rolled back.
     fn blockers(
         &self,
         waiting: SessionId,
     ) -> impl Future<Output = Result<Vec<SessionId>, BackendError>> + Send;
 }
 
-/// A session's number in its database (MySQL's connection id).
+/// A session's id in its database (MySQL's connection id).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
-/// One session: one transaction at a time. A call that is dropped makes it unusable.
+/// One session: one transaction at a time. A dropped call makes it unusable.
 pub trait Session: Send {
-    /// The database's number of the session, as [`Backend::blockers`] names it.
+    /// The session's id, as used by [`Backend::blockers`].
     fn id(&self) -> SessionId;
 
     /// Writes some rows of a batch, in order. Row 0 begins it.
     ///
     /// # Errors
-    /// The batch is rolled back, unless the session is lost: then its outcome is only known by
-    /// [`Backend::executed`].
+    /// The batch is rolled back, unless the session is lost: then only [`Backend::executed`] shows
+    /// its outcome.
     fn write(
         &mut self,
         batch: &Arc<Batch>,
@@ -101,13 +101,13 @@ pub trait Session: Send {
     ) -> impl Future<Output = Result<(), WriteError>> + Send;
 
     /// Writes rows of a batch that commits as one, its last ones (or none, when all are written), and commits it in its turn:
-    /// not before the batch before it is committed, as far as readers and a crash can tell. `passed` is called as soon as the
-    /// turn is taken: from then on the next batch may be asked for its own, while this one's commit is under way. Only asked
-    /// for where [`Backend::commits_as_one`] says so.
+    /// not before the previous batch is committed, as far as readers and a crash can tell. `passed` is called as soon as the
+    /// turn is taken: from then on the next batch may request its own, while this one's commit is in progress. Only called
+    /// where [`Backend::commits_as_one`] is true.
     ///
     /// # Errors
-    /// As for [`Session::write`]; [`WriteError::Again`] when the batch before it was not committed after all.
-    /// [`WriteError::Refused`] may mean that its transactions cannot be committed as one: [`Session::apply`] tells more.
+    /// As for [`Session::write`]; [`WriteError::Again`] when the previous batch was not committed.
+    /// [`WriteError::Refused`] may mean that its transactions cannot be committed as one: [`Session::apply`] shows more.
     fn write_in_turn(
         &mut self,
         batch: &Arc<Batch>,
@@ -126,9 +126,9 @@ pub trait Session: Send {
     fn commit(&mut self, batch: &Arc<Batch>)
     -> impl Future<Output = Result<(), WriteError>> + Send;
 
-    /// Applies the transactions of a batch one after the other, from the `from`th on, each committed under its own GTID before
-    /// the next begins. Stops at the first that fails; what was committed before it stays. Returns how many were committed, and
-    /// why no more.
+    /// Applies the transactions of a batch sequentially, from the `from`th on, each committed under its own GTID before
+    /// the next begins. Stops at the first failure; earlier commits stay. Returns the number of commits, and
+    /// the failure.
     fn apply(
         &mut self,
         batch: &Arc<Batch>,
@@ -144,28 +144,28 @@ pub trait Session: Send {
         transaction: &Arc<Transaction>,
     ) -> impl Future<Output = Result<(), WriteError>> + Send;
 
-    /// Takes an open transaction back.
+    /// Rolls back an open transaction.
     ///
     /// # Errors
     /// When the session is lost.
     fn roll_back(&mut self) -> impl Future<Output = Result<(), WriteError>> + Send;
 }
 
-/// Why a write was not done.
+/// Why a write failed.
 #[derive(Debug, Clone, Error)]
 pub enum WriteError {
-    /// A deadlock or a lock that was not had in time: the transaction is rolled back and may be applied again.
+    /// A deadlock or a lock timeout: the transaction is rolled back and may be retried.
     #[error("{0}")]
     Again(String),
-    /// The connection is gone. Whether a commit that was asked for happened is not known.
+    /// The connection is gone. The outcome of a requested commit is unknown.
     #[error("{0}")]
     Lost(String),
-    /// The database refuses it, and would do so again.
+    /// The database refuses it, and a retry would fail too.
     #[error(transparent)]
     Refused(Box<Refusal>),
 }
 
-/// What a database refuses, in its own words.
+/// A database's refusal, with its own message.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}{words}", match (.table, .row) {
     (Some(table), Some(row)) => format!("{table}, row {row} of the transaction: "),
@@ -175,21 +175,21 @@ pub enum WriteError {
 pub struct Refusal {
     /// The table, when it is known.
     pub table: Option<TableName>,
-    /// The row within the transaction, from 1 on, or the first of the rows among which it is.
+    /// The row within the transaction, from 1 on, or the first of several suspects.
     pub row: Option<usize>,
     /// The database's error number; 0 for none.
     pub code: u16,
-    /// The text of the database's error.
+    /// The database's error message.
     pub words: String,
 }
 
-/// Why a database could not be asked.
+/// Why a query to a database failed.
 #[derive(Debug, Clone, Error)]
 pub enum BackendError {
-    /// It cannot be reached now; asking again later may help.
+    /// It is unreachable now; a retry later may help.
     #[error("{0}")]
     Unreachable(String),
-    /// It refuses, and would do so again: rights are missing, a setting is not as it must be.
+    /// It refuses, and a retry would fail too: missing privileges, a wrong setting.
     #[error("{0}")]
     Refused(String),
 }

@@ -1,4 +1,4 @@
-//! What is written and committed at once: a prefix of what stands next in the log.
+//! The unit of writing and committing: the next transactions of the log.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::transaction::{Body, RowChanges, Transaction};
 pub struct BatchSeq(pub u64);
 
 impl BatchSeq {
-    /// The number of the batch that follows.
+    /// The number of the next batch.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
@@ -31,24 +31,24 @@ impl fmt::Display for BatchSeq {
 pub enum Commits {
     /// Each by itself, under its own GTID.
     OneByOne,
-    /// All of them as one transaction of the database, which writes down beside the rows what it has.
+    /// All of them as one transaction of the database, which records them together with the rows.
     AsOne,
 }
 
-/// Transactions that follow each other in the log without a gap, at least one. Rows are counted through all of them.
+/// Consecutive transactions of the log, at least one. Row numbers continue across all of them.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    /// Its place.
+    /// Its place in the order of commits.
     pub seq: BatchSeq,
     /// How it is committed.
     pub commits: Commits,
     transactions: Vec<Arc<Transaction>>,
-    /// For each transaction, how many rows there are up to its end.
+    /// For each transaction, the number of rows up to its end.
     row_ends: Vec<usize>,
 }
 
 impl Batch {
-    /// A batch of some transactions. A barrier is alone in its own.
+    /// A batch of some transactions. A barrier has its own batch.
     pub fn new(seq: BatchSeq, commits: Commits, transactions: Vec<Arc<Transaction>>) -> Self {
         let rows = |transaction: &Arc<Transaction>| match &transaction.body {
             Body::Rows(changes) => changes.rows.len(),
@@ -76,7 +76,7 @@ impl Batch {
         &self.transactions
     }
 
-    /// The barrier that it is, if it is one.
+    /// Its barrier, if it is one.
     pub fn barrier(&self) -> Option<&Arc<Transaction>> {
         let first = self.transactions.first()?;
         matches!(first.body, Body::Barrier(_)).then_some(first)
@@ -93,7 +93,7 @@ impl Batch {
         transaction.checked_sub(1).map_or(0, end)..end(transaction)
     }
 
-    /// Some of its rows, by transaction: its changes, and which of its rows they are.
+    /// Some of its rows, by transaction: the changes, and the row range within them.
     pub fn pieces(
         &self,
         rows: Range<usize>,

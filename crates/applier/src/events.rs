@@ -1,9 +1,9 @@
-//! The events (`CREATE EVENT`) of a server that has only applied a log, which stand there as they were created.
+//! The events (`CREATE EVENT`) of a server that has only applied a log, which exist there as they were created.
 //!
-//! An event that is to run once, and is kept behind that (`ON COMPLETION PRESERVE`), is disabled by the server that has run it, without
-//! a word in the log. Wherever else the log was applied it is still enabled, and runs a second time as soon as a scheduler is on. So who
-//! gives such a server away, as the new primary or as a restored one, disables those whose time is over. Nobody can know there of one
-//! that has run nowhere: what is done twice is worse than what is left out, and said.
+//! A one-time event that is kept after its run (`ON COMPLETION PRESERVE`) is disabled by the server that has run it, and the log does
+//! not show it. At other servers with this log it is still enabled, and runs a second time as soon as a scheduler is on. So code that
+//! hands over such a server, as the new primary or as a restored one, disables events whose time is over. An event that has run
+//! nowhere is indistinguishable: running one twice is worse than skipping one and logging it.
 
 use mysql_link::{Connection, LinkError, Row};
 use tracing::warn;
@@ -20,7 +20,7 @@ pub struct NamedEvent {
 }
 
 impl NamedEvent {
-    /// `to` is `ENABLE` or `DISABLE`. Everything but the status stays; without a definer the statement would make the session's account
+    /// `to` is `ENABLE` or `DISABLE`. Only the status changes; without a definer the statement would make the session's account
     /// the definer.
     #[must_use]
     pub fn altered(&self, to: &str) -> String {
@@ -42,11 +42,11 @@ fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
-/// Kept events that were to run once, at a time that is over, and that this server has never run.
+/// Kept one-time events whose time is over, and that this server has never run.
 pub const OVER: &str = "event_type = 'ONE TIME' AND on_completion = 'PRESERVE' AND last_executed IS NULL \
      AND COALESCE(CONVERT_TZ(execute_at, time_zone, '+00:00') <= UTC_TIMESTAMP(), FALSE)";
 
-/// Asks which of them a scheduler would run as soon as it is on; none where the account may not ask.
+/// Lists those that a scheduler would run as soon as it is on; none where the account lacks the privilege.
 ///
 /// # Errors
 /// When the connection fails.
@@ -62,11 +62,11 @@ pub async fn events_that_are_over(
     }
 }
 
-/// Disables them. Each is told of: `disabled` says what that means where this is done, and one that cannot be disabled is said to be
-/// so.
+/// Disables them and logs each: `disabled` explains the consequence here. A failure to disable one is logged
+/// too.
 ///
 /// # Errors
-/// When the connection fails; done again, it goes on where it was.
+/// When the connection fails; a repetition continues after the completed part.
 pub async fn disable_what_is_over(
     connection: &mut Connection,
     events: &[NamedEvent],
@@ -87,10 +87,10 @@ pub async fn disable_what_is_over(
     Ok(())
 }
 
-/// Those of a condition over `information_schema.events`.
+/// Events that match a condition over `information_schema.events`.
 ///
 /// # Errors
-/// When the connection fails, or the account may not ask.
+/// When the connection fails, or the account lacks the privilege.
 pub async fn listed(
     connection: &mut Connection,
     condition: &str,

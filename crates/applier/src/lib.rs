@@ -1,15 +1,15 @@
 //! Applies a replicaset's log to a database with row-granularity scheduling, as C5 (VLDB 2023) does in its own storage
-//! engines: here in an unmodified MySQL, or whatever implements [`backend::Backend`].
+//! engines: here in an unmodified MySQL, or any other [`backend::Backend`].
 //!
 //! ```text
 //! source ─► decoder (rows, keys) ─► batches ─► scheduler ─► workers ─► backend session (one batch at a time)
 //!                                                             │ commit in the log's order
 //! ```
 //!
-//! What it keeps, whatever the number of workers: every row sees its writes in the log's order; readers see only prefixes
-//! of the log; the target itself says what it has, so that a restart repeats nothing and skips nothing.
+//! Invariants for any number of workers: every row receives its writes in the log's order; readers see only prefixes
+//! of the log; the target itself records what it has, so that a restart repeats nothing and skips nothing.
 //!
-//! Most callers need what stands at the root: a [`Source`] such as [`FileSource`], a [`MysqlBackend`], and [`apply`].
+//! Most callers need only the items at the root: a [`Source`] such as [`FileSource`], a [`MysqlBackend`], and [`apply`].
 
 pub mod backend;
 pub mod batch;

@@ -1,4 +1,4 @@
-//! Asking somebody who may be away for a while, again and again, with pauses that grow.
+//! Repeated requests to a server that may be away for a while, with growing pauses.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// How long to ask, and how often.
+/// How long to retry, and how often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Persistence {
-    /// Nothing is asked again later than this.
+    /// No attempt begins later than this.
     pub within: Duration,
-    /// The first pause; each is twice the one before.
+    /// The first pause; each is twice the previous one.
     pub first_pause: Duration,
     /// The pause does not grow beyond this.
     pub longest_pause: Duration,
 }
 
 impl Persistence {
-    /// Asks until there is an answer, or an error that `may_pass` does not hold for. `trouble` says in the log what is wrong
-    /// meanwhile.
+    /// Retries until there is an answer, or an error that `may_pass` rejects. `trouble` is the log message in the
+    /// meantime.
     ///
     /// # Errors
     /// The last one.

@@ -1,13 +1,13 @@
-//! What the applier has to know of a table to tell which row writes conflict.
+//! Properties of a table that determine which row writes conflict.
 
 use std::fmt;
 
 use crate::keys::fold::Fold;
 
-/// The schema that the applier makes in a target, which is that target's alone.
+/// The applier's own schema in a target, private to that target.
 pub(crate) const OWN_SCHEMA: &str = "witness_applier";
 
-/// A table by its names, as the log has them.
+/// A table by its names in the log.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
     /// Name of the schema (database).
@@ -32,8 +32,8 @@ impl fmt::Display for TableName {
     }
 }
 
-/// Whether names differ in their case at most. Column names are equal then, and constraints may write them otherwise than
-/// columns do; names of tables may be.
+/// Whether names differ at most in case. Column names are equal then, and constraints may spell them differently from
+/// columns; names of tables may be.
 pub(crate) fn same_name(one: &str, other: &str) -> bool {
     let folded = |name: &str| {
         name.chars()
@@ -44,34 +44,34 @@ pub(crate) fn same_name(one: &str, other: &str) -> bool {
         || !(one.is_ascii() && other.is_ascii()) && folded(one) == folded(other)
 }
 
-/// A table's columns and what constrains its rows.
+/// A table's columns and the constraints on its rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableShape {
     /// Schema and table.
     pub name: TableName,
-    /// Its columns in order, as row images count them.
+    /// Its columns in the order of row images.
     pub columns: Vec<ColumnShape>,
-    /// `None`: rows are told apart by nothing, so that its writes are applied one after the other.
+    /// `None`: rows cannot be distinguished, so that its writes are applied sequentially.
     pub primary_key: Option<KeyShape>,
-    /// Its unique keys besides the primary one.
+    /// Its unique keys other than the primary one.
     pub unique_keys: Vec<KeyShape>,
-    /// Where its rows refer to rows of other tables (or its own).
+    /// References of its rows to rows of other tables (or its own).
     pub parents: Vec<ParentShape>,
     /// The columns by which rows of other tables refer to this one, without those that are a key above, in the same order.
     pub referenced: Vec<KeyShape>,
-    /// Tables with a foreign key to this one, whatever it does: whether a row here may go depends on all of their rows, and
+    /// Tables with a foreign key to this one, whatever its action: whether a row here may be deleted depends on all of their rows, and
     /// those that another table's cascade removes are not in the log.
     pub children: Vec<TableName>,
-    /// Tables whose rows the server deletes or changes by itself, unseen by the log, when a row here goes or gets another
-    /// referenced value (CASCADE, SET NULL, SET DEFAULT): children, their children, and so on.
+    /// Tables whose rows the server itself deletes or changes, without logging, when a row here is deleted or its
+    /// referenced value changes (CASCADE, SET NULL, SET DEFAULT): children, their children, and so on.
     pub cascades_to: Vec<TableName>,
-    /// Its storage engine, if that has no transactions (MyISAM, say): what is written stays when a transaction is rolled back, and
-    /// stands twice where it is written again.
+    /// Its storage engine, if that has no transactions (such as MyISAM): writes stay after a rollback, and
+    /// are duplicated by a retry.
     pub without_transactions: Option<Box<str>>,
 }
 
 impl TableShape {
-    /// A table that nothing constrains.
+    /// A table without constraints.
     pub fn new(name: TableName, columns: Vec<ColumnShape>) -> Self {
         Self {
             name,
@@ -87,20 +87,20 @@ impl TableShape {
     }
 }
 
-/// A column, as far as keys are concerned.
+/// A column's properties that matter for keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnShape {
-    /// The column's name, as the target has it.
+    /// The column's name at the target.
     pub name: Box<str>,
     /// Which of its values are equal to a key.
     pub fold: Fold,
 }
 
-/// A key: columns whose values together are unique, or are referred to.
+/// A key: columns whose values together are unique, or are referenced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyShape {
-    /// Its columns in the key's order. Empty: it is made of something that row images do not show (an expression), so that
-    /// its values cannot be told apart.
+    /// Its columns in the key's order. Empty: it consists of an expression that row images do not contain, so that
+    /// its values cannot be distinguished.
     pub parts: Vec<KeyPart>,
 }
 
@@ -120,18 +120,18 @@ impl KeyShape {
 /// A column of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyPart {
-    /// The column's place in [`TableShape::columns`], from 0 on.
+    /// The column's index in [`TableShape::columns`], from 0 on.
     pub column: usize,
-    /// Only the first so many characters count (bytes for binary columns).
+    /// Only this many characters count (bytes for binary columns).
     pub prefix: Option<u32>,
 }
 
 /// A foreign key of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParentShape {
-    /// The referring columns, as places in [`TableShape::columns`].
+    /// The referring columns, as indexes in [`TableShape::columns`].
     pub columns: Vec<usize>,
-    /// The table that is referred to.
+    /// The referenced table.
     pub table: TableName,
     /// Its columns, in the order of `columns`.
     pub referenced: Vec<Box<str>>,

@@ -1,5 +1,5 @@
-//! A transaction of the log, decoded as far as it takes to schedule and to apply it. The rows themselves stay the bytes
-//! that the source wrote.
+//! A transaction of the log, decoded as far as scheduling and applying need it. The rows themselves stay the source's
+//! bytes.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -13,13 +13,13 @@ use bytes::Bytes;
 use crate::keys::KeyAccess;
 use crate::schema::{TableName, TableShape, same_name};
 
-/// A transaction's place in the log's order, from 1 on: as many transactions as the target had when the run began are
-/// before the first one that it applies. Consecutive within a run.
+/// A transaction's place in the log's order, from 1 on; the target's transactions at the beginning of the run
+/// come before the first one that it applies. Consecutive within a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// The number of the transaction that follows.
+    /// The number of the next transaction.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
@@ -35,17 +35,17 @@ impl fmt::Display for Seq {
 /// A transaction of the log, decoded so that it can be scheduled and applied.
 #[derive(Debug, Clone)]
 pub struct Transaction {
-    /// Its place in the order; the decoder leaves 0, and the run numbers what it applies.
+    /// Its place in the order; the decoder leaves 0, and the run assigns numbers.
     pub seq: Seq,
     /// Its identifier; the target's `gtid_executed` has it once it is applied.
     pub gtid: Gtid,
-    /// When the server committed it that wrote this log; lag is counted from here.
+    /// When the server that wrote this log committed it; the lag is measured from here.
     pub immediate_commit: Option<CommitTimestamp>,
-    /// When the server committed it on which it originated.
+    /// When its original server committed it.
     pub original_commit: Option<CommitTimestamp>,
-    /// The version of the server on which it originated.
+    /// The version of its original server.
     pub original_version: Option<ServerVersion>,
-    /// Bytes that it holds in memory.
+    /// Its size in memory, in bytes.
     pub bytes: usize,
     /// Its row changes, or the statements of a barrier.
     pub body: Body,
@@ -57,21 +57,21 @@ pub enum Body {
     /// Row changes and nothing else: scheduled row by row.
     Rows(RowChanges),
     /// Everything else (DDL, statements, XA, mixtures): a barrier, applied alone, when all before it is committed and
-    /// before anything behind it begins.
+    /// before any later one begins.
     Barrier(Barrier),
 }
 
-/// What of the source's session decides what becomes of a row besides its images. mysqld evaluates generated columns,
-/// functional keys, CHECK constraints and partitions anew wherever it applies a row, and takes a 0 in an AUTO_INCREMENT column
-/// for no value unless the `sql_mode` says otherwise.
+/// Session variables of the source that, in addition to the images, determine a row. Wherever mysqld applies a row, it evaluates
+/// generated columns, functional keys, CHECK constraints and partitions again. It treats a 0 in an AUTO_INCREMENT column
+/// as no value unless the `sql_mode` differs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowContext {
     /// `sql_mode`, as bits.
     pub sql_mode: u64,
     /// `lc_time_names`, by its number; 0 is en_US.
     pub lc_time_names: u16,
-    /// `time_zone`; `None` for the target's own. The log says it where the first statement of a transaction has used it;
-    /// elsewhere it is that of the last transaction that said one.
+    /// `time_zone`; `None` for the target's own. The log has it where the first statement of a transaction has used it;
+    /// elsewhere the last one in the log applies.
     pub time_zone: Option<Arc<[u8]>>,
 }
 
@@ -90,7 +90,7 @@ impl From<&SessionContext<'_>> for RowContext {
 pub struct RowChanges {
     /// The session that they need.
     pub context: RowContext,
-    /// The tables that are changed, each once.
+    /// The changed tables, each once.
     pub tables: Vec<MappedTable>,
     /// The rows events, in order.
     pub events: Vec<RowsEvent>,
@@ -101,7 +101,7 @@ pub struct RowChanges {
 }
 
 impl RowChanges {
-    /// The keys of one row; empty for a row that is not there.
+    /// The keys of one row; empty for a missing row.
     pub fn keys_of(&self, row: usize) -> &[KeyAccess] {
         self.rows
             .get(row)
@@ -112,7 +112,7 @@ impl RowChanges {
             .unwrap_or_default()
     }
 
-    /// The tables among them without a primary key: their writes are applied one after the other.
+    /// The tables among them without a primary key: their writes are applied sequentially.
     pub fn tables_without_primary_key(&self) -> impl Iterator<Item = &TableName> {
         let shapes = self.tables.iter().map(|table| &table.shape);
         shapes
@@ -126,7 +126,7 @@ impl RowChanges {
 pub struct MappedTable {
     /// Its TABLE_MAP event in canonical form.
     pub map: Bytes,
-    /// The table as the target has it.
+    /// The table's shape at the target.
     pub shape: Arc<TableShape>,
 }
 
@@ -135,52 +135,52 @@ pub struct MappedTable {
 pub struct RowsEvent {
     /// The whole event in canonical form.
     pub event: Bytes,
-    /// Where in `event` the row images begin.
+    /// Offset of the row images in `event`.
     pub images_at: u32,
-    /// Its table, as a place in [`RowChanges::tables`].
+    /// Its table, as an index in [`RowChanges::tables`].
     pub table: u32,
-    /// Its rows, as places in [`RowChanges::rows`].
+    /// Its rows, as indexes in [`RowChanges::rows`].
     pub rows: Range<u32>,
 }
 
 /// The write of one row.
 #[derive(Debug, Clone)]
 pub struct RowWrite {
-    /// Its event, as a place in [`RowChanges::events`].
+    /// Its event, as an index in [`RowChanges::events`].
     pub event: u32,
     /// Its images (before, after, or both) within the event's bytes.
     pub images: Range<u32>,
-    /// Where its image after begins, if that one says all of the row and an update of the row that leaves its keys as they
-    /// are can take this write's place: an insert, or itself such an update. `None` for others.
+    /// Offset of its image after, if that contains the complete row and an update of the row that leaves its keys
+    /// unchanged can replace this write: an insert, or itself such an update. `None` for others.
     pub joinable_after: Option<NonZeroU32>,
-    /// Its keys, as places in [`RowChanges::keys`].
+    /// Its keys, as indexes in [`RowChanges::keys`].
     pub keys: Range<u32>,
 }
 
 /// A transaction that is applied alone: everything before it is committed first.
 #[derive(Debug, Clone)]
 pub struct Barrier {
-    /// The session that rows need which come before any statement: that of its BEGIN, if it has one.
+    /// The session for rows before any statement: that of its BEGIN, if it has one.
     pub context: Option<RowContext>,
-    /// What is run on the session, in order.
+    /// The operations on the session, in order.
     pub steps: Vec<Step>,
-    /// How it is ended: by a commit, or as a phase of XA.
+    /// How it ends: by a commit, or as a phase of XA.
     pub end: BarrierEnd,
-    /// Which tables may look different afterwards.
+    /// Which tables may have another shape afterwards.
     pub changes: SchemaChange,
     /// The tables of a transaction of rows whose engine has no transactions, for which it is applied alone.
     pub without_transactions: Vec<TableName>,
 }
 
-/// Which tables may look different behind a barrier.
+/// Which tables may have another shape after a barrier.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum SchemaChange {
     /// None.
     #[default]
     Nothing,
-    /// These, and those that foreign keys tie to them. There may be more here than change, never fewer.
+    /// These, and those connected to them by foreign keys. There may be more here than change, never fewer.
     Tables(Vec<Changed>),
-    /// Any: a statement is not understood for sure.
+    /// Any: a statement is not fully understood.
     Anything,
 }
 
@@ -199,20 +199,20 @@ impl SchemaChange {
     }
 }
 
-/// What a statement names.
+/// An object named in a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Changed {
-    /// A table that comes, goes, or looks different.
+    /// A table that is created, dropped, or changed.
     Table(TableName),
-    /// A table that a foreign key of another one refers to from now on, and that is itself as it was.
+    /// A table that a new foreign key of another one refers to, and that is itself unchanged.
     Referred(TableName),
-    /// Every table of a schema goes.
+    /// Every table of a schema is dropped.
     Schema(Box<str>),
 }
 
 impl Changed {
-    /// Whether it may be about this table. Servers may write names otherwise in statements than in rows
-    /// (`lower_case_table_names`); where case counts, more is taken for the same than is.
+    /// Whether it may affect this table. Servers may spell names differently in statements and in rows
+    /// (`lower_case_table_names`); where case counts, more names are treated as equal than are.
     pub fn names(&self, table: &TableName) -> bool {
         match self {
             Self::Table(name) | Self::Referred(name) => {
@@ -228,7 +228,7 @@ impl Changed {
 pub enum Step {
     /// Row changes: canonical TABLE_MAP and rows events, up to the end of a statement.
     Rows(Vec<Bytes>),
-    /// A statement with the session that it needs.
+    /// A statement with its session.
     Statement(Statement),
 }
 
@@ -244,9 +244,9 @@ pub struct Statement {
 /// How a barrier ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BarrierEnd {
-    /// It is a transaction: BEGIN before its steps, COMMIT behind them.
+    /// As a transaction: BEGIN before its steps, COMMIT after them.
     Commit,
-    /// The same, rolled back: only what cannot be rolled back remains, and the GTID.
+    /// The same, rolled back: only irreversible changes remain, and the GTID.
     Rollback,
     /// Its one statement commits by itself (DDL, XA COMMIT, XA ROLLBACK).
     ByItself,

@@ -1,8 +1,8 @@
-//! Puts a member's log into the archive, one piece after the other.
+//! Archives a member's log, piece by piece.
 //!
-//! Whoever archives may be killed at any moment and may be one of several: the names in the archive say where to go on
-//! ([`crate::next_piece`]), and a piece counts when its manifest is there, which is written behind its bytes. Nothing here waits for
-//! a commit, and no commit waits for it.
+//! An archiver may be killed at any moment, and several may run. The names in the archive determine where to continue
+//! ([`crate::next_piece`]). A piece counts once its manifest exists, which is written after its bytes. The archiver does not wait for
+//! commits, and no commit waits for it.
 
 use std::io::{self, Read};
 use std::time::SystemTime;
@@ -23,62 +23,62 @@ use crate::next_piece::{Log, Next, first_of_history, next};
 use crate::sealed::{NewObject, SealError, seal};
 use crate::storage::{Storage, StorageError};
 
-/// The largest manifest that is read: its GTIDs may have millions of intervals.
+/// Largest manifest that is read: its GTID set may have millions of intervals.
 pub const MAX_MANIFEST_BYTES: u64 = 64 << 20;
 const READ_BYTES: usize = 1 << 20;
 
-/// Why nothing more was archived. It is tried again: where the archive goes on is looked up anew then.
+/// Why a step archived nothing more. The next step reads the archive's position again.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// The storage does not do what it is asked.
+    /// A storage request failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The bytes of the log are not what they should be, or cannot be read, or not be stored.
+    /// The log's bytes are invalid, or cannot be read or stored.
     #[error("{piece}: {error}")]
     Seal {
-        /// Which piece.
+        /// The piece.
         piece: PieceName,
-        /// What is wrong with it.
+        /// The cause.
         error: SealError,
     },
-    /// A manifest of the archive cannot be relied on.
+    /// A manifest in the archive is unusable.
     #[error("the archive's manifest {name}: {error}")]
     Manifest {
         /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// The cause.
         error: ManifestError,
     },
-    /// The storage said that it has an object, and does not have it as it is.
+    /// The storage acknowledged an object, but it is missing or has another size.
     #[error("the storage took {name} with {expected} bytes, and has {found:?}")]
     Lost {
         /// The object.
         name: String,
-        /// How many bytes it was given.
+        /// Bytes uploaded.
         expected: u64,
-        /// How many it has; none where it has no such object.
+        /// Bytes stored; `None` if the object is missing.
         found: Option<u64>,
     },
-    /// The archive has another entry where this log has one.
+    /// The archive and this log have different entries at one index.
     #[error(
         "the archive has entry {archived} where this log has {here}: this member has missed a repair of the quorum, or the file in which they part is purged, or it is the archive of another log"
     )]
     OtherHistory {
-        /// The last one of the archive.
+        /// Last entry of the archive.
         archived: OpId,
-        /// The one of the log at its index.
+        /// This log's entry at that index.
         here: OpId,
     },
-    /// The log has no file any more that was to be read.
+    /// The log no longer has the file to be read.
     #[error("{0} was purged before it was archived")]
     Purged(PieceName),
-    /// It should be encrypted, and cannot be.
+    /// Encryption is required, but not possible.
     #[error("nothing is archived, since it cannot be encrypted: {0}")]
     Encryption(#[from] EncryptionError),
 }
 
 impl ArchiveError {
-    /// Whether what has the name of a manifest is none.
+    /// Whether an object with the name of a manifest is not a manifest.
     fn is_of_no_manifest(&self) -> bool {
         matches!(
             self,
@@ -90,47 +90,47 @@ impl ArchiveError {
     }
 }
 
-/// What was done.
+/// Outcome of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// The archive has everything that is committed.
+    /// Everything committed is archived.
     Nothing,
-    /// A piece more.
+    /// One more piece was archived.
     Archived {
-        /// What it is.
+        /// Its manifest.
         manifest: Box<Manifest>,
-        /// Where the archive would have gone on, if what lies between was purged before it was archived.
+        /// Where the archive ended, if the log in between was purged before it was archived.
         gap_from: Option<LogPlace>,
     },
 }
 
-/// Archives the log of one member.
+/// Archives one member's log.
 pub struct Archiver {
     storage: Storage,
     log: LogHandle,
     ring: RingId,
     member: MemberId,
-    /// What one upload takes of the network at most.
+    /// Network limit of one upload.
     bytes_per_second: Option<u64>,
-    /// Whom everything is encrypted for; nobody where it is not encrypted.
+    /// Recipients of the encryption; `None`: not encrypted.
     recipients: Option<Recipients>,
-    /// What the archive has, as far as it is known here.
+    /// The archive's last known state.
     known: Option<Known>,
 }
 
 struct Known {
     pieces: Pieces,
     timeline: Timeline,
-    /// The manifest that was read or written last.
+    /// The manifest last read or written.
     last: Option<Manifest>,
-    /// The last entry in it.
+    /// Its last entry.
     ends_with: Option<OpId>,
-    /// The file with which the history begins, of which the archive has nothing yet.
+    /// The first file of the history, while the archive has no piece of it.
     begins_with: Option<FileNumber>,
 }
 
 impl Archiver {
-    /// Nothing is looked up yet.
+    /// Does not access the storage yet.
     #[must_use]
     pub fn new(storage: Storage, log: LogHandle, ring: RingId, member: MemberId) -> Self {
         Self {
@@ -144,64 +144,64 @@ impl Archiver {
         }
     }
 
-    /// With a limit to what it takes of the network.
+    /// Limits the network bandwidth.
     #[must_use]
     pub fn with_bytes_per_second(mut self, limit: Option<u64>) -> Self {
         self.bytes_per_second = limit;
         self
     }
 
-    /// Encrypts what is archived from now on for these, or not at all.
+    /// Encrypts pieces archived from now on for these recipients; `None`: no encryption.
     pub fn encrypt_for(&mut self, recipients: Option<Recipients>) {
         self.recipients = recipients;
     }
 
-    /// Looks anew what the archive has at the next step: another member may have gone on with it.
+    /// Makes the next step read the archive's state again, since another member may have extended it.
     pub fn forget(&mut self) {
         self.known = None;
     }
 
-    /// Looks what the archive has, `mark` being the last entry that the caller knows to be committed.
+    /// Reads the archive's state. `mark` is the last entry that the caller has recorded as committed.
     ///
     /// # Errors
-    /// When the storage does not say, or the archive is of another log.
+    /// When the storage cannot be read, or the archive belongs to another log.
     pub async fn look_anew(&mut self, mark: Option<OpId>) -> Result<(), ArchiveError> {
         self.forget();
         self.known = Some(self.look(mark).await?);
         Ok(())
     }
 
-    /// The member that archived what the archive has last, as it was seen last.
+    /// The member that archived the last piece, as last read.
     #[must_use]
     pub fn last_archived_by(&self) -> Option<MemberId> {
         Some(self.known.as_ref()?.last.as_ref()?.archived_by)
     }
 
-    /// How far the archive reaches in this log without a gap behind it, as it was seen last: what the log has before it may be purged.
-    /// `None` also where what was seen is not this log's, as an entry shows that is committed by now.
+    /// End of the archive's gapless part in this log, as last read: the log before it may be purged. `None` also where a committed entry
+    /// shows that the archive is not this log's.
     #[must_use]
     pub fn archived(&self, mark: Option<OpId>) -> Option<LogPlace> {
         let known = self.known.as_ref();
         let known = known.filter(|known| self.has_the_end_of(known, mark))?;
         match known.begins_with {
-            // Whatever stands before this file, both histories have.
+            // Both histories share everything before this file.
             Some(file) => Some(LogPlace { file, offset: 0 }),
             None => known.pieces.goes_on(),
         }
     }
 
-    /// Archives the next piece of what is committed, `mark` being the last entry that the caller knows to be. Stopped in between, it
-    /// has left nothing that counts.
+    /// Archives the next committed piece. `mark` is the last entry that the caller has recorded as committed. If cancelled, it leaves
+    /// nothing that counts.
     ///
     /// # Errors
-    /// When a part of it fails; what the archive has is looked up anew at the next step.
+    /// When a part of it fails; the next step reads the archive's state again.
     pub async fn step(&mut self, mark: Option<OpId>) -> Result<Step, ArchiveError> {
         let committed = self.log.committed_end(mark);
         self.step_to(committed, mark).await
     }
 
-    /// The same of what was committed at a moment, which [`LogHandle::committed_end`] has told. Where the log grows all the time, there
-    /// is an end of that, and whole files get their turn.
+    /// As [`Self::step`], up to a commit position that [`LogHandle::committed_end`] returned before. With a constantly growing log, this
+    /// fixed end allows whole files to be archived.
     ///
     /// # Errors
     /// As [`Self::step`].
@@ -222,21 +222,21 @@ impl Archiver {
         committed: LogPlace,
         mark: Option<OpId>,
     ) -> Result<Step, ArchiveError> {
-        // The log may have been cut back and have grown since the look.
+        // The log may have been truncated and have grown since the check.
         let known = self.known.take();
         let known = known.filter(|known| self.has_the_end_of(known, mark));
         let mut known = match known {
             Some(known) => known,
             None => self.look(mark).await?,
         };
-        // One that is behind the archive may have another history, in which the archive's end is no end of an entry.
+        // A log that lags the archive may have another history, in which the archive's end is not an entry boundary.
         if (known.ends_with)
             .is_some_and(|archived| mark.is_none_or(|mark| mark.index < archived.index))
         {
             self.known = Some(known);
             return Ok(Step::Nothing);
         }
-        // Looked at behind what is committed, which is in a file that is there.
+        // Read after the committed end, whose file exists.
         let files = self.log.files().into_iter();
         let log = Log {
             files: files.map(|file| (file.number, file.bytes)).collect(),
@@ -310,7 +310,7 @@ impl Archiver {
                         begins_with: None,
                     });
                 }
-                // Only a repair leaves a later term behind an earlier index: the log has gone on without what the archive has.
+                // Only a repair puts a later term after an earlier index: the log continues without the archived entries.
                 Err((_, ArchiveError::OtherHistory { archived, here }))
                     if here.term > archived.term =>
                 {
@@ -330,7 +330,7 @@ impl Archiver {
                         begins_with: Some(file),
                     });
                 }
-                // Without a manifest it is no piece, whatever its name says; the log has it, or it is a gap.
+                // A piece without a manifest does not count, whatever its name. The log has its bytes, or there is a gap.
                 Err((piece, error)) if error.is_of_no_manifest() => {
                     tracing::warn!(%error, "this piece is archived once more");
                     pieces.remove(&piece);
@@ -340,7 +340,7 @@ impl Archiver {
         }
     }
 
-    /// The last manifest, and the last entry: a piece may be a file's header alone. With the piece whose manifest cannot be relied on.
+    /// The last manifest and the last entry: a piece may contain only a file header. The error names the piece whose manifest is unusable.
     async fn end_of(
         &self,
         history: &[Run],
@@ -363,9 +363,8 @@ impl Archiver {
         self.log.files().iter().any(|own| own.number == file)
     }
 
-    /// The file with which another history begins: in which the log and this one part, that is of the first piece that ends with another
-    /// entry than the log has there. Where they part before the archive's first entry, it is the first file of the log. `None` where the
-    /// log has too little of it.
+    /// The first file of another history: the file of the first piece that ends with another entry than the log has there. If they diverge
+    /// before the archive's first entry, it is the log's first file. `None` where the log has too little to decide.
     async fn parted_in(
         &self,
         history: &[Run],
@@ -379,10 +378,10 @@ impl Archiver {
                 continue;
             }
             match manifest.last.map(|last| self.log.op_id_at(last.index)) {
-                // A header alone says nothing.
+                // A header alone identifies no history.
                 None => {}
                 Some(Some(_)) => return Ok(parted.map(|parted| parted.piece.file)),
-                // It is purged here, and may be another one.
+                // This entry is purged here, and may differ.
                 Some(None) => return Ok(None),
             }
         }
@@ -395,7 +394,7 @@ impl Archiver {
         }))
     }
 
-    /// The manifest of the piece in front of one.
+    /// The manifest of the preceding piece.
     async fn manifest_before(
         &self,
         known: &mut Known,
@@ -415,8 +414,8 @@ impl Archiver {
         ))
     }
 
-    /// What is committed in the place of an entry that the archive has, as far as the log says. Where that ends before it, the last one
-    /// of a later term is in its place: no entry behind that can be the archived one.
+    /// The committed entry at the index of an archived one, as far as the log has it. If the log ends before it, its last entry of a later
+    /// term is returned: no later entry can be the archived one.
     fn in_the_place_of(&self, archived: OpId, mark: Option<OpId>) -> Option<OpId> {
         let mark = mark?;
         match mark.index < archived.index {
@@ -425,7 +424,7 @@ impl Archiver {
         }
     }
 
-    /// Whether the log has no other entry in the place of the last one that is known of the archive.
+    /// Whether the log has no other entry at the index of the archive's last known entry.
     fn has_the_end_of(&self, known: &Known, mark: Option<OpId>) -> bool {
         known.ends_with.is_none_or(|archived| {
             let here = self.in_the_place_of(archived, mark);
@@ -433,7 +432,7 @@ impl Archiver {
         })
     }
 
-    /// A manifest, which must be of this log.
+    /// Reads a manifest, which must belong to this log.
     async fn read_manifest(
         &self,
         piece: PieceName,
@@ -451,7 +450,7 @@ impl Archiver {
             .map_err(|error| ArchiveError::Manifest { name, error })
     }
 
-    /// Whether the log has no other entry in the place of the last one of a piece.
+    /// Checks that the log has no other entry at the index of a piece's last one.
     fn assert_of_this_log(
         &self,
         manifest: &Manifest,
@@ -495,7 +494,7 @@ impl Archiver {
         sealed.map_err(|error| ArchiveError::Seal { piece, error })
     }
 
-    /// A storage may say that it has taken what it has not.
+    /// Checks the stored size: a storage may acknowledge an object that it has not stored.
     async fn assert_stored(&self, name: &str, expected: u64) -> Result<(), ArchiveError> {
         let found = self.storage.size(name).await?;
         if found == Some(expected) {
@@ -509,7 +508,7 @@ impl Archiver {
     }
 }
 
-/// A range of bytes of the log's file, which is kept meanwhile.
+/// A byte range of a log file, which cannot be purged while this exists.
 struct LogRange {
     log: LogHandle,
     place: LogPlace,

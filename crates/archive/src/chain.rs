@@ -1,5 +1,5 @@
-//! Whether pieces are one chain: which of them follow each other without a gap, where somebody goes on who archives, and which
-//! are no longer needed. Pure, over names alone.
+//! Orders pieces into chains: which follow each other without a gap, where archiving continues, and which are superfluous. Pure, over names
+//! alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use binlog_store::{FileNumber, LogPlace};
 
 use crate::name::{Begin, PieceName, Timeline};
 
-/// Pieces of which each begins where the one before has ended.
+/// Pieces of which each begins where the previous one ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// At least one.
@@ -15,20 +15,20 @@ pub struct Run {
 }
 
 impl Run {
-    /// Where its first piece begins.
+    /// Start of its first piece.
     #[must_use]
     pub fn begins(&self) -> Option<LogPlace> {
         self.pieces.first().map(PieceName::begins)
     }
 
-    /// Where the log goes on behind its last piece.
+    /// Where the log continues after its last piece.
     #[must_use]
     pub fn goes_on(&self) -> Option<LogPlace> {
         self.pieces.last().map(PieceName::goes_on)
     }
 }
 
-/// What a listing of an archive's log says.
+/// The contents of an archive's log, by a listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pieces {
     by_timeline: BTreeMap<Timeline, BTreeMap<FileNumber, BTreeSet<PieceName>>>,
@@ -46,7 +46,7 @@ impl FromIterator<PieceName> for Pieces {
 }
 
 impl Pieces {
-    /// Those whose manifests are among these names of objects, from where these say that the archive begins.
+    /// The pieces whose manifests are among these object names, and the archive's begin.
     pub fn of_names<'a>(names: impl IntoIterator<Item = &'a String>) -> Self {
         let mut pieces = Self::default();
         for name in names {
@@ -59,13 +59,13 @@ impl Pieces {
         pieces
     }
 
-    /// Takes in that the archive was pruned.
+    /// Records that the archive was pruned.
     pub fn begin_with(&mut self, begin: Begin) {
         self.begins.insert(begin);
     }
 
-    /// The file with which a history begins since the archive was pruned; `None` if it never was. A repair may go back before the
-    /// begin of the history that it has ended: the new history begins earlier then.
+    /// The first file of a history since the archive was pruned; `None` if it never was. A repair may fall back to before the begin of the
+    /// history that it ends; the new history then begins earlier.
     #[must_use]
     pub fn begin(&self, timeline: Timeline) -> Option<FileNumber> {
         self.until(timeline).into_iter().fold(None, |begin, of| {
@@ -83,7 +83,7 @@ impl Pieces {
         all.filter(|of| *of <= timeline).collect()
     }
 
-    /// The file with which the archive has begun since it was pruned while this history was the newest.
+    /// The first file of the archive, as of the prunings while this history was the newest.
     fn pruned_to(&self, timeline: Timeline) -> Option<FileNumber> {
         let of_history = self
             .begins
@@ -92,19 +92,19 @@ impl Pieces {
         of_history.map(|begin| begin.file).max()
     }
 
-    /// All pieces, those that no history needs among them: of the first history first.
+    /// All pieces, including those that no history needs, ordered by history.
     pub fn all(&self) -> impl Iterator<Item = PieceName> + '_ {
         let files = self.by_timeline.values().flat_map(BTreeMap::values);
         files.flatten().copied()
     }
 
-    /// Takes in a piece that has come in.
+    /// Adds a piece.
     pub fn add(&mut self, name: PieceName) {
         let files = self.by_timeline.entry(name.timeline).or_default();
         files.entry(name.file).or_default().insert(name);
     }
 
-    /// Leaves out a piece that is none, as its manifest cannot be read.
+    /// Removes a piece whose manifest cannot be read.
     pub fn remove(&mut self, name: &PieceName) {
         if let Some(files) = self.by_timeline.get_mut(&name.timeline)
             && let Some(pieces) = files.get_mut(&name.file)
@@ -116,20 +116,20 @@ impl Pieces {
         }
     }
 
-    /// The histories that the archive has parts of, oldest first.
+    /// The histories of which the archive has pieces, oldest first.
     pub fn timelines(&self) -> impl Iterator<Item = Timeline> + '_ {
         self.by_timeline.keys().copied()
     }
 
-    /// The newest history: the one in which the ring's log goes on.
+    /// The newest history, in which the ring's log continues.
     #[must_use]
     pub fn newest(&self) -> Option<Timeline> {
         let begins = self.begins.last().map(|begin| begin.timeline);
         self.timelines().last().max(begins)
     }
 
-    /// A history of the log as far as the archive has it: one run if there is no gap in it. A history has the files of the one
-    /// before up to the file with which it begins itself, and none of those that were pruned.
+    /// A history as archived: one run if it has no gap. It includes the previous history's files up to its own first file, without pruned
+    /// files.
     #[must_use]
     pub fn history(&self, timeline: Timeline) -> Vec<Run> {
         let mut files: BTreeMap<FileNumber, Vec<PieceName>> = BTreeMap::new();
@@ -148,15 +148,15 @@ impl Pieces {
         joined(files.into_values().flatten())
     }
 
-    /// Where whoever archives goes on: behind the last run of the newest history. `None` where the archive is empty.
+    /// Where archiving continues: after the last run of the newest history. `None` if the archive is empty.
     #[must_use]
     pub fn goes_on(&self) -> Option<LogPlace> {
         self.history(self.newest()?).last()?.goes_on()
     }
 
-    /// Pieces of files that are in the archive as a whole, too. They may be deleted: no history is another one without them, and
-    /// whoever goes on behind one of them, by a listing from before, adds nothing that the whole file does not have. Of a file that
-    /// is there in pieces alone none may go, although another has its bytes: somebody may just go on behind it.
+    /// Pieces of files that are also archived whole. They may be deleted: every history stays the same, and an archiver that continues
+    /// after one of them, by an older listing, adds no new bytes. Without a whole file, no piece may be deleted, even if another has its
+    /// bytes: an archiver may be continuing after it.
     #[must_use]
     pub fn superfluous(&self) -> Vec<PieceName> {
         let mut superfluous = Vec::new();
@@ -170,14 +170,14 @@ impl Pieces {
     }
 }
 
-/// The fewest pieces of one file and one history that have all bytes that any of them has: one run of them if there is no gap.
+/// The smallest set of pieces with all bytes that any piece of one file and history has; one run if there is no gap.
 fn runs_of_a_file(pieces: &BTreeSet<PieceName>) -> Vec<Vec<PieceName>> {
     let mut left: BTreeSet<PieceName> = pieces.clone();
     let mut runs = Vec::new();
     while let Some(first) = left.first().copied() {
         let run = farthest(first.start, &left);
         let end = run.last().map_or(first.end, |last| last.end);
-        // Whatever lies behind the run stays, and is not looked at: a file with many gaps has as many runs.
+        // Pieces after the run stay and are not read: a file with many gaps has as many runs.
         let before_its_end = left.iter().take_while(|piece| piece.start < end);
         let has_all_of = |piece: &&PieceName| piece.end <= end;
         let done: Vec<_> = before_its_end.filter(has_all_of).copied().collect();
@@ -190,12 +190,12 @@ fn runs_of_a_file(pieces: &BTreeSet<PieceName>) -> Vec<Vec<PieceName>> {
     runs
 }
 
-/// The fewest pieces that reach from a byte as far as possible; of two that end at the same byte, with the end of the file.
+/// The smallest set of pieces that reaches farthest from a byte; at equal ends, one that closes the file is preferred.
 fn farthest(start: u64, pieces: &BTreeSet<PieceName>) -> Vec<PieceName> {
-    // How each byte is reached that is: over how many pieces, and by which one at last.
+    // For each reachable byte: the number of pieces, and the last one.
     let mut reached: BTreeMap<u64, (usize, Option<PieceName>)> = BTreeMap::new();
     reached.insert(start, (0, None));
-    // In the order of where they begin, so that everything that leads to a piece was looked at before it.
+    // Ordered by start, so that all predecessors of a piece are done before it.
     for piece in pieces {
         if reached.keys().next_back() < Some(&piece.start) {
             break;
@@ -315,11 +315,11 @@ pub(crate) mod tests {
     fn of_two_members_that_archived_at_once_the_one_counts_that_reaches_farther() {
         let archive = pieces("1/1:0-30 1/1:30-60 1/1:30-50 1/1:50-90 1/1:60-70");
         assert_eq!(history(&archive, 1), ["1/1:0-30 1/1:30-50 1/1:50-90"]);
-        // Another member may have looked before the others came, and go on behind it.
+        // Another member may have listed the archive before the others were added, and may continue after this piece.
         assert_eq!(archive.superfluous(), []);
     }
 
-    /// As many as no log has, but whoever can write to the storage can put their names there.
+    /// More than any log has, but anyone with write access to the storage can create such names.
     #[test]
     fn a_listing_with_many_gaps_takes_no_longer() {
         let gaps = 100_000;
@@ -348,12 +348,12 @@ pub(crate) mod tests {
         archive.begin_with(begin(1, 2));
         assert_eq!(history(&archive, 1), ["1/3:0-60! 1/4:0-10"]);
         assert_eq!(archive.begin(Timeline::FIRST), Some(number(3)));
-        // What a repair has given up does not come back with the files of the history that followed it.
+        // Entries discarded by a repair do not reappear with the files of the next history.
         let mut repaired = pieces("1/2:0-90! 1/3:0-60! 1/4:0-10 2/4:0-70! 2/5:0-5");
         repaired.begin_with(begin(2, 4));
         assert_eq!(history(&repaired, 2), ["2/4:0-70! 2/5:0-5"]);
         assert_eq!(repaired.begin(Timeline::FIRST), None);
-        // A repair that goes back before the begin.
+        // A repair that falls back to before the begin.
         let mut earlier = pieces("1/4:0-60! 1/5:0-10 2/3:0-70! 2/4:0-5");
         earlier.begin_with(begin(1, 4));
         assert_eq!(history(&earlier, 1), ["1/4:0-60! 1/5:0-10"]);
@@ -361,7 +361,7 @@ pub(crate) mod tests {
         assert_eq!(earlier.begin(Timeline(2)), Some(number(3)));
         earlier.begin_with(begin(2, 4));
         assert_eq!(history(&earlier, 2), ["2/4:0-5"]);
-        // Nothing is left of what it should begin with.
+        // None of the files that it should begin with are left.
         archive.begin_with(begin(1, 9));
         assert_eq!(history(&archive, 1), Vec::<String>::new());
         assert_eq!(archive.goes_on(), None);
@@ -377,13 +377,13 @@ pub(crate) mod tests {
         assert_eq!(archive.goes_on().unwrap(), at(3, 5));
     }
 
-    /// What a member does: it looks at the names, now or a while ago, and puts the next bytes there.
+    /// A member's step: it lists the names, possibly earlier, and adds the next bytes.
     #[derive(Debug, Clone)]
     struct Turn {
-        /// By how many pieces its listing is too old.
+        /// Number of pieces that its listing lacks.
         stale: usize,
         bytes: u64,
-        /// Whether it archives a file as a whole where it can.
+        /// Whether it archives whole files where it can.
         whole: bool,
         deletes: bool,
     }
@@ -406,7 +406,7 @@ pub(crate) mod tests {
 
     const FILE_BYTES: u64 = 100;
 
-    /// A piece was deleted whose bytes another one had, while a third member went on behind it.
+    /// Regression: a piece was deleted because another one had its bytes, while a third member continued after it.
     #[test]
     fn a_piece_that_somebody_goes_on_behind_is_not_superfluous() {
         let seen = pieces("1/1:0-1 1/1:0-2");
@@ -419,7 +419,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// However many members archive at once, and whoever deletes what is superfluous meanwhile.
+        /// Any number of members may archive concurrently while superfluous pieces are deleted.
         #[test]
         fn there_is_never_a_gap(turns in turns()) {
             let mut written: Vec<PieceName> = Vec::new();

@@ -1,4 +1,4 @@
-//! Clients of object storage services. A build without the feature `cloud` has none and compiles a hundred crates fewer.
+//! Clients of object storage services. A build without the `cloud` feature has none and compiles a hundred fewer crates.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use object_store::{ObjectStore, ObjectStoreScheme};
 
 use crate::storage::{StorageError, StorageSettings};
 
-/// Opens a bucket or container without calling the service.
+/// Opens a bucket or container without a request.
 ///
 /// # Errors
-/// When the service has no such option, or this program was built without it.
+/// When the service has no such option, or this build lacks the feature.
 #[cfg(not(feature = "cloud"))]
 pub(crate) fn open(
     _: &ObjectStoreScheme,
@@ -38,12 +38,12 @@ mod with_cloud {
     use super::*;
     use crate::storage::{unknown, without_secrets};
 
-    /// A service that is busy is asked again for this part of the limit of a call.
+    /// Part of a call's timeout for retries while a service is busy.
     const RETRY_FOR: f64 = 0.7;
     const FIRST_BACKOFF: Duration = Duration::from_millis(100);
     const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 
-    /// Opens a bucket or container without calling the service. No message has a secret.
+    /// Opens a bucket or container without a request. No message contains a secret.
     ///
     /// # Errors
     /// When the service has no such option.
@@ -55,7 +55,7 @@ mod with_cloud {
         let wrong = |error: object_store::Error| {
             StorageError::Settings(without_secrets(&error.to_string(), secrets))
         };
-        // The builders have the same methods, and no trait.
+        // The builders have the same methods, but no common trait.
         macro_rules! service {
             ($builder:ty, $key:ty, $name:literal $(, $setting:ident($value:expr))?) => {{
                 let mut builder = <$builder>::from_env()
@@ -79,7 +79,7 @@ mod with_cloud {
             ObjectStoreScheme::MicrosoftAzure => {
                 service!(MicrosoftAzureBuilder, AzureConfigKey, "Azure")
             }
-            // Objects are deleted one by one, which whatever is compatible with S3 can do.
+            // Objects are deleted one by one, which every S3-compatible service supports.
             _ => service!(
                 AmazonS3Builder,
                 AmazonS3ConfigKey,
@@ -90,11 +90,11 @@ mod with_cloud {
     }
 
     fn client(settings: &StorageSettings) -> ClientOptions {
-        // For the whole process; whoever was first has said the same.
+        // Process-wide; any earlier call installed the same.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // Plain HTTP for a storage in the operator's own network is the operator's choice, by the endpoint's URL.
+        // The operator's endpoint URL may choose plain HTTP, for a storage in the operator's own network.
         ClientOptions::new()
-            // Of a whole request with its body it would bound how large an object may be; what there is to wait for is bounded by `call`.
+            // A timeout of the whole request would limit the object's size; `call` bounds each wait.
             .with_timeout_disabled()
             .with_read_timeout(settings.call_limit.mul_f64(RETRY_FOR))
             .with_connect_timeout(settings.call_limit.mul_f64(RETRY_FOR / 4.0))

@@ -1,7 +1,7 @@
-//! What a piece holds, found by reading it once: op ids, GTIDs, times and the SHA-256 of its bytes. Every event's checksum is
-//! verified on the way, so that what is archived, and what comes back, is what the ring has committed.
+//! Extracts a piece's contents in one pass: op ids, GTIDs, times and SHA-256. It verifies each event's checksum, so that archived and
+//! restored bytes are those that the ring has committed.
 //!
-//! Bytes are taken as they come. In memory is one small event at a time; the large ones, of rows, are stepped over.
+//! Accepts bytes in chunks of any size. Memory holds one small event at a time; large row events are skipped over.
 
 use std::fmt;
 
@@ -15,34 +15,34 @@ use raft_types::OpId;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The largest event that is looked into: a set of previous GTIDs may have millions of intervals.
+/// Largest event that is decoded: a set of previous GTIDs may have millions of intervals.
 const MAX_KEPT_BYTES: u64 = 64 << 20;
 
-/// What a piece holds.
+/// Contents of a piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents {
-    /// How many bytes of the log.
+    /// Its bytes of the log.
     pub bytes: u64,
     /// Their SHA-256.
     pub sha256: Hash,
-    /// What its file's header says, where the piece begins with the file.
+    /// Its file header, if the piece begins with the file.
     pub beginning: Option<FileBeginning>,
-    /// Its first and its last entry; none in a piece that is a header alone.
+    /// First and last entry; `None` if the piece is only a header.
     pub entries: Option<(OpId, OpId)>,
     /// The first entry of each term.
     pub terms: Vec<OpId>,
-    /// How many transactions.
+    /// Number of transactions.
     pub transactions: u64,
     /// Their GTIDs.
     pub gtids: GtidSet,
-    /// The earliest and the latest commit among them, as the server says that wrote the log.
+    /// The earliest and latest commit among them, by the clock of the server that wrote the log.
     pub committed: Option<(CommitTimestamp, CommitTimestamp)>,
     /// Whether it ends with its file.
     pub closed: bool,
 }
 
 impl Contents {
-    /// What a piece holds of which nothing was read yet.
+    /// The contents before anything is read.
     pub(crate) fn nothing() -> Self {
         Self {
             bytes: 0,
@@ -58,22 +58,22 @@ impl Contents {
     }
 }
 
-/// What a file's header says of the log before it.
+/// A file header's data on the log before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBeginning {
-    /// The entry before the file; none in front of the log's first one.
+    /// The entry before the file; `None` before the log's first entry.
     pub before: Option<OpId>,
-    /// The GTIDs of all files before it.
+    /// The GTIDs of all earlier files.
     pub previous_gtids: GtidSet,
 }
 
-/// A SHA-256, in hexadecimal where people read it.
+/// A SHA-256, displayed in hexadecimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Hash(pub [u8; 32]);
 
 impl Hash {
-    /// The SHA-256 of bytes.
+    /// Hashes bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
@@ -113,50 +113,50 @@ impl TryFrom<String> for Hash {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {offset} of the file: {kind}")]
 pub struct ContentsError {
-    /// The first byte of the event in question, from the beginning of the file.
+    /// Offset in the file of the invalid event.
     pub offset: u64,
-    /// What is wrong there.
+    /// The cause.
     pub kind: ContentsErrorKind,
 }
 
-/// What is wrong with bytes of a piece.
+/// What is invalid in a piece.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContentsErrorKind {
-    /// The file does not begin as a binlog file does.
+    /// The file has no binlog magic number.
     #[error("the file does not begin with the magic number of a binlog file")]
     NoMagic,
-    /// The bytes are no event, or a damaged one.
+    /// The bytes are not an event, or are damaged.
     #[error("{0}")]
     Event(#[from] DecodeError),
-    /// A server writes to the file, or has died while it did: none of the ring's files says so.
+    /// The file is marked as in use by a server, or that server crashed; the ring never marks a file so.
     #[error("the file is marked as one that is being written to")]
     InUse,
-    /// The event stands elsewhere than it says.
+    /// The event's position differs from the one in its header.
     #[error("an event ends here that says that it ends at {0}")]
     Misplaced(u32),
-    /// A marker of the ring cannot be read.
+    /// A marker of the ring cannot be decoded.
     #[error("the ring's marker cannot be read: {0}")]
     Marker(#[from] MarkerError),
-    /// An event that is to be looked into is larger than it can be.
+    /// An event to be decoded exceeds the size limit.
     #[error("a {0} event of {1} bytes")]
     TooLarge(EventType, u64),
-    /// An entry is missing, or stands twice.
+    /// An entry is missing or duplicated.
     #[error("entry {found} stands behind entry {last}")]
     Gap {
-        /// The entry before.
+        /// The previous entry.
         last: OpId,
-        /// The one that is not the next one.
+        /// The entry found instead of the next one.
         found: OpId,
     },
-    /// Something stands behind the end of the file.
+    /// Bytes after the end of the file.
     #[error("something stands behind the end of the file")]
     BehindTheEnd,
-    /// The piece does not end between entries.
+    /// The piece ends within an entry.
     #[error("the piece ends within an entry")]
     WithinAnEntry,
 }
 
-/// Who hears of each transaction, and when it was committed.
+/// Receives each transaction's GTID and commit time.
 type Listener = Box<dyn FnMut(Gtid, Option<CommitTimestamp>) + Send>;
 
 /// Reads one piece, in chunks of any size.
@@ -167,19 +167,19 @@ pub struct ContentsReader {
     sha256: Sha256,
     event: Event,
     magic_left: usize,
-    /// Up to where the events of the entry go that was announced last.
+    /// End of the announced entry's events.
     entry_ends: u64,
     found: Contents,
     listener: Option<Listener>,
 }
 
-/// The event that is being read: of one that is looked into all bytes are kept, of others the header.
+/// The event being read: all bytes if it is decoded, otherwise only its header.
 #[derive(Default)]
 struct Event {
     header: Option<EventHeader>,
     taken: u64,
     kept: Vec<u8>,
-    /// Over all but the last four bytes, which are these.
+    /// Over all but the last four bytes, which are the checksum.
     crc32: crc32fast::Hasher,
     stored: [u8; CHECKSUM_LEN],
 }
@@ -203,7 +203,7 @@ impl Event {
         })
     }
 
-    /// Takes some of the bytes, up to the end of its header or its own, and says how many.
+    /// Consumes bytes up to the end of the header or the event, and returns their number.
     fn take(&mut self, bytes: &[u8]) -> usize {
         let covered = match self.header {
             Some(_) => self.size() - CHECKSUM_LEN as u64,
@@ -229,7 +229,7 @@ impl Event {
         part.len()
     }
 
-    /// The event, of which only the header is there where it is not looked into.
+    /// The event with a verified checksum; header only, unless it is decoded.
     fn verified(&self) -> Result<Option<EventRef<'_>>, DecodeError> {
         if self.is_looked_into() {
             let event = EventRef::new(&self.kept)?;
@@ -249,7 +249,7 @@ impl Event {
 }
 
 impl ContentsReader {
-    /// For a piece that begins at this byte of its file.
+    /// For a piece with this start offset in its file.
     #[must_use]
     pub fn from(begin: u64) -> Self {
         Self {
@@ -264,7 +264,7 @@ impl ContentsReader {
         }
     }
 
-    /// The same, and tells of each transaction where it begins, in the order of the log.
+    /// Calls `listener` at the beginning of each transaction, in log order.
     #[must_use]
     pub fn telling(
         self,
@@ -276,10 +276,10 @@ impl ContentsReader {
         }
     }
 
-    /// Takes the next bytes.
+    /// Reads the next bytes.
     ///
     /// # Errors
-    /// At the first one that is not what a log has there. Nothing more may be asked then.
+    /// At the first byte that is not valid there. The reader must not be used afterwards.
     pub fn take(&mut self, mut bytes: &[u8]) -> Result<(), ContentsError> {
         self.sha256.update(bytes);
         while self.magic_left > 0 && !bytes.is_empty() {
@@ -301,10 +301,10 @@ impl ContentsReader {
         Ok(())
     }
 
-    /// What the piece holds that ends here.
+    /// The contents of the piece, which ends here.
     ///
     /// # Errors
-    /// When it does not end between entries.
+    /// When it ends within an entry.
     pub fn finish(mut self) -> Result<Contents, ContentsError> {
         let within = self.event.taken > 0 || self.magic_left > 0 || self.offset < self.entry_ends;
         if within || self.offset == self.begin {
@@ -319,7 +319,7 @@ impl ContentsReader {
         ContentsError { offset, kind }
     }
 
-    /// Takes some of the bytes, of one event at most, and says how many.
+    /// Consumes bytes of at most one event, and returns their number.
     fn step(&mut self, bytes: &[u8]) -> Result<usize, ContentsErrorKind> {
         if self.found.closed {
             return Err(ContentsErrorKind::BehindTheEnd);
@@ -342,12 +342,12 @@ impl ContentsReader {
             let (field, reason) = ("event size", "smaller than a header and a checksum");
             return Err(DecodeError::Invalid { field, reason }.into());
         }
-        // Positions in a file have 32 bits, and go around where it is larger.
+        // Positions in a file have 32 bits, and wrap around in a larger file.
         let ends = (self.offset - HEADER_LEN as u64).wrapping_add(size);
         if header.log_pos != ends as u32 {
             return Err(ContentsErrorKind::Misplaced(header.log_pos));
         }
-        // The one bit that no checksum covers.
+        // The only bit that no checksum covers.
         if header.event_type == EventType::FormatDescription
             && header.flags.contains(EventFlags::BINLOG_IN_USE)
         {
@@ -400,7 +400,7 @@ impl ContentsReader {
             return Ok(());
         }
         if marker.kind == MarkerKind::Rotate {
-            // The event behind it names the next file; there is one, however long.
+            // The next event names the next file; it may have any length.
             self.entry_ends = self.offset + 1;
         }
         let before = match (&self.found.entries, &self.found.beginning) {
@@ -443,7 +443,7 @@ mod tests {
 
     use super::*;
 
-    /// What a forged or damaged marker whose checksum fits may say.
+    /// A forged or damaged marker with a valid checksum.
     #[test]
     fn a_marker_that_promises_more_than_a_file_can_hold_is_within_an_entry() {
         let marker = Marker {

@@ -1,7 +1,7 @@
-//! Encryption of what is put into an archive, in the format of [age](https://age-encryption.org): with public keys, so that whoever
-//! archives cannot read what is there, and `age -d` decrypts an object without this program.
+//! Encrypts archived data in the [age](https://age-encryption.org) format. With public keys, an archiver cannot read the archive, and `age
+//! -d` decrypts an object without this program.
 //!
-//! No message and no `Debug` has anything of a secret key, nor what stands in a file of keys.
+//! No message or `Debug` output contains any part of a secret key or of a key file.
 
 use std::cell::Cell;
 use std::fmt;
@@ -17,47 +17,47 @@ use age::stream::{StreamReader, StreamWriter};
 use age::{DecryptError, Decryptor, Encryptor, IdentityFile, x25519};
 use serde::{Deserialize, Serialize};
 
-/// How many recipients one object has at most.
+/// Most recipients per object.
 const MOST_RECIPIENTS: usize = 64;
-/// What names the recipients in front of an object: some hundred bytes for each. Reading it takes time that grows with its square.
+/// Most header bytes, with some hundred per recipient. The time to read a header grows with the square of its size.
 const MOST_HEADER_BYTES: usize = 16 << 10;
-/// Of a file of keys.
+/// Largest key file.
 const MOST_FILE_BYTES: u64 = 1 << 20;
 
-/// How the bytes of an object are encrypted.
+/// How an object is encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encryption {
-    /// The format of age, version 1, for recipients with X25519 keys.
+    /// The age format, version 1, with X25519 recipients.
     Age,
 }
 
-/// Why something cannot be encrypted or decrypted.
+/// Why encryption or decryption fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncryptionError {
-    /// A file of recipients or identities is of no use.
+    /// A recipients or identities file is unusable.
     #[error("{}: {why}", file.display())]
     KeyFile {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// What is wrong with it; nothing of what stands in it.
+        /// The cause, without any of its contents.
         why: String,
     },
-    /// It is encrypted, and there is nothing to decrypt it with.
+    /// It is encrypted, and no identity is given.
     #[error("it is encrypted, and no identity is given")]
     NoIdentity,
-    /// None of the identities is one of its recipients.
+    /// None of the identities is a recipient.
     #[error("it is encrypted for other recipients than the identities that are given")]
     OtherRecipients,
-    /// What should be decrypted is not what was encrypted.
+    /// The ciphertext was altered or truncated.
     #[error("it cannot be decrypted: it was altered or cut")]
     Altered,
-    /// What names its recipients is longer than this program writes.
+    /// Its header is longer than this program writes.
     #[error("what names its recipients has more than {MOST_HEADER_BYTES} bytes")]
     LongHeader,
 }
 
-/// The public keys that everything is encrypted for. Cloning is cheap.
+/// Public keys of the recipients. Cheap to clone.
 #[derive(Clone)]
 pub struct Recipients(Arc<Vec<x25519::Recipient>>);
 
@@ -68,10 +68,10 @@ impl fmt::Debug for Recipients {
 }
 
 impl Recipients {
-    /// Those of a file, a line as `age1…` each; empty lines and those that begin with `#` count for nothing.
+    /// Reads a file with one `age1…` recipient a line; empty lines and lines that begin with `#` are ignored.
     ///
     /// # Errors
-    /// [`EncryptionError::KeyFile`] when it cannot be read, or has another line, or no recipient.
+    /// [`EncryptionError::KeyFile`] when the file cannot be read, has any other line, or no recipient.
     pub fn of_file(file: &Path) -> Result<Self, EncryptionError> {
         let read = text_of(file).and_then(|text| Self::of_text(&text));
         read.map_err(|why| EncryptionError::KeyFile {
@@ -80,7 +80,7 @@ impl Recipients {
         })
     }
 
-    /// Those of a text.
+    /// Parses the text of such a file.
     pub(crate) fn of_text(text: &str) -> Result<Self, String> {
         let mut recipients = Vec::new();
         for (line, number) in text.lines().zip(1usize..) {
@@ -109,10 +109,10 @@ impl Recipients {
         }
     }
 
-    /// Encrypts what is written, from the first byte on; what [`StreamWriter::finish`] was not called for cannot be decrypted.
+    /// Encrypts everything written. Without a call of [`StreamWriter::finish`], the output cannot be decrypted.
     ///
     /// # Errors
-    /// When `to` does not take the first bytes.
+    /// When `to` rejects the header.
     pub(crate) fn encrypt<W: Write>(&self, to: W) -> io::Result<StreamWriter<W>> {
         let recipients = self.0.iter().map(|one| one as &dyn age::Recipient);
         let encryptor = Encryptor::with_recipients(recipients).map_err(io::Error::other)?;
@@ -120,7 +120,7 @@ impl Recipients {
     }
 }
 
-/// The secret keys with which something is read. Cloning is cheap.
+/// Secret keys for reading. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Identities(Arc<Vec<Identity>>);
 
@@ -133,10 +133,10 @@ impl fmt::Debug for Identities {
 }
 
 impl Identities {
-    /// Those of some files, as `age-keygen` and [`new_identity`] write them.
+    /// Reads identity files, as `age-keygen` and [`new_identity`] write them.
     ///
     /// # Errors
-    /// [`EncryptionError::KeyFile`] for the first one that cannot be read, or has something else, or no identity.
+    /// [`EncryptionError::KeyFile`] for the first file that cannot be read, has any other line, or no identity.
     pub fn of_files<'a>(
         files: impl IntoIterator<Item = &'a PathBuf>,
     ) -> Result<Self, EncryptionError> {
@@ -153,10 +153,10 @@ impl Identities {
         Ok(Self(Arc::new(all)))
     }
 
-    /// Those of a file that lies on a member, and that nobody but its owner may read or change.
+    /// Reads a file on a member, which only its owner may read or write.
     ///
     /// # Errors
-    /// As [`Self::of_files`], and where others may.
+    /// As [`Self::of_files`], and when others have access.
     pub fn of_private_file(file: &Path) -> Result<Self, EncryptionError> {
         let told = |why: String| EncryptionError::KeyFile {
             file: file.to_owned(),
@@ -175,21 +175,21 @@ impl Identities {
         Ok(Self(Arc::new(identities_in(bytes).map_err(told)?)))
     }
 
-    /// Those of a text.
+    /// Parses the text of such a file.
     pub(crate) fn of_text(text: &[u8]) -> Result<Self, String> {
         Ok(Self(Arc::new(identities_in(text)?)))
     }
 
-    /// Whether there is none.
+    /// Whether there is no identity.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Decrypts what is read.
+    /// Decrypts a stream.
     ///
     /// # Errors
-    /// When it is not encrypted for one of these, or not encrypted at all, or cannot be read.
+    /// When it is not encrypted for one of these, is not encrypted, or cannot be read.
     pub(crate) fn decrypt<R: BufRead>(&self, from: R) -> io::Result<Decrypting<R>> {
         if self.is_empty() {
             return Err(told(EncryptionError::NoIdentity));
@@ -207,7 +207,7 @@ impl Identities {
     }
 }
 
-/// A new identity as its file has it, with its recipient in front in a line of its own, and the recipient.
+/// A new identity as the text of its file, with its recipient in a line before it, and the recipient.
 #[must_use]
 pub fn new_identity() -> (String, String) {
     let identity = x25519::Identity::generate();
@@ -217,7 +217,7 @@ pub fn new_identity() -> (String, String) {
     (text, recipient)
 }
 
-/// What a file of identities has; its first mistake says in which line it is, and not what stands there.
+/// Parses the identities of a file. An error names the line of the first mistake, not its text.
 fn identities_in(bytes: impl BufRead) -> Result<Vec<Identity>, String> {
     let read = IdentityFile::from_buffer(bytes).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidData => format!(
@@ -240,7 +240,7 @@ fn text_of(file: &Path) -> Result<String, String> {
     read.map(|_| text).map_err(|error| error.to_string())
 }
 
-/// As an error of reading, of which [`EncryptionError::of_io`] finds the cause again.
+/// Wraps it as a read error, from which [`EncryptionError::of_io`] recovers it.
 fn told(error: EncryptionError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
@@ -253,7 +253,7 @@ fn as_io(error: DecryptError) -> io::Error {
     }
 }
 
-/// What age, or an end where none should be, says of the bytes is told in words of our own; failures of reading stay what they are.
+/// Replaces errors of age, and an unexpected end, by this module's own; other read errors stay.
 fn altered_or(error: io::Error) -> io::Error {
     let is_of_bytes = matches!(
         error.kind(),
@@ -266,13 +266,13 @@ fn altered_or(error: io::Error) -> io::Error {
 }
 
 impl EncryptionError {
-    /// What a failure of reading was caused by, if it was one of these.
+    /// The [`EncryptionError`] behind a read error, if any.
     pub(crate) fn of_io(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
 }
 
-/// Something encrypted that is being read.
+/// A decrypting reader.
 pub(crate) struct Decrypting<R>(StreamReader<Bounded<R>>);
 
 impl<R: BufRead> Read for Decrypting<R> {
@@ -281,7 +281,7 @@ impl<R: BufRead> Read for Decrypting<R> {
     }
 }
 
-/// Reads no more than what is left of its bound: age takes a header of any length into memory.
+/// Limits the bytes read: age buffers a header of any length.
 struct Bounded<R> {
     inner: R,
     left: Rc<Cell<usize>>,
@@ -342,7 +342,7 @@ mod tests {
         assert!(!Identities::of_private_file(file.path()).unwrap().is_empty());
     }
 
-    /// A pair that age's own tests have.
+    /// A key pair from age's own tests.
     const SECRET: &str =
         "AGE-SECRET-KEY-1GQ9778VQXMMJVE8SK7J6VT8UJ4HDQAJUVSFCWCM02D8GEWQ72PVQ2Y5J33";
     const PUBLIC: &str = "age1t7rxyev2z3rw82stdlrrepyc39nvn86l5078zqkf5uasdy86jp6svpy7pa";

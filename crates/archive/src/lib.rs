@@ -1,11 +1,10 @@
-//! The log as a backup: which parts of a ring's log are in object storage, what each of them holds, and whether they are one
-//! chain without a gap.
+//! The log as a backup: which parts of a ring's log are in object storage, their contents, and whether they form one gapless chain.
 //!
-//! The log is archived in **pieces**, ranges of bytes of its files that begin and end between entries. A piece is two objects,
-//! its bytes (compressed) and a manifest, which is written last: what has no manifest is not in the archive. Pieces are never
-//! changed. The bytes of committed entries are the same on every member, so that two members that archive at the same moment
-//! write the same, and whoever goes on begins where the names say that the one before has stopped. What is deleted again is either
-//! replaced by a whole file or lies before the archive's begin, which a name says, too.
+//! The log is archived in **pieces**: byte ranges of its files, from one entry boundary to another. A piece is two objects: its compressed
+//! bytes, and a manifest, which is written last. Without a manifest, it is not in the archive. Pieces never change. Bytes of committed
+//! entries are the same on every member, so concurrent archivers write the same objects. An archiver continues where the names show that
+//! the previous one stopped. A deleted piece is either replaced by a whole file, or lies before the archive's begin, which another object
+//! name records.
 
 pub mod archiver;
 pub mod base_backup;

@@ -1,5 +1,5 @@
-//! Manifests: what a piece says of itself, as JSON that people read, too. Each names the one before it with its hash, so that
-//! nobody takes a piece for another one, or a part of the log for all of it.
+//! Manifests: a piece's metadata as human-readable JSON. Each contains the hash of the previous one, which exposes replaced pieces and a
+//! partial log.
 
 use std::time::SystemTime;
 
@@ -12,97 +12,96 @@ use crate::contents::{Contents, Hash};
 use crate::encryption::Encryption;
 use crate::name::PieceName;
 
-/// The form of manifests that this program writes, and the newest that it reads. Since the second one, [`Before::sha256`] is another
-/// one, and the bytes may be encrypted.
+/// The manifest version that this program writes, and the newest that it reads. Version 2 changed [`Before::sha256`] and allows encryption.
 pub const MANIFEST_VERSION: u32 = 2;
 
-/// What is said of a piece beside its name.
+/// A piece's metadata in addition to its name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// [`MANIFEST_VERSION`] of who wrote it.
+    /// [`MANIFEST_VERSION`] of the writer.
     pub version: u32,
     /// The ring whose log it is.
     pub ring: RingId,
-    /// Which bytes of the log.
+    /// Its range of the log.
     #[serde(flatten)]
     pub piece: PieceName,
-    /// SHA-256 of these bytes. None where they are encrypted: whoever may not read them could try with it what they are, so it is
-    /// encrypted with them.
+    /// SHA-256 of these bytes. `None` if they are encrypted: it would allow guesses of the plaintext to be tested, so it is encrypted with
+    /// them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sha256: Option<Hash>,
-    /// The first entry in it; none where it is a file's header alone.
+    /// Its first entry; `None` if it is only a file header.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first: Option<OpId>,
-    /// The last entry in it.
+    /// Its last entry.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last: Option<OpId>,
-    /// The first entry of each term in it; nothing in manifests from before this was recorded.
+    /// The first entry of each term in it; empty in manifests from before this was recorded.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub terms: Vec<OpId>,
-    /// The entry before it, where it is the beginning of a file; none before the log's first entry.
+    /// The entry before it, if it begins a file; `None` before the log's first entry.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub follows: Option<OpId>,
-    /// How many transactions it has.
+    /// Number of transactions.
     pub transactions: u64,
     /// Their GTIDs.
     #[serde(with = "gtid_text")]
     pub gtids: GtidSet,
-    /// The GTIDs of the whole log before it.
+    /// The GTIDs of the log before it.
     #[serde(with = "gtid_text")]
     pub gtids_before: GtidSet,
-    /// When the first of its transactions was committed, in microseconds since 1970.
+    /// Commit time of its first transaction, in microseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub committed_from_us: Option<u64>,
-    /// When the last one was.
+    /// Commit time of its last transaction.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub committed_to_us: Option<u64>,
     /// The object with the bytes.
     pub object: Object,
-    /// The manifest of the piece before it; none for the first one of an archive, and behind a gap.
+    /// The previous piece's manifest; `None` for the first one of an archive, and after a gap.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub before: Option<Before>,
     /// The member that archived it.
     pub archived_by: MemberId,
-    /// When, in seconds since 1970 by that member's clock.
+    /// Time of archiving, in seconds since 1970 by that member's clock.
     pub archived_at: u64,
 }
 
 /// How the bytes of a piece are stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
-    /// Its name below the folder of the ring.
+    /// Its name below the ring's folder.
     pub name: String,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// Their SHA-256.
+    /// Its SHA-256.
     pub sha256: Hash,
-    /// How they are encrypted, if they are.
+    /// Its encryption, if any.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub encryption: Option<Encryption>,
 }
 
-/// The manifest before.
+/// A reference to the previous manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Before {
     /// Its name.
     pub manifest: String,
-    /// SHA-256 of what it says of the log ([`Manifest::sha256_of_the_log`]); in manifests of version 1, of its bytes.
+    /// SHA-256 of its data on the log ([`Manifest::sha256_of_the_log`]); in version 1, of its bytes.
     pub sha256: Hash,
 }
 
-/// Why a manifest is not one that can be relied on.
+/// Why a manifest is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     /// It is not JSON of a manifest.
     #[error("it cannot be read: {0}")]
     Unreadable(String),
-    /// A later version of this program has written it.
+    /// A later version of this program wrote it.
     #[error("it has version {0}, and this program reads up to {MANIFEST_VERSION}; upgrade it")]
     Later(u32),
-    /// It does not say with what its bytes are to be compared.
+    /// It has neither a hash of its bytes nor an encryption.
     #[error("it has no SHA-256 of its bytes, and does not say that they are encrypted")]
     NoHash,
-    /// It is about another piece than its name says.
+    /// It names another piece than its object name.
     #[error("it is about {0}, not about the piece of its name")]
     Other(PieceName),
     /// It belongs to another ring.
@@ -110,23 +109,23 @@ pub enum ManifestError {
     OtherRing(RingId),
 }
 
-/// Who archives a piece, and behind what.
+/// The context of an archived piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Archiving {
     /// The ring.
     pub ring: RingId,
     /// The member.
     pub member: MemberId,
-    /// When.
+    /// Time of archiving.
     pub now: SystemTime,
-    /// The GTIDs of the whole log before the piece.
+    /// The GTIDs of the log before the piece.
     pub gtids_before: GtidSet,
-    /// The manifest before.
+    /// The previous manifest.
     pub before: Option<Before>,
 }
 
 impl Manifest {
-    /// The manifest of a piece that was read and stored.
+    /// The manifest of a stored piece.
     #[must_use]
     pub fn of(piece: PieceName, contents: &Contents, object: Object, archiving: Archiving) -> Self {
         let micros = |CommitTimestamp(micros): CommitTimestamp| micros;
@@ -155,7 +154,7 @@ impl Manifest {
         }
     }
 
-    /// Its bytes as they are stored.
+    /// The bytes to store.
     ///
     /// # Panics
     /// Never: everything in it has a form in JSON.
@@ -167,10 +166,10 @@ impl Manifest {
         bytes
     }
 
-    /// Reads the manifest of this piece, of this ring.
+    /// Parses the manifest of this piece and ring.
     ///
     /// # Errors
-    /// When the bytes are not that.
+    /// When the bytes are not that manifest.
     pub fn read(bytes: &[u8], piece: PieceName, ring: RingId) -> Result<Self, ManifestError> {
         #[derive(Deserialize)]
         struct Version {
@@ -194,7 +193,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Entries that the log has for certain, in its order: those that it names, and the last one of each term.
+    /// Entries that the log certainly has, in log order: those named here, and the last one of each term.
     pub fn known_entries(&self) -> impl Iterator<Item = OpId> + '_ {
         let terms = self.terms.windows(2).flat_map(|pair| {
             let last = OpId {
@@ -207,13 +206,13 @@ impl Manifest {
         before.chain(terms).chain(self.last)
     }
 
-    /// The GTIDs of the whole log up to its end.
+    /// The GTIDs of the log up to its end.
     #[must_use]
     pub fn gtids_behind(&self) -> GtidSet {
         self.gtids_before.union(&self.gtids)
     }
 
-    /// How the manifest behind it, which begins where it ends, names it.
+    /// The reference to it in the next manifest.
     #[must_use]
     pub fn as_before(&self) -> Before {
         Before {
@@ -222,7 +221,7 @@ impl Manifest {
         }
     }
 
-    /// Whether it names this manifest, and that was another one then. Where it names the manifest of another piece, it does not say.
+    /// Whether it refers to this manifest, with another hash. A reference to another piece's manifest does not count.
     #[must_use]
     pub fn contradicts(&self, before: &Self) -> bool {
         let expected = match self.version {
@@ -235,8 +234,8 @@ impl Manifest {
         })
     }
 
-    /// SHA-256 of what it says of the log: the same from whichever member archived the piece, and however it is stored. Of two that
-    /// archive the same piece at once, the manifest of the later one stays, and somebody may have gone on behind the other.
+    /// SHA-256 of its data on the log, independent of the archiving member and of the storage format. If two members archive one piece
+    /// concurrently, the later manifest stays, and another archiver may have continued after the first.
     ///
     /// # Panics
     /// Never: everything in it has a form in JSON.

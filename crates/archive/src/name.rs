@@ -1,32 +1,32 @@
-//! Names of pieces: everything that says whether the archive has a gap is in them, so that a listing is enough.
+//! Names of pieces. They contain everything needed to detect gaps, so that a listing suffices.
 
 use std::fmt;
 
 use binlog_store::{FileNumber, LogPlace};
 use serde::{Deserialize, Serialize};
 
-/// What the names of all objects of a ring's log begin with.
+/// Name prefix of all objects of a ring's log.
 pub const LOG_FOLDER: &str = "log/";
 const MANIFEST: &str = ".json";
 const CLOSED: &str = "closed";
-/// What the name of an object with the bytes of a piece ends with.
+/// Name suffix of an object with a piece's bytes.
 const COMPRESSED: &str = ".zst";
 const ENCRYPTED: &str = ".age";
-/// A hexadecimal number, which an encrypted object has of its own.
+/// Hexadecimal digits of an encrypted object's unique number.
 const NUMBER_DIGITS: usize = 32;
 const BEGINS: &str = "begins.json";
 
-/// A history of the ring's log. A repair of a lost quorum may give entries up that the archive has already; the ring's log goes
-/// on from there as another one, and so does the archive, from the beginning of the file in which they part.
+/// A history of the ring's log. A repair after a lost quorum may discard archived entries. The log then continues as another history, and
+/// so does the archive, from the beginning of the file in which they diverge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timeline(pub u32);
 
 impl Timeline {
-    /// That of a ring whose log was never cut back.
+    /// The history of a ring whose log was never truncated.
     pub const FIRST: Self = Self(1);
 
-    /// The one that follows.
+    /// The next history.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -39,18 +39,18 @@ impl fmt::Display for Timeline {
     }
 }
 
-/// Which bytes of the log a piece has.
+/// The log range of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PieceName {
     /// The history of the log.
     pub timeline: Timeline,
     /// The file.
     pub file: FileNumber,
-    /// The first byte of the file that it has.
+    /// Its first byte in the file.
     pub start: u64,
-    /// Behind the last one.
+    /// Its end in the file, exclusive.
     pub end: u64,
-    /// Whether it ends with the file, behind which the next one begins.
+    /// Whether it ends with its file, after which the next one begins.
     pub closed: bool,
 }
 
@@ -70,7 +70,7 @@ impl PieceName {
         }
     }
 
-    /// Where the log goes on behind it.
+    /// Where the log continues after it.
     #[must_use]
     pub const fn goes_on(&self) -> LogPlace {
         if self.closed {
@@ -86,33 +86,32 @@ impl PieceName {
         }
     }
 
-    /// The name of its manifest, below the folder of the ring.
+    /// The name of its manifest, below the ring's folder.
     #[must_use]
     pub fn manifest(&self) -> String {
         format!("{self}{MANIFEST}")
     }
 
-    /// The piece whose manifest has this name; `None` for names that are not exactly those that [`Self::manifest`] gives.
+    /// The piece of a manifest name; `None` unless [`Self::manifest`] produces exactly that name.
     #[must_use]
     pub fn of_manifest(name: &str) -> Option<Self> {
         Self::of_stem(name.strip_suffix(MANIFEST)?)
     }
 
-    /// The name of the object with its bytes, below the folder of the ring.
+    /// The name of its bytes' object, below the ring's folder.
     #[must_use]
     pub fn object(&self) -> String {
         format!("{self}{COMPRESSED}")
     }
 
-    /// The name of the object with its bytes where they are encrypted. Bytes that are encrypted once more are others, so that each
-    /// object has a number of its own: two members that archive the same piece, or a write that comes late, replace none that a
-    /// manifest names.
+    /// The name of its object with encrypted bytes. Each encryption yields other bytes, so each object has its own number. Concurrent
+    /// archivers of one piece, or a delayed write, then replace no object that a manifest names.
     #[must_use]
     pub fn encrypted_object(&self, number: u128) -> String {
         format!("{self}-{number:0NUMBER_DIGITS$x}{COMPRESSED}{ENCRYPTED}")
     }
 
-    /// The piece whose bytes an object with this name has; `None` for names that are not exactly those of one.
+    /// The piece of an object name; `None` for names that are not exactly one of these forms.
     #[must_use]
     pub fn of_object(name: &str) -> Option<Self> {
         let Some(name) = name.strip_suffix(ENCRYPTED) else {
@@ -124,7 +123,7 @@ impl PieceName {
         Self::of_stem(stem).filter(|_| is_number)
     }
 
-    /// The piece that is written so.
+    /// Parses a name without its suffix.
     fn of_stem(name: &str) -> Option<Self> {
         let stem = name.strip_prefix(LOG_FOLDER)?;
         let mut parts = stem.split('/');
@@ -142,7 +141,7 @@ impl PieceName {
     }
 }
 
-/// Its objects' names without what tells them apart.
+/// The common part of its objects' names.
 impl fmt::Display for PieceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -160,26 +159,26 @@ impl fmt::Display for PieceName {
     }
 }
 
-/// Where an archive begins since it was pruned. What stands before this file, in this history and in those before it, is no part of
-/// the archive any more, whether or not it was deleted already.
+/// The begin of a pruned archive. Everything before this file, in this history and earlier ones, is no longer part of the archive, whether
+/// or not it is deleted already.
 ///
-/// It is the name of an object, which is never changed: of several the last one counts.
+/// It is an object name, which never changes: of several, the last counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Begin {
-    /// The history that was the newest one when it was pruned.
+    /// The newest history at the time of pruning.
     pub timeline: Timeline,
     /// The first file that is kept.
     pub file: FileNumber,
 }
 
 impl Begin {
-    /// The name of the object that says so, below the folder of the ring.
+    /// The name of its object, below the ring's folder.
     #[must_use]
     pub fn name(&self) -> String {
         format!("{LOG_FOLDER}{}/{}/{BEGINS}", self.timeline, self.file)
     }
 
-    /// What an object with this name says; `None` for names that are not exactly those that [`Self::name`] gives.
+    /// Parses an object name; `None` unless [`Self::name`] produces exactly that name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix(LOG_FOLDER)?.split('/');
@@ -192,7 +191,7 @@ impl Begin {
     }
 }
 
-/// What an object of an archive's log is, by its name.
+/// The kind of an object in an archive's log, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Named {
     /// The manifest of a piece.
@@ -204,7 +203,7 @@ pub enum Named {
 }
 
 impl Named {
-    /// What has this name; `None` for names that are not of an archive's log.
+    /// Parses an object name; `None` for names outside an archive's log.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         let manifest = PieceName::of_manifest(name).map(Self::Manifest);
@@ -213,7 +212,7 @@ impl Named {
             .or_else(|| Begin::of_name(name).map(Self::Begin))
     }
 
-    /// The history and the file that it belongs to.
+    /// Its history and file.
     #[must_use]
     pub const fn file(&self) -> (Timeline, FileNumber) {
         match self {

@@ -1,36 +1,36 @@
-//! What is to be archived next: a decision over what the archive has, by its names, and what the log has. Pure.
+//! Decides what to archive next, from the archive's names and the log. Pure.
 
 use binlog_store::{FileNumber, LogPlace};
 
 use crate::chain::{Pieces, Run};
 use crate::name::{PieceName, Timeline};
 
-/// The log of a member that archives.
+/// The log of an archiving member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
-    /// Its files and how many bytes they have, oldest first.
+    /// Its files with their sizes in bytes, oldest first.
     pub files: Vec<(FileNumber, u64)>,
-    /// Where the part of it ends that is committed. Every file before that one is closed, and is committed as a whole.
+    /// End of the committed part. Every earlier file is closed and completely committed.
     pub committed: LogPlace,
 }
 
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Archive this piece: the archive has nothing behind it.
+    /// Archive this piece, which continues the archive.
     GoOn(PieceName),
-    /// Archive this piece although the archive lacks what is between `from` and its beginning: the log has it no more.
+    /// Archive this piece after a gap: the log no longer has the range from `from` to its beginning.
     BehindAGap {
-        /// Where the archive would have gone on.
+        /// Where the archive ended.
         from: LogPlace,
-        /// What the log has first.
+        /// The log's first piece.
         piece: PieceName,
     },
-    /// Archive this piece, which lies in a gap of the archive: something of it was lost there, and the log still has it.
+    /// Archive this piece in a gap of the archive: the archive lost it, and the log still has it.
     Fill(PieceName),
-    /// Archive this file as a whole, in the place of its pieces.
+    /// Archive this file whole, to replace its pieces.
     Whole(PieceName),
-    /// The archive has everything that is committed.
+    /// Everything committed is archived.
     Nothing,
 }
 
@@ -41,7 +41,7 @@ pub fn next(archive: &Pieces, timeline: Timeline, log: &Log) -> Next {
     let Some(&(first, _)) = log.files.first() else {
         return Next::Nothing;
     };
-    // Pieces before the archive's begin are none of its history, and would be archived again and again.
+    // Pieces before the archive's begin do not count, and would be archived repeatedly.
     let begins = LogPlace {
         file: archive
             .begin(timeline)
@@ -65,7 +65,7 @@ pub fn next(archive: &Pieces, timeline: Timeline, log: &Log) -> Next {
     }
 }
 
-/// The first piece of a history that parts from the one before in this file. `None` where the log does not have it, or nothing of it is
+/// The first piece of a history that diverges from the previous one in this file. `None` if the log does not have it, or nothing of it is
 /// committed.
 #[must_use]
 pub fn first_of_history(timeline: Timeline, file: FileNumber, log: &Log) -> Option<PieceName> {
@@ -86,8 +86,8 @@ fn piece_from(timeline: Timeline, from: LogPlace, log: &Log) -> Option<PieceName
     })
 }
 
-/// What the log has of the first gap of which it has something. A gap between two histories is left alone: with an earlier file, the later
-/// one would begin earlier.
+/// The log's part of the first gap that it can fill. A gap between two histories stays: with an earlier file, the later history would begin
+/// earlier.
 fn in_a_gap(history: &[Run], timeline: Timeline, log: &Log) -> Option<PieceName> {
     history.windows(2).find_map(|runs| {
         let (last, next) = (runs[0].pieces.last()?, runs[1].pieces.first()?);
@@ -104,7 +104,7 @@ fn in_a_gap(history: &[Run], timeline: Timeline, log: &Log) -> Option<PieceName>
     })
 }
 
-/// The first closed file that the archive has in several pieces, and the log still has.
+/// The first closed file that the archive has in several pieces and the log still has.
 fn whole(history: &[Run], timeline: Timeline, log: &Log) -> Option<PieceName> {
     let mut in_parts = history.iter().flat_map(|run| &run.pieces);
     in_parts.find_map(|last| {
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(next(&archive, ONE, &log), gap);
     }
 
-    /// A storage has lost what it had said that it has.
+    /// A storage lost acknowledged objects.
     #[test]
     fn a_gap_is_filled_as_far_as_the_log_has_what_is_missing() {
         let files = [(3, 50), (4, 60), (5, 70), (6, 90)];
@@ -210,10 +210,10 @@ mod tests {
             piece(5, 0, 70, true),
         ];
         assert_eq!(fills(&files, &archive), (rest.to_vec(), 1));
-        // Without what was purged meanwhile.
+        // Without the files purged in the meantime.
         assert_eq!(fills(&files[1..], &archive), (rest[1..].to_vec(), 2));
         assert_eq!(fills(&files[3..], &archive), (Vec::new(), 2));
-        // Where a later history goes on, nothing of it is put before its first file.
+        // After a later history begins, none of its pieces is added before its first file.
         let of_two = [
             piece(3, 0, 20, false),
             PieceName {
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(nothing, Next::Nothing);
     }
 
-    /// Somebody has deleted more than what was pruned.
+    /// More was deleted than was pruned.
     #[test]
     fn an_archive_of_which_nothing_is_left_goes_on_where_it_begins() {
         let mut archive = Pieces::default();
@@ -253,8 +253,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the log and the archive were, all that is committed gets into the archive, and one piece for each file that is
-        /// closed, in one run if nothing was purged.
+        /// For any log and archive, all committed bytes are archived, one piece for each closed file, in one run if nothing was purged.
         #[test]
         fn everything_gets_into_the_archive(
             sizes in prop::collection::vec(10u64..90, 1..6),
@@ -265,7 +264,7 @@ mod tests {
             let (last, bytes) = *files.last().unwrap();
             let all = log(&files, at(last, bytes));
             let mut archive = Pieces::default();
-            // Earlier moments of the same log.
+            // Earlier states of the same log.
             let mut moments: Vec<_> = looks.iter().map(|look| {
                 let (file, bytes) = files[*look as usize * files.len() / 100];
                 at(file, bytes * (look % 10 + 1) / 11)

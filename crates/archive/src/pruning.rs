@@ -1,5 +1,5 @@
-//! Prunes an archive: looks what may go ([`crate::retention`]), and deletes it, step by step. Whoever prunes may be stopped at any
-//! moment, may be one of several, and does no harm to somebody who archives or reads meanwhile.
+//! Prunes an archive: selects deletable objects ([`crate::retention`]) and deletes them step by step. Pruning may be stopped at any moment,
+//! may run on several members, and does not disturb concurrent archivers or readers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
@@ -17,33 +17,33 @@ use crate::retention::{
 };
 use crate::storage::{Listing, Storage, StorageError};
 
-/// So many manifests are read for each of the two things that may go. What is left waits for the next look.
+/// Most manifests read per kind of deletable object. The rest waits for the next survey.
 const MOST_MANIFESTS: usize = 256;
 
-/// So much later than the newest thing in an archive it may be, at the most: longer than what is replaced stays. A clock that has
-/// leapt ahead would have everything deleted.
+/// Most time that the clock may be ahead of the archive's newest object, more than the retention of replaced pieces. A clock that jumps
+/// ahead would otherwise delete everything.
 const LATEST: Duration = Duration::from_secs(2 * 24 * 3600);
 
-/// Why an archive is not pruned. Nothing is lost by it.
+/// Why an archive is not pruned. Nothing is lost.
 #[derive(Debug, thiserror::Error)]
 pub enum PruneError {
-    /// The storage does not do what it is asked.
+    /// A storage request failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// The archive belongs to another ring.
     #[error("nothing is deleted: {piece} belongs to ring {ring}")]
     OtherRing {
-        /// A piece of it.
+        /// One of its pieces.
         piece: PieceName,
-        /// Which.
+        /// Its ring.
         ring: RingId,
     },
-    /// The storage said that it has the archive's new begin, and has not.
+    /// The storage acknowledged the archive's new begin, but does not have it.
     #[error("nothing is deleted: the storage took {0}, and does not have it")]
     Lost(String),
 }
 
-/// Who prunes.
+/// Prunes one archive.
 #[derive(Clone)]
 pub struct Pruner {
     storage: Storage,
@@ -52,7 +52,7 @@ pub struct Pruner {
 }
 
 impl Pruner {
-    /// In the name of a member, which knows its ring, or of nobody.
+    /// For a member, which has its ring's id, or without a ring.
     #[must_use]
     pub fn new(storage: Storage, by: Option<(RingId, MemberId)>) -> Self {
         Self {
@@ -62,11 +62,11 @@ impl Pruner {
         }
     }
 
-    /// Looks what may go. Nothing is deleted yet. Time goes on by what is archived: where `now` is days ahead of the newest object by
-    /// the storage's clock, it is taken for that time and two days.
+    /// Selects deletable objects, without deleting any. If `now` is days ahead of the newest object by the storage's clock, it is replaced
+    /// by that object's time plus two days.
     ///
     /// # Errors
-    /// When the storage does not say, or the archive is another ring's.
+    /// When the storage cannot be read, or the archive belongs to another ring.
     pub async fn look(&self, keep: &Keep, mut now: SystemTime) -> Result<Pruning, PruneError> {
         let listing = self.storage.list(LOG_FOLDER).await?;
         let mut keep = keep.clone();
@@ -110,7 +110,7 @@ impl Pruner {
     }
 }
 
-/// The files of an archive's log, of which the oldest are known, up to the first one that is kept.
+/// The files of an archive's log up to the first kept one, with the ages of the oldest.
 async fn ages(
     log: &mut ArchivedLog,
     listing: &Listing,
@@ -150,7 +150,7 @@ async fn ages(
     Ok(ages)
 }
 
-/// A manifest; `None` where there is none that can be relied on.
+/// Reads a manifest; `None` if it is missing or unusable.
 async fn manifest(log: &mut ArchivedLog, piece: PieceName) -> Result<Option<Manifest>, PruneError> {
     match log.manifest(piece).await {
         Ok(manifest) => Ok(Some(manifest)),
@@ -167,34 +167,34 @@ async fn manifest(log: &mut ArchivedLog, piece: PieceName) -> Result<Option<Mani
     }
 }
 
-/// What goes, and is deleted step by step.
+/// Deletable objects, deleted step by step.
 pub struct Pruning {
     storage: Storage,
     by: Option<MemberId>,
     plan: Plan,
-    /// What of it is left to be done.
+    /// The remaining steps.
     acts: VecDeque<Act>,
     ring: Option<RingId>,
     now: SystemTime,
 }
 
 impl Pruning {
-    /// All of it, what is done already too.
+    /// The whole plan, including completed steps.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Whether all is done.
+    /// Whether all steps are done.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.acts.is_empty()
     }
 
-    /// Does the next steps, so many at most, and says how many objects were deleted.
+    /// Does at most `at_most` further steps, and returns the number of objects deleted.
     ///
     /// # Errors
-    /// When one of them fails, and is not known to be done. It is tried again at the next call.
+    /// When a step fails or its outcome is unknown. The next call retries it.
     pub async fn go_on(&mut self, at_most: usize) -> Result<u64, PruneError> {
         let mut deleted = 0;
         for _ in 0..at_most {
@@ -211,7 +211,7 @@ impl Pruning {
         Ok(deleted)
     }
 
-    /// What is deleted behind it is no part of the archive any more, so that it has to be there.
+    /// Objects deleted after this are no longer part of the archive, so the begin must be stored first.
     async fn write(&self, begin: Begin) -> Result<(), PruneError> {
         #[derive(Serialize)]
         struct Pruned {

@@ -1,4 +1,4 @@
-//! Reads an archive: what it has of the log, and the files of the log, all of which is verified.
+//! Reads an archive's pieces and log files, and verifies all of them.
 
 use std::io::Write;
 
@@ -17,30 +17,30 @@ use crate::name::{LOG_FOLDER, PieceName, Timeline};
 use crate::sealed::{SealError, unseal};
 use crate::storage::{Listing, Storage, StorageError};
 
-/// Why a piece of the archive is not what it should be, or cannot be read.
+/// Why a piece cannot be read or is damaged.
 #[derive(Debug, thiserror::Error)]
 pub enum PieceFault {
-    /// The storage does not give it.
+    /// A storage request failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// Its manifest cannot be relied on.
+    /// Its manifest is unusable.
     #[error("{0}")]
     Manifest(#[from] ManifestError),
-    /// Its bytes are not those of its manifest, or cannot be written here.
+    /// Its bytes do not match its manifest, or cannot be written here.
     #[error("{0}")]
     Seal(#[from] SealError),
-    /// It does not go on where the piece before it ends.
+    /// It does not continue the previous piece.
     #[error("it does not follow {before}: {what}")]
     Chain {
-        /// The piece before it.
+        /// The previous piece.
         before: PieceName,
-        /// What differs.
+        /// The difference.
         what: &'static str,
     },
 }
 
 impl PieceFault {
-    /// What the storage says, where it failed or has no such object.
+    /// The storage's error, if a request failed or the object is missing.
     #[must_use]
     pub fn of_storage(&self) -> Option<&StorageError> {
         match self {
@@ -50,13 +50,13 @@ impl PieceFault {
         }
     }
 
-    /// Whether an object of it is not there.
+    /// Whether one of its objects is missing.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self.of_storage(), Some(StorageError::NotFound(_)))
     }
 
-    /// Whether it cannot be decrypted with the identities that are given, which says nothing of what it is.
+    /// Whether none of the given identities decrypts it; its contents remain unknown.
     #[must_use]
     pub fn lacks_an_identity(&self) -> bool {
         use EncryptionError::{NoIdentity, OtherRecipients};
@@ -67,7 +67,7 @@ impl PieceFault {
     }
 }
 
-/// An archive, as its names say it.
+/// An archive, by its object names.
 #[derive(Clone)]
 pub struct ArchivedLog {
     storage: Storage,
@@ -79,11 +79,10 @@ pub struct ArchivedLog {
 }
 
 impl ArchivedLog {
-    /// Looks what an archive has, in its newest history; `None` where it is empty. Without `ring`, it is that of whichever manifest is
-    /// read first.
+    /// Lists the newest history of an archive; `None` if it is empty. Without `ring`, the first manifest read determines it.
     ///
     /// # Errors
-    /// When the storage does not say.
+    /// When the storage cannot be listed.
     pub async fn look(
         storage: Storage,
         ring: Option<RingId>,
@@ -92,7 +91,7 @@ impl ArchivedLog {
         Ok(Self::of_listing(storage, ring, &listing))
     }
 
-    /// As [`Self::look`], by a listing.
+    /// As [`Self::look`], from a listing.
     #[must_use]
     pub fn of_listing(storage: Storage, ring: Option<RingId>, listing: &Listing) -> Option<Self> {
         let pieces = Pieces::of_names(listing.keys());
@@ -108,33 +107,33 @@ impl ArchivedLog {
         })
     }
 
-    /// Decrypts what it reads with these.
+    /// Decrypts with these identities.
     #[must_use]
     pub fn with_identities(mut self, identities: Identities) -> Self {
         self.identities = identities;
         self
     }
 
-    /// Which history it is.
+    /// Its history.
     #[must_use]
     pub fn timeline(&self) -> Timeline {
         self.timeline
     }
 
-    /// The ring whose log it is, once a manifest was read.
+    /// The log's ring, once a manifest was read.
     #[must_use]
     pub fn ring(&self) -> Option<RingId> {
         self.ring
     }
 
-    /// Where it begins since it was pruned; `None` if it never was.
+    /// Where the pruned archive begins; `None` if it was never pruned.
     #[must_use]
     pub fn begins(&self) -> Option<LogPlace> {
         self.begins
     }
 
-    /// What is missing before its first piece, whose manifest this is: from where, and up to where. Nothing is where it was pruned up
-    /// to there, and where nothing was ever archived before it.
+    /// The range missing before its first piece, given that piece's manifest. `None` if the archive was pruned up to there, or was never
+    /// archived before it.
     #[must_use]
     pub fn missing_before(&self, first: &Manifest) -> Option<(LogPlace, LogPlace)> {
         let begun = first.piece.begins();
@@ -145,10 +144,10 @@ impl ArchivedLog {
         (from < begun).then_some((from, begun))
     }
 
-    /// Whether a piece was deleted on purpose since this was looked at: a whole file has replaced it, or the archive was pruned.
+    /// Whether a piece was deleted intentionally since the listing: replaced by a whole file, or pruned.
     ///
     /// # Errors
-    /// When the storage does not say.
+    /// When the storage cannot be read.
     pub async fn was_pruned(&self, piece: PieceName) -> Result<bool, StorageError> {
         let now = Self::look(self.storage.clone(), self.ring).await?;
         let Some(now) = now else { return Ok(false) };
@@ -159,16 +158,16 @@ impl ArchivedLog {
         Ok(now.begins > Some(piece.begins()) || pieces.any(replaces))
     }
 
-    /// What it has, in order; more than one run has a gap between them.
+    /// Its runs in order, separated by gaps.
     #[must_use]
     pub fn runs(&self) -> &[Run] {
         &self.runs
     }
 
-    /// The manifest of a piece.
+    /// Reads the manifest of a piece.
     ///
     /// # Errors
-    /// When it is not there, or not one of this ring.
+    /// When it is missing, or not of this ring.
     pub async fn manifest(&mut self, piece: PieceName) -> Result<Manifest, PieceFault> {
         let bytes = (self.storage)
             .read(&piece.manifest(), MAX_MANIFEST_BYTES)
@@ -182,11 +181,10 @@ impl ArchivedLog {
         Ok(manifest)
     }
 
-    /// Reads the bytes of a piece into `to`, which is handed back, and verifies them, and that they follow the piece before it, if that
-    /// was read.
+    /// Reads the bytes of a piece into `to`, which is returned. Verifies them, and that they follow the previous piece, if that was read.
     ///
     /// # Errors
-    /// [`PieceFault`]; what was written is of no use then.
+    /// [`PieceFault`]; the written bytes are unusable then.
     pub async fn read<W: Write + Send + 'static>(
         &self,
         manifest: &Manifest,
@@ -228,7 +226,7 @@ fn ring_of(bytes: &Bytes) -> Result<RingId, ManifestError> {
     Ok(read.ring)
 }
 
-/// Whether one manifest goes on behind another one whose piece ends where its own begins.
+/// Whether a manifest continues another whose piece ends where its own begins.
 fn follows(manifest: &Manifest, before: &Manifest) -> Result<(), PieceFault> {
     let differs = |what| {
         Err(PieceFault::Chain {
@@ -244,7 +242,7 @@ fn follows(manifest: &Manifest, before: &Manifest) -> Result<(), PieceFault> {
     {
         return differs("its first entry is not the next one");
     }
-    // A piece may name another one that ends at the same place, which the whole file has replaced.
+    // A piece may name another one with the same end, which a whole file has replaced.
     if manifest.contradicts(before) {
         return differs("it names another manifest, whose SHA-256 is another one");
     }

@@ -1,8 +1,8 @@
-//! What of an archive may go, and in which order: a decision over what its names and manifests say. Pure.
+//! Decides what of an archive to delete and in which order, from names and manifests. Pure.
 //!
-//! Two things go: pieces that a whole file has replaced, and files that lie before what is to be kept. The archive's new begin is
-//! written before any of these files is deleted ([`Begin`]), so that whoever looks in between, or after this was stopped, sees an
-//! archive that begins later, and takes none of what is left of them for a part of it.
+//! Two kinds are deleted: pieces replaced by a whole file, and files before the retention limit. The archive's new begin ([`Begin`]) is
+//! written before any of these files is deleted. A reader in between, or after an interruption, sees an archive that begins later, and
+//! ignores the remaining files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
@@ -16,25 +16,24 @@ use crate::manifest::{Manifest, Object};
 use crate::name::{Begin, Named, PieceName, Timeline};
 use crate::storage::Listing;
 
-/// How long pieces that are replaced stay: whoever reads the archive by an older listing, and writes that come late, are done by
-/// then.
+/// Retention of replaced pieces: by then, readers with an older listing and delayed writes are done.
 pub const GRACE: Duration = Duration::from_secs(24 * 3600);
-/// So many files of the newest history always stay: the last one may have no entry, and whoever goes on needs the one before.
+/// Newest files that always stay: the last one may have no entry, and an archiver then needs the one before.
 const ALWAYS_KEPT: usize = 2;
 
-/// What is to be kept.
+/// What to keep.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keep {
-    /// What was committed after this moment, in microseconds since 1970; `None`: everything.
+    /// Keep transactions committed after this moment, in microseconds since 1970; `None`: all.
     pub since_us: Option<u64>,
-    /// So many of the newest base backups, and what comes behind them; `None`: all of them that the time does not let go.
+    /// Keep this many of the newest base backups and the log after them; `None`: all those within the time limit.
     pub base_backups: Option<usize>,
-    /// For each backup that is kept, the transactions that it has: whatever comes behind them is kept, too.
+    /// For each kept backup, its transactions: everything after them is kept, too.
     pub behind: Vec<GtidSet>,
 }
 
 impl Keep {
-    /// What was committed in this time before now; `None`: everything.
+    /// Keeps transactions committed within this time before now; `None`: all.
     #[must_use]
     pub fn for_the_last(time: Option<Duration>, now: SystemTime) -> Self {
         Self {
@@ -43,7 +42,7 @@ impl Keep {
         }
     }
 
-    /// The same, and so many of the newest base backups, whatever their age. Without a time, nothing older than these.
+    /// In addition keeps this many of the newest base backups, whatever their age. Without a time, nothing older than these.
     #[must_use]
     pub fn with_base_backups(self, newest: Option<usize>) -> Self {
         Self {
@@ -52,7 +51,7 @@ impl Keep {
         }
     }
 
-    /// The same by a clock that says so much less.
+    /// The same by a clock that is slower by this time.
     #[must_use]
     pub(crate) fn earlier_by(self, time: Duration) -> Self {
         let earlier = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
@@ -62,15 +61,15 @@ impl Keep {
         }
     }
 
-    /// What was committed before this moment may go, in microseconds since 1970, as long as no backup needs it; `None`: nothing may.
-    /// Where a number of backups says what is kept, and there is one, they alone decide.
+    /// Transactions committed before this moment (microseconds since 1970) may be deleted unless a backup needs them; `None`: none may. If
+    /// a number of backups is configured and one exists, only the backups decide.
     pub(crate) fn until_us(&self) -> Option<u64> {
         let by_number = self.base_backups.filter(|_| !self.behind.is_empty());
         self.since_us.or(by_number.map(|_| u64::MAX))
     }
 }
 
-/// In microseconds since 1970; 0 for what lies before.
+/// In microseconds since 1970; 0 for earlier times.
 fn micros(time: Option<SystemTime>) -> u64 {
     let since = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
     since.map_or(0, |since| {
@@ -78,20 +77,19 @@ fn micros(time: Option<SystemTime>) -> u64 {
     })
 }
 
-/// A file of the newest history, as far as it is known.
+/// A file of the newest history, as far as known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileAge {
-    /// Which.
+    /// The file.
     pub file: FileNumber,
-    /// When the last of it was committed, in microseconds since 1970; `None` where that is not known.
+    /// Time of its last commit, in microseconds since 1970; `None` if unknown.
     pub last_us: Option<u64>,
-    /// The GTIDs of the whole log before it; `None` where they are not known.
+    /// The GTIDs of the log before it; `None` if unknown.
     pub gtids_before: Option<GtidSet>,
 }
 
-/// When the last transaction of a piece was committed at the latest, in microseconds since 1970, by three clocks of which one may be
-/// wrong: that of the primary, that of the member that archived it, and that of the storage. It is what the one in the middle says;
-/// where the piece has no transaction, the later of two.
+/// Upper bound for a piece's last commit, in microseconds since 1970: the median of three clocks, of which one may be wrong (the primary's,
+/// the archiving member's, the storage's). Without a transaction, the later of two clocks.
 #[must_use]
 pub fn committed_by(manifest: &Manifest, written: SystemTime) -> u64 {
     let committed = manifest.committed_to_us.unwrap_or(u64::MAX);
@@ -101,9 +99,8 @@ pub fn committed_by(manifest: &Manifest, written: SystemTime) -> u64 {
     clocks[1]
 }
 
-/// The file with which the archive may begin, if that is a later one than the first of these, which are all of the newest history, in
-/// order. Files that are not known hold nothing up: the log is in the order of its commits, so that whatever stands before a file that
-/// may go may go as well.
+/// The archive's new first file, if later than the first of `files`, which are all files of the newest history, in order. Unknown ages do
+/// not block: the log is in commit order, so every file before a deletable one may be deleted as well.
 #[must_use]
 pub fn may_begin_with(files: &[FileAge], keep: &Keep) -> Option<FileNumber> {
     let since = keep.until_us()?;
@@ -125,41 +122,41 @@ pub fn may_begin_with(files: &[FileAge], keep: &Keep) -> Option<FileNumber> {
     begin
 }
 
-/// One step of pruning. Each may be done again.
+/// One idempotent step of pruning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
-    /// Write that the archive begins there.
+    /// Record that the archive begins there.
     Begin(Begin),
     /// Delete the object of this name.
     Delete(String),
 }
 
-/// Objects, and how many bytes they take.
+/// Number and size of objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Amount {
     /// How many.
     pub objects: u64,
-    /// Of all of them, in the storage.
+    /// Their size in the storage.
     pub bytes: u64,
 }
 
-/// What is to be done, in this order. Stopped behind any step, it leaves an archive that can be relied on.
+/// The steps, in order. After an interruption at any step, the archive is still consistent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The steps.
     pub acts: Vec<Act>,
-    /// Where the archive begins then; `None` where nothing of it was ever pruned.
+    /// Where the archive begins afterwards; `None` if it was never pruned.
     pub begins: Option<FileNumber>,
-    /// What is replaced by whole files.
+    /// Pieces replaced by whole files.
     pub replaced: Amount,
-    /// What lies before the begin.
+    /// Objects before the begin.
     pub expired: Amount,
     /// Base backups.
     pub base_backups: Amount,
 }
 
 impl Plan {
-    /// Lets these base backups go first, of each the manifest before its data: one that is named has all of it.
+    /// Deletes these base backups first, each manifest before its data: a backup with a manifest is complete.
     #[must_use]
     pub fn without(mut self, bases: &[&BaseManifest]) -> Self {
         let names = bases.iter().flat_map(|base| {
@@ -177,8 +174,8 @@ impl Plan {
     }
 }
 
-/// What to do about an archive with these objects, if it is to begin with this file. `wholes` are the objects of whole files, as their
-/// manifests name them; only those of them replace anything that are there as they should be.
+/// Plans the pruning of an archive with these objects and this new begin. `wholes` are the whole files' objects, by their manifests. Only
+/// those stored with the right size replace anything.
 #[must_use]
 pub fn plan(
     listing: &Listing,
@@ -214,8 +211,7 @@ pub fn plan(
     plan
 }
 
-/// The whole files that are there for a while, and beside which there is more of the same file: pieces that they replace, or another
-/// object.
+/// Whole files of some age that coexist with more of the same file: pieces that they replace, or another object.
 #[must_use]
 pub fn that_replace(listing: &Listing, now: SystemTime) -> Vec<PieceName> {
     let archive = Objects::of(listing);
@@ -229,7 +225,7 @@ pub fn that_replace(listing: &Listing, now: SystemTime) -> Vec<PieceName> {
             *objects.entry(named.file()).or_default() += names.len();
         }
     }
-    // A manifest and an object are its own.
+    // The first two are its manifest and its object.
     let has_more = |of: &(Timeline, FileNumber)| objects.get(of) > Some(&2);
     let replacing = wholes.into_iter().filter(|(of, _)| has_more(of));
     (replacing.map(|(_, whole)| whole))
@@ -237,7 +233,7 @@ pub fn that_replace(listing: &Listing, now: SystemTime) -> Vec<PieceName> {
         .collect()
 }
 
-/// A listing by what its names are of.
+/// A listing, by object kind.
 struct Objects<'a> {
     listing: &'a Listing,
     named: BTreeMap<Named, Vec<&'a str>>,
@@ -266,14 +262,14 @@ impl<'a> Objects<'a> {
         }
     }
 
-    /// Whether it was written so long ago that nobody is about to read it by an older listing, or to write it.
+    /// Whether it is so old that no reader uses an older listing with it, and no writer is still writing it.
     fn is_old(&self, name: &str, now: SystemTime) -> bool {
         let written = self.listing.get(name).map(|listed| listed.written);
         let age = written.and_then(|written| now.duration_since(written).ok());
         age.is_some_and(|age| age >= GRACE)
     }
 
-    /// What whole files have replaced, of each piece the manifest first: nobody finds a manifest whose bytes are gone.
+    /// Pieces replaced by whole files, each manifest first, so that no manifest exists without its bytes.
     fn replaced(
         &self,
         wholes: &BTreeMap<PieceName, Object>,
@@ -314,7 +310,7 @@ impl<'a> Objects<'a> {
         replaced
     }
 
-    /// What stands before a file in whichever history, the oldest first, and where the archive began before that last of all.
+    /// Objects before a file in any history, oldest first, and last the archive's earlier begins.
     fn before(&self, begins: FileNumber) -> Vec<&'a str> {
         let in_order = self.named.iter().map(|(named, names)| {
             let (timeline, file) = named.file();
@@ -348,7 +344,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// `7@30`: the last of file 7 was committed in hour 30; `?` where that is not known. Each file has ten transactions.
+    /// `7@30`: file 7's last commit was in hour 30; `?` if unknown. Each file has ten transactions.
     fn ages(text: &str) -> Vec<FileAge> {
         let ages = text.split_whitespace().map(|age| {
             let (file, hour) = age.split_once('@').unwrap();
@@ -369,7 +365,7 @@ mod tests {
             // Everything is kept.
             (all, None, &[][..], None),
             (all, None, &[40], None),
-            // The second file has what was committed in the hour from which on everything is kept.
+            // The second file has commits of the hour from which everything is kept.
             (all, Some(20), &[], Some(2)),
             (all, Some(21), &[], Some(3)),
             (all, Some(10), &[], None),
@@ -379,21 +375,21 @@ mod tests {
             ("1@10 2@20", Some(1000), &[], None),
             ("1@10", Some(1000), &[], None),
             ("", Some(1000), &[], None),
-            // A backup needs what follows it: the older one of the two decides.
+            // A backup needs the files after it: the older of the two decides.
             (all, Some(1000), &[20], Some(3)),
             (all, Some(1000), &[25], Some(3)),
             (all, Some(1000), &[40, 20], Some(3)),
             (all, Some(21), &[40], Some(3)),
             (all, Some(1000), &[5], None),
             (all, Some(1000), &[0], None),
-            // What is not known goes with what follows it, and not by itself.
+            // A file of unknown age is deleted with a later one, not alone.
             ("1@? 2@20 3@30 4@40 5@50", Some(21), &[], Some(3)),
             ("1@10 2@? 3@30 4@40 5@50", Some(21), &[], Some(2)),
             ("1@10 2@? 3@30 4@40 5@50", Some(31), &[], Some(4)),
             ("1@? 2@? 3@? 4@? 5@?", Some(1000), &[], None),
-            // A file is missing: the archive has a gap, and goes on all the same.
+            // A missing file is a gap, which does not block.
             ("1@10 3@30 4@40 5@50", Some(21), &[], Some(3)),
-            // A clock that was ahead for a while.
+            // A clock was ahead temporarily.
             ("1@10 2@900 3@30 4@40 5@50", Some(100), &[], Some(2)),
         ] {
             let keep = Keep {
@@ -430,7 +426,7 @@ mod tests {
         };
         assert_eq!(begin(None, &[25, 40]), Some(number(3)));
         assert_eq!(begin(None, &[5]), None);
-        // There is none yet, and everything may be needed.
+        // No backup exists yet, and everything may be needed.
         assert_eq!(begin(None, &[]), None);
         assert_eq!(begin(Some(15 * HOUR), &[25, 40]), Some(number(2)));
     }
@@ -497,7 +493,7 @@ mod tests {
         NOW + 10 * GRACE
     }
 
-    /// Objects of 100 bytes that were written long ago.
+    /// Objects of 100 bytes, written long ago.
     fn listing<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Listing {
         let listed = Listed {
             bytes: 100,
@@ -551,14 +547,14 @@ mod tests {
 
         let none = |listing: &Listing, now| plan(listing, &wholes, None, now).acts;
         assert_eq!(none(&archive, NOW + GRACE / 2), []);
-        // The whole file's object is not there, or is cut.
+        // The whole file's object is missing or truncated.
         let mut lost = archive.clone();
         lost.remove(&piece("1/1:0-50!").object());
         assert_eq!(none(&lost, now()), []);
         let mut cut = archive.clone();
         cut.get_mut(&piece("1/1:0-50!").object()).unwrap().bytes = 50;
         assert_eq!(none(&cut, now()), []);
-        // A write that came late: neither the manifest nor its bytes go before the other can.
+        // A delayed write: neither the manifest nor its bytes are deleted before the other one may be.
         let mut late = archive.clone();
         late.get_mut(&piece("1/1:0-30").manifest()).unwrap().written = now();
         let done = plan(&late, &wholes, None, now());
@@ -610,7 +606,7 @@ mod tests {
         };
         assert_eq!((done.begins, done.expired), (Some(number(3)), expired));
 
-        // It was stopped behind that, and goes on.
+        // Pruning stopped after that, and continues.
         let mut stopped = archive.clone();
         stopped.extend(listing([begin.name()]));
         for begin in [None, Some(number(2)), Some(number(3))] {
@@ -618,7 +614,7 @@ mod tests {
             assert_eq!(deleted(&done), expected);
             assert_eq!(done.acts.len(), expected.len());
         }
-        // The former begin goes with the files before the next one, behind them.
+        // The former begin is deleted together with, and after, the files before the next one.
         let done = plan(&stopped, &BTreeMap::new(), Some(number(4)), now());
         assert_eq!(deleted(&done).last(), Some(&begin.name().as_str()));
     }
@@ -637,13 +633,13 @@ mod tests {
         assert_eq!(deleted(&done), expected);
     }
 
-    /// A file that was archived in parts, of which some are replaced.
+    /// A file archived in parts, some of which are replaced.
     fn files() -> impl Strategy<Value = Vec<(bool, bool)>> {
         prop::collection::vec((any::<bool>(), any::<bool>()), 1..6)
     }
 
     proptest! {
-        /// Whatever was done of a plan: the newest history is one run, from its begin to its end, and nothing of what is kept is lost.
+        /// After any prefix of a plan, the newest history is one run, and no kept object is lost.
         #[test]
         fn a_plan_that_was_stopped_leaves_one_chain(
             files in files(),

@@ -1,7 +1,7 @@
-//! A piece as an object: one zstd frame, which `zstd -d` unpacks without this program; encrypted, `age -d` comes before that. Made and
-//! read in one pass of bounded memory, with both hashes.
+//! A piece as an object: one zstd frame, which `zstd -d` unpacks without this program, after `age -d` if it is encrypted. Written and read
+//! in one pass of bounded memory, with both hashes.
 //!
-//! Behind the frame of an encrypted object stands a skippable one, with the SHA-256 of the bytes of the log.
+//! The frame of an encrypted object is followed by a skippable one, with the SHA-256 of the log's bytes.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
@@ -15,49 +15,49 @@ use crate::name::PieceName;
 /// zstd's own default.
 pub(crate) const LEVEL: i32 = 3;
 const CHUNK_BYTES: usize = 256 << 10;
-/// Of the window that a frame may ask for, the logarithm: 8 MiB, what every decoder has to take (RFC 8878). Frames of this program
-/// ask for 2 MiB at most. zstd alone takes 128 MiB, for as few bytes as a frame's header has.
+/// Log2 of the largest window accepted: 8 MiB, which every decoder must support (RFC 8878). This program's frames need at most 2 MiB. zstd
+/// alone allows 128 MiB, on request of a few header bytes.
 pub(crate) const MOST_WINDOW_LOG: u32 = 23;
-/// One of the numbers with which a frame of zstd begins that whoever unpacks it passes over, and how many bytes follow.
+/// The magic number of a skippable zstd frame, and its size.
 const SKIPPABLE: [u8; 8] = [0x57, 0x2a, 0x4d, 0x18, 32, 0, 0, 0];
 
-/// Why a piece could not be made an object, or an object is not the piece of its manifest.
+/// Why a piece cannot be stored, or an object does not match its manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
-    /// The bytes cannot be read or written, or were not compressed by this program.
+    /// The bytes cannot be read or written, or this program did not compress them.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// They cannot be decrypted.
     #[error(transparent)]
     Encryption(#[from] EncryptionError),
-    /// They are no piece of a log.
+    /// They are not a piece of a log.
     #[error(transparent)]
     Contents(#[from] ContentsError),
-    /// They are another number of bytes than the piece has.
+    /// Their number differs from the piece's.
     #[error("{found} bytes of it were read, and the piece has {expected}")]
     Size {
-        /// What the piece has.
+        /// The piece's size.
         expected: u64,
-        /// What was read: all of it, or more than the piece has.
+        /// Bytes read: all of them, or more than the piece has.
         found: u64,
     },
-    /// They are others than those that were archived.
+    /// Their SHA-256 differs from the archived one.
     #[error("its bytes are not those that were archived: their SHA-256 is {found}, not {expected}")]
     Changed {
-        /// What was archived.
+        /// SHA-256 of the archived bytes.
         expected: Hash,
-        /// That of what was read.
+        /// SHA-256 of the bytes read.
         found: Hash,
     },
-    /// Behind the bytes of an encrypted piece stands something else than their SHA-256.
+    /// The bytes of an encrypted piece are not followed by their SHA-256.
     #[error("behind its bytes stands something else than their SHA-256")]
     NoHash,
-    /// The manifest says something else of them than they do.
+    /// The manifest contradicts the bytes.
     #[error("its manifest says another thing of {0} than its bytes")]
     Manifest(&'static str),
 }
 
-/// An object that is to be made.
+/// An object to be made.
 #[derive(Debug, Clone)]
 pub struct NewObject {
     piece: PieceName,
@@ -66,7 +66,7 @@ pub struct NewObject {
 }
 
 impl NewObject {
-    /// The object of a piece, encrypted for these recipients, if there are any.
+    /// The object of a piece, encrypted for these recipients, if any.
     #[must_use]
     pub fn of(piece: PieceName, recipients: Option<Recipients>) -> Self {
         let name = match recipients {
@@ -80,7 +80,7 @@ impl NewObject {
         }
     }
 
-    /// Its name, below the folder of the ring.
+    /// Its name, below the ring's folder.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -96,10 +96,10 @@ impl NewObject {
     }
 }
 
-/// Reads a piece of the log and writes the object.
+/// Reads a piece of the log and writes its object.
 ///
 /// # Errors
-/// When either fails, or what is read is not that piece.
+/// When either fails, or the bytes are not that piece.
 pub fn seal(
     new: NewObject,
     from: impl Read,
@@ -117,32 +117,31 @@ pub fn seal(
     Ok((contents, new.stored(written.finish()?)))
 }
 
-/// Hands back what was written to.
+/// Returns the inner writer.
 fn compress<W: Write>(
     piece: PieceName,
     from: impl Read,
     to: W,
 ) -> Result<(Contents, W), SealError> {
     let mut encoder = zstd::stream::write::Encoder::new(to, LEVEL)?;
-    // The frame says its own size, and has a checksum for whoever unpacks it by hand.
+    // The frame contains its size, and a checksum for manual unpacking.
     encoder.set_pledged_src_size(Some(piece.end.saturating_sub(piece.start)))?;
     encoder.include_checksum(true)?;
     let contents = pass(piece, from, &mut encoder)?;
     Ok((contents, encoder.finish()?))
 }
 
-/// Reads the object of a manifest and writes the piece of the log, all of which is verified.
+/// Reads the object of a manifest, writes the piece of the log, and verifies all of it.
 ///
 /// # Errors
-/// When either fails, or the object is not what the manifest says, or cannot be decrypted with these identities. What was written is
-/// of no use then.
+/// When either fails, the object does not match the manifest, or these identities do not decrypt it. The written bytes are unusable then.
 pub fn unseal(
     manifest: &Manifest,
     identities: &Identities,
     from: impl Read,
     to: impl Write,
 ) -> Result<Contents, SealError> {
-    // One byte more than it has shows that it is another one, however much follows.
+    // One excess byte shows that the object differs, however long it is.
     let from = from.take(manifest.object.bytes.saturating_add(1));
     let mut object = Hashed::new(from);
     let unpacked = match manifest.object.encryption {
@@ -154,7 +153,7 @@ pub fn unseal(
     let expected = manifest.object.sha256;
     let contents = match unpacked {
         Ok(contents) => contents,
-        // Whose recipients were altered looks like one of others, and what was exchanged is perhaps of others indeed.
+        // Altered recipients look like other recipients, and a replaced object may have other recipients.
         Err(SealError::Encryption(error)) if error != EncryptionError::NoIdentity => {
             let (_, found) = object.finish_reading()?;
             return Err(match found == expected {
@@ -188,7 +187,7 @@ fn assert_is(expected: Hash, found: Hash) -> Result<(), SealError> {
     }
 }
 
-/// Unpacks a frame, and all that follow it, and hands back what is left of the reader.
+/// Unpacks a frame and all frames after it, and returns the rest of the reader.
 fn unpack<R: BufRead>(
     piece: PieceName,
     from: R,
@@ -208,7 +207,7 @@ fn unpack_with<R: BufRead>(
     Ok((contents, decoder.finish()))
 }
 
-/// Decrypts and unpacks an object, and compares its bytes with the SHA-256 that stands behind them.
+/// Decrypts and unpacks an object, and compares its bytes with the SHA-256 after them.
 fn decrypt(
     piece: PieceName,
     identities: &Identities,
@@ -222,7 +221,7 @@ fn decrypt(
             let decoder = zstd::stream::read::Decoder::with_buffer(BufReader::new(plain))?;
             let (contents, mut rest) = unpack_with(decoder.single_frame(), piece, to)?;
             let mut behind = Vec::new();
-            // A byte more than there should be, to see that none follows.
+            // One byte more, to detect excess bytes.
             let most = SKIPPABLE.len() as u64 + 32 + 1;
             (&mut rest).take(most).read_to_end(&mut behind)?;
             Ok((contents, behind))
@@ -242,7 +241,7 @@ fn decrypt(
     Ok(contents)
 }
 
-/// Hands a piece of the log on, and says what it holds. Not a byte more than the piece has is handed on: a few bytes may unpack to
+/// Copies a piece of the log and returns its contents. Never copies more bytes than the piece has: a few compressed bytes may unpack to
 /// more than a disk holds.
 fn pass(piece: PieceName, mut from: impl Read, mut to: impl Write) -> Result<Contents, SealError> {
     let expected = piece.end.saturating_sub(piece.start);
@@ -272,7 +271,7 @@ fn pass(piece: PieceName, mut from: impl Read, mut to: impl Write) -> Result<Con
     Ok(contents)
 }
 
-/// Counts and hashes what goes through it.
+/// Counts and hashes the bytes that pass through.
 pub(crate) struct Hashed<T> {
     inner: T,
     bytes: u64,
@@ -293,7 +292,7 @@ impl<T> Hashed<T> {
         self.sha256.update(bytes);
     }
 
-    /// What is within, and how many bytes went through it with which SHA-256.
+    /// The inner value, the number of bytes, and their SHA-256.
     pub(crate) fn into_parts(self) -> (T, u64, Hash) {
         (self.inner, self.bytes, Hash(self.sha256.finalize().into()))
     }
@@ -312,7 +311,7 @@ impl<T: Write> Hashed<T> {
 }
 
 impl<T: Read> Hashed<T> {
-    /// Reads what is left, which belongs to the object as well.
+    /// Reads the rest, which belongs to the object as well.
     pub(crate) fn finish_reading(mut self) -> io::Result<(u64, Hash)> {
         io::copy(&mut self, &mut io::sink())?;
         Ok(self.hashed())
@@ -350,13 +349,12 @@ mod tests {
     use super::*;
     use crate::name::Timeline;
 
-    /// The logarithm of a window, as a frame's header says it.
+    /// Encodes log2 of a window for a frame header.
     const fn window(log: u8) -> u8 {
         (log - 10) << 3
     }
 
-    /// A frame of zstd that asks for a window and says no size: some bytes, and then so many blocks of 128 KiB of zeros in four
-    /// bytes each.
+    /// A zstd frame with this window and no size: some bytes, then `blocks` blocks of 128 KiB of zeros in four bytes each.
     fn frame(window: u8, bytes: &[u8], blocks: usize) -> Vec<u8> {
         const RAW: u32 = 0;
         const REPEATED: u32 = 1 << 1;
@@ -372,10 +370,10 @@ mod tests {
         frame
     }
 
-    /// Where the piece begins in its file.
+    /// Start of the piece in its file.
     const BEGIN: u64 = 100;
 
-    /// The begin of an event of rows, which is so large that whatever follows belongs to it.
+    /// The header of a row event so large that all following bytes belong to it.
     fn endless_event() -> [u8; 19] {
         const SIZE: u32 = 1_000_000_000;
         let mut header = [0; 19];
@@ -430,7 +428,7 @@ mod tests {
         unseal(manifest, &Identities::default(), from, to)
     }
 
-    /// How many bytes come out of an object that should be a piece of so many, and why it is not.
+    /// Bytes unpacked from an object for a piece of `bytes` bytes, and the error.
     fn unsealed(object: &[u8], bytes: u64) -> (u64, SealError) {
         let mut unpacked = Vec::new();
         let refused =

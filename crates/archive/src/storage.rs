@@ -1,7 +1,7 @@
-//! Where an archive is: object storage (Amazon S3 and what is compatible with it, Google's, Azure's) or a directory.
+//! Storage of an archive: object storage (Amazon S3 and compatible services, Google, Azure) or a directory.
 //!
-//! What is written is durable when the call returns: the services promise it, and a directory is synced. Every call has a limit
-//! in time. What a service or the library says of a failed call is told without the secrets that it may hold.
+//! Written data are durable when the call returns: the services guarantee it, and a directory is synced. Every call has a timeout. Error
+//! messages of a service or the library are stripped of secrets.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,26 +21,26 @@ use url::Url;
 
 use crate::cloud;
 
-/// Objects larger than this are stored in parts of this size, which is what an upload holds in memory. Services take 10,000.
+/// Part size of larger objects, which is an upload's memory use. Services allow 10,000 parts.
 const PART_BYTES: usize = 8 << 20;
 
-/// Where an archive is, and how it is reached.
+/// Where an archive is, and how to access it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StorageSettings {
     /// `s3://bucket/folder`, `gs://bucket/folder`, `az://container/folder` or `file:///folder`.
     pub url: Url,
-    /// What else the service has to know, by the names of its environment variables in lower case, as `aws_endpoint` and
-    /// `aws_secret_access_key`. Over what the environment says; with neither, the rights of the machine's role are used.
+    /// Other options of the service, by the lower-case names of its environment variables, as `aws_endpoint` and `aws_secret_access_key`.
+    /// They override the environment; without either, the machine's role applies.
     pub options: BTreeMap<String, String>,
-    /// How long one call may take.
+    /// Timeout of one call.
     pub call_limit: Duration,
 }
 
 impl StorageSettings {
-    /// With the options that a file holds, if there is one.
+    /// Adds the options from a file, if one is given.
     ///
     /// # Errors
-    /// When the file cannot be read, or does not hold options.
+    /// When the file cannot be read or parsed.
     pub fn with_options_of(
         url: Url,
         file: Option<&std::path::Path>,
@@ -60,7 +60,7 @@ impl StorageSettings {
     }
 }
 
-/// The options in what a file holds: lines as `aws_endpoint = "https://…"`, which may be secret, so that no message quotes them.
+/// Parses lines as `aws_endpoint = "https://…"`. They may be secret, so that no message quotes them.
 fn options_in(text: &str) -> Result<BTreeMap<String, String>, String> {
     toml::from_str(text).map_err(|error: toml::de::Error| {
         let before = error.span().and_then(|span| text.get(..span.start));
@@ -69,7 +69,7 @@ fn options_in(text: &str) -> Result<BTreeMap<String, String>, String> {
     })
 }
 
-/// Without the options, which may be secret.
+/// Omits the options, which may be secret.
 impl fmt::Debug for StorageSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.options.keys().collect();
@@ -81,35 +81,35 @@ impl fmt::Debug for StorageSettings {
     }
 }
 
-/// Why something could not be stored or read.
+/// Why a storage request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StorageError {
-    /// The settings lead nowhere.
+    /// The settings are invalid.
     #[error("{0}")]
     Settings(String),
-    /// There is no such object.
+    /// The object does not exist.
     #[error("the archive has no {0}")]
     NotFound(String),
-    /// The storage refused, or could not be reached.
+    /// The storage refused, or is unreachable.
     #[error("cannot {what}: {why}")]
     Failed {
-        /// What was tried.
+        /// The request.
         what: String,
-        /// What the storage says.
+        /// The storage's message.
         why: String,
     },
-    /// The storage did not answer.
+    /// The storage did not answer in time.
     #[error("cannot {what}: the storage did not answer within {limit:?}")]
     Silent {
-        /// What was tried.
+        /// The request.
         what: String,
-        /// How long it was waited for.
+        /// The timeout.
         limit: Duration,
     },
-    /// An object is larger than what is read into memory.
+    /// The object exceeds the limit for reading into memory.
     #[error("{name} has {bytes} bytes, and at most {most} are read")]
     TooLarge {
-        /// Which.
+        /// The object.
         name: String,
         /// Its size.
         bytes: u64,
@@ -129,33 +129,33 @@ impl From<StorageError> for io::Error {
     }
 }
 
-/// What a listing says of an object.
+/// An object in a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listed {
     /// Its size.
     pub bytes: u64,
-    /// When it was written, by the clock of the storage.
+    /// Time of the write, by the storage's clock.
     pub written: SystemTime,
 }
 
-/// Objects by name, below the folder of the ring.
+/// Objects by name, below the ring's folder.
 pub type Listing = BTreeMap<String, Listed>;
 
-/// The folder of one ring in a storage. Cloning is cheap.
+/// The folder of one ring in a storage. Cheap to clone.
 #[derive(Clone)]
 pub struct Storage {
     objects: Arc<dyn ObjectStore>,
     folder: Path,
     call_limit: Duration,
-    /// What no message may have.
+    /// Strings that no message may contain.
     secrets: Arc<Vec<String>>,
 }
 
 impl Storage {
-    /// Looks nothing up yet: whether the storage answers, the first call says.
+    /// Opens it without a request: the first call shows whether the storage answers.
     ///
     /// # Errors
-    /// When the URL or an option is none of a storage that this program knows, or the directory is not there.
+    /// When this program does not support the URL or an option, or the directory does not exist.
     pub fn open(settings: &StorageSettings) -> Result<Self, StorageError> {
         let secrets: Vec<String> = settings.options.values().cloned().collect();
         let elsewhere = || {
@@ -175,7 +175,7 @@ impl Storage {
                     StorageError::Settings(format!("{} does not name a directory", settings.url))
                 })?;
                 folder = Path::default();
-                // Not made here: where nothing is mounted, it would fill the wrong disk.
+                // Not created here: without its mount, it would fill the wrong disk.
                 let there = LocalFileSystem::new_with_prefix(&directory).map_err(|_| {
                     let shown = directory.display();
                     StorageError::Settings(format!("there is no directory {shown}; make it first"))
@@ -193,7 +193,7 @@ impl Storage {
         })
     }
 
-    /// A folder of a storage that is open.
+    /// A folder of an open storage.
     #[must_use]
     pub fn over(objects: Arc<dyn ObjectStore>, folder: Path, call_limit: Duration) -> Self {
         Self {
@@ -204,10 +204,10 @@ impl Storage {
         }
     }
 
-    /// The objects whose names begin with this folder.
+    /// Lists the objects whose names begin with this folder.
     ///
     /// # Errors
-    /// When the storage does not list them.
+    /// When the storage cannot list them.
     pub async fn list(&self, below: &str) -> Result<Listing, StorageError> {
         let what = || format!("list {below}");
         let mut listed = self.objects.list(Some(&self.place(below)));
@@ -225,10 +225,10 @@ impl Storage {
         Ok(names)
     }
 
-    /// How many bytes an object has; `None` where there is none.
+    /// The size of an object; `None` if it does not exist.
     ///
     /// # Errors
-    /// When the storage does not say.
+    /// When the request fails.
     pub async fn size(&self, name: &str) -> Result<Option<u64>, StorageError> {
         let place = self.place(name);
         let told = self.call(|| format!("look for {name}"), self.objects.head(&place));
@@ -242,7 +242,7 @@ impl Storage {
     /// Stores a small object.
     ///
     /// # Errors
-    /// When the storage does not take it. It may be there all the same.
+    /// When the request fails. The object may be stored nevertheless.
     pub async fn write(&self, name: &str, bytes: Vec<u8>) -> Result<(), StorageError> {
         let place = self.place(name);
         let put = self.objects.put(&place, bytes.into());
@@ -253,7 +253,7 @@ impl Storage {
     /// Reads a small object.
     ///
     /// # Errors
-    /// When there is none, it has more bytes than `at_most`, or the storage does not give it.
+    /// When it does not exist, is larger than `at_most`, or the request fails.
     pub async fn read(&self, name: &str, at_most: u64) -> Result<Bytes, StorageError> {
         let what = || format!("read {name}");
         let place = self.place(name);
@@ -268,7 +268,7 @@ impl Storage {
         self.call(what, got.bytes()).await
     }
 
-    /// Deletes an object; one that is not there is deleted already.
+    /// Deletes an object, if it exists.
     ///
     /// # Errors
     /// When the storage refuses.
@@ -281,7 +281,7 @@ impl Storage {
         }
     }
 
-    /// Stores a large object while it is made, in a thread that may block. `bytes_per_second` slows it down.
+    /// Stores a large object while it is produced, in a thread that may block. `bytes_per_second` limits the rate.
     #[must_use]
     pub fn upload(&self, name: &str, runtime: Handle, bytes_per_second: Option<u64>) -> Upload {
         Upload {
@@ -294,7 +294,7 @@ impl Storage {
         }
     }
 
-    /// Reads a large object piece by piece, in a thread that may block.
+    /// Reads a large object as a stream, in a thread that may block.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -344,7 +344,7 @@ pub(crate) fn unknown(option: &str, storage: &str) -> StorageError {
     StorageError::Settings(format!("{storage} has no option `{option}`"))
 }
 
-/// An error with what it was caused by, where its own words do not say that.
+/// The error with its causes, unless its own text contains them.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let mut cause = error.source();
@@ -358,8 +358,8 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     words
 }
 
-/// What a service says may quote the request: what stands behind the `?` of a URL may be a signature, and a secret is one wherever it
-/// stands.
+/// A service's message may quote the request. Removes secrets anywhere, and everything after the `?` of a URL, which may contain a
+/// signature.
 pub(crate) fn without_secrets(words: &str, secrets: &[String]) -> String {
     let mut shown = words.to_owned();
     for secret in secrets.iter().filter(|secret| secret.len() >= 8) {
@@ -376,7 +376,7 @@ pub(crate) fn without_secrets(words: &str, secrets: &[String]) -> String {
     words.collect()
 }
 
-/// An object that is being stored. Dropped before [`Upload::finish`], it is not there.
+/// An object being stored. Dropped before [`Upload::finish`], it does not exist.
 pub struct Upload {
     storage: Storage,
     name: String,
@@ -387,10 +387,10 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Stores what is left; when it returns, the object is durable.
+    /// Stores the rest; when it returns, the object is durable.
     ///
     /// # Errors
-    /// When the storage does not take it. It may be there all the same.
+    /// When a request fails. The object may be stored nevertheless.
     pub fn finish(mut self) -> io::Result<()> {
         let rest = std::mem::take(&mut self.buffer);
         if self.parts.is_none() {
@@ -450,14 +450,14 @@ impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(mut parts) = self.parts.take() {
             let what = || format!("give {} up", self.name);
-            // Where this fails too, the service removes it by its own rules for uploads that were not completed.
+            // If this fails too, the service's own rules remove the incomplete upload.
             let given_up = self.storage.call(what, parts.abort());
             let _ = self.runtime.block_on(given_up);
         }
     }
 }
 
-/// An object that is being read.
+/// An object being read.
 pub struct Download {
     chunks: BoxStream<'static, object_store::Result<Bytes>>,
     storage: Storage,
@@ -585,7 +585,7 @@ mod tests {
         let gone = storage.read("log/one", 9).await;
         assert!(matches!(gone, Err(StorageError::NotFound(_))), "{gone:?}");
         storage.delete("log/a/large").await.unwrap();
-        // Folders in which nothing is left go, and the archive's own stays.
+        // Empty folders are removed, except the archive's own.
         assert!(!folder.path().join("log").exists() && folder.path().exists());
     }
 }

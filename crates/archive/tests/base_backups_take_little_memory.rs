@@ -1,5 +1,4 @@
-//! A data directory that is larger than the memory goes through: what is in memory at a time is bounded. A test of its own, because it
-//! measures the whole process.
+//! A data directory larger than the memory limit: memory use is bounded. A separate test, because it measures the whole process.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -19,7 +18,7 @@ use raft_types::{MemberId, RingId};
 static MEMORY: PeakAlloc = PeakAlloc;
 
 const DATA: usize = 64 << 20;
-/// Two parts of an upload, and what reads and packs.
+/// Two parts of an upload, and buffers for reading and compression.
 const MOST: usize = 32 << 20;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -27,7 +26,7 @@ async fn taking_and_restoring_a_base_backup_takes_little_memory() {
     let (from, archive) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut random = fastrand::Rng::with_seed(1);
     for file in 0..4 {
-        // What cannot be packed, so that everything goes through.
+        // Incompressible, so that the upload has full size.
         let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..))
             .take(DATA / 4)
             .collect();

@@ -14,7 +14,7 @@ fn main() -> Result<()> {
     let mut rest = Bytes::from(fs::read(&file).context(file)?);
     ensure!(rest.starts_with(&MAGIC), "this is no binlog file");
     let _ = rest.split_to(MAGIC.len());
-    // What stands before the first format description of a stream; a file begins with that one.
+    // The checksum before a stream's first format description, with which a file begins.
     let mut framer = TransactionFramer::new(ChecksumAlgorithm::Crc32, 1 << 30);
     while let Some(event) = RawEvent::split_from(&mut rest)? {
         match framer.push(&event)? {

@@ -1,7 +1,6 @@
-//! The two forms of an event: *canonical* (no checksum, end position zero), which the ring carries
-//! and compares, and *stamped* (end position and CRC32 of one place in one file), which files hold.
-//! Stamping is a function of the canonical bytes and the offset alone, so that equal logs give equal
-//! files.
+//! The two forms of an event. *Canonical* (no checksum, end position zero) is what the ring transmits and compares. *Stamped* (end position
+//! and CRC32 of one place in one file) is what files store. Stamping depends only on the canonical bytes and the offset, so that equal logs
+//! have equal files.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -11,17 +10,17 @@ use crate::event::{
     EventRef, HEADER_LEN, LOG_POS_RANGE, MAX_EVENT_BYTES, RawEvent, SIZE_RANGE, event_crc32,
 };
 
-/// A buffer that stamped or canonical bytes are appended to.
+/// A buffer for stamped or canonical bytes.
 pub trait EventSink {
-    /// How many bytes the buffer has.
+    /// Number of bytes.
     fn len(&self) -> usize;
-    /// Whether the buffer is empty.
+    /// Whether it is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Appends `bytes` at the end.
+    /// Appends `bytes`.
     fn append(&mut self, bytes: &[u8]);
-    /// What was written from an offset on.
+    /// The bytes from an offset on.
     fn written_from(&mut self, start: usize) -> &mut [u8];
 }
 
@@ -53,7 +52,7 @@ impl EventSink for BytesMut {
     }
 }
 
-/// The events of a canonical payload, one after the other, sharing its memory. Ends after the first error.
+/// The events of a canonical payload, in order, sharing its memory. Ends after the first error.
 #[derive(Debug, Clone)]
 pub struct CanonicalEvents {
     rest: Bytes,
@@ -78,17 +77,17 @@ impl Iterator for CanonicalEvents {
     }
 }
 
-/// The canonical form of an event as it came from a server, its checksum verified on the way.
+/// The canonical form of a server's event, whose checksum is verified.
 ///
 /// # Errors
-/// When the event's checksum is not that of its bytes, or it is too short to have one.
+/// When the event's checksum does not match, or it is too short to have one.
 pub fn canonicalise(event: &RawEvent, checksum: ChecksumAlgorithm) -> Result<Bytes, DecodeError> {
     let mut out = BytesMut::with_capacity(event.bytes().len());
     canonicalise_into(event, checksum, &mut out)?;
     Ok(out.freeze())
 }
 
-/// As [`canonicalise`], appended to a buffer, which stays as it was on an error.
+/// As [`canonicalise`], appended to a buffer, which is unchanged after an error.
 ///
 /// # Errors
 /// As [`canonicalise`].
@@ -119,11 +118,11 @@ pub(crate) fn canonical_parts(verified: EventRef<'_>) -> ([u8; HEADER_LEN], &[u8
     (header, rest)
 }
 
-/// Appends the stored form of one canonical event that begins at `offset` in its file, and returns
-/// the offset behind it. The end position in the header is that offset's low 32 bits, as MySQL writes it.
+/// Appends the stored form of one canonical event that begins at `offset` in its file, and returns its end offset. The end position in the
+/// header is that offset's low 32 bits, as in MySQL.
 ///
 /// # Errors
-/// When `canonical_event` is not exactly one event, or is too large; `out` is then as it was.
+/// When `canonical_event` is not exactly one event, or is too large; `out` is then unchanged.
 pub fn stamp(
     canonical_event: &[u8],
     offset: u64,
@@ -132,11 +131,10 @@ pub fn stamp(
     Ok(append_stamped(EventRef::new(canonical_event)?, offset, out))
 }
 
-/// Appends the stored form of all events of a canonical payload that begins at `offset` in its file,
-/// and returns the offset behind the last one.
+/// Appends the stored form of a canonical payload's events, beginning at `offset` in its file, and returns the end offset.
 ///
 /// # Errors
-/// When the payload is not whole events; what was appended before the damaged event stays in `out`.
+/// When the payload is not whole events; bytes before the damaged event stay in `out`.
 pub fn stamp_payload(
     payload: &[u8],
     offset: u64,
@@ -151,7 +149,7 @@ pub fn stamp_payload(
 
 fn append_stamped(event: EventRef<'_>, offset: u64, out: &mut impl EventSink) -> u64 {
     let start = out.len();
-    // An event is at most MAX_EVENT_BYTES long, far from what a u32 holds.
+    // An event has at most MAX_EVENT_BYTES, well below the limit of u32.
     let size = (event.bytes().len() + CHECKSUM_LEN) as u32;
     let end = offset.wrapping_add(u64::from(size));
     out.append(event.bytes());
@@ -163,7 +161,7 @@ fn append_stamped(event: EventRef<'_>, offset: u64, out: &mut impl EventSink) ->
     end
 }
 
-/// Bytes that a canonical payload takes in a file.
+/// Bytes of a canonical payload in a file.
 ///
 /// # Errors
 /// When the payload is not whole events.
@@ -176,10 +174,10 @@ pub fn stamped_len(payload: &[u8]) -> Result<u64, DecodeError> {
     Ok(length)
 }
 
-/// The canonical form of stored events, each CRC32 verified: the reverse of [`stamp_payload`].
+/// The canonical form of stored events, with verified CRC32: the reverse of [`stamp_payload`].
 ///
 /// # Errors
-/// When the bytes are not whole events, or a checksum does not fit.
+/// When the bytes are not whole events, or a checksum does not match.
 pub fn unstamp(stored: &[u8]) -> Result<Bytes, DecodeError> {
     let mut rest = stored;
     let mut out = BytesMut::with_capacity(stored.len());
@@ -192,7 +190,7 @@ pub fn unstamp(stored: &[u8]) -> Result<Bytes, DecodeError> {
 /// Verifies the CRC32 at the end of one whole event.
 ///
 /// # Errors
-/// [`DecodeError::ChecksumMismatch`] when the event was damaged; other errors when the slice is not one event.
+/// [`DecodeError::ChecksumMismatch`] when the event is damaged; other errors when the slice is not one event.
 pub fn verify_event_crc(event: &[u8]) -> Result<(), DecodeError> {
     EventRef::new(event)?
         .verified(ChecksumAlgorithm::Crc32)

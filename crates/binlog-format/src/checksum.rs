@@ -1,8 +1,8 @@
-//! The checksum at the end of an event, as the format description of its file announces it.
+//! An event's checksum, as its file's format description announces it.
 
 use crate::decode_error::DecodeError;
 
-/// Bytes that a checksum takes at the end of an event.
+/// Bytes of an event's checksum.
 pub const CHECKSUM_LEN: usize = 4;
 
 /// How the events of a file are protected (`binlog_checksum`).
@@ -15,7 +15,7 @@ pub enum ChecksumAlgorithm {
 }
 
 impl ChecksumAlgorithm {
-    /// The byte that stands in a format description.
+    /// The byte in a format description.
     pub const fn code(self) -> u8 {
         match self {
             Self::None => 0,
@@ -26,7 +26,7 @@ impl ChecksumAlgorithm {
     /// The algorithm of a format description's byte.
     ///
     /// # Errors
-    /// When the byte names no algorithm that exists.
+    /// When the byte names no known algorithm.
     pub fn from_code(code: u8) -> Result<Self, DecodeError> {
         match code {
             0 => Ok(Self::None),

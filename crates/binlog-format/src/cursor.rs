@@ -1,5 +1,4 @@
-//! Reads little-endian fields from the front of a byte slice. Every read is checked; nothing here
-//! allocates.
+//! Reads little-endian fields from the front of a byte slice. Every read is checked, without allocations.
 
 use crate::decode_error::DecodeError;
 
@@ -97,7 +96,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// As many bytes as a length-encoded integer in front of them says.
+    /// A byte string with a length-encoded length.
     pub(crate) fn length_encoded_bytes(
         &mut self,
         field: &'static str,
@@ -114,7 +113,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Succeeds when everything was read.
+    /// Succeeds if everything was read.
     pub(crate) fn finish(self, field: &'static str) -> Result<(), DecodeError> {
         if self.rest.is_empty() {
             Ok(())
@@ -153,7 +152,7 @@ pub(crate) fn put_length_encoded(out: &mut Vec<u8>, value: u64) {
 /// Appends an unsigned integer in its shortest form.
 pub(crate) fn put_unsigned(out: &mut Vec<u8>, value: u64) {
     let significant = 64 - value.leading_zeros() as usize;
-    // Each byte in front of the ninth gives one bit to the length.
+    // Each byte before the ninth gives one bit to the length.
     let length = significant.div_ceil(7).max(1);
     if length > 8 {
         out.push(0xff);
@@ -170,13 +169,13 @@ pub(crate) fn put_signed(out: &mut Vec<u8>, value: i64) {
     put_unsigned(out, (((value ^ sign) as u64) << 1) | (sign as u64 & 1));
 }
 
-/// Appends a byte string behind its length.
+/// Appends a byte string after its length.
 pub(crate) fn put_string(out: &mut Vec<u8>, value: &[u8]) {
     put_unsigned(out, value.len() as u64);
     out.extend_from_slice(value);
 }
 
-/// Reads an unsigned integer of variable length: the first byte's trailing ones count the bytes that follow.
+/// Reads an unsigned integer of variable length: the first byte's trailing ones count the following bytes.
 pub(crate) fn unsigned(cursor: &mut Cursor<'_>, field: &'static str) -> Result<u64, DecodeError> {
     let first = cursor.u8(field)?;
     let following = first.trailing_ones() as usize;
@@ -187,13 +186,13 @@ pub(crate) fn unsigned(cursor: &mut Cursor<'_>, field: &'static str) -> Result<u
     })
 }
 
-/// Reads a signed integer of variable length, in zigzag order.
+/// Reads a signed integer of variable length, in zigzag encoding.
 pub(crate) fn signed(cursor: &mut Cursor<'_>, field: &'static str) -> Result<i64, DecodeError> {
     let coded = unsigned(cursor, field)?;
     Ok((coded >> 1) as i64 ^ -((coded & 1) as i64))
 }
 
-/// Reads a byte string behind its length.
+/// Reads a byte string after its length.
 pub(crate) fn string<'a>(
     cursor: &mut Cursor<'a>,
     field: &'static str,

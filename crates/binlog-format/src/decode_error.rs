@@ -1,14 +1,13 @@
-//! The one error of everything that turns bytes into values here. Bytes come from disks and from
-//! peers, so every length in them is checked before it is used and nothing panics on them.
+//! The decoding error. Bytes come from disks and peers, so every length is checked before use, and no input causes a panic.
 
 use thiserror::Error;
 
 use crate::event_type::EventType;
 
-/// Why bytes could not be read as what they claim to be.
+/// Why bytes could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecodeError {
-    /// The bytes end before the value does.
+    /// The bytes end before the value.
     #[error(
         "{field} needs {needed} bytes, but only {remaining} are left: the data is cut off or corrupt"
     )]
@@ -17,7 +16,7 @@ pub enum DecodeError {
         field: &'static str,
         /// Bytes that the value needs.
         needed: u64,
-        /// Bytes that are left to read.
+        /// Remaining bytes.
         remaining: u64,
     },
     /// A value that the format does not allow.
@@ -25,46 +24,46 @@ pub enum DecodeError {
     Invalid {
         /// Name of the field or value.
         field: &'static str,
-        /// What is wrong with it.
+        /// The cause.
         reason: &'static str,
     },
-    /// An event of another type was handed to this decoder.
+    /// The decoder got an event of another type.
     #[error("expected a {expected} event, found {found}")]
     WrongType {
-        /// The type that the decoder reads.
+        /// The decoder's type.
         expected: EventType,
         /// The type in the event's header.
         found: EventType,
     },
-    /// Bytes are left after the value's end.
+    /// Bytes remain after the value.
     #[error("{count} unexpected bytes follow {field}")]
     TrailingBytes {
-        /// Name of the value that ended.
+        /// Name of the value.
         field: &'static str,
-        /// How many bytes are left.
+        /// Number of remaining bytes.
         count: u64,
     },
-    /// The event's CRC32 is not that of its bytes.
+    /// The event's CRC32 does not match its bytes.
     #[error(
         "the CRC32 of a {event_type} event is {found:08x}, but {expected:08x} is stored with it: \
          the event was damaged after the server wrote it"
     )]
     ChecksumMismatch {
-        /// The damaged event's type, as its header says.
+        /// The event's type, from its header.
         event_type: EventType,
-        /// The checksum stored in the event.
+        /// The event's checksum field.
         expected: u32,
         /// The checksum of its bytes.
         found: u32,
     },
-    /// A value is larger than the reader was told to accept.
+    /// A value exceeds the reader's limit.
     #[error("{field} has {size} bytes, more than the limit of {limit}")]
     TooLarge {
         /// Name of the field or value.
         field: &'static str,
-        /// Its size in bytes (or the least that it would be).
+        /// Its size in bytes, or a lower bound.
         size: u64,
-        /// The most bytes that the reader accepts.
+        /// The limit in bytes.
         limit: u64,
     },
 }

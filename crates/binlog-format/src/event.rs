@@ -1,4 +1,4 @@
-//! The 19-byte header that every event begins with, the event types, and one event as raw bytes.
+//! The 19-byte event header, the event types, and one event as raw bytes.
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
@@ -15,11 +15,11 @@ pub use crate::event_type::EventType;
 /// Bytes of an event header.
 pub const HEADER_LEN: usize = 19;
 
-/// The largest event that is read: MySQL's own cap of 1 GiB on a packet plus room for the header
-/// fields that MySQL adds to it. A size beyond it is taken for corruption.
+/// Largest event that is read: MySQL's packet limit of 1 GiB plus room for the header fields that MySQL adds. A larger size is treated as
+/// corruption.
 pub const MAX_EVENT_BYTES: u32 = (1 << 30) + (1 << 16);
 
-/// Where the fields that stamping rewrites stand in an event.
+/// Offsets in an event of the fields that stamping rewrites.
 pub(crate) const TYPE_AT: usize = 4;
 pub(crate) const SIZE_RANGE: std::ops::Range<usize> = 9..13;
 pub(crate) const LOG_POS_RANGE: std::ops::Range<usize> = 13..17;
@@ -32,17 +32,17 @@ pub struct EventFlags(pub u16);
 impl EventFlags {
     /// No flag is set.
     pub const NONE: Self = Self(0);
-    /// In a format description: the file was not closed in good order.
+    /// In a format description: the file was not closed properly.
     pub const BINLOG_IN_USE: Self = Self(0x01);
     /// The statement depends on its connection (temporary tables).
     pub const THREAD_SPECIFIC: Self = Self(0x04);
     /// The statement does not need its default schema.
     pub const SUPPRESS_USE: Self = Self(0x08);
-    /// Made up by the source for its replica; in no file.
+    /// Made by the source for its replica; in no file.
     pub const ARTIFICIAL: Self = Self(0x20);
     /// Written by a replica into its relay log.
     pub const RELAY_LOG: Self = Self(0x40);
-    /// May be skipped by whoever does not know the type.
+    /// May be skipped by a reader that does not support the type.
     pub const IGNORABLE: Self = Self(0x80);
     /// Not to be applied after a filter.
     pub const NO_FILTER: Self = Self(0x100);
@@ -80,18 +80,18 @@ impl fmt::Debug for EventFlags {
     }
 }
 
-/// What every event says of itself.
+/// An event's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventHeader {
-    /// Seconds since the epoch at which the statement began; 0 in made-up events.
+    /// Start of the statement in seconds since the epoch; 0 in artificial events.
     pub timestamp: u32,
-    /// The type, which decides how the body is read.
+    /// The type, which determines the body's format.
     pub event_type: EventType,
     /// The server on which the event originated.
     pub server_id: u32,
-    /// Bytes of the whole event: header, body and, where there is one, the CRC32.
+    /// Bytes of the whole event: header, body and the CRC32, if any.
     pub event_size: u32,
-    /// The low 32 bits of the position behind the event in its file; 0 in canonical events.
+    /// Low 32 bits of the event's end position in its file; 0 in canonical events.
     pub log_pos: u32,
     /// Flags such as [`EventFlags::ARTIFICIAL`].
     pub flags: EventFlags,
@@ -101,8 +101,7 @@ impl EventHeader {
     /// Reads a header from the first [`HEADER_LEN`] bytes.
     ///
     /// # Errors
-    /// When there are fewer bytes, or the size in the header is less than a header or more than
-    /// [`MAX_EVENT_BYTES`].
+    /// When there are fewer bytes, or the size in the header is below a header's or above [`MAX_EVENT_BYTES`].
     pub fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let fixed = cursor.bytes("event header", HEADER_LEN)?;
@@ -131,7 +130,7 @@ impl EventHeader {
         Ok(header)
     }
 
-    /// The header as it stands in a file, little-endian.
+    /// The header as in a file, little-endian.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         bytes[0..4].copy_from_slice(&self.timestamp.to_le_bytes());
@@ -144,8 +143,8 @@ impl EventHeader {
     }
 }
 
-// One event as bytes: owned ([`RawEvent`]) or borrowed ([`EventRef`]). Nothing below the header is
-// looked at here, and whether the last four bytes are a checksum is the caller's knowledge.
+// One event as bytes: owned ([`RawEvent`]) or borrowed ([`EventRef`]). The body is not decoded here, and the caller decides whether the
+// last four bytes are a checksum.
 
 /// The bytes of exactly one event, header included. Cloning shares them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,20 +154,19 @@ pub struct RawEvent {
 }
 
 impl RawEvent {
-    /// Takes a buffer that holds exactly one event.
+    /// Wraps a buffer with exactly one event.
     ///
     /// # Errors
-    /// When the header is invalid or its size is not that of the buffer.
+    /// When the header is invalid or its size is not the buffer's.
     pub fn new(bytes: Bytes) -> Result<Self, DecodeError> {
         let header = whole_event_header(&bytes)?;
         Ok(Self { header, bytes })
     }
 
-    /// Takes the first event off a buffer that holds several; `None` when the buffer is empty.
-    /// The event shares the buffer's memory.
+    /// Splits the first event off a buffer; `None` if the buffer is empty. The event shares the buffer's memory.
     ///
     /// # Errors
-    /// When the header is invalid or the event goes on beyond the buffer; the buffer is then as it was.
+    /// When the header is invalid or the event is truncated; the buffer is then unchanged.
     pub fn split_from(buffer: &mut Bytes) -> Result<Option<Self>, DecodeError> {
         if buffer.is_empty() {
             return Ok(None);
@@ -182,7 +180,7 @@ impl RawEvent {
         Ok(Some(Self { header, bytes }))
     }
 
-    /// The event's header, read when the event was made.
+    /// The event's header, parsed at construction.
     pub fn header(&self) -> &EventHeader {
         &self.header
     }
@@ -192,7 +190,7 @@ impl RawEvent {
         self.header.event_type
     }
 
-    /// Header, body and, where there is one, the checksum.
+    /// Header, body and the checksum, if any.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
@@ -202,7 +200,7 @@ impl RawEvent {
         self.bytes
     }
 
-    /// The event without its checksum, after the checksum was verified.
+    /// The event without its checksum, which is verified.
     ///
     /// # Errors
     /// [`DecodeError::ChecksumMismatch`] for a damaged event, [`DecodeError::Truncated`] for one too short for a checksum.
@@ -214,7 +212,7 @@ impl RawEvent {
         .verified(checksum)
     }
 
-    /// The event as it is, taken as one without a checksum (a canonical one).
+    /// The event, treated as one without a checksum (a canonical one).
     pub fn canonical(&self) -> EventRef<'_> {
         EventRef {
             header: self.header,
@@ -223,8 +221,7 @@ impl RawEvent {
     }
 }
 
-/// A borrowed event. Typed views decode from one that holds no checksum: a canonical one, or what
-/// [`EventRef::verified`] returned.
+/// A borrowed event. Typed views decode from one without a checksum: a canonical one, or the result of [`EventRef::verified`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventRef<'a> {
     header: EventHeader,
@@ -232,19 +229,19 @@ pub struct EventRef<'a> {
 }
 
 impl<'a> EventRef<'a> {
-    /// Takes a slice that holds exactly one event.
+    /// Wraps a slice with exactly one event.
     ///
     /// # Errors
-    /// When the header is invalid or its size is not that of the slice.
+    /// When the header is invalid or its size is not the slice's.
     pub fn new(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let header = whole_event_header(bytes)?;
         Ok(Self { header, bytes })
     }
 
-    /// Takes the first event off a slice that holds several; `None` when the slice is empty.
+    /// Splits the first event off a slice; `None` if the slice is empty.
     ///
     /// # Errors
-    /// When the header is invalid or the event goes on beyond the slice; the slice is then as it was.
+    /// When the header is invalid or the event is truncated; the slice is then unchanged.
     pub fn split_from(buffer: &mut &'a [u8]) -> Result<Option<Self>, DecodeError> {
         if buffer.is_empty() {
             return Ok(None);
@@ -258,8 +255,7 @@ impl<'a> EventRef<'a> {
         Ok(Some(Self { header, bytes }))
     }
 
-    /// The event without its checksum, after the checksum was verified. The header stays as it was
-    /// read, so its size is then larger than the bytes by the checksum.
+    /// The event without its checksum, which is verified. The header is unchanged, so its size includes the checksum.
     ///
     /// # Errors
     /// As [`RawEvent::verified`].
@@ -295,7 +291,7 @@ impl<'a> EventRef<'a> {
         }
     }
 
-    /// The event's header, read when the event was made.
+    /// The event's header, parsed at construction.
     pub fn header(&self) -> &EventHeader {
         &self.header
     }
@@ -305,12 +301,12 @@ impl<'a> EventRef<'a> {
         self.header.event_type
     }
 
-    /// Header and body, as they stand in the buffer.
+    /// Header and body, as in the buffer.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The bytes behind the header, as far as this value has them.
+    /// The bytes after the header.
     pub fn body(&self) -> &'a [u8] {
         self.bytes.get(HEADER_LEN..).unwrap_or_default()
     }
@@ -349,9 +345,8 @@ fn truncated_event(needed: usize, remaining: usize) -> DecodeError {
     }
 }
 
-/// The CRC32 that belongs behind an event. A server marks its current file as in use by a flag in
-/// the format description that it later clears in place, without a new checksum: the checksum is
-/// always the one without that flag.
+/// The CRC32 of an event. A server marks its current file as in use by a flag in the format description, and later clears it in place
+/// without a new checksum: the checksum is always the one without that flag.
 pub(crate) fn event_crc32(event: &[u8]) -> u32 {
     let description = event.get(TYPE_AT) == Some(&EventType::FormatDescription.code());
     let (Some(head), Some(flags), Some(rest)) = (

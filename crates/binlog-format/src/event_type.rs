@@ -1,19 +1,19 @@
-//! Event type codes. Codes that are not known here pass through as [`EventType::Other`].
+//! Event type codes. Unknown codes are kept as [`EventType::Other`].
 
 use std::fmt;
 
 macro_rules! event_types {
     ($($(#[$doc:meta])* $variant:ident = $code:literal, $name:literal;)*) => {
-        /// The type byte of an event header. Types that nothing here acts on stay a number.
+        /// The type byte of an event header. Unused types stay numbers.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum EventType {
             $($(#[$doc])* $variant,)*
-            /// A type that has no name here, by its code.
+            /// An unnamed type, by its code.
             Other(u8),
         }
 
         impl EventType {
-            /// The byte that stands in the header.
+            /// The byte in the header.
             pub const fn code(self) -> u8 {
                 match self {
                     $(Self::$variant => $code,)*
@@ -21,7 +21,7 @@ macro_rules! event_types {
                 }
             }
 
-            /// The type of a header's byte; never [`Self::Other`] for a code that has a name.
+            /// The type of a header's byte; never [`Self::Other`] for a named code.
             pub const fn from_code(code: u8) -> Self {
                 match code {
                     $($code => Self::$variant,)*
@@ -42,11 +42,11 @@ macro_rules! event_types {
 }
 
 event_types! {
-    /// A statement, or one of the words that begin and end a transaction.
+    /// A statement, including those that begin and end a transaction.
     Query = 2, "QUERY";
-    /// The server stopped in good order.
+    /// Normal shutdown of the server.
     Stop = 3, "STOP";
-    /// The next file's name; the last event of a file that was closed in good order.
+    /// The next file's name; the last event of a properly closed file.
     Rotate = 4, "ROTATE";
     /// An integer session variable that the next statement depends on.
     IntVar = 5, "INTVAR";
@@ -58,7 +58,7 @@ event_types! {
     Rand = 13, "RAND";
     /// A user variable that the next statement depends on.
     UserVar = 14, "USER_VAR";
-    /// The first event of a file: how to read the ones that follow.
+    /// The first event of a file, which defines the format of the others.
     FormatDescription = 15, "FORMAT_DESCRIPTION";
     /// The commit of a transaction in a transactional engine.
     Xid = 16, "XID";
@@ -66,7 +66,7 @@ event_types! {
     BeginLoadQuery = 17, "BEGIN_LOAD_QUERY";
     /// LOAD DATA in statement format.
     ExecuteLoadQuery = 18, "EXECUTE_LOAD_QUERY";
-    /// The table that the rows events after it mean.
+    /// The table of the following rows events.
     TableMap = 19, "TABLE_MAP";
     /// Inserted rows, version 1.
     WriteRowsV1 = 23, "WRITE_ROWS_V1";
@@ -74,11 +74,11 @@ event_types! {
     UpdateRowsV1 = 24, "UPDATE_ROWS_V1";
     /// Deleted rows, version 1.
     DeleteRowsV1 = 25, "DELETE_ROWS_V1";
-    /// The source has lost events: its binlog has a gap.
+    /// The source lost events: its binlog has a gap.
     Incident = 26, "INCIDENT";
-    /// Nothing happened for a while; never in a file.
+    /// The source is idle; never in a file.
     Heartbeat = 27, "HEARTBEAT";
-    /// May be skipped by whoever does not know it.
+    /// May be skipped by a reader that does not support it.
     Ignorable = 28, "IGNORABLE";
     /// The text of the statement whose rows follow.
     RowsQuery = 29, "ROWS_QUERY";

@@ -1,6 +1,5 @@
-//! MySQL's binlog, bytes in and bytes out: events, GTID sets, the framing of transactions, and the
-//! canonical form that the ring carries. Pure: no file, no socket, no clock. Input is never trusted:
-//! what comes from a disk or a peer yields a [`DecodeError`], never a panic or an unbounded allocation.
+//! MySQL's binlog, from bytes to bytes: events, GTID sets, transaction framing, and the ring's canonical form. Pure: no file, no socket, no
+//! clock. Input is untrusted: invalid bytes cause a [`DecodeError`], never a panic or an unbounded allocation.
 
 pub mod canonical;
 pub mod checksum;
@@ -21,9 +20,9 @@ pub mod synthesis;
 
 pub use crate::decode_error::DecodeError;
 
-/// What every binlog file begins with.
+/// First bytes of every binlog file.
 pub const MAGIC: [u8; 4] = [0xfe, b'b', b'i', b'n'];
-/// What a binlog file begins with that mysqld encrypts (`binlog_encryption`).
+/// First bytes of a binlog file that mysqld encrypts (`binlog_encryption`).
 pub const ENCRYPTED_MAGIC: [u8; 4] = [0xfd, b'b', b'i', b'n'];
 
 /// The examples of the README, run as tests.

@@ -1,6 +1,5 @@
-//! Makes transactions as a MySQL server writes them, for an embedded writer that has no server: GTID,
-//! BEGIN, a table map and rows for each change, XID; or GTID and one statement. A mysqld applies them
-//! and mysqlbinlog decodes them. Columns are INT, BIGINT and VARCHAR.
+//! Makes transactions as a MySQL server writes them, for an embedded writer without a server: GTID, BEGIN, a table map and rows for each
+//! change, XID; or GTID and one statement. mysqld applies them and mysqlbinlog decodes them. Columns are INT, BIGINT and VARCHAR.
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -17,26 +16,26 @@ use crate::gtid::Gtid;
 
 // Whole transactions in canonical form.
 
-/// What a transaction's events say about where it comes from.
+/// Origin of a transaction in its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransactionHead {
-    /// Its identifier; with a tag, the GTID event is of the tagged form.
+    /// Its identifier; with a tag, the GTID event has the tagged form.
     pub gtid: Gtid,
-    /// Server id of the server that is imitated.
+    /// The simulated server's id.
     pub server_id: u32,
-    /// Number of the connection that is imitated.
+    /// The simulated connection's number.
     pub thread_id: u32,
-    /// When it commits; event headers hold its seconds.
+    /// Commit time; event headers have its seconds.
     pub commit: CommitTimestamp,
-    /// The version that the writer claims.
+    /// The writer's claimed version.
     pub version: ServerVersion,
-    /// What may be applied in parallel.
+    /// The logical clock for parallel applying.
     pub clock: LogicalClock,
     /// The number in its XID event.
     pub xid: u64,
 }
 
-/// The session variables that a mysqld writes in front of BEGIN.
+/// The session variables that mysqld writes before BEGIN.
 #[rustfmt::skip]
 const STATUS_VARIABLES: [u8; 29] = [
     0, 0, 0, 0, 0,                          // options: none
@@ -46,11 +45,11 @@ const STATUS_VARIABLES: [u8; 29] = [
     18, 255, 0,                             // default collation of utf8mb4
 ];
 
-/// A transaction of changed rows, change by change. Each change is a statement of its own to readers.
+/// A transaction of row changes. For readers, each change is a separate statement.
 #[derive(Debug, Clone)]
 pub struct RowTransaction {
     head: TransactionHead,
-    /// Everything behind the GTID event.
+    /// Everything after the GTID event.
     body: Vec<u8>,
 }
 
@@ -63,10 +62,10 @@ impl RowTransaction {
         Self { head, body }
     }
 
-    /// Rows that come into being.
+    /// Adds inserted rows.
     ///
     /// # Errors
-    /// When a row does not fit its table; nothing is added then.
+    /// When a row does not match its table; nothing is added then.
     pub fn insert(&mut self, table: &Table, rows: &[Vec<Value>]) -> Result<(), SynthesisError> {
         let mut images = Vec::new();
         for row in rows {
@@ -76,10 +75,10 @@ impl RowTransaction {
         Ok(())
     }
 
-    /// Rows as they were, each with what becomes of it.
+    /// Adds updated rows, as pairs of before and after.
     ///
     /// # Errors
-    /// When a row does not fit its table; nothing is added then.
+    /// When a row does not match its table; nothing is added then.
     pub fn update(
         &mut self,
         table: &Table,
@@ -94,10 +93,10 @@ impl RowTransaction {
         Ok(())
     }
 
-    /// Rows that cease to be.
+    /// Adds deleted rows.
     ///
     /// # Errors
-    /// When a row does not fit its table; nothing is added then.
+    /// When a row does not match its table; nothing is added then.
     pub fn delete(&mut self, table: &Table, rows: &[Vec<Value>]) -> Result<(), SynthesisError> {
         let mut images = Vec::new();
         for row in rows {
@@ -109,7 +108,7 @@ impl RowTransaction {
 
     fn change(&mut self, table: &Table, change: RowsChange, images: &[u8]) {
         let columns = table.columns.len();
-        // All of them, and the unused bits behind the last one too, as the server has it.
+        // All columns, and the unused bits after the last one, as the server sets them.
         let present = vec![u8::MAX; columns.div_ceil(8)];
         let after = if change.has_two_images() {
             present.clone()
@@ -132,14 +131,14 @@ impl RowTransaction {
         rows.encode_into(self.head.origin(EventFlags::NONE), &mut self.body);
     }
 
-    /// Ends the transaction; gives its canonical payload, the GTID event first.
+    /// Ends the transaction; returns its canonical payload, GTID event first.
     pub fn commit(mut self) -> Bytes {
         Xid { xid: self.head.xid }.encode_into(self.head.origin(EventFlags::NONE), &mut self.body);
         self.head.with_gtid(0, &self.body)
     }
 }
 
-/// The canonical payload of a statement that is a transaction of its own, such as CREATE TABLE.
+/// The canonical payload of a single-statement transaction, as CREATE TABLE.
 pub fn statement_transaction(head: TransactionHead, schema: &str, statement: &str) -> Bytes {
     let body = head
         .query(schema, statement.as_bytes())
@@ -169,8 +168,7 @@ impl TransactionHead {
         }
     }
 
-    /// The GTID event in front of the others. It holds the length of all of them in a file, its own
-    /// included, whose length depends on that number.
+    /// The GTID event before the others. It contains the total length in a file including its own, which depends on that number.
     fn with_gtid(&self, flags: u8, body: &[u8]) -> Bytes {
         let body_len = stamped_len(body).unwrap_or_default();
         let mut event = GtidEvent {
@@ -189,7 +187,7 @@ impl TransactionHead {
             original_version: None,
             commit_group_ticket: None,
         };
-        // Longer numbers make longer events, so that this comes to an end after a few turns.
+        // Longer numbers make longer events, so that this ends after a few iterations.
         loop {
             let mut payload = event.encode(self.origin(EventFlags::NONE));
             let whole = Some(body_len + (payload.len() + CHECKSUM_LEN) as u64);
@@ -202,7 +200,7 @@ impl TransactionHead {
     }
 }
 
-// Tables, columns and values, and how a table map describes them.
+// Tables, columns and values, and their description in a table map.
 
 /// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -211,14 +209,14 @@ pub enum ColumnType {
     Int,
     /// BIGINT: 8 bytes, with a sign.
     BigInt,
-    /// VARCHAR of so many bytes (four times its characters in utf8mb4).
+    /// VARCHAR with a limit in bytes (four times its characters in utf8mb4).
     Varchar {
         /// The longest value in bytes.
         max_bytes: u16,
     },
 }
 
-/// A column of a table that rows are made for.
+/// A column of a table for synthesized rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Column {
     /// INT, BIGINT or VARCHAR.
@@ -227,7 +225,7 @@ pub struct Column {
     pub nullable: bool,
 }
 
-/// A value of a row.
+/// A value in a row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Value {
     /// NULL, for columns that allow it.
@@ -243,13 +241,13 @@ pub enum Value {
 /// A table that rows are written to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Table {
-    /// The number that stands for it in events; different for each table of a transaction.
+    /// The table's number in events; distinct within a transaction.
     pub id: TableId,
     /// Name of the table's schema.
     pub schema: String,
     /// Name of the table in that schema.
     pub name: String,
-    /// Its columns in order; the server that applies the rows must have the same.
+    /// Its columns in order, equal to those on the applying server.
     pub columns: Vec<Column>,
 }
 
@@ -258,10 +256,10 @@ const TYPE_LONG: u8 = 3;
 const TYPE_LONGLONG: u8 = 8;
 const TYPE_VARCHAR: u8 = 15;
 
-/// The flag that every server since 5.1.4 sets in its table maps.
+/// The flag that servers since 5.1.4 set in table maps.
 const EXACT_BIT_LENGTHS: u16 = 1;
 
-/// Numbers of optional metadata fields.
+/// Field numbers of optional metadata.
 const SIGNEDNESS: u8 = 1;
 const DEFAULT_CHARSET: u8 = 2;
 const COLLATION: u64 = 255;
@@ -300,7 +298,7 @@ impl Table {
         }
     }
 
-    /// Which numbers are unsigned (none), and the character set.
+    /// Unsigned columns (none), and the character set.
     fn optional_metadata(&self) -> Vec<u8> {
         let is_text = |column: &&Column| matches!(column.column_type, ColumnType::Varchar { .. });
         let texts = self.columns.iter().filter(is_text).count();
@@ -330,9 +328,9 @@ pub(super) fn set_bit(bits: &mut [u8], at: usize) {
     }
 }
 
-// One row's values as rows events hold them: a bit for each NULL, then the other values in order.
+// One row's values in rows events: a bit for each NULL, then the other values in order.
 
-/// Appends the image of a row in which every column is present.
+/// Appends a row image with all columns.
 pub(super) fn put_row(
     out: &mut Vec<u8>,
     table: &Table,
@@ -393,7 +391,7 @@ fn put_value(out: &mut Vec<u8>, column: Column, value: &Value) -> Result<(), Ref
                 .ok()
                 .filter(|length| *length <= max_bytes)
                 .ok_or(too_long)?;
-            // Two bytes for the length as soon as some value of the column needs them.
+            // The length takes two bytes if the column's longest value needs them.
             let [low, high] = length.to_le_bytes();
             out.push(low);
             if max_bytes > u16::from(u8::MAX) {
@@ -406,22 +404,22 @@ fn put_value(out: &mut Vec<u8>, column: Column, value: &Value) -> Result<(), Ref
     Ok(())
 }
 
-// Why a row cannot be written.
+// Errors of writing a row.
 
-/// A row does not fit its table.
+/// A row does not match its table.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SynthesisError {
-    /// Another number of values than the table has columns.
+    /// The number of values differs from the number of columns.
     #[error("table {table} has {columns} columns, but the row has {values} values")]
     ColumnCount {
         /// Schema and name of the table.
         table: String,
-        /// How many columns the table has.
+        /// Number of columns.
         columns: usize,
-        /// How many values the row has.
+        /// Number of values.
         values: usize,
     },
-    /// A value of another type than its column, or NULL where the column forbids it.
+    /// A value's type differs from its column's, or NULL is not allowed.
     #[error("column {column} of table {table} (counted from 1) takes no such value")]
     WrongValue {
         /// Schema and name of the table.
@@ -440,7 +438,7 @@ pub enum SynthesisError {
         column: usize,
         /// Bytes of the value in utf8mb4.
         size: usize,
-        /// Bytes that the column holds.
+        /// The column's limit in bytes.
         limit: u16,
     },
 }

@@ -1,5 +1,5 @@
-//! Readers of untrusted bytes take memory in proportion to them, or up to the limit that they were
-//! told, whatever the bytes claim. One test, because the measure is of the whole process.
+//! Readers of untrusted bytes use memory in proportion to them, or up to their limit, whatever the bytes claim. A single test, because it
+//! measures the whole process.
 
 mod golden_events;
 
@@ -18,11 +18,9 @@ use golden_events::golden_events;
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// Bytes of memory for each byte of input: a GTID set's tree takes the most, when every one of its
-/// sources has a single number.
+/// Bytes of memory per input byte: largest for a GTID set's tree, if every source has a single number.
 const PER_INPUT_BYTE: usize = 16;
-/// For what does not depend on the input: errors, small buffers; two images of the widest table that there can be, in a test that
-/// makes such a table of its own.
+/// For memory independent of the input: errors, small buffers; two images of the widest possible table, in a test that makes such a table.
 const FIXED: usize = 32 << 10;
 const WIDEST_ROW: usize = 320 << 10;
 
@@ -34,7 +32,7 @@ fn peak_of(run: impl FnOnce()) -> usize {
 }
 
 fn check(what: &str, input: &[u8]) {
-    // Copies that the test itself makes of its input are within the allowance.
+    // Copies of the input in the test itself are within the allowance.
     let allowed = PER_INPUT_BYTE * input.len()
         + FIXED
         + WIDEST_ROW
@@ -71,7 +69,7 @@ fn bomb(uncompressed_size: Option<u64>) -> TransactionPayload<'static> {
 
 #[test]
 fn memory_stays_within_its_bounds() {
-    // Length fields of all widths that claim more than there is.
+    // Length fields of all widths that exceed the available bytes.
     for claim in [
         [0xff; 9].as_slice(),
         &[0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
@@ -91,7 +89,7 @@ fn memory_stays_within_its_bounds() {
         set.extend(u64::MAX.to_le_bytes());
         check("a huge set", &set);
     }
-    // A set that is as costly as one can be: each source with one number.
+    // The most expensive set: each source with one number.
     let sources = 2000_u64;
     let mut costly = sources.to_le_bytes().to_vec();
     for source in 0..sources {
@@ -99,7 +97,7 @@ fn memory_stays_within_its_bounds() {
         costly.extend([1_u64, 1, 2].map(u64::to_le_bytes).concat());
     }
     check("a costly set", &costly);
-    // A transaction that announces far more than it is.
+    // A transaction that announces far more than its size.
     let golden = golden_events();
     for event in golden
         .iter()
@@ -145,7 +143,7 @@ fn memory_stays_within_its_bounds() {
         check("a golden event", event.bytes());
     }
 
-    // A quarter of a gibibyte in a few kibibytes, which says so, or lies, or says nothing.
+    // A quarter of a gibibyte in a few kibibytes, with a true, false or missing size.
     let mut payload = bomb(None);
     for claim in [
         None,

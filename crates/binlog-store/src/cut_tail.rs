@@ -1,5 +1,5 @@
-//! Tails that were cut off a log although parts of them were committed once. Their bytes are kept in
-//! `trimmed/` beside the log, each tail with a document that says what it is, until somebody removes them.
+//! Tails truncated from a log although parts of them were once committed. Their bytes are kept in `trimmed/` next to the log, each with a
+//! descriptive document, until an operator removes them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,63 +12,62 @@ use serde::{Deserialize, Serialize};
 use crate::file_system::{FileSystem, StorageFile};
 use crate::format::FileNumber;
 
-/// Bytes that are copied at once.
+/// Bytes per copy operation.
 const COPY_BYTES: usize = 1 << 20;
-/// The largest document that is read.
+/// The largest document accepted.
 const MAX_DOCUMENT_BYTES: u64 = 16 << 20;
 const SUFFIX: &str = ".json";
 
-/// A part of a log file that was cut off.
+/// A truncated part of a log file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutPart {
-    /// The file from which it was cut.
+    /// The original file.
     pub file: FileNumber,
-    /// Where in that file it began; 0 where the whole file went.
+    /// Start offset in that file; 0 if the whole file was removed.
     pub offset: u64,
-    /// How many bytes were cut off this file.
+    /// Number of bytes truncated from this file.
     pub bytes: u64,
-    /// The name under which they are kept, in the same directory as the document.
+    /// The name of the saved bytes, in the document's directory.
     pub kept_as: String,
 }
 
-/// A tail that was cut off.
+/// A truncated tail.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutTail {
-    /// Why it was cut off, in the words of who did it.
+    /// Why it was truncated, as given by the caller.
     pub reason: String,
-    /// When, in seconds since the epoch.
+    /// Time, in seconds since the epoch.
     pub at: u64,
-    /// The entry that the log ended with afterwards; none: it was empty.
+    /// The last entry after the truncation; `None` for an empty log.
     pub kept: Option<OpId>,
-    /// The first entry that went.
+    /// The first truncated entry.
     pub first: OpId,
-    /// The last entry that went.
+    /// The last truncated entry.
     pub last: OpId,
-    /// Up to where the log had been taken as committed.
+    /// The last entry that had been recorded as committed.
     pub committed: Option<OpId>,
-    /// The GTIDs that went with it, in MySQL's text form. A mysqld that has them has errant transactions.
+    /// The truncated GTIDs, in MySQL's text form. A mysqld that has them has errant transactions.
     pub gtids: String,
-    /// Its bytes, in the order of the files.
+    /// Its bytes, in file order.
     pub parts: Vec<CutPart>,
 }
 
 impl CutTail {
-    /// The document's name; a tail is named after its entries, so that cutting it off again after a crash
-    /// replaces what was kept.
+    /// The document's name, derived from the tail's entries: truncating again after a crash replaces the saved tail.
     fn stem(first: OpId, last: OpId) -> String {
         format!("{first}-{last}")
     }
 
-    /// The GTIDs that went, where the document's text is readable.
+    /// The truncated GTIDs, if the document's text is valid.
     #[must_use]
     pub fn gtid_set(&self) -> Option<GtidSet> {
         self.gtids.parse().ok()
     }
 
-    /// The tails that are kept below a data directory, the oldest first.
+    /// The tails saved in a data directory, oldest first.
     ///
     /// # Errors
-    /// What the disk reports, and documents that cannot be read.
+    /// Disk errors, and unreadable documents.
     pub fn list(fs: &dyn FileSystem, data_dir: &Path) -> io::Result<Vec<Self>> {
         let dir = directory(data_dir);
         let names = match fs.list(&dir) {
@@ -92,7 +91,7 @@ pub(crate) fn directory(data_dir: &Path) -> PathBuf {
     data_dir.join("trimmed")
 }
 
-/// A part of a file that is about to go.
+/// A part of a file that is about to be truncated.
 pub(crate) struct GoingPart {
     pub(crate) number: FileNumber,
     pub(crate) file: Arc<dyn StorageFile>,
@@ -100,7 +99,7 @@ pub(crate) struct GoingPart {
     pub(crate) end: u64,
 }
 
-/// Keeps the bytes of the parts, then the document that describes them, all of it durable on return.
+/// Saves the bytes of the parts, then the document that describes them; all durable on return.
 pub(crate) fn keep(
     fs: &dyn FileSystem,
     data_dir: &Path,
@@ -200,7 +199,7 @@ mod tests {
         assert_eq!((one.offset, one.bytes), (10, end as u64 - 10));
         let copy = std::fs::read(directory(data_dir.path()).join(&one.kept_as)).unwrap();
         assert!(copy == bytes[10..end], "{} bytes", copy.len());
-        // A file that ends too early is not taken for one that was kept.
+        // A file that is too short does not count as saved.
         let mut short = part(10);
         short.end = bytes.len() as u64 + 1;
         let error = keep(&DiskFileSystem, data_dir.path(), tail(6, first), &[short]).unwrap_err();
@@ -222,7 +221,7 @@ mod tests {
         let folder = directory(data_dir.path());
         std::fs::write(folder.join("damaged.json"), "{").unwrap();
         assert!(list().unwrap_err().to_string().contains("damaged.json"));
-        // A folder that cannot be read is not one that is not there.
+        // An unreadable folder is distinguished from a missing one.
         std::fs::remove_dir_all(&folder).unwrap();
         std::fs::write(&folder, "").unwrap();
         assert_ne!(list().unwrap_err().kind(), io::ErrorKind::NotFound);

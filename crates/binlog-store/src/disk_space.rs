@@ -1,4 +1,4 @@
-//! The disk budget with the disk that it is about, for the writer and for those who ask before they propose.
+//! The disk budget and its disk, for the writer and for callers that check it before they propose.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ use spilling_bytes::SpillFolder;
 use crate::file_system::FileSystem;
 use crate::stats::Counters;
 
-/// The disk of one log: its budget, and what others write to it.
+/// The disk of one log: its budget, and other data written to it.
 pub(crate) struct DiskSpace {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
     budget: Mutex<DiskBudget>,
-    /// Its files take room that the log will get back.
+    /// The log regains the space of these files.
     spill: SpillFolder,
-    /// Since when the disk refuses what the writer wants to write.
+    /// Since when the disk has refused the writer's writes.
     refused: Mutex<Option<Instant>>,
     counters: Arc<Counters>,
 }
@@ -44,7 +44,7 @@ impl DiskSpace {
         space
     }
 
-    /// The writer is about to write so many bytes.
+    /// Records that the writer is about to write this many bytes.
     pub(crate) fn wrote(&self, bytes: u64) {
         let mut budget = self.lock();
         if budget.wants_look(bytes) {
@@ -54,7 +54,7 @@ impl DiskSpace {
         self.publish(&budget);
     }
 
-    /// The log has given so many bytes back.
+    /// Records that the log has freed this many bytes.
     pub(crate) fn removed(&self, bytes: u64) {
         let mut budget = self.lock();
         budget.removed(bytes);
@@ -65,8 +65,8 @@ impl DiskSpace {
         self.lock().log_bytes()
     }
 
-    /// The disk refuses what the writer wants to write, which waits. Whatever the budget says (it does not know of quotas, or of
-    /// what only root gets), there is no room for anybody from now on.
+    /// Records that the disk refuses a write and the writer waits. From now on no caller has room, whatever the budget shows: it does not
+    /// include quotas or root's reserved blocks.
     pub(crate) fn refused(&self, doing: &str, error: &io::Error) {
         *self.since() = Some(Instant::now());
         let what = match self.has_no_inodes() {
@@ -85,7 +85,7 @@ impl DiskSpace {
         self.publish(&budget);
     }
 
-    /// The disk took what it had refused, or the writer has given up.
+    /// Records that the disk accepted the write, or that the writer has given up.
     pub(crate) fn accepted(&self, taken: bool) {
         let since = self.since().take();
         let seconds = since.map_or(0.0, |since| since.elapsed().as_secs_f32());
@@ -112,7 +112,7 @@ impl DiskSpace {
         self.since().is_some()
     }
 
-    /// The room beside what waits to be written already; none while the disk refuses what is written. Looks at the disk where it is less than `needed`.
+    /// The room in addition to queued writes; none while the disk refuses writes. Checks the disk if the room is less than `needed`.
     pub(crate) fn room(&self, needed: u64, queued: u64) -> LogRoom {
         if self.is_refused() {
             return LogRoom {
@@ -131,7 +131,7 @@ impl DiskSpace {
         }
     }
 
-    /// Whether the disk has so much free, looked at now.
+    /// Whether the disk currently has this much free space; always checks it.
     pub(crate) fn has_free(&self, bytes: u64) -> bool {
         let free = self.fs.free_space(&self.dir);
         free.is_ok_and(|free| free >= bytes)
@@ -160,15 +160,14 @@ impl DiskSpace {
     }
 
     fn lock(&self) -> MutexGuard<'_, DiskBudget> {
-        // Numbers, each whole at every moment.
+        // Numbers, each consistent at every moment.
         let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
         budget.spilled = self.spill.bytes();
         budget
     }
 }
 
-// How much the log may still write. Pure: whoever writes tells what it wrote, and asks the file
-// system for the free space when it is told to.
+// How much the log may still write. No side effects: the caller reports its writes, and queries the free space when asked to.
 //
 // ```text
 //   used by the log │ transactions │            reserve             │
@@ -177,30 +176,29 @@ impl DiskSpace {
 //                   └ left_in_all ─┴───────────────────┤            │
 // ```
 //
-// Nothing that the engine gives to the log is refused here: an entry cannot be skipped, and a log that refuses one
-// stops its member. So it is the proposers that stop at `left`, with what they have under way still fitting into the
-// reserve, and the streams of entries that wait at `left_in_all`. What a new leader writes before it can lead (its blank
-// entry), memberships and rotations take the rest: a ring whose disks are full together elects, rotates and
-// purges, and so comes back.
+// The budget refuses no entry from the engine: an entry cannot be skipped, and a log that refuses one stops its member. So proposers stop
+// at `left`, with their entries in flight still fitting into the reserve. Streams of entries wait at `left_in_all`. A new leader's blank
+// entry, memberships and rotations use the rest. So a ring whose disks fill up together still elects, rotates and purges, and thereby
+// recovers.
 
-/// After this many bytes the free space is looked at again, because others write to the disk, too.
+/// After this many bytes the free space is queried again, because other programs write to the disk, too.
 const LOOK_EVERY_BYTES: u64 = 16 << 20;
 
-/// The part of the reserve that transactions never take is a quarter, at most this: more than the ring's own entries
-/// take in years without one transaction.
+/// Transactions never use a quarter of the reserve, at most this much: more than the ring's own entries need in years without a
+/// transaction.
 const OWN_ENTRIES_BYTES: u64 = 16 << 20;
 
-/// The limits of a log and what is known of the disk.
+/// The limits of a log and the known disk state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DiskBudget {
     limit: Option<u64>,
     reserve: u64,
     alarm_percent: u8,
     log_bytes: u64,
-    /// What was free when the disk was looked at, and what was in spilled payloads then.
+    /// Free bytes, and bytes in spilled payloads, at the last check.
     free: u64,
     written_since_look: u64,
-    /// What is in spilled payloads now. They grow by gigabytes between two looks, and are gone soon.
+    /// Current bytes in spilled payloads. They grow by gigabytes between two checks, and are short-lived.
     spilled: u64,
 }
 
@@ -231,8 +229,8 @@ impl DiskBudget {
         by_limit.min(self.free_now().saturating_sub(self.reserve))
     }
 
-    /// Bytes of transactions that may still be written, the reserve among them. The limit is one on what is proposed:
-    /// what others proposed may go beyond it by as much as the reserve.
+    /// Bytes of transactions that may still be written, the reserve included. The limit applies to proposals: entries proposed by others
+    /// may exceed it by up to the reserve.
     pub(crate) fn left_in_all(&self) -> u64 {
         let by_limit = self.limit.map_or(u64::MAX, |limit| {
             limit
@@ -243,12 +241,12 @@ impl DiskBudget {
         by_limit.min(self.free_now()).saturating_sub(own_entries)
     }
 
-    /// Whether to look at the free space before writing this many bytes.
+    /// Whether to check the free space before writing this many bytes.
     pub(crate) fn wants_look(&self, needed: u64) -> bool {
         self.written_since_look + needed >= LOOK_EVERY_BYTES || needed > self.left()
     }
 
-    /// What the file system said just now.
+    /// Records the free space that the file system just reported.
     pub(crate) fn looked(&mut self, free: u64) {
         self.free = free + self.spilled;
         self.written_since_look = 0;
@@ -263,13 +261,13 @@ impl DiskBudget {
         self.log_bytes = self.log_bytes.saturating_sub(bytes);
     }
 
-    /// Whether the alarm percentage of the limit, or of the space around the reserve, is used up.
+    /// Whether usage has reached the alarm percentage of the limit, or of the space outside the reserve.
     pub(crate) fn alarm(&self) -> bool {
         let used = |used: u64, of: u64| {
             u128::from(used) * 100 >= u128::from(of) * u128::from(self.alarm_percent)
         };
         let limit = self.limit.is_some_and(|limit| used(self.log_bytes, limit));
-        // The space is what the log has and what it could still get, when spilled payloads are gone.
+        // The space is the log's size plus its possible growth once spilled payloads are removed.
         let space = (self.log_bytes + self.free_now() + self.spilled).saturating_sub(self.reserve);
         limit || used(self.log_bytes, space)
     }
@@ -307,7 +305,7 @@ mod tests {
     #[test]
     fn spilled_payloads_take_room_whenever_the_disk_was_looked_at() {
         let mut budget = DiskBudget::new(None, 100, 90, 0, 1_000);
-        budget.spilled = 300; // since the look
+        budget.spilled = 300; // since the check
         assert_eq!(budget.left(), 600);
         budget.looked(700);
         assert_eq!(budget.left(), 600);

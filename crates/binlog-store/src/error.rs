@@ -1,4 +1,4 @@
-//! What can go wrong while the log is open, and while it is opened. Every message says what to do.
+//! Errors of opening a log and of an open log. Every message says what to do.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,20 +9,20 @@ use crate::format::{FileNumber, InvalidEntry};
 use crate::options::OptionsError;
 use crate::scan::Corruption;
 
-/// Why an operation on an open log failed. All but [`StoreError::InvalidEntry`] are final: the store
-/// does nothing more, so that what is on the disk stays what was acknowledged.
+/// Why an operation on an open log failed. All but [`StoreError::InvalidEntry`] are final: the store stops, so that the disk keeps
+/// everything acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// An entry that no file could hold.
+    /// No file can hold the entry.
     #[error("{0}")]
     InvalidEntry(#[from] InvalidEntry),
-    /// The disk was full where it could not be waited for: in a sync, or while the log was closing.
+    /// The disk was full where waiting is impossible: during a sync, or while the log was closing.
     #[error(
         "the disk is full while {doing}; nothing acknowledged is lost. Free space on it (for instance by purging \
          old files of the log), then start this member again"
     )]
     DiskFull {
-        /// What the store was doing.
+        /// The failed operation.
         doing: String,
     },
     /// The disk or the hard state reported an error.
@@ -31,37 +31,37 @@ pub enum StoreError {
          look at the machine's disk, then start this member again, which verifies the log"
     )]
     Io {
-        /// What the store was doing.
+        /// The failed operation.
         doing: String,
         /// The kind of the operating system's error.
         kind: io::ErrorKind,
         /// The text of the operating system's error.
         message: String,
     },
-    /// The disk does not give what was asked of it back. The log goes on writing.
+    /// The disk cannot return the requested bytes. The log continues to write.
     #[error(
         "{doing} failed: {message}. Look at the machine's disk; the other members have what cannot be read here"
     )]
     Unreadable {
-        /// What the store was doing.
+        /// The failed operation.
         doing: String,
         /// The kind of the operating system's error.
         kind: io::ErrorKind,
         /// The text of the operating system's error.
         message: String,
     },
-    /// Bytes that were fine are damaged now.
+    /// Bytes that were intact are now damaged.
     #[error("{0}. Do not purge the other members, which have it whole")]
     Corrupt(Corruption),
-    /// The engine asked for what would lose committed entries.
+    /// The engine requested a truncation of committed entries.
     #[error("refusing to truncate behind {keep:?}: entry {committed} is committed")]
     TruncateCommitted {
-        /// The last entry that would stay.
+        /// The last entry that would remain.
         keep: Option<OpId>,
-        /// The last entry that is known to be committed.
+        /// The last entry recorded as committed.
         committed: OpId,
     },
-    /// Another member offered a start that cannot be of this log's ring.
+    /// Another member offered a start that cannot belong to this log's ring.
     #[error(
         "refusing to begin the log behind {before}: entry {committed} is committed here, but {before} is not in \
          the log. This member's log or the one that was offered is not the ring's; compare them with `witness log diff`"
@@ -69,16 +69,16 @@ pub enum StoreError {
     StartContradicts {
         /// The entry before the start.
         before: OpId,
-        /// The last entry that is known to be committed here.
+        /// The last entry recorded as committed here.
         committed: OpId,
     },
-    /// The log was shut down; it does nothing more.
+    /// The log was shut down.
     #[error("the log is closed")]
     Closed,
 }
 
 impl StoreError {
-    /// An error of the disk or of the hard state that the writer met.
+    /// An error of the disk or the hard state in the writer.
     pub(crate) fn io(doing: impl Into<String>, error: &io::Error) -> Self {
         let doing = doing.into();
         if is_full(error) {
@@ -91,7 +91,7 @@ impl StoreError {
         }
     }
 
-    /// An error of the disk that a reader met.
+    /// A disk error in a reader.
     pub(crate) fn unreadable(doing: impl Into<String>, error: &io::Error) -> Self {
         Self::Unreadable {
             doing: doing.into(),
@@ -101,7 +101,7 @@ impl StoreError {
     }
 }
 
-/// Whether a disk, or what a user may take of it, has no room.
+/// Whether a disk or a quota is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -124,10 +124,10 @@ impl From<StoreError> for io::Error {
     }
 }
 
-/// Why a log was not cut back.
+/// Why a log was not truncated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CutBackError {
-    /// The log does not have the entry that is to be its last.
+    /// The log does not have the entry that should be its last.
     #[error(
         "the log cannot be cut back to {}: it {}. Nothing was changed; replace the member: remove it from the ring, and add it \
          again under a new number with an empty data directory",
@@ -135,9 +135,9 @@ pub enum CutBackError {
         .found.map_or_else(|| "does not reach that far".to_owned(), |found| format!("has only {found} there"))
     )]
     NotThere {
-        /// The entry that was to be the last; `None` for an empty log.
+        /// The requested last entry; `None` for an empty log.
         to: Option<OpId>,
-        /// The one at its index, or the last purged one where that comes behind it.
+        /// The entry at its index, or the last purged one if that is later.
         found: Option<OpId>,
     },
     /// The disk or the log failed.
@@ -145,25 +145,25 @@ pub enum CutBackError {
     Store(#[from] StoreError),
 }
 
-/// What an operator does when a member's own state cannot be trusted any more.
+/// An operator's action when a member's own state can no longer be trusted.
 const REPLACE: &str = "Restore the whole data directory from a copy made while the member was stopped, if it has not run since, or replace \
                        the member: remove it from the ring, and add it again under a new number with an empty data directory";
 
-/// Why a log cannot be opened. Nothing was changed on the disk.
+/// Why a log cannot be opened. The disk is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// An option makes no sense.
+    /// An option is invalid.
     #[error(transparent)]
     Options(#[from] OptionsError),
     /// The disk or the hard state reported an error.
     #[error("{doing} failed: {source}")]
     Io {
-        /// What the store was doing, in words.
+        /// The failed operation, as text.
         doing: String,
-        /// The error of the operating system or of the hard state.
+        /// The error of the operating system or the hard state.
         source: io::Error,
     },
-    /// A file is damaged where it must not be.
+    /// A file is damaged where a torn write is impossible.
     #[error(
         "{} is damaged: {corruption}. This is not a torn write at the log's end, so it is not cut off",
         path.display()
@@ -171,22 +171,22 @@ pub enum OpenError {
     Corrupt {
         /// Path of the damaged file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The damage and its position.
         corruption: Corruption,
     },
-    /// A file of the log is gone.
+    /// A file of the log is missing.
     #[error("{} is missing, although the log had it: acknowledged entries are gone. {REPLACE}", path.display())]
     FileMissing {
-        /// Path of the file that is missing.
+        /// Path of the missing file.
         path: PathBuf,
     },
-    /// All files of the log are gone.
+    /// All files of the log are missing.
     #[error("{} has no log files, although this member has acknowledged entries. {REPLACE}", dir.display())]
     LogMissing {
         /// The directory that should hold the log files.
         dir: PathBuf,
     },
-    /// All files of the log and the hard state are gone.
+    /// All files of the log and the hard state are missing.
     #[error(
         "{} has neither a log (`log/`) nor a hard state (`meta/`) any more, although this member has had both: it does not know how it \
          has voted and what it has acknowledged, so that transactions could be lost if it took part. {REPLACE}",
@@ -196,7 +196,7 @@ pub enum OpenError {
         /// The data directory.
         dir: PathBuf,
     },
-    /// The hard state is gone.
+    /// The hard state is missing.
     #[error(
         "the log in {} is there, but the hard state beside it (`meta/`) is gone, and with it the vote: this member \
          could vote twice in one term. {REPLACE}",
@@ -209,7 +209,7 @@ pub enum OpenError {
     /// The hard state is damaged.
     #[error("{what}. {REPLACE}")]
     MetaDamaged {
-        /// Which record is damaged and how, in words.
+        /// The damaged record and its damage, as text.
         what: String,
     },
     /// The hard state is older than the log.
@@ -223,31 +223,31 @@ pub enum OpenError {
         /// The term of the stored vote.
         vote_term: u64,
     },
-    /// Entries that were committed or durable are gone.
+    /// Committed or durable entries are missing.
     #[error(
         "entry {known} was {what} on this member, but the log ends {}: acknowledged entries are gone. {REPLACE}",
         end_text(*end)
     )]
     EntriesMissing {
-        /// The entry that was there.
+        /// The missing entry.
         known: OpId,
-        /// What was known of it.
+        /// Its recorded state.
         what: &'static str,
-        /// The last entry of the log; `None` when it has none.
+        /// The last entry of the log; `None` if it is empty.
         end: Option<OpId>,
     },
-    /// The committed entry is not the one in the log.
+    /// The committed entry differs from the one in the log.
     #[error(
         "the hard state says that entry {committed} is committed, but the log has {found} there: log and hard state \
          are not of the same member or moment. {REPLACE}"
     )]
     CommittedDiffers {
-        /// The entry that the hard state has as committed.
+        /// The committed entry in the hard state.
         committed: OpId,
         /// The entry at its index.
         found: OpId,
     },
-    /// The log is another ring's.
+    /// The log belongs to another ring.
     #[error(
         "the log belongs to ring {found}, but this member is configured for ring {expected}: check the configured \
          data directory"
@@ -261,7 +261,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether it is damage or loss, and not a mistake in the configuration or a transient error.
+    /// Whether it is damage or loss, as opposed to a configuration mistake or a transient error.
     #[must_use]
     pub fn is_corruption(&self) -> bool {
         !matches!(

@@ -11,10 +11,10 @@ use crate::error::StoreError;
 use crate::file_system::{FileSystem, StorageFile};
 use crate::format::FileNumber;
 
-/// How many files are open for reading at most.
+/// The most files open for reading.
 const OPEN_AT_MOST: usize = 32;
 
-/// Opens files for readers and remembers the handles, the most recently used ones last.
+/// Opens files for readers and caches the handles, most recently used last.
 pub(crate) struct FileHandles {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
@@ -46,7 +46,7 @@ impl FileHandles {
         Ok(file)
     }
 
-    /// Forgets a file that was removed; another one may get its number.
+    /// Drops the handle of a removed file; another file may get its number.
     pub(crate) fn forget(&self, number: FileNumber) {
         self.open
             .lock()
@@ -55,24 +55,24 @@ impl FileHandles {
     }
 }
 
-// Reads of the log's files that failed while somebody was to be sent what is in them: the alarm about them, until they succeed.
+// Failed reads of log files for a receiver, with their alarm, until the reads succeed.
 
-/// A file that could not be read when it was last tried.
+/// A file whose last read failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadFault {
-    /// Number of the file that cannot be read.
+    /// The file's number.
     pub file: FileNumber,
-    /// The first entry that was wanted of it; none where its bytes were wanted, or all of it was read back.
+    /// The first requested entry; `None` for a read by bytes or of the whole file.
     pub index: Option<u64>,
-    /// The bytes that were wanted of it, as far as they were not read since; none where it was something else.
+    /// The requested bytes that have not been read since; `None` for other reads.
     pub(crate) bytes: Option<Range<u64>>,
-    /// What is wrong, in words.
+    /// The fault, as text.
     pub why: String,
 }
 
 impl ReadFault {
     pub(crate) fn new(file: FileNumber, index: u64, error: &StoreError) -> Self {
-        // What to do about it says whoever shows the fault.
+        // The reporting code adds the remedy.
         let why = match error {
             StoreError::Corrupt(corruption) => corruption.to_string(),
             StoreError::Unreadable { doing, message, .. } => format!("{doing} failed: {message}"),
@@ -86,7 +86,7 @@ impl ReadFault {
         }
     }
 
-    /// Bytes of a file that the disk does not give.
+    /// Bytes of a file that the disk cannot return.
     pub(crate) fn of_bytes(file: FileNumber, bytes: Range<u64>, error: &io::Error) -> Self {
         Self {
             bytes: Some(bytes),
@@ -94,12 +94,12 @@ impl ReadFault {
         }
     }
 
-    /// Whether all of the file has to be read back before it counts as good.
+    /// Whether the whole file must be read back before it counts as intact.
     fn is_whole(&self) -> bool {
         self.index.is_none() && self.bytes.is_none()
     }
 
-    /// A file that was read, and is not what it was.
+    /// A file that was read and is damaged.
     pub(crate) fn damaged(file: FileNumber, why: String) -> Self {
         Self {
             file,
@@ -110,7 +110,7 @@ impl ReadFault {
     }
 }
 
-/// The read handles of one log.
+/// The read faults of one log.
 #[derive(Debug, Default)]
 pub(crate) struct ReadFaults {
     failed: AtomicU64,
@@ -118,7 +118,7 @@ pub(crate) struct ReadFaults {
 }
 
 impl ReadFaults {
-    /// Notes that a read failed, and logs it unless the same fault was logged before.
+    /// Records a failed read, and logs it unless the same fault was logged before.
     pub(crate) fn failed(&self, fault: ReadFault) {
         self.failed.fetch_add(1, Ordering::Relaxed);
         let mut now = self.lock();
@@ -139,10 +139,10 @@ impl ReadFaults {
         }
     }
 
-    /// Entries of a file from this one on could be read.
+    /// Records that entries of a file from this one on were read.
     pub(crate) fn succeeded(&self, file: FileNumber, index: u64) {
         let mut now = self.lock();
-        // The same read as the one that failed: one from elsewhere need not come to what is damaged.
+        // Only the same read as the failed one counts: one from elsewhere need not reach the damage.
         if now
             .get(&file)
             .is_some_and(|fault| fault.index == Some(index))
@@ -152,7 +152,7 @@ impl ReadFaults {
         }
     }
 
-    /// These bytes of a file could be read. What failed may be read in pieces.
+    /// Records that these bytes of a file were read. The failed range may be read in pieces.
     pub(crate) fn read(&self, file: FileNumber, bytes: &Range<u64>) {
         let mut now = self.lock();
         let Some(unread) = now.get_mut(&file).and_then(|fault| fault.bytes.as_mut()) else {
@@ -167,7 +167,7 @@ impl ReadFaults {
         }
     }
 
-    /// A file has gone, or all of it reads well.
+    /// Records that a file was removed, or was read back intact.
     pub(crate) fn forget(&self, file: FileNumber) {
         if self.lock().remove(&file).is_some() {
             tracing::info!(file = %file.name(), "what could not be read of the log is there again, or was purged");
@@ -182,7 +182,7 @@ impl ReadFaults {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// What cannot be read now.
+    /// The current read faults.
     pub(crate) fn now(&self) -> Vec<ReadFault> {
         self.lock().values().cloned().collect()
     }
@@ -231,7 +231,7 @@ mod tests {
         assert!(faults.has(file));
         faults.read(file, &(160..200));
         assert_eq!(faults.now(), []);
-        // What was read, and is damaged, is not mended by being read, whatever fails besides.
+        // A successful read does not clear detected damage, whatever other reads fail.
         faults.failed(ReadFault::damaged(file, "a bit has turned".to_owned()));
         faults.failed(ReadFault::of_bytes(file, 100..200, &error));
         faults.read(file, &(0..u64::MAX));

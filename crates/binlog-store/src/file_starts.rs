@@ -1,5 +1,4 @@
-//! The log as a row of files, of which another member's log may begin with any; and how this log
-//! begins with one of another member's.
+//! The log as a sequence of files, any of which can start another member's log; and starting this log with another member's file.
 
 use std::io;
 
@@ -17,10 +16,10 @@ use crate::options::WriterMode;
 use crate::scan::scan_start;
 use crate::writer::Command;
 
-/// How often a file that a purge takes away under the reader is looked for again.
+/// Attempts to find a file again that a purge removes during the read.
 const ATTEMPTS: usize = 4;
 
-/// A file whose begin is to be read.
+/// A file whose start is requested.
 struct Wanted {
     number: FileNumber,
     header: std::sync::Arc<FileHeader>,
@@ -28,7 +27,7 @@ struct Wanted {
 }
 
 impl LogHandle {
-    /// The first file that begins at or behind `from` and behind what is purged.
+    /// The first file that begins at or after `from` and after the purged files.
     fn wanted(&self, from: Option<OpId>) -> Option<Wanted> {
         let view = self.shared.view.lock();
         let from = from.max(view.floor_op_id())?;
@@ -42,7 +41,7 @@ impl LogHandle {
         })
     }
 
-    /// Reads a file's begin as it stands on the disk; blocks.
+    /// Reads a file's start from the disk; blocks.
     fn read_start(&self, wanted: &Wanted) -> io::Result<FileStart> {
         let file = self.shared.handles.get(wanted.number)?;
         let mut header = vec![0; usize::try_from(wanted.header.end).unwrap_or(usize::MAX)];
@@ -160,8 +159,7 @@ impl FileStarts for LogHandle {
         scan_start(start, self.shared.ring).map(|_| ())
     }
 
-    /// The power may go in the middle of it: the next opening of the log completes it. Purge holds do
-    /// not keep the old entries.
+    /// A power cut may interrupt it; the next open of the log completes it. Purge holds do not keep the old entries.
     fn begin_at(&self, start: FileStart) -> FileStartAnswer<'_, ()> {
         Box::pin(async move {
             let start = Box::new(scan_start(&start, self.shared.ring)?);

@@ -1,8 +1,8 @@
-//! The seam below the log: every byte that the store reads or writes goes through [`FileSystem`] and
-//! [`StorageFile`], so that tests can cut the power after any single call. All calls block.
+//! The interface below the log: every byte that the store reads or writes goes through [`FileSystem`] and [`StorageFile`]. So tests can cut
+//! the power after any single call. All calls block.
 //!
-//! What the seam promises is what POSIX promises and no more: written bytes are durable after
-//! [`StorageFile::sync_data`], names are durable after [`FileSystem::sync_dir`], a rename is atomic.
+//! The interface guarantees exactly what POSIX does: written bytes are durable after [`StorageFile::sync_data`], names are durable after
+//! [`FileSystem::sync_dir`], a rename is atomic.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
@@ -12,98 +12,97 @@ use std::{fs, io};
 
 /// An open file. Shared between the writer and readers.
 pub trait StorageFile: Send + Sync {
-    /// Reads from `offset` until `buffer` is full or the file ends; how many bytes were read.
+    /// Reads from `offset` until `buffer` is full or the file ends; returns the number of bytes read.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// Disk errors.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Writes all of `bytes` at `offset`; the file grows as needed. Durable only after [`Self::sync_data`].
     ///
     /// # Errors
-    /// What the disk reports; a part of `bytes` may then have been written.
+    /// Disk errors; a part of `bytes` may then have been written.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
     /// Makes everything written to this file durable, including its length.
     ///
     /// # Errors
-    /// What the disk reports. What was written before may then be lost even if a later call
-    /// succeeds: the caller must not try again and call it success.
+    /// Disk errors. Earlier writes may then be lost even if a later call succeeds: the caller must not treat a retry as success.
     fn sync_data(&self) -> io::Result<()>;
 
-    /// Cuts the file to `len` bytes. Durable only after [`Self::sync_data`].
+    /// Truncates the file to `len` bytes. Durable only after [`Self::sync_data`].
     ///
     /// # Errors
-    /// What the disk reports.
+    /// Disk errors.
     fn truncate(&self, len: u64) -> io::Result<()>;
 
     /// The file's length in bytes.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// Disk errors.
     fn size(&self) -> io::Result<u64>;
 }
 
 /// The directory operations that the store needs.
 pub trait FileSystem: Send + Sync {
-    /// Creates a directory and its parents where they do not exist.
+    /// Creates a directory and its missing parents.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// Disk errors.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Opens an empty file for reading and writing: a new one, or an existing one cut to nothing.
+    /// Creates or truncates a file and opens it for reading and writing.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// Disk errors.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>>;
 
     /// Opens an existing file for reading and writing.
     ///
     /// # Errors
-    /// `NotFound` when there is none; what the disk reports.
+    /// `NotFound` if it does not exist; disk errors.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>>;
 
     /// Opens an existing file for reading.
     ///
     /// # Errors
-    /// `NotFound` when there is none; what the disk reports.
+    /// `NotFound` if it does not exist; disk errors.
     fn open_read_only(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>>;
 
-    /// Gives a file another name in one step, replacing what had that name.
+    /// Renames a file atomically, replacing any file with the new name.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// Disk errors.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a file's name. Whoever has the file open may go on reading it.
+    /// Removes a file's name. Open handles stay readable.
     ///
     /// # Errors
-    /// `NotFound` when there is none; what the disk reports.
+    /// `NotFound` if it does not exist; disk errors.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
     /// Makes the names in a directory durable: creations, renames and removals.
     ///
     /// # Errors
-    /// What the disk reports; as with [`StorageFile::sync_data`], not to be tried again.
+    /// Disk errors; as with [`StorageFile::sync_data`], not to be retried.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// The names of the files in a directory, in no particular order.
+    /// The names of the files in a directory, unordered.
     ///
     /// # Errors
-    /// `NotFound` when there is no such directory; what the disk reports.
+    /// `NotFound` if the directory does not exist; disk errors.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
-    /// How many bytes an ordinary user can still write on the file system that holds `dir`.
+    /// Bytes that an unprivileged user can still write on the file system of `dir`.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// Disk errors.
     fn free_space(&self, dir: &Path) -> io::Result<u64>;
 
-    /// How many files an ordinary user can still make there; `None` where the file system has no such limit.
+    /// Files that an unprivileged user can still create there; `None` without such a limit.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// Disk errors.
     fn free_inodes(&self, _dir: &Path) -> io::Result<Option<u64>> {
         Ok(None)
     }
@@ -191,7 +190,7 @@ impl FileSystem for DiskFileSystem {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(dir)? {
-            // A name that is not Unicode is none of ours.
+            // A name that is not Unicode is not one of the log's.
             if let Ok(name) = entry?.file_name().into_string() {
                 names.push(name);
             }

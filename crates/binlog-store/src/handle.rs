@@ -1,4 +1,4 @@
-//! What the rest of a member sees of its log: facts, counters, readers, purge plans and holds.
+//! The other components' access to the log: state, counters, readers, purge plans and holds.
 
 use std::io;
 use std::ops::Range;
@@ -23,39 +23,39 @@ use crate::reader::LogReader;
 use crate::shared::Shared;
 use crate::stats::StoreStats;
 
-/// The file that is being written to.
+/// The file being written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CurrentFile {
     /// Its number; its name is [`FileNumber::name`].
     pub number: FileNumber,
-    /// Its size in bytes, as far as it is durable.
+    /// Its durable size in bytes.
     pub size: u64,
-    /// When it was begun, by the clock of the leader of that moment, in seconds since 1970.
+    /// Creation time by the clock of the leader at that time, in seconds since 1970.
     pub begun: u32,
 }
 
-/// A handle on an open log. Cloning is cheap; the log stays open until the store and all handles are gone.
+/// A handle on an open log. Cloning is cheap; the log stays open until the store and all handles are dropped.
 #[derive(Clone)]
 pub struct LogHandle {
     pub(crate) shared: Arc<Shared>,
 }
 
 impl LogHandle {
-    /// All GTIDs of the log: of purged files, of files, and of entries that are just being written.
+    /// All GTIDs of the log: in purged files, present files, and entries being written.
     #[must_use]
     pub fn gtid_set(&self) -> GtidSet {
         self.shared.view.lock().gtids.clone()
     }
 
-    /// The sequence number of the last transaction of the file that the next entry goes to, as the server gave it that wrote
-    /// it; 0 where the file has none. Of entries that are just being written, too.
+    /// The sequence number, assigned by the writing server, of the last transaction in the next entry's file; 0 if the file has none.
+    /// Includes entries being written.
     #[must_use]
     pub fn sequence_number(&self) -> i64 {
         self.shared.view.lock().sequence_number
     }
 
-    /// The canonical format description of the current file, its timestamp zero: compare it with an
-    /// upstream's, made zero likewise, to see whether a rotation is due.
+    /// The canonical format description of the current file, with a zero timestamp. It differs from an upstream's, also zeroed, if a
+    /// rotation is due.
     #[must_use]
     pub fn format_description(&self) -> Bytes {
         let view = self.shared.view.lock();
@@ -65,7 +65,7 @@ impl LogHandle {
             .unwrap_or_default()
     }
 
-    /// The file that is being written to.
+    /// The file being written.
     #[must_use]
     pub fn current_file(&self) -> CurrentFile {
         let view = self.shared.view.lock();
@@ -77,8 +77,8 @@ impl LogHandle {
         }
     }
 
-    /// The file that begins directly behind a rotate entry; `None` before the entry is durable and its successor has a header,
-    /// and once that file is purged.
+    /// The file that begins directly after a rotate entry. `None` until the entry is durable and its successor has a header, and after that
+    /// file is purged.
     #[must_use]
     pub fn file_behind(&self, rotate: OpId) -> Option<FileNumber> {
         let view = self.shared.view.lock();
@@ -87,13 +87,13 @@ impl LogHandle {
         Some(file.number())
     }
 
-    /// The first and the last entry that readers can get.
+    /// The first and the last entry available to readers.
     #[must_use]
     pub fn bounds(&self) -> Option<(OpId, OpId)> {
         self.shared.view.lock().bounds()
     }
 
-    /// The last entry that is durable.
+    /// The last durable entry.
     #[must_use]
     pub fn durable(&self) -> Option<OpId> {
         self.shared.view.lock().durable
@@ -119,16 +119,14 @@ impl LogHandle {
         self.shared.view.lock().committed_membership()
     }
 
-    /// What had been applied when the log was opened: the stored committed op id, which the log has,
-    /// and the membership in effect there.
+    /// The applied state when the log was opened: the stored committed op id, which the log has, and the membership in effect there.
     #[must_use]
     pub fn applied_at_open(&self) -> (Option<OpId>, StoredMembership) {
         let at_open = self.shared.at_open.lock();
         at_open.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The highest entry of which the log itself says that it is committed: at the stored committed op id, or beyond it a
-    /// membership that has another one behind it.
+    /// The highest entry that the log itself proves committed: the stored committed op id, or a later membership that another one follows.
     #[must_use]
     pub fn settled(&self) -> Option<OpId> {
         self.shared.view.lock().settled()
@@ -153,14 +151,13 @@ impl LogHandle {
         }
     }
 
-    /// Why the store does nothing more; `None` while it works.
+    /// Why the store has stopped; `None` while it works.
     #[must_use]
     pub fn failure(&self) -> Option<StoreError> {
         self.shared.view.lock().failure.clone()
     }
 
-    /// The files that could not be read, or are damaged, when somebody was to be sent what is in them. It waits until they can
-    /// be read again; nobody else does.
+    /// The files that could not be read for a receiver, or are damaged. Only that receiver waits until they are readable again.
     #[must_use]
     pub fn read_faults(&self) -> Vec<ReadFault> {
         let view = self.shared.view.lock();
@@ -169,8 +166,8 @@ impl LogHandle {
         faults
     }
 
-    /// Notes that somebody found what it read of a file damaged. A closed file is read back for that, and replaced if it is so;
-    /// one that is not of this log any more is nobody's concern.
+    /// Records that a reader found a file damaged. A closed file is then read back, and replaced if damaged; a file that is no longer part
+    /// of this log is ignored.
     pub fn found_damaged(&self, file: FileNumber, why: &str) {
         if self.has_file(file) {
             let fault = ReadFault::damaged(file, why.to_owned());
@@ -178,19 +175,19 @@ impl LogHandle {
         }
     }
 
-    /// A reader of its own.
+    /// A separate reader.
     #[must_use]
     pub fn reader(&self) -> LogReader {
         LogReader::new(self.shared.clone())
     }
 
-    /// Keeps the entries from `index` on in the files until the hold is dropped.
+    /// Keeps the entries starting at `index` in the files until the hold is dropped.
     pub fn hold(&self, index: u64) -> PurgeHold {
         PurgeHold::new(self.shared.clone(), index)
     }
 
-    /// What a purge by this policy would remove, given the present holds and what others need; changes
-    /// nothing. Have the engine purge up to the plan's floor to carry it out.
+    /// The files that a purge by this policy would remove, given the current holds and the others' needs; changes nothing. To carry it out,
+    /// make the engine purge up to the plan's floor.
     #[must_use]
     pub fn plan_purge(&self, policy: &PurgePolicy, needed: &StillNeeded) -> PurgePlan {
         let view = self.shared.view.lock();
@@ -215,7 +212,7 @@ impl LogHandle {
                 last: file.last_or_before(),
                 size: file.end,
                 closed: file.closed,
-                // A file was closed when the next one was begun.
+                // A file was closed when the next one was created.
                 closed_at: files.get(at + 1).map(|next| next.header.timestamp),
                 executed: executed(files.get(at + 1)),
                 kept_for_archive: kept_for_archive(file),
@@ -230,19 +227,18 @@ impl LogHandle {
         )
     }
 
-    /// With [`WriterMode::Stepped`]: writes and syncs all that waits, together, then answers.
+    /// With [`WriterMode::Stepped`]: writes and syncs all queued requests together, then answers.
     pub fn write_waiting(&self) {
         self.shared.step();
     }
 
-    /// From now on nothing that the disk refuses for want of room is waited for; it fails. For who stops: an engine that waits for
-    /// the log cannot end before.
+    /// From now on, writes fail on a full disk instead of waiting for space. For shutdown: an engine that waits for the log cannot stop
+    /// before it.
     pub fn wait_for_no_room(&self) {
         self.shared.queue.hurry();
     }
 
-    /// Ends the writer: what was asked for is made durable, then nothing more is taken. Blocks until
-    /// it is done.
+    /// Stops the writer: pending requests are made durable, and no new ones accepted. Blocks until done.
     ///
     /// # Errors
     /// Why the writer had stopped before, if it had.
@@ -298,40 +294,39 @@ impl LogIntake for LogHandle {
     }
 }
 
-// The log as committed files: what a server of binlogs reads. It asks for what is committed, and reads no
-// further; the bytes are those of the files.
+// The log as committed files, for a binlog server. It reads only committed parts; the bytes are those of the files.
 
-/// A file of the log, as it is served.
+/// A served log file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSize {
     /// Number of the file in the log.
     pub number: FileNumber,
-    /// Its bytes, as far as they are written; in the last file more than is committed.
+    /// Its written bytes; the last file may have more than the committed ones.
     pub bytes: u64,
 }
 
-/// A file that follows nothing but given transactions.
+/// A file preceded only by given transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileWithin {
     /// Number of the file in the log.
     pub number: FileNumber,
-    /// The entry before it; `None` at the log's begin.
+    /// The entry before it; `None` at the log's start.
     pub before: Option<OpId>,
 }
 
-/// Where a log begins.
+/// The start of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogBegin {
     /// Its first file.
     pub file: FileNumber,
-    /// The entry before it; `None` at the begin of the ring's log.
+    /// The entry before it; `None` at the start of the ring's log.
     pub before: Option<OpId>,
     /// The GTIDs before it.
     pub gtids: GtidSet,
 }
 
 impl LogHandle {
-    /// Where the part of the log begins that is not purged; `None` while it has no file.
+    /// The start of the unpurged part of the log; `None` while it has no file.
     #[must_use]
     pub fn begin(&self) -> Option<LogBegin> {
         let view = self.shared.view.lock();
@@ -343,7 +338,7 @@ impl LogHandle {
         })
     }
 
-    /// The files that are not purged, oldest first.
+    /// The unpurged files, oldest first.
     #[must_use]
     pub fn files(&self) -> Vec<FileSize> {
         let view = self.shared.view.lock();
@@ -354,21 +349,21 @@ impl LogHandle {
         view.unpurged_files().map(size).collect()
     }
 
-    /// Where the part of the log ends that is committed and written here. `mark` is the committed entry as the caller
-    /// knows it; the engine may have told the log of a later one.
+    /// The end of the log's committed part that is written here. `mark` is the caller's commit mark; the engine may have reported a later
+    /// one to the log.
     #[must_use]
     pub fn committed_end(&self, mark: Option<OpId>) -> LogPlace {
         self.shared.view.lock().committed_end(mark)
     }
 
-    /// The GTIDs of purged files and of what [`Self::committed_end`] covers.
+    /// The GTIDs of purged files and of the part up to [`Self::committed_end`].
     #[must_use]
     pub fn committed_gtids(&self, mark: Option<OpId>) -> GtidSet {
         self.shared.view.lock().committed_gtids(mark)
     }
 
-    /// The GTIDs of everything that is committed, `mark` and what the engine has told being what is known of that: also of
-    /// entries that this member's disk does not have yet. What readers of the files may see is [`Self::committed_gtids`].
+    /// The GTIDs of all committed entries according to `mark` and the engine's reports, including entries that are not on this member's
+    /// disk yet. Readers of the files may see only [`Self::committed_gtids`].
     #[must_use]
     pub fn gtids_committed_in_ring(&self, mark: Option<OpId>) -> GtidSet {
         self.shared.view.lock().gtids_committed_in_ring(mark)
@@ -382,8 +377,8 @@ impl LogHandle {
         first.map_or_else(GtidSet::new, |file| file.header.previous_gtids.clone())
     }
 
-    /// The last file that follows nothing but transactions of `have`: who has them needs no file before it. `None` when
-    /// the log begins behind others.
+    /// The last file preceded only by transactions in `have`: a client with those needs no earlier file. `None` if the log begins after
+    /// other transactions.
     #[must_use]
     pub fn last_file_within(&self, have: &GtidSet) -> Option<FileWithin> {
         let view = self.shared.view.lock();
@@ -397,7 +392,7 @@ impl LogHandle {
         })
     }
 
-    /// Keeps a file, and all behind it, until the hold is dropped. `None` when it is not there any more.
+    /// Keeps a file and all later ones until the hold is dropped. `None` if it is no longer there.
     #[must_use]
     pub fn hold_file(&self, number: FileNumber) -> Option<PurgeHold> {
         let mut view = self.shared.view.lock();
@@ -405,21 +400,21 @@ impl LogHandle {
         let first = file.header.before.map_or(0, |before| before.index + 1);
         drop(view);
         let hold = self.hold(first);
-        // A purge may have come in between.
+        // A purge may have removed it in between.
         let there = self.shared.view.lock().files.get_mut(number).is_some();
         there.then_some(hold)
     }
 
-    /// Whether the log has a file that is not purged.
+    /// Whether the log has this file unpurged.
     pub(crate) fn has_file(&self, number: FileNumber) -> bool {
         let view = self.shared.view.lock();
         view.unpurged_files().any(|file| file.number() == number)
     }
 
-    /// At most `at_most` bytes of a file from an offset on; fewer at its end. Reads off the async threads.
+    /// At most `at_most` bytes of a file starting at an offset; fewer at its end. Reads off the async threads.
     ///
     /// # Errors
-    /// `NotFound` when the file was purged; what the disk reports, which is a [`ReadFault`] until the disk gives these bytes.
+    /// `NotFound` if the file was purged. Disk errors, each a [`ReadFault`] until the disk returns these bytes.
     pub async fn read_file(&self, place: LogPlace, at_most: usize) -> io::Result<Bytes> {
         let log = self.clone();
         let read = move || {

@@ -1,9 +1,8 @@
-//! The durable Raft log in MySQL binlog files: openraft's log storage over them, recovery, truncation
-//! and purge. A member opens a [`BinlogStore`], hands it to the engine, and keeps a [`LogHandle`].
+//! The durable Raft log in MySQL binlog files: openraft's log storage over them, recovery, truncation and purge. A member opens a
+//! [`BinlogStore`], passes it to the engine, and keeps a [`LogHandle`].
 //!
-//! Below are two seams, [`FileSystem`] and [`MetaStore`]; nothing else here touches a disk. What must
-//! hold: an acknowledged entry or vote survives any crash, the log never has a gap, equal logs are
-//! equal files byte for byte, and damage is never silent.
+//! All disk access goes through two interfaces, [`FileSystem`] and [`MetaStore`]. The invariants: an acknowledged entry or vote survives
+//! any crash, the log never has a gap, equal logs are byte-identical, and damage is always reported.
 
 mod cut_tail;
 mod directory;

@@ -1,4 +1,4 @@
-//! How a store is opened; every default stands here once.
+//! Options of a store, with the only definition of each default.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,15 +11,15 @@ use spilling_bytes::SpillFolder;
 
 use crate::stats::StoreObserver;
 
-/// What "durable" means for entries. Votes are flushed to the disk in either case.
+/// The meaning of "durable" for entries. Votes are flushed to the disk in either case.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// An entry is acknowledged when the disk has it.
+    /// An entry is acknowledged after it is synced to the disk.
     #[default]
     Fsync,
-    /// An entry is acknowledged when the operating system has it. A crash of the process loses
-    /// nothing; a crash of the machine loses what was acknowledged in the last seconds.
+    /// An entry is acknowledged after it is written to the operating system. A process crash loses nothing; a machine crash loses entries
+    /// acknowledged in the last seconds.
     Os,
 }
 
@@ -32,91 +32,90 @@ impl fmt::Display for Durability {
     }
 }
 
-/// Which thread writes to the log files.
+/// The thread that writes to the log files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WriterMode {
-    /// A thread of its own, which groups what waits into one fsync.
+    /// A separate thread, which groups queued requests into one fsync.
     #[default]
     Thread,
-    /// The caller, within the call: for tests that want one thread and no clock.
+    /// The caller, within the call: for tests with one thread and no clock.
     Inline,
-    /// Whoever calls [`LogHandle::write_waiting`](crate::LogHandle::write_waiting): for simulations in which the disk takes
-    /// time. What was asked for waits until then, as it waits for the thread.
+    /// The caller of [`LogHandle::write_waiting`](crate::LogHandle::write_waiting): for simulations of slow disks. Requests wait for that
+    /// call as they wait for the thread.
     Stepped,
 }
 
-/// How much of the log is read and verified when the store opens.
+/// The part of the log that is verified on open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VerifyAtStart {
     /// Every byte of every file.
     #[default]
     All,
-    /// The headers of all files, and every byte from the file of the last committed entry on, at
-    /// least the last two files. What is older is verified when it is read.
+    /// The headers of all files, and every byte starting with the file of the last committed entry, at least the last two files. Older data
+    /// is verified when read.
     Recent,
-    /// What [`Self::Recent`] reads, and before it the closed files that were never read back since they were written, as far
-    /// as they take no more than four gibibytes. The scrub reads the rest.
+    /// Like [`Self::Recent`], plus the preceding closed files that were never read back since they were written, up to four gibibytes. The
+    /// scrub reads the rest.
     New,
 }
 
-/// How far verification at the start has come.
+/// Progress of the verification on open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerifyProgress {
-    /// Bytes that were read so far.
+    /// Bytes read so far.
     pub done_bytes: u64,
-    /// Bytes that will be read in all.
+    /// Total bytes to read.
     pub total_bytes: u64,
 }
 
 /// Called while the store opens.
 pub type ProgressCallback = Arc<dyn Fn(VerifyProgress) + Send + Sync>;
 
-/// How a store is opened. Make one with [`StoreOptions::new`] and change fields as needed.
+/// Options of a store. Start with [`StoreOptions::new`] and change fields as needed.
 #[derive(Clone)]
 pub struct StoreOptions {
-    /// The member's data directory; the files stand in `log/` below it.
+    /// The member's data directory; the files are in its `log/` directory.
     pub data_dir: PathBuf,
     /// The ring whose log this is.
     pub ring: RingId,
-    /// What the log begins behind: GTIDs that it takes as given. The same on every member of the ring; looked at only when
-    /// the first file is made.
+    /// The GTIDs before the log's start, which it presupposes. The same on every member of the ring; used only when the first file is
+    /// created.
     pub origin: GtidSet,
-    /// Whether the data directory has had a log before: none is made then, because the member's votes and what it acknowledged would
-    /// be forgotten.
+    /// Whether the data directory has had a log before: no new one is created then, because it would forget the member's votes and
+    /// acknowledged entries.
     pub begun: bool,
-    /// When an entry counts as durable: once it is fsynced, or once the operating system has it.
+    /// When an entry counts as durable: after an fsync, or after the write to the operating system.
     pub durability: Durability,
-    /// What names the machine's life from its start to its end ([`crate::boot_id`]): with [`Durability::Os`], a log that was
-    /// not closed in order has everything as long as that is the same. None is never the same.
+    /// Identifies the machine's boot ([`crate::boot_id`]): with [`Durability::Os`], a log that was not closed cleanly is complete if the
+    /// boot is the same. `None` never matches.
     pub boot_id: Option<String>,
-    /// Which thread writes to the log files.
+    /// The thread that writes to the log files.
     pub writer: WriterMode,
-    /// How much is verified at the start.
+    /// The part of the log to verify on open.
     pub verify_at_start: VerifyAtStart,
-    /// Bytes of recent entries that stay in memory for readers. Entries that are not yet written stay
-    /// whatever this says.
+    /// Bytes of recent entries kept in memory for readers. Unwritten entries stay in any case.
     pub cache_bytes: u64,
-    /// Bytes of entries that may wait for the writer: `LogIntake::queue_room` waits beyond that. One entry always fits.
+    /// Bytes of entries that may wait for the writer; `LogIntake::queue_room` waits beyond that. One entry always fits.
     pub queue_bytes: u64,
     /// Bytes of entries that one limited read returns at most; one entry always fits.
     pub read_batch_bytes: u64,
-    /// Bytes that the log's files may take together; `None` for no limit.
+    /// Maximum total bytes of the log's files; `None` for no limit.
     pub disk_limit_bytes: Option<u64>,
     /// Bytes that must stay free on the log's file system.
     pub disk_reserve_bytes: u64,
-    /// From this percentage of the disk budget on, the store raises its alarm.
+    /// The store raises its alarm at this percentage of the disk budget.
     pub disk_alarm_percent: u8,
-    /// Where large payloads are that are read from the log; without a folder in memory. What it has in use counts against the
-    /// disk's room, so that it belongs onto the log's disk.
+    /// The folder for large payloads that are read from the log; without one they stay in memory. Its usage counts against the disk's room,
+    /// so it belongs on the log's disk.
     pub spill: SpillFolder,
-    /// Told of every group of entries that became durable, for metrics.
+    /// Notified of every group of entries that became durable, for metrics.
     pub observer: Option<Arc<dyn StoreObserver>>,
-    /// Told of the progress of verification.
+    /// Notified of verification progress.
     pub progress: Option<ProgressCallback>,
 }
 
-/// An option that makes no sense.
+/// An invalid option.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     /// A size is zero; the text names the option.
@@ -155,7 +154,7 @@ impl StoreOptions {
         }
     }
 
-    /// Where the log's files stand.
+    /// The directory of the log's files.
     #[must_use]
     pub fn log_dir(&self) -> PathBuf {
         log_dir(&self.data_dir)
@@ -164,7 +163,7 @@ impl StoreOptions {
     /// Checks the options.
     ///
     /// # Errors
-    /// [`OptionsError`] names the first that makes no sense.
+    /// [`OptionsError`] names the first invalid one.
     pub fn validate(&self) -> Result<(), OptionsError> {
         if self.data_dir.as_os_str().is_empty() {
             return Err(OptionsError::NoDirectory);
@@ -206,7 +205,7 @@ impl fmt::Debug for StoreOptions {
     }
 }
 
-/// The directory of the log's files below a member's data directory.
+/// The directory of the log's files in a member's data directory.
 pub(crate) fn log_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("log")
 }

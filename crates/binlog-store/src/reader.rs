@@ -1,4 +1,4 @@
-//! Reads entries back: from memory where they are recent, from files otherwise, each verified.
+//! Reads entries back: recent ones from memory, others from files, each verified.
 
 use std::fmt::Debug;
 use std::io;
@@ -19,32 +19,32 @@ use crate::scan::{Corruption, Depth, EntryScanner, ScanError, Window};
 use crate::shared::Shared;
 use crate::writer::entry_offset;
 
-/// How long a follower waits before its entries are tried to be read again.
+/// Pause before another attempt to read a follower's entries.
 const BEFORE_ANOTHER_TRY: Duration = Duration::from_secs(1);
-/// How often a read is planned anew because the log was truncated or purged under it.
+/// Attempts to plan a read after the log was truncated or purged during it.
 const ATTEMPTS: usize = 16;
 
-/// A reader of the log; any number of them may be at work. Implements openraft's [`RaftLogReader`].
+/// A reader of the log; any number of them may be active. Implements openraft's [`RaftLogReader`].
 #[derive(Clone)]
 pub struct LogReader {
     shared: Arc<Shared>,
     hint: Option<ReadHint>,
-    /// Reads for the engine, which stops for good at the first error.
+    /// Reads for the engine, which stops permanently at the first error.
     of_the_engine: bool,
 }
 
-/// Entries that were all in the log at one moment.
+/// Entries that were in the log together at one moment.
 struct Piece {
     entries: Vec<Entry>,
     /// The view's generation at that moment.
     generation: u64,
 }
 
-/// What a disk read found.
+/// The result of a disk read.
 struct DiskEntries {
     entries: Vec<Entry>,
     hint: ReadHint,
-    /// The file's points, where the read had to find them out.
+    /// The file's points, if the read had to determine them.
     points: Option<Points>,
 }
 
@@ -57,7 +57,7 @@ impl LogReader {
         }
     }
 
-    /// A reader that tells of no failed read when entries are to be sent to another member: see [`Self::wait_and_see`].
+    /// A reader that hides failed reads of entries for another member: see [`Self::wait_and_see`].
     pub(crate) fn of_the_engine(shared: Arc<Shared>) -> Self {
         Self {
             of_the_engine: true,
@@ -65,19 +65,18 @@ impl LogReader {
         }
     }
 
-    /// What the engine is told in place of a failed read of entries that it wants to send: after a while, that there are none.
+    /// The answer to the engine after a failed read of entries to send: after a pause, no entries.
     ///
-    /// Told of the error, it would stop the whole member, for what concerns one follower: everything that is read from files
-    /// here is old, and nothing that it decides depends on it. Told that there are none, it sends a request without entries,
-    /// which is true whatever the log has, and asks again. So it is that follower alone that waits.
-    /// The wait ends now and then, because only between two reads the engine notices that it leads no more.
+    /// On an error the engine would stop the whole member, although only one follower is affected. Entries read from files here are old,
+    /// and none of the engine's decisions depends on them. Without entries, it sends an empty request, which is always valid, and reads
+    /// again. So only that follower waits. The wait is bounded, because the engine detects the loss of its leadership only between two
+    /// reads.
     async fn wait_and_see() -> Vec<Entry> {
         tokio::time::sleep(BEFORE_ANOTHER_TRY).await;
         Vec::new()
     }
 
-    /// The entries from `start` to before `end` that the log has: all of them, or the first ones that
-    /// fit into `budget` bytes, at least one.
+    /// The log's entries from `start` to before `end`: all of them, or the first ones that fit into `budget` bytes, at least one.
     async fn read(&mut self, start: u64, end: u64, budget: u64) -> Result<Piece, StoreError> {
         let mut failure = None;
         for _ in 0..ATTEMPTS {
@@ -101,7 +100,7 @@ impl LogReader {
             let found = self.on_disk(read).await;
             let mut view = self.shared.view.lock();
             if view.generation != generation {
-                // A truncation came in between: what was read may be gone.
+                // A truncation came in between: the entries read may be gone.
                 continue;
             }
             match found {
@@ -131,8 +130,8 @@ impl LogReader {
         Err(error)
     }
 
-    /// Whoever met it, the member shows it and replaces the file by another member's. What the writer could not do is not the file's
-    /// fault.
+    /// Records the fault for any reader: the member reports it and replaces the file by another member's. A failure of the writer is not
+    /// the file's fault.
     fn note(&self, start: u64, error: &StoreError) {
         let (place, failed) = {
             let view = self.shared.view.lock();
@@ -146,7 +145,7 @@ impl LogReader {
         }
     }
 
-    /// Reads off the async threads, where there are such.
+    /// Reads off the async threads, if there are any.
     async fn on_disk(&self, read: DiskRead) -> Result<DiskEntries, StoreError> {
         let runtime = match self.shared.writer_mode {
             WriterMode::Inline | WriterMode::Stepped => None,
@@ -161,8 +160,7 @@ impl LogReader {
         reading.await.map_err(failed)?
     }
 
-    /// All entries of the range, read piece by piece; all pieces are of one log, not of what was
-    /// there before and after a truncation.
+    /// All entries of the range, read in pieces. All pieces are of one state of the log, not of two states around a truncation.
     async fn read_all(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, StoreError> {
         for _ in 0..ATTEMPTS {
             if let Some(all) = self.try_read_all(start, end).await? {
@@ -172,7 +170,7 @@ impl LogReader {
         Err(lost_race())
     }
 
-    /// `None` when the log changed in between.
+    /// `None` if the log changed in between.
     async fn try_read_all(
         &mut self,
         start: u64,
@@ -290,7 +288,7 @@ fn read_disk(shared: &Shared, read: DiskRead) -> Result<DiskEntries, StoreError>
     })
 }
 
-/// A range of indexes as its first index and the first one behind it.
+/// A range of indexes as its first index and its exclusive end.
 fn bounds<RB: RangeBounds<u64>>(range: &RB) -> (u64, u64) {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,
@@ -321,12 +319,12 @@ impl RaftLogReader<TypeConfig> for LogReader {
     ) -> Result<Vec<Entry>, io::Error> {
         let read = self.read(start, end, self.shared.read_batch_bytes).await;
         match read {
-            // Purged behind the reader's back, who takes the first entry for the one that he asked for. Without any the engine
-            // sends a heartbeat, and begins the member's log anew in its own time.
+            // A purge removed the start of the range, and the caller takes the first entry for the requested one. Without entries the
+            // engine sends a heartbeat, and later restarts the member's log.
             Ok(piece) if !begins_at(&piece.entries, start) => Ok(Vec::new()),
             Ok(piece) => Ok(piece.entries),
             Err(_) if self.of_the_engine => {
-                // What the writer could not do stops the member, and it is the one to say so.
+                // The writer's failure stops the member, and the writer reports it.
                 let failed = self.shared.view.lock().failure.clone();
                 failed.map_or(Ok(()), Err)?;
                 Ok(Self::wait_and_see().await)
@@ -375,7 +373,7 @@ impl RaftLogReader<TypeConfig> for LogReader {
             .terms
             .last_of_each_term(range.start().index, range.end().index);
         let log_ids: Vec<LogId> = runs.into_iter().map(LogId::from).collect();
-        // The range may begin with a purged entry, whose term then counts, too.
+        // The range may begin with a purged entry, whose term then also counts.
         let first = OpId::from(*range.start());
         match log_ids.first() {
             Some(run) if OpId::from(*run).term == first.term => Ok(log_ids),

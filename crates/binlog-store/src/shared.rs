@@ -1,4 +1,4 @@
-//! What the store, its handles and its readers share, and the way to the writer.
+//! The state shared by the store, its handles and its readers, and the access to the writer.
 
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -16,12 +16,12 @@ use crate::scrub::record::Scrub;
 use crate::stats::Counters;
 use crate::writer::{Command, CommandQueue, LogWriter, lock};
 
-/// The most that an append writes in the caller's thread.
+/// The most bytes that an append writes in the caller's thread.
 const IN_PLACE_BYTES: u64 = 256 << 10;
-/// On a disk with less free now, nobody writes in the caller's thread, which would have to wait for room there.
+/// With less free space than this, no caller writes in its own thread, which would have to wait for room.
 const IN_PLACE_FREE: u64 = 256 << 20;
 
-/// What the store, its handles and its readers share.
+/// The state shared by the store, its handles and its readers.
 pub(crate) struct Shared {
     pub(crate) view: Arc<SharedView>,
     pub(crate) handles: Arc<FileHandles>,
@@ -36,17 +36,17 @@ pub(crate) struct Shared {
     /// For large payloads that are read.
     pub(crate) spill: SpillFolder,
     pub(crate) writer: Arc<Mutex<LogWriter>>,
-    /// The writer's thread; nothing in the other writer modes and after the log was closed.
+    /// The writer's thread; `None` in the other writer modes and after the log was closed.
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
-    /// The committed op id and its membership as they were when the log was opened.
+    /// The committed op id and its membership when the log was opened.
     pub(crate) at_open: Mutex<(Option<OpId>, StoredMembership)>,
     pub(crate) ring: RingId,
-    /// The index behind the newest entry, told at each append.
+    /// The index after the newest entry, updated at each append.
     pub(crate) appended: watch::Sender<u64>,
 }
 
 impl Shared {
-    /// Hands a command to the writer.
+    /// Passes a command to the writer.
     pub(crate) fn submit(&self, command: Command) -> Result<(), Box<(Command, StoreError)>> {
         if self.queue.is_closed() {
             return Err(Box::new((command, StoreError::Closed)));
@@ -66,14 +66,14 @@ impl Shared {
         }
     }
 
-    /// Where nothing is synced, writing a few bytes takes less time than waking the writer's thread:
-    /// if that has nothing to do, the caller writes. The command comes back when it must go the long way.
+    /// Without syncs, writing a few bytes takes less time than waking the writer's thread: if that is idle, the caller writes. Returns the
+    /// command if it must be queued.
     fn try_in_place(&self, command: Command) -> Option<Command> {
         let suits = self.durability == Durability::Os
             && matches!(command, Command::Append { .. })
             && command.memory() <= IN_PLACE_BYTES
             && self.space.has_free(IN_PLACE_FREE);
-        // Nothing may be written behind the sync with which a log ends, and that is made under this lock.
+        // Do not write after the log's final sync, which is made under this lock.
         if suits
             && let Ok(mut writer) = self.writer.try_lock()
             && self.queue.is_idle()
@@ -85,7 +85,7 @@ impl Shared {
         Some(command)
     }
 
-    /// Lets the writer know that the committed op id or the holds have changed.
+    /// Notifies the writer that the committed op id or the holds have changed.
     pub(crate) fn nudge(&self) {
         match self.writer_mode {
             WriterMode::Thread | WriterMode::Stepped => self.queue.nudge(),
@@ -97,7 +97,7 @@ impl Shared {
         }
     }
 
-    /// Ends the writer after what was already asked for, without waiting.
+    /// Stops the writer after the pending requests, without waiting.
     pub(crate) fn stop(&self) {
         self.queue.close();
         match self.writer_mode {
@@ -110,7 +110,7 @@ impl Shared {
         }
     }
 
-    /// Does what waits, as the writer's thread would if it woke now.
+    /// Processes pending requests, as the writer's thread would on waking.
     pub(crate) fn step(&self) {
         let (commands, nudged) = self.queue.take_now();
         let bytes = commands.iter().map(Command::memory).sum();

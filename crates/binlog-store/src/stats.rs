@@ -1,4 +1,4 @@
-//! What the store counts about itself.
+//! The store's counters.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 /// One group of entries that became durable together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlushSample {
-    /// How many entries became durable together.
+    /// Number of entries that became durable together.
     pub entries: u64,
-    /// Bytes that they take in the file.
+    /// Their bytes in the file.
     pub bytes: u64,
-    /// How long writing them took.
+    /// Duration of the write.
     pub write: Duration,
-    /// How long making them durable took; zero with [`crate::Durability::Os`].
+    /// Duration of the sync; zero with [`crate::Durability::Os`].
     pub sync: Duration,
 }
 
-/// Told by the writer, in its own thread, of what it did: keep it short.
+/// Called by the writer in its own thread: keep it short.
 pub trait StoreObserver: Send + Sync {
     /// A group of entries was written and, if so configured, synced.
     fn flushed(&self, sample: &FlushSample);
@@ -30,7 +30,7 @@ pub struct StoreStats {
     pub appended_entries: u64,
     /// Bytes written to log files since the store was opened.
     pub appended_bytes: u64,
-    /// How often entries were made durable.
+    /// Number of flushes that made entries durable.
     pub flushes: u64,
     /// Time spent making entries durable.
     pub sync_time: Duration,
@@ -40,29 +40,29 @@ pub struct StoreStats {
     pub cache_hits: u64,
     /// Entries that readers got from files.
     pub cache_misses: u64,
-    /// How often entries for another member could not be read.
+    /// Number of failed reads of entries for another member.
     pub read_failures: u64,
     /// Bytes of entries that wait for the writer.
     pub queued_bytes: u64,
     /// Bytes of entries in memory for readers.
     pub cached_bytes: u64,
-    /// Bytes that the log's files take together.
+    /// Total bytes of the log's files.
     pub log_bytes: u64,
-    /// Bytes free on the log's file system when it was last asked.
+    /// Free bytes on the log's file system at the last check.
     pub free_bytes: u64,
-    /// Bytes that transactions may still take; none: they are refused, and only the ring's own entries are written.
+    /// Bytes left for transactions; if zero, they are refused, and only the ring's own entries are written.
     pub left_bytes: u64,
     /// The disk budget is nearly used up: purge, or add space, before transactions are refused.
     pub disk_alarm: bool,
-    /// The disk refused a write for want of room, and the writer waits until it takes it.
+    /// The disk refused a write for lack of room, and the writer waits until the disk accepts it.
     pub disk_refuses: bool,
-    /// Its file system has no free inodes: it may have space all the same.
+    /// Its file system has no free inodes, although it may have free space.
     pub no_inodes: bool,
-    /// For how long the writer has been at what it does now; zero while it has nothing to do. What does not end is in no other figure.
+    /// Duration of the writer's current operation; zero while idle. Only this figure shows an operation that does not end.
     pub busy_for: Duration,
 }
 
-/// The counters that writer and readers add to.
+/// The counters that writer and readers update.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) appended_entries: AtomicU64,
@@ -82,7 +82,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// The writer begins with something (`Some`), or has ended it.
+    /// The writer starts an operation (`Some`) or has ended it.
     pub(crate) fn busy(&self, since: Option<Instant>) {
         *self
             .busy_since

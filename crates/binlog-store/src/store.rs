@@ -17,13 +17,11 @@ use crate::handle::LogHandle;
 use crate::reader::LogReader;
 use crate::writer::{Command, CuttingBack, Done, can_keep};
 
-/// With so many bytes in front of the writer, a purge is not waited for: the engine's loop would stand still, and with it
-/// the heartbeats.
+/// With this many bytes queued for the writer, a purge is not awaited: the engine's loop, and the heartbeats with it, would stall.
 const PURGED_LATER_FROM: u64 = 1 << 20;
 
-/// A member's log, opened by [`BinlogStore::open`]. It is handed to the engine; everything else takes
-/// a [`LogHandle`] from [`BinlogStore::handle`] before. When it is dropped, the writer makes durable
-/// what it was asked for and ends.
+/// A member's log, opened by [`BinlogStore::open`]. The engine owns it; other components get a [`LogHandle`] from [`BinlogStore::handle`]
+/// first. When it is dropped, the writer makes pending requests durable and stops.
 pub struct BinlogStore {
     handle: LogHandle,
 }
@@ -33,17 +31,16 @@ impl BinlogStore {
         Self { handle }
     }
 
-    /// A handle for everyone but the engine.
+    /// A handle for all components except the engine.
     #[must_use]
     pub fn handle(&self) -> LogHandle {
         self.handle.clone()
     }
 
-    /// Cuts the log back behind `to`, `None` for all of it, also below what it took as committed: for a
-    /// member without which a lost quorum was repaired, before its engine gets the log. The tail's bytes
-    /// are kept in `trimmed/` beside the log with `reason` and `at`, seconds since the epoch; see
-    /// [`CutTail`]. The stored committed op id goes back with the log, the vote never does. Durable when it
-    /// returns; after a crash in the middle, cutting again completes it, and doing so twice changes nothing.
+    /// Truncates the log after `to`, entirely for `None`, even below its commit index. It serves a member without which a lost quorum was
+    /// repaired, before its engine gets the log. The tail's bytes are kept in `trimmed/` next to the log with `reason` and `at`, seconds
+    /// since the epoch; see [`CutTail`]. The stored committed op id is lowered with the log, the vote never is. Durable on return. After a
+    /// crash in between, another call completes it; repeating it changes nothing.
     ///
     /// # Errors
     /// [`CutBackError`]; with [`CutBackError::NotThere`] nothing was changed.
@@ -78,7 +75,7 @@ impl BinlogStore {
         Ok(tail)
     }
 
-    /// Hands a command to the writer and waits until it is done.
+    /// Passes a command to the writer and waits until it is done.
     async fn ask(&self, command: impl FnOnce(Done) -> Command) -> Result<(), StoreError> {
         let (done, answer) = oneshot::channel();
         self.shared
@@ -169,7 +166,7 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
         for entry in &entries {
             prepared.push(prepare(entry).map_err(StoreError::from)?);
         }
-        // Nothing is waited for: the engine's loop is here, and behind it are heartbeats and votes.
+        // Wait for nothing: this is the engine's loop, which also sends heartbeats and votes.
         {
             let mut view = self.shared.view.lock();
             for (entry, prepared) in entries.into_iter().zip(&prepared) {
@@ -204,7 +201,7 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
         let upto = OpId::from(log_id);
         let within = self.shared.view.lock().last() >= Some(upto);
         if within && self.shared.queue.bytes() >= PURGED_LATER_FROM {
-            // Until the writer comes to it, the log has more than it needs, which after a crash it may have anyway.
+            // Until the writer processes it, the log has more than it needs, which is also possible after a crash.
             let (done, _) = oneshot::channel();
             let submitted = self.shared.submit(Command::Purge { upto, done });
             return submitted.map_err(|refused| refused.1.into());

@@ -1,9 +1,9 @@
-//! At most so many connections at one time, shared out between the addresses that they come from.
+//! A limit on concurrent connections, shared between their source addresses.
 //!
-//! A listener that turns away whoever is one too many is closed to everybody by one caller who opens connections and says
-//! nothing. Here the newcomer is let in, and another connection is closed for it: the oldest of the address that has the most.
-//! Whoever floods a port pushes out its own connections, and a caller from elsewhere finds a place at once. A connection whose
-//! caller has shown who it is can keep its place for good ([`Place::keep`]).
+//! A listener that rejects connections over its limit can be blocked for all clients by one client that opens connections and
+//! stays silent. Here the new connection is accepted, and another one is closed for it: the oldest of the address with the most.
+//! A client that floods a port closes its own connections, and a client at another address gets a place immediately. A connection
+//! whose client has authenticated can keep its place permanently ([`Place::keep`]).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// How often it is said that a listener is full: a flood shall not fill the log as well.
+/// The interval between log messages about a full listener, so that a flood does not fill the log.
 const SAID_EVERY: Duration = Duration::from_secs(10);
-/// After a listener failed, for want of file descriptors, say.
+/// The pause after a listener failed, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The places of one listener. Clones share them.
+/// The places of one listener, shared by clones.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimit {
     port: &'static str,
@@ -32,18 +32,18 @@ pub struct ConnectionLimit {
 struct Taken {
     /// The number of the next connection; a smaller one is older.
     next: u64,
-    /// Those that may lose their places, and how each hears of it.
+    /// Connections that may lose their places, with the tokens that notify them.
     open: BTreeMap<u64, (IpAddr, CancellationToken)>,
-    /// The same by where they come from.
+    /// The same, grouped by source.
     by_source: BTreeMap<IpAddr, BTreeSet<u64>>,
-    /// How many keep theirs.
+    /// The number of connections that keep their places.
     kept: usize,
-    /// When it was said last that all places are taken.
+    /// When the log last reported that all places are taken.
     said: Option<Instant>,
 }
 
 impl ConnectionLimit {
-    /// For at most `most` connections, and one at least. `port` names the listener in the log.
+    /// For at most `most` connections, but at least one. `port` names the listener in the log.
     #[must_use]
     pub fn new(port: &'static str, most: usize) -> Self {
         Self {
@@ -53,14 +53,14 @@ impl ConnectionLimit {
         }
     }
 
-    /// The next connection to `listener`, which sends without waiting for more to send (`TCP_NODELAY`). Where all places are taken,
-    /// the oldest connection of the address that has most of them loses its place; those that keep theirs do not count. When the
-    /// listener fails, that is logged, and tried again in a moment. May be dropped and called again.
+    /// Accepts the next connection to `listener`, and sets `TCP_NODELAY`. If all places are taken, the oldest connection of the address
+    /// with the most connections loses its place; kept places do not count. A failure of the listener is logged, followed by a pause
+    /// and another attempt. Cancel-safe.
     pub async fn accept(&self, listener: &TcpListener) -> (TcpStream, SocketAddr, Place) {
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => {
-                    // An error: it is gone already, and whoever reads from it hears so.
+                    // After an error the connection is already closed, and its reader receives that.
                     let _ = stream.set_nodelay(true);
                     if let Some(place) = self.take(address.ip()) {
                         return (stream, address, place);
@@ -74,8 +74,8 @@ impl ConnectionLimit {
         }
     }
 
-    /// A place for a connection that was made in another way, as [`ConnectionLimit::accept`] gives one; `None`: there is none, since
-    /// everybody keeps theirs.
+    /// A place for a connection made in another way, as in [`ConnectionLimit::accept`]; `None` if every place is
+    /// kept.
     pub fn take(&self, address: IpAddr) -> Option<Place> {
         let source = source(address);
         let lost = CancellationToken::new();
@@ -118,13 +118,13 @@ impl ConnectionLimit {
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        // A panic in between could only leave a place taken.
+        // A panic in between could only leave a place occupied.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Taken {
-    /// Takes a place away from somebody, and says from which address.
+    /// Takes a connection's place away, and returns its address.
     fn push_out(&mut self) -> Option<IpAddr> {
         let fullest = self.by_source.iter();
         let (from, ids) =
@@ -134,7 +134,7 @@ impl Taken {
         Some(from)
     }
 
-    /// `None`: it has lost its place already.
+    /// `None` if it has already lost its place.
     fn remove(&mut self, id: u64) -> Option<CancellationToken> {
         let (source, lost) = self.open.remove(&id)?;
         if let Some(ids) = self.by_source.get_mut(&source) {
@@ -157,25 +157,25 @@ pub struct Place {
 }
 
 impl Place {
-    /// Is not lost to others any more. Costs next to nothing when it is called again.
+    /// Keeps the place: other connections can no longer take it. Repeated calls cost almost nothing.
     pub fn keep(&self) {
         if self.is_kept() {
             return;
         }
         let mut taken = self.limit.lock();
-        // One that is lost already stays lost.
+        // A lost place stays lost.
         if taken.remove(self.id).is_some() {
             taken.kept += 1;
             self.kept.store(true, Ordering::Release);
         }
     }
 
-    /// Whether others cannot have it any more.
+    /// Whether other connections can no longer take it.
     pub fn is_kept(&self) -> bool {
         self.kept.load(Ordering::Acquire)
     }
 
-    /// Ends when the place is another's, and the connection has to be closed. May be dropped and asked for again.
+    /// Completes when another connection has taken the place, and this one must be closed. Cancel-safe.
     pub fn lost(&self) -> WaitForCancellationFutureOwned {
         self.lost.clone().cancelled_owned()
     }
@@ -191,7 +191,7 @@ impl Drop for Place {
     }
 }
 
-/// Where an address belongs to: whoever has one of IPv6 usually has all of its network of 64 bits.
+/// The source of an address: an IPv6 client usually owns its entire 64-bit network.
 fn source(address: IpAddr) -> IpAddr {
     const NETWORK: u128 = !(u64::MAX as u128);
     match address.to_canonical() {

@@ -1,6 +1,5 @@
-//! For how long this member has lacked what its leader says is committed. Entries come in a stream of their own, which stands still
-//! where the disk of the log is full and lags on a slow line, while heartbeats go on: what is committed here says nothing then of
-//! how old it is.
+//! How long this member has lacked entries that its leader reports as committed. Entries arrive in a separate stream, which stalls on a
+//! full log disk and lags on a slow line, while heartbeats continue. The local commit index alone then does not show its age.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,52 +8,52 @@ use std::time::Duration;
 use raft_types::OpId;
 use tokio::time::Instant;
 
-/// What is told within this time counts as told at its beginning.
+/// Reports within this time count as received at its beginning.
 const RESOLUTION: Duration = Duration::from_millis(10);
-/// How many moments are remembered. When there are more, neighbours become one, of which the earlier moment stays: what is said of a
-/// member that is far behind may be too much by one part in so many, and is never too little.
+/// The number of remembered moments. Beyond that, neighbours merge and keep the earlier moment. So the reported lack of a lagging member
+/// may be too long by one part in this number, and is never too short.
 const MOST: usize = 1024;
 const PART: u32 = 16;
 
-/// What leaders have said to be committed and this member does not have committed, and since when.
+/// Entries that leaders reported as committed and this member has not committed, with the time of the report.
 #[derive(Debug)]
 pub(crate) struct Lacking {
-    /// What is told behind a silence of this length may have been committed when the silence began.
+    /// Entries reported after a silence of this length may have been committed when it began.
     silence: Duration,
     memory: Mutex<Memory>,
 }
 
 #[derive(Debug, Default)]
 struct Memory {
-    /// When a leader spoke last.
+    /// The time of a leader's last message.
     heard: Option<Instant>,
     /// In the order of the log.
     told: VecDeque<Told>,
 }
 
-/// Up to where a leader said that the log is committed.
+/// A commit index reported by a leader.
 #[derive(Debug, Clone, Copy)]
 struct Told {
     up_to: OpId,
-    /// When it was said; none where that was the first word, and it may have been so for any time.
+    /// The time of the first report; `None` for the very first message, as the entry may have been committed any time earlier.
     since: Option<Instant>,
-    /// When the last of it was said.
+    /// The time of the last report.
     until: Instant,
 }
 
-/// For how long a member has lacked what is committed.
+/// How long a member has lacked committed entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lack {
-    /// It has all that it was told of.
+    /// It has all reported entries.
     Nothing,
     /// For this long.
     For(Duration),
-    /// It lacks something, and nobody knows since when.
+    /// It lacks entries, since an unknown time.
     Unknown,
 }
 
 impl Lacking {
-    /// Of a member that has not heard a leader yet.
+    /// For a member that has not received a leader's message yet.
     pub(crate) fn new(silence: Duration) -> Self {
         Self {
             silence,
@@ -62,19 +61,19 @@ impl Lacking {
         }
     }
 
-    /// A leader says up to where the log is committed, while it is committed up to `own` here.
+    /// Records that a leader reported this commit index while the log is committed up to `own` here.
     pub(crate) fn told(&self, committed: Option<OpId>, own: Option<OpId>) {
         self.lock()
             .told(committed, own, Instant::now(), self.silence);
     }
 
-    /// For how long this member, in which the log is committed up to `own`, has lacked what it was told of.
+    /// How long this member, whose log is committed up to `own`, has lacked reported entries.
     pub(crate) fn lack(&self, own: Option<OpId>) -> Lack {
         self.lock().lack(own, Instant::now())
     }
 
     fn lock(&self) -> MutexGuard<'_, Memory> {
-        // Nothing that is done under this lock can break it.
+        // No operation under this lock can leave it inconsistent.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -124,7 +123,7 @@ impl Memory {
         }
     }
 
-    /// Op ids and not indexes are compared: what a repair of the quorum gave up is passed by what was committed behind it.
+    /// Compares op ids, not indexes: entries committed after a repair of the quorum supersede those that it gave up.
     fn forget(&mut self, own: Option<OpId>) {
         while self
             .told
@@ -162,7 +161,7 @@ mod tests {
         Some(OpId::new(3, index))
     }
 
-    /// A member that has heard its leader, and has the first entry.
+    /// A member that has received its leader's messages, and has the first entry.
     fn in_the_ring() -> (Memory, Instant) {
         let (mut memory, begun) = (Memory::default(), Instant::now());
         memory.told(entry(0), entry(0), begun, SILENCE);
@@ -183,7 +182,7 @@ mod tests {
         }
         let now = begun + HEARTBEAT * 99;
         assert_eq!(memory.lack(entry(6), now), Lack::For(HEARTBEAT * 98));
-        // What came of it is not lacked any more, and the rest for less long.
+        // Received entries are no longer lacking, and the rest are lacking for less time.
         assert_eq!(memory.lack(entry(7 * 98), now), Lack::For(Duration::ZERO));
         assert_eq!(memory.lack(entry(7 * 99), now), Lack::Nothing);
     }
@@ -200,7 +199,7 @@ mod tests {
             let Lack::For(lack) = memory.lack(own, now) else {
                 panic!("something is lacked");
             };
-            // The first of those that are lacked was told of this long ago.
+            // The first lacking entry was reported this long ago.
             let so = step * at.min(behind).saturating_sub(1);
             assert!(lack >= so, "{at}: {lack:?} of {so:?}");
             assert!(lack <= so + so / (PART - 1), "{at}: {lack:?} of {so:?}");

@@ -1,9 +1,8 @@
 //! One ring member's Raft over an unmodified openraft, generic over its log and its network.
 //!
-//! [`Member`] is the whole of it for its user. What it decides is pure and stands apart from the tasks
-//! that act: leadership (`leadership` decides, `observer` acts), leadership transfers, admission of
-//! calls, bootstrap. Voters change only as the log says; `change_membership` of the engine
-//! is never called, because it lacks the barrier that keeps two leaders from committing apart.
+//! [`Member`] is the entry point. Its decisions are pure and separate from the acting tasks: leadership (`leadership` decides, `observer`
+//! acts), leadership transfers, admission of calls, bootstrap. Voters change only through the log. The engine's `change_membership` is
+//! never called: it lacks the barrier that prevents two leaders from committing separately.
 
 pub(crate) mod bootstrap;
 pub(crate) mod calls;
@@ -76,7 +75,7 @@ pub use crate::transfer::fitness::SOON_THERE;
 pub use crate::transfer::leadership_transfer::{TransferError, TransferOutcome, TransferRefusal};
 pub use crate::transfer::mysqld::{Database, Writer};
 
-/// What members decide from others' answers, as pure functions: a model of the ring goes by the same ones.
+/// Members' decisions on others' answers, as pure functions that a model of the ring shares.
 pub mod rules {
     pub use crate::election::doubted_tail::enough;
     pub use crate::repair::rejoin::{common_entry, judge};

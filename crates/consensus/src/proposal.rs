@@ -1,5 +1,5 @@
-//! Proposals: an entry on its way, the ticket that says what became of it, and the bound on how much
-//! may be under way. The commit reaches the ticket and the commit mark from inside the engine's loop.
+//! Proposals: an entry in flight, the ticket for its outcome, and the bound on entries in flight. The commit reaches the ticket and the
+//! commit mark from inside the engine's loop.
 
 use openraft::errors::{ClientWriteError, ForwardReason, ForwardToLeader};
 use openraft::raft::ClientWriteResult;
@@ -13,37 +13,37 @@ use crate::lease::leadership::{Leadership, Term};
 use crate::log_room::rooms::{NoRoom, UnderWay};
 use crate::state_machine::CommitMark;
 
-/// What became of a proposal.
+/// The outcome of a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The entry is committed: it will be in the log of every leader from now on.
+    /// The entry is committed: every later leader's log has it.
     Committed(OpId),
-    /// The entry was not taken, and never will be: propose it to who leads.
+    /// The entry was not accepted, and never will be: propose it to the leader.
     Refused(Refusal),
-    /// The leadership ended first. The entry may be committed or not; the ring's log will tell.
+    /// The leadership ended first. The entry may be committed or not; the ring's log shows which.
     Unknown(Unknown),
 }
 
-/// Why a proposal was not taken.
+/// Why a proposal was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
     /// This member does not lead in the term that the proposal names.
     #[error("this member does not lead in that term{}", leader_words(.leader))]
     NotLeader {
-        /// Who leads, when that is known.
+        /// The leader, if known.
         leader: Option<MemberId>,
     },
-    /// An entry that it relies on was refused.
+    /// An earlier entry that it depends on was refused.
     #[error("an entry before it was not taken; propose both again, in their order")]
     Behind,
     /// No quorum has answered within the lease.
     #[error("no quorum has answered within the lease; bring voters back, then propose again")]
     QuorumSilent,
-    /// The leadership is on its way to another member.
+    /// A leadership transfer to another member is in progress.
     #[error("the leadership is being transferred{}; wait for it", leader_words(.to))]
     Transferring {
-        /// To whom, when that is known.
+        /// The target, if known.
         to: Option<MemberId>,
     },
 }
@@ -55,7 +55,7 @@ fn leader_words(leader: &Option<MemberId>) -> String {
     }
 }
 
-/// Why it cannot be said whether a proposal is committed.
+/// Why the commit of a proposal is uncertain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unknown {
@@ -64,34 +64,34 @@ pub enum Unknown {
         "the leadership ended before the commit; the ring's log says whether the entry is in it"
     )]
     LeadershipLost,
-    /// This member's consensus engine stopped before it could tell.
+    /// This member's consensus engine stopped first.
     #[error("the engine stopped before the commit; the ring's log says whether the entry is in it")]
     EngineStopped,
 }
 
-/// Why an entry could not even be proposed.
+/// Why an entry could not be proposed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ProposeError {
-    /// Larger than any member takes.
+    /// Larger than any member accepts.
     #[error(
         "a transaction of {bytes} bytes is larger than the {limit} that the ring takes; split it"
     )]
     TooLarge {
         /// Bytes of the transaction's payload.
         bytes: u64,
-        /// The largest that a ring takes: [`raft_types::MAX_TRANSACTION_BYTES`].
+        /// The limit: [`raft_types::MAX_TRANSACTION_BYTES`].
         limit: u64,
     },
-    /// There is no room for it on the disks of the ring.
+    /// The ring's disks have no room for it.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
-    /// The consensus engine has stopped, so nothing was proposed.
+    /// The consensus engine has stopped, so the entry was not proposed.
     #[error(transparent)]
     Stopped(#[from] Fault),
 }
 
-/// Says what became of one proposal. Tickets resolve in the order of their proposals as long as
-/// they resolve as committed. Dropping one does not take the proposal back.
+/// The outcome of one proposal. Tickets of committed proposals resolve in the order of the proposals. Dropping a ticket does not withdraw
+/// the proposal.
 #[derive(Debug)]
 pub struct ProposalTicket {
     term: Term,
@@ -101,7 +101,7 @@ pub struct ProposalTicket {
 }
 
 impl ProposalTicket {
-    /// The ticket of a proposal that was not even made.
+    /// The ticket of a proposal that was refused up front.
     pub(crate) fn refused(
         term: Term,
         refusal: Refusal,
@@ -116,7 +116,7 @@ impl ProposalTicket {
         }
     }
 
-    /// Waits until the outcome is known. Cancel safe; asked again, it answers the same.
+    /// Waits for the outcome. Cancel safe; later calls return the same.
     pub async fn outcome(&mut self) -> Outcome {
         loop {
             if let Some(outcome) = self.resolved_now() {
@@ -131,7 +131,7 @@ impl ProposalTicket {
         }
     }
 
-    /// The outcome, if it is known by now.
+    /// The outcome, if already known.
     pub fn resolved_now(&mut self) -> Option<Outcome> {
         if self.resolved.is_none() {
             self.resolved = match self.answer.try_recv() {
@@ -150,17 +150,17 @@ impl ProposalTicket {
 const ENGINE_STOPPED: Outcome = Outcome::Unknown(Unknown::EngineStopped);
 const LEADERSHIP_LOST: Outcome = Outcome::Unknown(Unknown::LeadershipLost);
 
-/// The engine's end of a ticket. It holds the proposal's share of the bound until the engine lets go.
+/// The engine's end of a ticket. It holds the proposal's share of the bound until the engine drops it.
 pub(crate) struct InFlight {
     answer: Option<oneshot::Sender<Outcome>>,
     mark: CommitMark,
-    /// What is proposed behind it relies on it.
+    /// Later proposals depend on it.
     sequence: ProposalSequence,
     _share: (OwnedSemaphorePermit, UnderWay),
 }
 
 impl InFlight {
-    /// A ticket for a proposal in `term` and the engine's end of it.
+    /// A ticket for a proposal in `term`, and the engine's end of it.
     pub(crate) fn new(
         term: Term,
         mark: CommitMark,
@@ -202,11 +202,11 @@ impl ProposalListener<ClientWriteResult<TypeConfig>> for InFlight {
         let outcome = match result {
             Ok(applied) => Outcome::Committed(applied.log_id.into()),
             Err(ClientWriteError::ForwardToLeader(forward)) => {
-                // Inside of the engine's loop, so before it judges what comes behind.
+                // Inside the engine's loop, so before it handles later proposals.
                 self.sequence.break_off();
                 Outcome::Refused(refusal(&forward))
             }
-            // Discarded on a change of leader; the other two are answers to membership changes.
+            // Discarded on a leader change; the other two answer membership changes.
             Err(
                 ClientWriteError::LogEntryDiscarded(_)
                 | ClientWriteError::ChangeMembershipError(_)

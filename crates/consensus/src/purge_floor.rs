@@ -1,8 +1,8 @@
-//! How far each region is, and from that how far the log may be purged. Pure; only a leader can see it.
+//! The progress of each region, and the resulting purge floor of the log. No side effects; only a leader can determine it.
 //!
-//! A region may have to lead next, so nothing is purged that a majority of its voting members does not hold
-//! yet, however long it has been away: who removes its members says that it does not come back. A single
-//! member that is away holds the purge back for a time only, because its log can begin with a later file.
+//! Any region may have to lead next. So an entry is kept until a majority of the region's voting members holds it, however long they are
+//! away. Removing members declares that they will not return. A single absent member delays the purge only for a time, because its log can
+//! begin with a later file.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use crate::quorum::majority::majority_of;
 use crate::ring_view::{RingMember, RingView};
 
-/// How far one region is.
+/// The progress of one region.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionWatermark {
-    /// The region whose members are looked at.
+    /// The region.
     pub region: Region,
-    /// How many of its members may vote.
+    /// Number of its members that may vote.
     pub voting: usize,
     /// The highest entry that a majority of its voting members holds durably.
     pub majority: Option<OpId>,
@@ -26,7 +26,7 @@ pub struct RegionWatermark {
     pub any: Option<OpId>,
 }
 
-/// Every region of a ring, as its leader sees it.
+/// Every region of the ring, from its leader's view.
 pub fn region_watermarks(view: &RingView) -> Vec<RegionWatermark> {
     let mut regions: BTreeMap<&Region, Vec<&RingMember>> = BTreeMap::new();
     for peer in &view.members {
@@ -36,7 +36,7 @@ pub fn region_watermarks(view: &RingView) -> Vec<RegionWatermark> {
     let watermarks = regions.into_iter().map(|(region, members)| {
         let voting = members.iter().filter(|peer| peer.record.votes);
         let mut held: Vec<Option<OpId>> = voting.map(|peer| peer.matched).collect();
-        // The highest first: the one at the majority's place is held by a majority.
+        // Highest first: the entry at the majority's position is held by a majority.
         held.sort_by(|one, other| other.cmp(one));
         RegionWatermark {
             region: region.clone(),
@@ -48,27 +48,27 @@ pub fn region_watermarks(view: &RingView) -> Vec<RegionWatermark> {
     watermarks.collect()
 }
 
-/// Who keeps the ring's purge floor from being higher.
+/// The reason why the purge floor is not higher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NeededBy {
-    /// A majority of its voting members does not hold more.
+    /// A majority of its voting members does not hold later entries.
     Region(Region),
-    /// It answers, or did not long ago.
+    /// It answers, or did recently.
     Member(MemberId),
 }
 
-/// Up to where the ring does not need the log any more.
+/// The end of the log that the ring no longer needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PurgeFloor {
-    /// The last entry that nobody needs; none: all are needed.
+    /// The last entry that no member needs; `None` if all entries are needed.
     pub upto: Option<OpId>,
-    /// Who needs the next one; nobody when all have the whole log.
+    /// The holder of the next entry; `None` if all members have the whole log.
     pub needed_by: Option<NeededBy>,
 }
 
-/// The floor as a leader sees it that has led for `led_for`. A member that did not answer for `absent_after`
-/// holds nothing back.
+/// The floor from the view of a leader that has led for `led_for`. A member that did not answer for `absent_after` does not delay the
+/// purge.
 pub fn purge_floor(view: &RingView, led_for: Duration, absent_after: Duration) -> PurgeFloor {
     let regions = region_watermarks(view)
         .into_iter()
@@ -115,13 +115,13 @@ mod tests {
         let full = (at(9), at(9));
         let rows: [Row; 5] = [
             (vec![], [full, full, (None, at(9))]),
-            // One behind is nobody's majority; two are.
+            // One lagging member leaves every majority complete; two do not.
             (vec![(2, at(4))], [full, full, (None, at(9))]),
             (
                 vec![(2, at(4)), (3, at(6))],
                 [(at(6), at(9)), full, (None, at(9))],
             ),
-            // Who does not vote counts for the highest entry alone.
+            // A member without a vote counts only for the highest entry.
             (
                 vec![(4, at(3)), (5, None), (6, at(5)), (8, None)],
                 [full, (at(3), at(9)), (None, None)],
@@ -151,7 +151,7 @@ mod tests {
             // A member that answers, voting or not.
             (ring(&[(2, at(4))]), at(4), member(2)),
             (ring(&[(8, None)]), None, member(8)),
-            // One that is away for long holds nothing back, its region does.
+            // A long-absent member does not delay the purge; its region does.
             (away(ring(&[(2, at(4))]), 2), at(9), None),
             (
                 away(away(ring(&[(2, at(4)), (3, at(6))]), 2), 3),

@@ -1,5 +1,5 @@
-//! Where each member of the ring stands, as its leader sees it: owned values, made at one moment, for
-//! status pages and for every decision about giving the leadership away.
+//! The leader's view of the ring's members: owned values from one moment, for status pages and for every decision about a leadership
+//! transfer.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::{ProgressSnapshot, RoleSnapshot};
 
-/// One member as another one sees it.
+/// One member in another's view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingMember {
     /// Its number in the ring.
     pub id: MemberId,
-    /// What the membership says of it.
+    /// Its record in the membership.
     pub record: MemberRecord,
-    /// Whether it counts in the quorum now.
+    /// Whether it currently counts in the quorum.
     pub voter: bool,
-    /// Up to where its log is durable and equal to the leader's; known on the leader only.
+    /// The last entry that its log durably shares with the leader's; known only on the leader.
     pub matched: Option<OpId>,
-    /// How many entries it is behind the leader's log; known on the leader only.
+    /// Number of entries that it lags the leader's log; known only on the leader.
     pub behind: Option<u64>,
-    /// How long ago the last call was sent that it has answered; known on the leader only.
+    /// Age of the last call that it has answered; known only on the leader.
     pub answered: Option<Duration>,
-    /// Entries that it still needs are purged on the leader: its log begins with a later file next, and a mysqld
-    /// beside it that lacks the transactions before that has to be provisioned anew.
+    /// The leader has purged entries that it needs. Its log will begin with a later file, and its mysqld must be reprovisioned if it lacks
+    /// earlier transactions.
     pub needs_purged_entries: bool,
 }
 
@@ -39,20 +39,20 @@ impl RingMember {
 /// All members of the ring at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingView {
-    /// The member whose view this is.
+    /// The viewing member.
     pub own: MemberId,
-    /// Whether it was elected, and is therefore able to see the others.
+    /// Whether it was elected, and can therefore observe the others.
     pub leads: bool,
-    /// Whether it was elected because no voter had the end of its log, and is to give the leadership away.
+    /// Whether it was elected because no voter had the end of its log, and must transfer the leadership.
     #[serde(skip)]
     pub stands_in: bool,
-    /// Who leads, when that is known.
+    /// The leader, if known.
     pub leader: Option<MemberId>,
     /// The last entry of its own log.
     pub last_log: Option<OpId>,
-    /// The voter sets in force; more than one while the quorum moves, or by policy.
+    /// The voter sets in force; more than one during a quorum move, or by policy.
     pub voter_sets: Vec<BTreeSet<MemberId>>,
-    /// Every member of the membership in force, the one that looks included.
+    /// Every member of the membership in force, the viewing member included.
     pub members: Vec<RingMember>,
 }
 
@@ -67,7 +67,7 @@ impl RingView {
             .map(|(&id, record)| {
                 let is_own = id == own;
                 let matched = match is_own {
-                    // A leader counts its own log, too, only as far as it is durable.
+                    // A leader also counts its own log only as far as it is durable.
                     true if leads => progress.matched.get(&id).copied().flatten(),
                     true => progress.last_log,
                     false => progress.matched.get(&id).copied().flatten(),
@@ -101,7 +101,7 @@ impl RingView {
         }
     }
 
-    /// Nothing for a number that is not in the membership.
+    /// `None` for a number that is not in the membership.
     pub fn member(&self, id: MemberId) -> Option<&RingMember> {
         self.members.iter().find(|peer| peer.id == id)
     }
@@ -109,7 +109,7 @@ impl RingView {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    //! Rings for the tables of every decision that looks at one.
+    //! Rings for the decision tables in tests.
 
     use raft_types::MemberKind;
     use raft_types::Region;
@@ -118,13 +118,13 @@ pub(crate) mod tests {
 
     pub(crate) const LEASE: Duration = Duration::from_millis(800);
 
-    /// A ring in which everybody answers and has everything, until a test says otherwise.
+    /// A ring in which every member answers and has all entries, unless a test changes it.
     #[derive(Clone)]
     pub(crate) struct Ring(RingView);
 
     impl Ring {
-        /// From a text such as `a: 1d 2w 3w | b: 4d 5w 6n`: regions with their members, `d` for database, `w` for
-        /// witness, `n` for a witness that does not vote.
+        /// Parses a text such as `a: 1d 2w 3w | b: 4d 5w 6n`: regions with their members. `d` is a database member, `w` a witness, `n` a
+        /// witness without a vote.
         pub(crate) fn new(text: &str) -> Self {
             let mut members = Vec::new();
             for region in text.split('|') {

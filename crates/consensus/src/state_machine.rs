@@ -1,7 +1,6 @@
-//! The state machine. A member's log is its whole state, so what the engine "applies to" is nothing
-//! but the mark up to which the log is committed, and the membership in force there.
-//! A leader's own proposals move the mark already when the engine commits them (see `proposal`),
-//! everything else when the engine applies it.
+//! The state machine. A member's log is its whole state, so the engine "applies" entries only to the commit mark and the membership in
+//! force there. The engine moves the mark for a leader's own proposals on commit (see `proposal`), and for all other entries when it
+//! applies them.
 //!
 //! A snapshot of a log is the start of one of its files, with which another log can begin.
 
@@ -17,8 +16,8 @@ use openraft::{
 use raft_types::{FileStart, FileStarts, LogId, OfferedStart, OpId, StoredMembership, TypeConfig};
 use tokio::sync::watch;
 
-/// From where a member goes on at its start: an entry that the store knows to be committed, and the
-/// membership in force there. It may be old, and it must never be ahead of what is committed.
+/// The starting point of a member: an entry that the store has recorded as committed, and the membership in force there. It may be old, but
+/// never ahead of the committed entries.
 #[derive(Debug, Clone, Default)]
 pub struct AppliedFloor {
     /// The last entry known to be committed, at or after the last purged one.
@@ -27,7 +26,7 @@ pub struct AppliedFloor {
     pub membership: StoredMembership,
 }
 
-/// The mark up to which the log is committed, for all who wait for it. Never goes back.
+/// The end of the committed log, as a channel to wait for it. Never decreases.
 #[derive(Debug, Clone)]
 pub(crate) struct CommitMark(Arc<watch::Sender<Option<OpId>>>);
 
@@ -36,7 +35,7 @@ impl CommitMark {
         Self(Arc::new(watch::Sender::new(at)))
     }
 
-    /// Moves the mark up to `op_id`; does nothing when it is there already.
+    /// Raises the mark to `op_id`; no effect if already there.
     pub(crate) fn advance(&self, op_id: OpId) {
         self.0.send_if_modified(|mark| {
             let ahead = mark.is_none_or(|mark| mark.index < op_id.index);
@@ -56,14 +55,13 @@ impl CommitMark {
     }
 }
 
-/// Up to where the log is to be purged: the end of a file. The engine purges no further than its last
-/// snapshot, so it is built for this entry; and no start before it is offered, because the entries
-/// behind that one may be gone at any moment.
+/// The end of a file up to which the log is to be purged. The engine purges no further than its last snapshot, so the snapshot is built for
+/// this entry. No earlier start is offered, because the entries after such a start may be purged at any moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PurgeGoal(Arc<Mutex<Option<OpId>>>);
 
 impl PurgeGoal {
-    /// Moves the goal up to `op_id`; does nothing when it is there already.
+    /// Raises the goal to `op_id`; no effect if already there.
     pub(crate) fn raise(&self, op_id: OpId) {
         let mut goal = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *goal = goal
@@ -102,15 +100,15 @@ impl CommitStateMachine {
         }
     }
 
-    /// The first start that the log has behind what is purged or about to be, if it is committed. The engine must not be told of an
-    /// error: it would stop the member for good, for what concerns a member that begins its log anew, or a purge.
+    /// The log's first start after the purged or soon purged entries, if committed. Errors are withheld from the engine: it would stop the
+    /// member permanently, although only a purge or a member that restarts its log is affected.
     async fn first_start(&self) -> Result<Option<FileStart>, io::Error> {
         let start = self.starts.first_start(self.goal.get()).await?;
         let applied = self.floor.last_applied.map(|applied| applied.index);
         Ok(start.filter(|start| Some(start.before.index) <= applied))
     }
 
-    /// The snapshot that allows the purge which is wanted; without one, the mark alone.
+    /// The snapshot that permits the wanted purge; otherwise, the mark alone.
     async fn builder(&mut self) -> MarkBuilder {
         let snapshot = match self.first_start().await {
             Ok(Some(start)) => start.snapshot(),
@@ -119,7 +117,7 @@ impl CommitStateMachine {
                 self.marked = Some(meta.clone());
                 mark_alone(meta)
             }
-            // It allows no purge, which is tried again.
+            // The mark alone permits no purge; the purge is retried.
             Err(_) => mark_alone(self.marked.clone().unwrap_or_default()),
         };
         MarkBuilder { snapshot }
@@ -181,8 +179,7 @@ impl RaftStateMachine<TypeConfig> for CommitStateMachine {
         self.builder().await
     }
 
-    /// The log begins with the start before the mark moves: the engine takes the entries behind it as
-    /// those that come next.
+    /// The log begins with the start before the mark moves: the engine takes the entries after the start as the next ones.
     async fn install_snapshot(
         &mut self,
         meta: &SnapshotMetaOf<TypeConfig>,
@@ -206,7 +203,7 @@ impl RaftStateMachine<TypeConfig> for CommitStateMachine {
         Ok(match self.first_start().await {
             Ok(Some(start)) => Some(start.snapshot()),
             Ok(None) => self.marked.clone().map(mark_alone),
-            // Nobody can be sent that, and it is tried again.
+            // The snapshot cannot be sent, and is retried.
             Err(error) => {
                 tracing::warn!(%error, "no member's log can begin with a file of this one yet");
                 Some(mark_alone(self.mark_here()))
@@ -215,7 +212,7 @@ impl RaftStateMachine<TypeConfig> for CommitStateMachine {
     }
 }
 
-/// A snapshot that is ready, for the engine that wants to build one.
+/// A finished snapshot for the engine to build.
 #[derive(Debug)]
 pub struct MarkBuilder {
     snapshot: SnapshotOf<TypeConfig, OfferedStart>,
@@ -235,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    /// A log none of whose files can be read.
+    /// A log without readable files.
     struct Unreadable;
 
     impl FileStarts for Unreadable {
@@ -252,7 +249,7 @@ mod tests {
         }
     }
 
-    /// The engine would stop for good, and with it a primary's member: for a member that begins its log anew, or a purge.
+    /// Otherwise the engine and its member stop permanently, for a purge or a member that restarts its log.
     #[tokio::test]
     async fn the_engine_is_told_of_no_file_that_cannot_be_read() {
         let (mark, goal) = (CommitMark::new(None), PurgeGoal::default());

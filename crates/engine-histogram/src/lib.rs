@@ -1,9 +1,9 @@
-//! The histograms in which the engine counts its own batch sizes and budgets. It stands in the place of the published crate of the
-//! same name, which makes tables of 27 MB in every process that has an engine, for scales that the engine never uses. Nothing
-//! here reads these histograms, and the engine without its `runtime-stats` only records; so they are coarse, and small.
+//! The histograms in which the engine counts its own batch sizes and budgets. This crate replaces the published one of the same name,
+//! which allocates tables of 27 MB in every process with an engine, for unused scales. This workspace does not read these
+//! histograms, and the engine without its `runtime-stats` only records; so they are coarse and small.
 //!
-//! What is public is what the engine is compiled against. A later engine that asks for more does not compile, which is the
-//! moment to look whether the published crate has become smaller.
+//! The public API is the part that the engine uses. A later engine that needs more does not compile. Then check
+//! whether the published crate has become smaller.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,8 +11,8 @@ use std::marker::PhantomData;
 /// One bucket for zero, and one for each power of two.
 const BUCKETS: usize = 1 + u64::BITS as usize;
 
-/// How many values of each size were recorded; a size is a power of two. The parameter is the published crate's, which can
-/// mark several windows of time with values of such a type.
+/// Counts of recorded values by size, a power of two. The type parameter is that of the published crate, which can mark several
+/// time windows with values of such a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Histogram<T = ()> {
     /// Bucket 0 counts zeros, bucket n the values from 2^(n-1) to below 2^n.
@@ -21,7 +21,7 @@ pub struct Histogram<T = ()> {
 }
 
 impl<T> Histogram<T> {
-    /// An empty one.
+    /// An empty histogram.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -35,14 +35,14 @@ impl<T> Histogram<T> {
         self.record_n(value, 1);
     }
 
-    /// Counts a value as often as that.
+    /// Counts a value `times` times.
     pub fn record_n(&mut self, value: u64, times: u64) {
         if let Some(count) = self.counts.get_mut(bucket_of(value)) {
             *count = count.saturating_add(times);
         }
     }
 
-    /// What most values stayed within, each as the least value of its bucket.
+    /// The percentiles, each as the lower bound of its bucket.
     #[must_use]
     pub fn percentile_stats(&self) -> PercentileStats {
         let samples = self.counts.iter().sum();
@@ -87,7 +87,7 @@ fn least_of(bucket: usize) -> u64 {
     }
 }
 
-/// Some percentiles of what a histogram counted.
+/// Some percentiles of a histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PercentileStats {
     /// How many values were recorded.
@@ -123,20 +123,20 @@ impl fmt::Display for PercentileStats {
     }
 }
 
-/// Several histograms side by side.
+/// Several histograms.
 #[derive(Debug, Clone, Default)]
 pub struct AsciiChart {
     lines: Vec<(String, PercentileStats)>,
 }
 
 impl AsciiChart {
-    /// Without any yet.
+    /// No histograms.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With one more.
+    /// Adds a histogram under this name.
     #[must_use]
     pub fn add<T>(mut self, name: impl Into<String>, histogram: Histogram<T>) -> Self {
         self.lines.push((name.into(), histogram.percentile_stats()));

@@ -1,25 +1,25 @@
-//! Work over many bytes at once, inside a task, without holding up the process's other tasks.
+//! Long computation over many bytes inside a task, without blocking the process's other tasks.
 //!
-//! A checksum over an event of hundreds of megabytes takes a good part of a second on a busy machine. While a task computes, its
-//! worker thread does nothing else, and that may be more than one thread's loss: a worker of tokio that was woken by a socket or a
-//! timer has just been the one that watches all of them. It hands that on only when more than one task became ready, so that
-//! with one long task nobody looks at any socket or timer until it ends, however many workers are idle. No heartbeat is sent or
-//! answered meanwhile, and the others elect somebody else.
+//! A checksum over an event of hundreds of megabytes takes a large part of a second on a busy machine. A computing task blocks its
+//! worker thread, and may block more than that: a tokio worker that was woken by a socket or a timer has just been the one that
+//! polls all of them. It hands polling over only when more than one task became ready. So with one long task, no worker polls any
+//! socket or timer until it ends, however many workers are idle. The member sends and answers no heartbeats, and the other members
+//! elect another leader.
 
 use std::panic;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{block_in_place, spawn_blocking};
 
-/// Fewer bytes are worked on where one is: they take a few milliseconds, and making way costs a thread.
+/// Fewer bytes are processed on the current worker: they take a few milliseconds, and a handover costs a thread.
 pub const LARGE: usize = 4 << 20;
 
-/// Does `work`, which reads or writes about `bytes` bytes, and returns what it returns. From [`LARGE`] on another thread takes
-/// this one's tasks, sockets and timers over before; what else is in the same task waits all the same.
+/// Runs `work`, which reads or writes about `bytes` bytes, and returns its result. From [`LARGE`] on, another thread first takes
+/// over this one's tasks, sockets and timers; other work in the same task still waits.
 ///
-/// Nothing is moved or copied, the work runs in this call and is finished when it returns, so that it cannot be overtaken or
-/// cancelled: for its caller it is as if it had been called without this. Where there are no other threads (outside a runtime,
-/// or in one of a single thread, as in simulations) it is just called.
+/// Nothing is moved or copied. The work runs within this call and is finished on return, so it cannot be overtaken or cancelled:
+/// for its caller, this is a plain call. Without other threads (outside a runtime, or in a single-threaded one, as in
+/// simulations) it is one.
 pub fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     if bytes >= LARGE && has_other_threads() {
         block_in_place(work)
@@ -28,10 +28,10 @@ pub fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Does `work`, which waits for a disk, on a thread that no task needs, and returns what it returns. The work is begun when the
-/// future is first polled and goes on to its end, also when the future is dropped. A panic of it is one of the caller.
+/// Runs `work`, which waits for a disk, on a thread that no task needs, and returns its result. The work starts when the
+/// future is first polled, and completes even if the future is dropped. Its panic is passed on to the caller.
 ///
-/// In a runtime of a single thread, as in simulations, it is just called: when it ends there does not depend on other threads.
+/// In a single-threaded runtime, as in simulations, it is a plain call: the time of its end does not depend on other threads.
 pub async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     if !has_other_threads() {
         return work();
@@ -39,7 +39,7 @@ pub async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
     match spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) if error.is_panic() => panic::resume_unwind(error.into_panic()),
-        // The runtime is being dropped, and whoever waits here with it.
+        // The runtime is being dropped, together with this caller.
         Err(_) => std::future::pending().await,
     }
 }

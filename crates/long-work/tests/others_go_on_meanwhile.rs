@@ -1,14 +1,14 @@
-//! What else a process has to do goes on while one of its tasks works over many bytes.
+//! A process's other tasks continue while one of them processes many bytes.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-/// How long the work takes. Far above what a loaded machine holds a thread up for.
+/// The duration of the work; far longer than a loaded machine delays a thread.
 const WORK: Duration = Duration::from_secs(2);
 
-/// The longest that a timer of 5 ms was late while a task that another timer woke worked over so many bytes.
+/// The longest delay of a 5 ms timer while a task that another timer woke processed this many bytes.
 async fn longest_silence(bytes: usize) -> Duration {
     let (ended, mut end) = oneshot::channel::<()>();
     let ticking = tokio::spawn(async move {
@@ -31,8 +31,8 @@ async fn longest_silence(bytes: usize) -> Duration {
     ticking.await.expect("it ticks to the end")
 }
 
-/// As many threads as a small machine has. Nothing else is in the runtime, so that the thread that works is the one that
-/// watched the timers.
+/// As many threads as on a small machine. The runtime has no other tasks, so the working thread is the one that
+/// polled the timers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn timers_go_on_beside_long_work() {
     let silence = longest_silence(long_work::LARGE).await;

@@ -1,5 +1,4 @@
-//! Certificates, keys and passwords of a member, as they were last read. Whoever uses one shares it, so that a reload renews it
-//! everywhere: for whatever is connected from then on.
+//! A member's certificates, keys and passwords, as last read. All users share them, so that a reload renews them for all later connections.
 
 use archive::encryption::{Identities, Recipients};
 use archive::storage::StorageSettings;
@@ -11,16 +10,16 @@ use crate::error::MemberError;
 use crate::mysqld::connect_options;
 use crate::settings::{BinlogServerSettings, Settings, TlsSettings};
 
-/// A secret or a certificate of the configuration that cannot be used.
+/// A configured secret or certificate that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnusableFile {
     /// The key that names the file.
     pub key: &'static str,
-    /// The file and what is wrong with it.
+    /// The file and its fault.
     pub why: String,
 }
 
-/// Reads each secret and certificate as the running member does, and returns all that cannot be used. It does not check when they expire.
+/// Reads each secret and certificate as the running member does, and returns all that cannot be used. Does not check their expiry.
 #[must_use]
 pub fn unusable_files(settings: &Settings) -> Vec<UnusableFile> {
     let mut unusable = Vec::new();
@@ -102,9 +101,9 @@ pub fn unusable_files(settings: &Settings) -> Vec<UnusableFile> {
 }
 
 pub(crate) struct Credentials {
-    /// Between members; none without TLS.
+    /// For TLS between members; none without TLS.
     pub(crate) tls: Option<TlsMaterial>,
-    /// How the mysqld beside the member is connected to; none for a witness. Its certificates are read at each connection.
+    /// Connection to the member's mysqld; none for a witness. Its certificates are read at each connection.
     pub(crate) mysqld: Option<ConnectOptions>,
     pub(crate) binlog_server: Option<BinlogServerCredentials>,
 }
@@ -132,7 +131,7 @@ impl Credentials {
         })
     }
 
-    /// Takes those that were read later. What is there at one of the two moments only needs a restart, and stays as it is.
+    /// Takes newer values. A value that exists in only one of both needs a restart, and stays unchanged.
     pub(crate) fn renew(&self, newer: &Self) {
         if let (Some(own), Some(newer)) = (&self.tls, &newer.tls) {
             own.renew(newer);

@@ -1,4 +1,4 @@
-//! What a member keeps in its data directory beside its log.
+//! Files of a member's data directory in addition to its log.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -13,57 +13,57 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-// One process at a time uses a data directory: an advisory lock on the file `lock` in it, which
-// the operating system releases when the process ends, however it ends.
+// An advisory lock on the file `lock` restricts a data directory to one process. The operating system releases it when the process ends,
+// however it ends.
 
-/// Where the log is in a data directory.
+/// The log's directory in a data directory.
 const LOG: &str = "log";
-/// Where the hard state is in it.
+/// The hard state's directory.
 pub(crate) const META: &str = "meta";
 
-/// Holds a data directory until it is dropped.
+/// The lock of a data directory, held until dropped.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
     _file: File,
 }
 
-/// Why a data directory cannot be taken.
+/// Why a data directory cannot be locked.
 #[derive(Debug, Error)]
 pub enum LockError {
-    /// Another process holds the lock of the data directory.
+    /// Another process holds the lock.
     #[error("{path} is in use by {holder}", path = path.display())]
     InUse {
-        /// The data directory that was to be taken.
+        /// Path of the data directory.
         path: PathBuf,
-        /// The process that has it, as it wrote itself down.
+        /// The lock holder, from the lock file.
         holder: String,
     },
-    /// What a member keeps in it belongs to another user.
+    /// Its contents belong to another user.
     #[error("this member, which runs as user {user}, cannot write in {path}: {source}", path = path.display())]
     NotOurs {
         /// A directory in the data directory.
         path: PathBuf,
-        /// The number of the user that the process runs as.
+        /// The process's numeric user id.
         user: u32,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The lock file cannot be opened or locked, or a directory beside it cannot be used for now.
+    /// The lock file cannot be opened or locked, or a directory next to it is temporarily unusable.
     #[error("{path}: {source}", path = path.display())]
     Io {
         /// The lock file in the data directory, or that directory.
         path: PathBuf,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
 impl DirectoryLock {
-    /// Takes a data directory, which must exist.
+    /// Locks a data directory, which must exist.
     ///
     /// # Errors
-    /// When another process has it, or the lock file cannot be used, or what is in it may not be written: a copy that root has made
-    /// would work until the log begins its next file.
+    /// When another process holds it, the lock file cannot be used, or its contents are not writable. A copy made by root would work until
+    /// the log begins its next file.
     pub(crate) fn take(data_dir: &Path) -> Result<Self, LockError> {
         let path = data_dir.join("lock");
         let failed = |source| LockError::Io {
@@ -93,7 +93,7 @@ impl DirectoryLock {
                 _ => LockError::Io { path: kept, source },
             })?;
         }
-        // For people only: the lock is the truth, the number is who to look for.
+        // The number only helps operators; the lock decides.
         let _ = file
             .set_len(0)
             .and_then(|()| writeln!(file, "{}", std::process::id()));
@@ -101,7 +101,7 @@ impl DirectoryLock {
     }
 }
 
-/// Whether files can be made in a directory, if it is there.
+/// Whether files can be created in a directory, if it exists.
 fn may_be_written(directory: &Path) -> io::Result<()> {
     let wanted = Access::WRITE_OK | Access::EXEC_OK;
     match accessat(CWD, directory, wanted, AtFlags::EACCESS) {
@@ -118,28 +118,25 @@ fn holder(file: &mut File) -> String {
     }
 }
 
-// Who a data directory is: the file `identity` in it, made when the directory is first used and
-// replaced as a whole when it joins its ring. It also keeps the names of ring and member at first use,
-// so that a directory is refused when the configuration says somebody else.
+// The file `identity` identifies a data directory. It is created at first use and replaced as a whole when the directory joins its ring. It
+// keeps the ring and member names of first use, so that another configuration is refused.
 
-/// The content of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IdentityRecord {
-    /// The format that the directory has reached: a program that does not speak it leaves the directory alone. The file itself looks
-    /// the same in all of them.
+    /// The directory's format: a program that does not support it refuses the directory. The file itself is the same in all formats.
     #[serde(rename = "version")]
     reached: FormatVersion,
     /// The ring's name at first use.
     pub ring_name: String,
     /// The member's name at first use.
     pub member_name: String,
-    /// The member, its data directory and its ring.
+    /// Identity of member, data directory and ring.
     #[serde(flatten)]
     pub identity: Identity,
-    /// Where the log of its ring begins.
+    /// Beginning of the ring's log.
     #[serde(default, skip_serializing_if = "LogOrigin::is_empty")]
     pub log_begins_behind: LogOrigin,
-    /// Whether the directory has had a log. Not there in files of earlier programs, and of directories that have had none.
+    /// Whether the directory has had a log. Absent in files of earlier programs, and in directories without a log so far.
     #[serde(default, skip_serializing_if = "is_false")]
     pub log_begun: bool,
 }
@@ -148,7 +145,7 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// What is read of the file before anything else of it is believed.
+/// The part of the file that is checked first.
 #[derive(Deserialize)]
 struct Reached {
     #[serde(rename = "version")]
@@ -157,7 +154,7 @@ struct Reached {
 
 const FILE_NAME: &str = "identity";
 
-/// Who the configuration says that this process is.
+/// The configured identity of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Claim {
     /// `ring_name` of the configuration.
@@ -169,53 +166,53 @@ pub(crate) struct Claim {
 /// Why a data directory's identity cannot be used.
 #[derive(Debug, Error)]
 pub enum IdentityFileError {
-    /// It belongs to somebody else.
+    /// It belongs to another ring or member.
     #[error("{path} belongs to {found}, but the configuration says {claimed}", path = path.display())]
     Foreign {
-        /// The identity file that was read.
+        /// Path of the identity file.
         path: PathBuf,
-        /// Ring, number and name that the file says.
+        /// Ring, number and name in the file.
         found: String,
-        /// Ring, number and name that the configuration says.
+        /// Ring, number and name in the configuration.
         claimed: String,
     },
     /// It is not an identity file.
     #[error("{path} is damaged: {reason}", path = path.display())]
     Damaged {
-        /// The identity file that was read.
+        /// Path of the identity file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
-    /// A program that speaks other formats wrote in the directory.
+    /// A program with other formats wrote in the directory.
     #[error("{path} says that the data directory is in {mismatch}; nothing was changed", path = path.display())]
     Format {
-        /// The identity file that was read.
+        /// Path of the identity file.
         path: PathBuf,
-        /// What was found, and what this program speaks.
+        /// The format found, and the formats of this program.
         mismatch: FormatMismatch,
     },
-    /// It is missing where there is a log.
+    /// It is missing although there is a log.
     #[error("{path} is missing, but the directory holds a log", path = path.display())]
     Missing {
-        /// Where the identity file should be.
+        /// Expected path of the identity file.
         path: PathBuf,
     },
     /// It cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
     Io {
-        /// The identity file, or the one that replaces it.
+        /// The identity file, or its replacement.
         path: PathBuf,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
 impl IdentityRecord {
-    /// Reads the identity of a data directory; `None` when it was never used.
+    /// Reads the identity of a data directory; `None` if never used.
     ///
     /// # Errors
-    /// A damaged file, one of a directory that a program of these formats must not use, or what the operating system says.
+    /// A damaged file, a directory that these formats must not use, or an error of the operating system.
     pub(crate) fn load(
         data_dir: &Path,
         speaks: FormatRange,
@@ -229,7 +226,7 @@ impl IdentityRecord {
         Self::read(&bytes, &path, speaks).map(Some)
     }
 
-    /// Reads the content of the file.
+    /// Reads the file's content.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -251,7 +248,7 @@ impl IdentityRecord {
         serde_json::from_slice(bytes).map_err(damaged)
     }
 
-    /// The content of the file.
+    /// The file's serialized content.
     pub(crate) fn written(&self) -> serde_json::Result<Vec<u8>> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
@@ -284,16 +281,16 @@ impl IdentityRecord {
         }
     }
 
-    /// Replaces the file. Durable when it returns: a crash leaves the old content or the new one.
+    /// Replaces the file. Durable on return: a crash leaves the old or the new content.
     fn store(&self, data_dir: &Path) -> io::Result<()> {
         durable_file::replace(&data_dir.join(FILE_NAME), &self.written()?)
     }
 }
 
-/// Opens the identity of a data directory for a program that speaks these formats, or makes one for a directory that is new.
+/// Opens the identity of a data directory for a program with these formats, or creates one for a new directory.
 ///
 /// # Errors
-/// A foreign, damaged or lost identity, one of another format, or what the operating system says.
+/// A foreign, damaged or lost identity, one of another format, or an error of the operating system.
 pub(crate) fn open_identity(
     data_dir: &Path,
     claim: &Claim,
@@ -305,7 +302,7 @@ pub(crate) fn open_identity(
             record.check(data_dir, claim)?;
             record
         }
-        // Without its identity a log cannot be told from that of another member.
+        // Without its identity, a log is indistinguishable from another member's.
         None if holds_a_log(data_dir) => return Err(IdentityFileError::Missing { path }),
         None => {
             let record = IdentityRecord::fresh(claim, speaks.oldest());
@@ -329,7 +326,7 @@ fn holds_a_log(data_dir: &Path) -> bool {
     entries.is_ok_and(|mut entries| entries.next().is_some())
 }
 
-/// The file of one directory, with the names that never change.
+/// The file of one directory, with its immutable names.
 struct BoundFile {
     data_dir: PathBuf,
     record: IdentityRecord,
@@ -351,12 +348,12 @@ impl consensus::IdentityFile for BoundFile {
 const UNMANAGED_FILE: &str = "hands-off";
 const CONTENT: &[u8] =
     b"This member does not manage its mysqld until `witness enable-raft` is run again.\n";
-/// What a note says besides where the mysqld was the primary.
+/// Content of the note when mysqld was the primary.
 const OF_THE_PRIMARY: &[u8] =
     b"Its mysqld was the primary, and had everything that the ring has.\n";
 
-/// The note in the data directory that the member leaves its mysqld alone: it neither starts nor stops it, nor opens, closes or
-/// applies. `witness enable-raft` and `witness disable-raft` have it written and removed; a restart of the member changes nothing.
+/// The note that the member must not manage its mysqld: no start, stop, open, close or apply. `witness enable-raft` and `witness
+/// disable-raft` write and remove it; it persists across restarts.
 #[derive(Debug, Clone)]
 pub(crate) struct UnmanagedNote {
     data_dir: PathBuf,
@@ -369,44 +366,44 @@ impl UnmanagedNote {
         }
     }
 
-    /// Whether it is there.
+    /// Whether it exists.
     ///
     /// # Errors
-    /// When the directory cannot be looked at; then nobody knows, and nothing may be done to mysqld.
+    /// When the directory cannot be read; then mysqld must be left alone.
     pub(crate) fn is_set(&self) -> io::Result<bool> {
         self.data_dir.join(UNMANAGED_FILE).try_exists()
     }
 
-    /// Writes it. Durable when it returns.
+    /// Writes it. Durable on return.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// An error of the operating system.
     pub(crate) fn set(&self) -> io::Result<()> {
         durable_file::replace(&self.data_dir.join(UNMANAGED_FILE), CONTENT)
     }
 
-    /// Writes it for a mysqld that was the primary, is closed, and had everything that the ring has. Durable when it returns.
+    /// Writes it for a closed mysqld that was the primary and had all of the ring's transactions. Durable on return.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// An error of the operating system.
     pub(crate) fn set_at_the_primary(&self) -> io::Result<()> {
         let content = [CONTENT, OF_THE_PRIMARY].concat();
         durable_file::replace(&self.data_dir.join(UNMANAGED_FILE), &content)
     }
 
-    /// Whether it was written so.
+    /// Whether it was written by [`Self::set_at_the_primary`].
     ///
     /// # Errors
-    /// When it cannot be read, as where there is none.
+    /// When it cannot be read, or does not exist.
     pub(crate) fn is_of_the_primary(&self) -> io::Result<bool> {
         let content = std::fs::read(self.data_dir.join(UNMANAGED_FILE))?;
         Ok(content.ends_with(OF_THE_PRIMARY))
     }
 
-    /// Removes it. Durable when it returns.
+    /// Removes it. Durable on return.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// An error of the operating system.
     pub(crate) fn clear(&self) -> io::Result<()> {
         durable_file::remove(&self.data_dir.join(UNMANAGED_FILE))
     }
@@ -427,7 +424,7 @@ mod tests {
         DirectoryLock::take(directory.path()).unwrap();
     }
 
-    /// A disk of its own, say, that went read-only: that may pass, and nobody has to change owners for it.
+    /// For example a separate disk that temporarily became read-only: changing the owner would not help.
     #[test]
     fn a_directory_that_fails_is_not_somebody_elses() {
         let directory = tempfile::tempdir().unwrap();
@@ -462,7 +459,7 @@ mod identity_tests {
         let dir = directory.path();
         let open = |speaks: &str| open_identity(dir, &claim(1, "a", "r"), speaks.parse().unwrap());
         open("1").unwrap();
-        // Nothing was written in the second format yet: the old program reads it.
+        // The second format has not been written yet: the old program reads the directory.
         open("1-2").unwrap();
         let before = open("1").unwrap();
         assert_eq!(before.reached(), FormatVersion::FIRST);
@@ -513,7 +510,7 @@ mod identity_tests {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path();
         let made = open_as_1(dir, &claim(1, "a", "r")).unwrap();
-        // The file is as an earlier program wrote it, and read it.
+        // The file is as an earlier program wrote and read it.
         let before = std::fs::read_to_string(dir.join("identity")).unwrap();
         assert!(!before.contains("log_begun"), "{before}");
         assert!(!made.log_begun());

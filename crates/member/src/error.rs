@@ -1,4 +1,4 @@
-//! Why a member does not start, or does not go on.
+//! Why a member does not start, or fails.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,54 +13,54 @@ use crate::data_directory::{IdentityFileError, LockError};
 /// Why a member did not start, or why it ended.
 #[derive(Debug, Error)]
 pub enum MemberError {
-    /// The data directory cannot be made.
+    /// The data directory cannot be created.
     #[error("the data directory {path} cannot be made: {source}", path = path.display())]
     DataDir {
         /// `data_dir` of the configuration.
         path: PathBuf,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Another process has the data directory.
+    /// Another process has locked the data directory.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// The data directory is somebody else's.
+    /// The data directory's identity cannot be used.
     #[error(transparent)]
     IdentityFile(#[from] IdentityFileError),
-    /// The data directory does not join the ring.
+    /// The data directory cannot join the ring.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The files for TLS between members cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// An address cannot be listened at.
+    /// An address cannot be listened on.
     #[error("`{key}` {address} cannot be listened at: {source}")]
     Listen {
         /// The configuration key that holds the address.
         key: &'static str,
-        /// The address as the configuration says it.
+        /// The configured address.
         address: String,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The other members' calls cannot be taken in.
+    /// The server for the other members' calls failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// The log has to be cut back and cannot be.
+    /// The log has to be truncated and cannot be.
     #[error(transparent)]
     CutBack(#[from] CutBackError),
-    /// What the log begins behind is not readable.
+    /// The transactions before the log are unreadable.
     #[error("{path} is damaged: the log's origin is no GTID set ({reason})", path = path.display())]
     Origin {
         /// The identity file that holds the set.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// The ring could not be bootstrapped.
     #[error(transparent)]
     RingBootstrap(#[from] RingBootstrapError),
-    /// The hard state beside the log cannot be opened.
+    /// The hard state next to the log cannot be opened.
     #[error("the hard state in {path} cannot be opened: {source}", path = path.display())]
     Meta {
         /// The directory of the hard state, `meta/`.
@@ -88,7 +88,7 @@ pub enum MemberError {
     /// The engine did not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The ring got no first entry.
+    /// The ring's first entry was not written.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     /// The log failed while the member ran.
@@ -97,12 +97,12 @@ pub enum MemberError {
     /// The engine failed while the member ran.
     #[error(transparent)]
     Engine(Fault),
-    /// A part of the member ended that must not end.
+    /// An essential task ended.
     #[error("{what} ended: {why}")]
     Ended {
-        /// The task of the member that ended.
+        /// Name of the task.
         what: &'static str,
-        /// The error with which it ended.
+        /// Its error.
         why: String,
     },
 }

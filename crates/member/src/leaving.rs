@@ -1,8 +1,7 @@
-//! The end of a member that is told to stop, in good order: the ring gets another primary, mysqld ends behind its last commit.
+//! Graceful stop of a member: the ring gets another primary, and mysqld ends after its last commit.
 //!
-//! A leader that is told to stop gives the leadership away before its mysqld ends. Where nobody can take it in that moment,
-//! because the others have just come back and are catching up, it goes on leading for a while: its mysqld may take long to
-//! end, and there is no primary from its end to the election of another one.
+//! A stopping leader transfers the leadership before its mysqld ends. If the other members are still catching up, it leads a while longer.
+//! mysqld may take long to end, and the ring has no primary from then until another election.
 
 use std::time::Duration;
 
@@ -14,20 +13,20 @@ use crate::mysqld::{Child, MysqldManagement};
 use crate::ring_history::note_promotion;
 use crate::settings::Settings;
 
-/// How long a stop may wait for somebody who can take the leadership over, and how long one attempt may take, each in leases.
+/// How long a stop may wait for a successor, and how long one attempt may take, each in leases.
 const PATIENCE_LEASES: u32 = 8;
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Whether to wait for somebody who can take the leadership over.
+/// Whether to wait for a successor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Successor {
-    /// The primary goes on meanwhile.
+    /// The primary continues in the meantime.
     Awaited,
-    /// There is no primary beside this member any more.
+    /// This member's mysqld is no longer the primary.
     NowOrNever,
 }
 
-/// Gives the leadership away if it can, and lets mysqld finish. The log is closed behind it.
+/// Transfers the leadership if possible, and ends mysqld. The log is closed afterwards.
 pub(crate) async fn in_good_order(
     member: &Member,
     management: Option<&MysqldManagement>,
@@ -36,18 +35,18 @@ pub(crate) async fn in_good_order(
 ) {
     let mysql = settings.mysql.as_ref();
     let statements = mysql.map_or(Duration::ZERO, |mysql| mysql.longest_wait_for_statements());
-    // First, behind what commits: the end of mysqld may take long, and the ring shall have a primary meanwhile.
+    // First, after all running commits: mysqld may take long to end, and the ring needs a primary until then.
     give_leadership_away(member, lease, statements, Successor::Awaited).await;
-    // While it still leads, what mysqld has under way can be acknowledged.
+    // While it still leads, mysqld's running commits can be acknowledged.
     if let Some(management) = management {
         management.end(Child::Stops).await;
     }
-    // Who waited for commits that took too long may take it now.
+    // A member that waited for slow commits may take over now.
     give_leadership_away(member, lease, statements, Successor::NowOrNever).await;
 }
 
-/// Gives the leadership away, if this member leads and somebody can take it. An attempt waits for `statements` more where they
-/// run at the primary.
+/// Transfers the leadership, if this member leads and another can take over. With a primary here, an attempt waits for `statements` in
+/// addition.
 async fn give_leadership_away(
     member: &Member,
     lease: Duration,
@@ -96,8 +95,8 @@ fn serves(member: &Member) -> bool {
     member.leadership_now().serving_term().is_some()
 }
 
-/// Waits for who leads for good behind an election that the target lost, and says whether that is this member. A witness that was
-/// elected gives the leadership on, perhaps back to this one: its mysqld is not to end then.
+/// Waits for the lasting leader after an election that the target lost, and returns whether it is this member. An elected witness transfers
+/// the leadership, perhaps back here: then mysqld must not end.
 async fn serves_again(member: &Member, until: Instant) -> bool {
     while !serves(member) {
         let another_is_primary = member.primacy_now().elsewhere.is_some();
@@ -109,8 +108,7 @@ async fn serves_again(member: &Member, until: Instant) -> bool {
     true
 }
 
-/// Whether the same attempt may succeed a moment later. Nothing was changed by those, or the leader goes on as before, or may lead
-/// again.
+/// Whether the same attempt may succeed a moment later. These errors changed nothing, or the leader continues or may lead again.
 fn may_pass(error: &PromotionError) -> bool {
     match error {
         PromotionError::Refused(refusal) => match refusal {
@@ -127,13 +125,13 @@ fn may_pass(error: &PromotionError) -> bool {
         PromotionError::Move { .. }
         | PromotionError::FellBehind { .. }
         | PromotionError::AnotherLeads { .. } => true,
-        // Each attempt holds clients up; what commits so slowly goes on while mysqld ends, and then it is tried once more.
+        // Each attempt delays clients. Slow commits continue while mysqld ends, and then one more attempt follows.
         PromotionError::Drain { .. } => false,
         PromotionError::NotNeeded { .. } | PromotionError::Unknown(_) => false,
     }
 }
 
-/// Whether anybody else could ever lead: not in a ring of one database member, nor while failover is paused.
+/// Whether another member could ever lead: not in a ring of one database member, nor while failover is paused.
 fn has_candidates(member: &Member) -> bool {
     let mut others = member.others().into_values();
     member.status().pause.is_none()

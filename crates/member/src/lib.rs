@@ -1,17 +1,17 @@
-//! One running member: its data directory, its ring, the mysqld beside it, what it says of itself, what operators have it do, and
-//! its end. [`Opened`] is where it begins. It knows nothing of command lines, exit codes and HTTP.
+//! One running member: data directory, ring, mysqld, status, operator commands and graceful stop. [`Opened`] is the entry point. Command
+//! lines, exit codes and HTTP are elsewhere.
 //!
 //! ```text
-//!   settings   status   protocol     what it is told, what it says, what it can be asked: plain values
+//!   settings   status   protocol     configuration, status and commands: plain values
 //!   ring_handle                      its Raft and its log together
 //!   log_keeping   provisioning       old and damaged files; the data of its mysqld
-//!   mysqld                           what it does to the mysqld beside it
-//!   binlog_serving   hooks           consumers of its log; the operator's own programs
-//!   credentials   reload             certificates and passwords; what is taken anew while it runs
-//!   own_certificate   own_host       whether the others talk to it, and reach it
-//!   state   commands                 where it stands; orders are carried out
-//!   leaving                          its end in good order
-//!   ring_history                     what it notes of what happens to the ring
+//!   mysqld                           management of its mysqld
+//!   binlog_serving   hooks           clients of its log; the operator's own programs
+//!   credentials   reload             certificates and passwords; changes without a restart
+//!   own_certificate   own_host       whether the others accept its certificate, and reach it
+//!   state   commands                 its state; execution of orders
+//!   leaving                          its graceful stop
+//!   ring_history                     its record of ring events
 //!   phases                           from its start to its end
 //! ```
 

@@ -1,4 +1,4 @@
-//! The files of the member's log: which go, which stay, and which are read back.
+//! Files of the member's log: purge, retention and scrub.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,21 +18,21 @@ use crate::ring_handle::RingHandle;
 use crate::settings::LogSettings;
 use crate::state::MemberState;
 
-// Removes old files of the member's log as configured, by age and by size. Each member purges for itself, and asks the
-// leader what the ring still needs; without an answer nothing is purged. What a reader holds, what is not committed,
-// and what the mysqld beside the member has not executed stays as well.
+// Removes old files of the member's log by age and size, as configured. Each member purges its own log and queries the leader for the
+// ring's needs; without an answer it purges nothing. Files also stay if a reader holds them, they are not committed, or the member's mysqld
+// has not executed them.
 
-/// How often it is looked whether files are due.
+/// Interval between checks for due files.
 const PURGE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How much of its log a member keeps.
+/// Retention of a member's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Retention {
-    /// Files go this long after they were closed.
+    /// Files are removed this long after they were closed.
     pub(crate) age: Option<Duration>,
-    /// The oldest files go while all together take more bytes.
+    /// The oldest files are removed while all files exceed this size.
     pub(crate) bytes: Option<u64>,
-    /// A member that the leader has not heard for so long holds nothing back.
+    /// A member that the leader has not heard from for this long does not block the purge.
     pub(crate) absent_after: Duration,
 }
 
@@ -57,14 +57,13 @@ impl Retention {
     }
 }
 
-/// As files have it; nothing for what they cannot have.
+/// The time in file form; none if out of range.
 fn seconds_since_epoch(time: SystemTime) -> Option<u32> {
     let since_epoch = time.duration_since(UNIX_EPOCH).ok()?;
     u32::try_from(since_epoch.as_secs()).ok()
 }
 
-/// Purges whenever it is due, for as long as it is polled. `mysqld` is the one beside the member, and `not_archived` says what of
-/// the log stays for its archive.
+/// Purges due files while polled. `mysqld` is the member's own; `not_archived` returns the entries kept for its archive.
 pub(crate) async fn purge_as_configured(
     ring: RingHandle,
     retention: Retention,
@@ -89,7 +88,7 @@ pub(crate) async fn purge_as_configured(
     }
 }
 
-/// Purges once; why files stay that are due.
+/// Purges once; returns why due files stay.
 async fn look(
     ring: &RingHandle,
     retention: Retention,
@@ -115,7 +114,7 @@ async fn look(
         .and_then(|(file, limit)| Some(format!("{file} {}", in_words(limit, needed_by)?))))
 }
 
-/// What ring, mysqld and archive still need of the log, and who needs it first; in words, why that is not known.
+/// Entries still needed by ring, mysqld and archive, and what needs them first; or why this is unknown, as text.
 pub(crate) async fn still_needed(
     ring: &RingHandle,
     absent_after: Duration,
@@ -157,7 +156,7 @@ fn farthest(
         .unwrap_or_default()
 }
 
-/// Why a file stays that is due; `None` where nobody would expect it to go.
+/// Why a due file stays; `None` where no removal is expected.
 pub(crate) fn in_words(limit: PurgeLimit, needed_by: Option<NeededBy>) -> Option<String> {
     match limit {
         PurgeLimit::Open => None,
@@ -178,12 +177,12 @@ pub(crate) fn in_words(limit: PurgeLimit, needed_by: Option<NeededBy>) -> Option
     }
 }
 
-// Purging a log on an operator's order: what the configuration purges by itself goes by the same rules.
+// Purging a log on an operator's order, by the rules of the configured purge.
 
-/// Removes what may go, or only says so.
+/// Removes files that are no longer needed, or only reports them.
 ///
 /// # Errors
-/// When nobody can say what is still needed, or the log cannot be purged.
+/// When it is unknown which files are still needed, or the log cannot be purged.
 pub(crate) async fn purge_on_order(
     ring: &RingHandle,
     request: &PurgeRequest,
@@ -253,18 +252,16 @@ fn report(plan: &PurgePlan, needed_by: Option<NeededBy>) -> PurgeReport {
     }
 }
 
-// Reads the member's closed log files back at a steady rate, and puts another member's copy in the place of one that is
-// damaged, whoever noticed it.
+// Reads the member's closed log files back at a steady rate, and replaces a damaged one, however found, with another member's copy.
 
-/// Between two looks for files to read or to repair.
+/// Interval between checks for files to read or to repair.
 const SCRUB_INTERVAL: Duration = Duration::from_secs(5);
-/// Between two tries to repair a file that no member could give.
+/// Delay before another attempt to repair a file that no member could provide.
 const BETWEEN_TRIES: Duration = Duration::from_secs(60);
 /// How long another member may take for a piece of a file.
 const PIECE: Duration = Duration::from_secs(10);
 
-/// For as long as it is polled. Without a rate nothing is read for its own sake, and what others find damaged is still
-/// repaired.
+/// Runs while polled. Without a rate it does not read files, but still repairs damaged files found elsewhere.
 pub(crate) async fn scrub(ring: RingHandle, own_region: Region, bytes_per_second: Option<u64>) {
     let reading = async {
         match bytes_per_second {
@@ -292,7 +289,7 @@ async fn repair_what_is_damaged(ring: &RingHandle, own_region: &Region) {
     let mut tried: BTreeMap<FileNumber, Instant> = BTreeMap::new();
     loop {
         sleep(SCRUB_INTERVAL).await;
-        // The newest first: the end of a file is held against the next one.
+        // The newest first: the end of a file is compared with the next one.
         let faults = ring.log.read_faults();
         let damaged: Vec<_> = faults.iter().rev().map(|fault| fault.file).collect();
         tried.retain(|file, _| damaged.contains(file));
@@ -330,7 +327,7 @@ async fn repair(ring: &RingHandle, own_region: &Region, file: FileNumber) {
     }
 }
 
-/// Whether the file was replaced by that member's; false where the log does not have it any more.
+/// Whether the file was replaced by that member's; false where the log no longer has it.
 async fn copy_from(ring: &RingHandle, from: MemberId, file: FileNumber) -> Result<bool, String> {
     let log = ring.log.clone();
     let begun = spawn_blocking(move || log.begin_repair(file)).await;

@@ -1,4 +1,4 @@
-//! What the other members say of themselves, asked over the ring's own connections.
+//! Views of the other members, queried over the ring's connections.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -10,18 +10,18 @@ use transport::{AdminClient, AdminError, TlsMaterial, TransportConfig};
 use crate::settings::Settings;
 use crate::status::MemberView;
 
-/// Where they are, and how they are asked.
+/// Addresses and connections of the other members.
 #[derive(Clone)]
 pub(crate) struct OtherMembers {
-    /// Where this member's configuration has them.
+    /// Their addresses in this member's configuration.
     configured: BTreeMap<MemberId, String>,
     tls: Option<TlsMaterial>,
     transport: TransportConfig,
 }
 
-/// One that answered.
+/// A member that answered.
 pub(crate) struct Answering {
-    /// Where it did.
+    /// The address that answered.
     pub(crate) address: String,
     pub(crate) client: AdminClient,
     pub(crate) view: MemberView,
@@ -41,11 +41,10 @@ impl OtherMembers {
         }
     }
 
-    /// The view of the member with this number, of which the ring has `record`: asked at the address there, and at the one of the
-    /// configuration, where that is another one.
+    /// The view of the member with this number and `record` in the ring: queried at that address, and at the configured one, if different.
     ///
     /// # Errors
-    /// When neither address gives an answer of that member; a stranger's says nothing of it.
+    /// When neither address gives an answer of that member; another member's answer does not count.
     pub(crate) async fn view_of(
         &self,
         id: MemberId,
@@ -83,7 +82,7 @@ impl OtherMembers {
     }
 }
 
-/// Who else gave this view, if somebody else did: an address may be another member's by now.
+/// The other member that gave this view, if any: an address may now belong to another member.
 fn stranger(view: &MemberView, id: MemberId, record: &MemberRecord) -> Option<String> {
     let found = &view.member;
     ((found.id, found.incarnation) != (id, record.incarnation)).then(|| {

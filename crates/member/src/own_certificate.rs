@@ -1,5 +1,5 @@
-//! Whether the other members talk to a member that shows the certificate that it has, and for how long. A reload refuses one with which
-//! they would not; at a start that is an error in the log, since a member without connections still serves what is on its host.
+//! Whether the other members accept this member's certificate, and for how long. A reload refuses a certificate that they would reject. At
+//! a start that is only logged as an error, since a member without connections still serves its host.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,7 @@ use transport::{TlsError, TlsMaterial, ValidFor};
 use crate::own_host::host;
 use crate::settings::Settings;
 
-/// From then on its end is told. As long before as the alert.
+/// Expiry is reported from this time before it, as early as the alert.
 const TOLD_BEFORE: Duration = DAY.saturating_mul(14);
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -17,20 +17,19 @@ impl Settings {
     /// Reads the files for TLS between members, and checks them as a reload does.
     ///
     /// # Errors
-    /// Which one cannot be used, or why no other member would talk to this one.
+    /// Which one cannot be used, or why no other member would accept it.
     pub fn check_certificate(&self) -> Result<(), TlsError> {
         let Some(tls) = &self.tls else { return Ok(()) };
         self.check_shown(&tls.load()?).map(drop)
     }
 
-    /// Checks a certificate that was read.
+    /// Checks a loaded certificate.
     pub(crate) fn check_shown(&self, tls: &TlsMaterial) -> Result<ValidFor, TlsError> {
         tls.check(host(&self.own.address), SystemTime::now())
     }
 }
 
-/// Tells in the log of a certificate with which nobody talks to the member, or that ends soon: at once, when it was renewed, and once a
-/// day. Never returns.
+/// Logs a certificate that other members reject or that expires soon: immediately, after its renewal, and daily. Never returns.
 pub(crate) async fn watch(tls: TlsMaterial, settings: Arc<Settings>) {
     loop {
         let renewed = tls.renewed();
@@ -44,7 +43,7 @@ pub(crate) async fn watch(tls: TlsMaterial, settings: Arc<Settings>) {
             }
         }
         let left = checked.map_or(DAY, |valid| valid.left);
-        // Its end is told when it comes.
+        // Its expiry is reported when it occurs.
         let next = DAY.min(left + Duration::from_secs(1));
         let _ = tokio::time::timeout(next, renewed).await;
     }

@@ -1,27 +1,27 @@
-//! Whether a member listens where the others can reach it. Debian gives a host's own name the address 127.0.1.1 in `/etc/hosts`,
-//! and whoever listens at that name is heard on this host alone.
+//! Whether the other members can reach a member's listen address. Debian maps a host's own name to 127.0.1.1 in `/etc/hosts`, so a listener
+//! on that name is reachable on this host alone.
 
 use std::net::IpAddr;
 
 use crate::settings::Settings;
 
-/// Nobody else reaches the member where it listens.
+/// Other members cannot reach the listen address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeardHereAlone {
-    /// What is wrong, in one clause.
+    /// The problem, in one clause.
     pub what: String,
     /// What to do about it.
     pub advice: String,
 }
 
 impl Settings {
-    /// The address of this member where it listens there, and not at `member.listen`.
+    /// The member's address, if it listens there and not on `member.listen`.
     #[must_use]
     pub fn listens_at_its_address(&self) -> Option<&str> {
         (self.listen == self.own.address).then_some(self.listen.as_str())
     }
 
-    /// Whether nobody else reaches this member, where its own address means `first` on this host: there it listens.
+    /// Whether this member is reachable on this host only, where its own address resolves to `first`: there it listens.
     #[must_use]
     pub fn heard_here_alone(&self, first: IpAddr) -> Option<HeardHereAlone> {
         let own = self.listens_at_its_address()?;
@@ -53,7 +53,7 @@ pub(crate) fn host(address: &str) -> &str {
     host.trim_matches(['[', ']'])
 }
 
-/// Whether it says by itself that it is this host.
+/// Whether the host's name itself means this host.
 fn is_this_host(host: &str) -> bool {
     let loopback = host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     loopback || host.eq_ignore_ascii_case("localhost")
@@ -72,7 +72,7 @@ mod tests {
         assert!(said.what.contains("`db-1`") && said.what.contains("127.0.1.1"));
         assert!(said.advice.contains("\"0.0.0.0:7400\""), "{said:?}");
         assert!(told("db-1:7400", "10.0.0.2:7400", "::1").is_some());
-        // The name means an address of the network; all are on this host; it says by itself that it is.
+        // A network address; all members on this host; a name that means this host.
         assert_eq!(told("db-1:7400", "db-2:7400", "10.0.0.1"), None);
         assert_eq!(told("db-1:7400", "db-1:7401", "127.0.1.1"), None);
         assert_eq!(told("db-1:7400", "127.0.0.1:7401", "127.0.1.1"), None);

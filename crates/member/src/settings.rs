@@ -1,4 +1,4 @@
-//! What a running member is told by whoever starts it: everything present, checked and typed. How it is read is not its business.
+//! Complete, checked and typed settings of a running member. The program reads them from the configuration.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,40 +18,40 @@ use uuid::Uuid;
 
 use crate::status::ClientAddresses;
 
-/// Everything that a member is configured with, checked; what only the program uses is not in it.
+/// A member's checked configuration, without the keys that only the program uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The directory of this member.
     pub data_dir: PathBuf,
-    /// The ring's name, for people and metrics.
+    /// The ring's name, for operators and metrics.
     pub ring_name: String,
-    /// This member's entry of the list.
+    /// This member's entry in `members`.
     pub own: MemberEntry,
-    /// Where calls of the other members are taken in.
+    /// Address on which calls from the other members are accepted.
     pub listen: String,
-    /// Every member of the ring, this one included, in the order of the file.
+    /// Every member of the ring, this one included, in file order.
     pub members: Vec<MemberEntry>,
-    /// How the log is kept on disk.
+    /// How the log is stored on disk.
     pub log: LogSettings,
     /// Timers and memory of consensus.
     pub raft: RaftSettings,
-    /// What a commit waits for, and where a leader is looked for.
+    /// Quorum and candidate rules.
     pub rules: RingRules,
     /// How entries travel between regions.
     pub regions: RegionsSettings,
     /// TLS between members; `None` without.
     pub tls: Option<TlsSettings>,
-    /// The mysqld beside a database member; `None` for a witness.
+    /// A database member's mysqld; `None` for a witness.
     pub mysql: Option<MysqlSettings>,
     /// The binlog server; `None` without.
     pub binlog_server: Option<BinlogServerSettings>,
-    /// Where the log is archived; `None` where this member does not archive.
+    /// The log's archive; `None` where this member does not archive.
     pub archive: Option<ArchiveSettings>,
-    /// Commands that are run when the primary changes.
+    /// Commands that run when the primary changes.
     pub hooks: HookSettings,
-    /// Where clients reach the member and its mysqld.
+    /// Client addresses of the member and its mysqld.
     pub client_addresses: ClientAddresses,
-    /// Which program runs here. Not a user's choice: tests let a member be of another version.
+    /// The running program. Not configurable: tests let a member be of another version.
     pub program: Program,
 }
 
@@ -64,13 +64,13 @@ pub struct MemberEntry {
     pub name: String,
     /// The region in which it runs.
     pub region: Region,
-    /// With a mysqld or without.
+    /// Database member or witness.
     pub kind: MemberKind,
     /// Whether it may count in a quorum.
     pub votes: bool,
-    /// Which of several fit members leads: the highest; 0 only when there is no other.
+    /// The fit member with the highest value leads; 0 leads only without another.
     pub priority: u32,
-    /// `host:port` at which the others reach it.
+    /// `host:port` for the other members.
     pub address: String,
 }
 
@@ -79,73 +79,72 @@ pub struct MemberEntry {
 pub struct LogSettings {
     /// When an entry counts as durable.
     pub durability: Durability,
-    /// Size after which the leader rotates.
+    /// File size after which the leader rotates.
     pub max_file_bytes: u64,
-    /// Memory for the newest entries.
+    /// Memory for the newest entries, in bytes.
     pub cache_bytes: u64,
-    /// Memory for entries that wait to be written.
+    /// Memory for entries that wait to be written, in bytes.
     pub queue_bytes: u64,
     /// How much is verified before the member takes part.
     pub verify: VerifyAtStart,
-    /// Bytes a second that the scrub reads; `None` without one.
+    /// Bytes a second read by the scrub; `None` without a scrub.
     pub scrub_rate: Option<u64>,
-    /// Bytes that the files may take together; `None` for no limit.
+    /// Limit for the bytes of all files; `None` for no limit.
     pub disk_limit_bytes: Option<u64>,
-    /// Bytes that stay free on the disk.
+    /// Bytes kept free on the disk.
     pub disk_reserve_bytes: u64,
-    /// How long files are kept after they were closed; `None` for ever.
+    /// How long closed files are kept; `None` for indefinitely.
     pub keep_for: Option<Duration>,
-    /// Bytes of files above which the oldest go; `None` for no bound.
+    /// Total bytes above which the oldest files are removed; `None` for no bound.
     pub keep_bytes: Option<u64>,
-    /// How long a member that is away holds the purge back.
+    /// How long an absent member delays the purge.
     pub absent_after: Duration,
 }
 
 /// Section `[archive]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveSettings {
-    /// Where the archive is.
+    /// The archive's location.
     pub url: Url,
-    /// A file with what the storage has to know, and secrets.
+    /// A file with storage options and secrets.
     pub options_file: Option<PathBuf>,
-    /// How often what was committed is archived.
+    /// How often committed entries are archived.
     pub interval: Duration,
-    /// How old a file gets before the leader rotates, so that it is archived as a whole; `None`: that does not matter.
+    /// Age at which the leader rotates a file, so that it is archived as a whole; `None` for no age limit.
     pub max_file_age: Option<Duration>,
-    /// How long one call of the storage may take.
+    /// Time limit of one storage call.
     pub call_limit: Duration,
-    /// Bytes a second that are sent at most; `None` for no limit.
+    /// Upload limit in bytes a second; `None` for no limit.
     pub bytes_per_second: Option<u64>,
-    /// Bytes of the log that are kept at most because they are not archived.
+    /// Most bytes of the log kept only because they are not archived.
     pub hold_bytes: u64,
-    /// A file with the public keys that everything is encrypted for; `None`: nothing is encrypted.
+    /// A file with the public keys for encryption; `None` without encryption.
     pub recipients_file: Option<PathBuf>,
-    /// A file with the secret keys with which archived files are decrypted for consumers of the binlog server; `None`: what is
-    /// encrypted is not served.
+    /// A file with the secret keys that decrypt archived files for clients of the binlog server. `None`: encrypted files are not served.
     pub identity_file: Option<PathBuf>,
-    /// Bytes that files of the archive may take on the member's disk for consumers of the binlog server; `None`: none is served.
+    /// Disk space for archived files served by the binlog server, in bytes; `None`: none are served.
     pub serve_bytes: Option<u64>,
-    /// Whether the member that archives deletes what may go.
+    /// Whether the archiving member deletes prunable objects.
     pub prune: bool,
-    /// How long what was committed is kept in the archive; `None` for ever.
+    /// How long committed entries stay in the archive; `None` for indefinitely.
     pub keep: Option<Duration>,
-    /// How many of the newest base backups are kept, whatever their age; `None` for all.
+    /// How many of the newest base backups are kept at any age; `None` for all.
     pub keep_base_backups: Option<usize>,
-    /// The directory in which mysqld makes the copy of a base backup; `None` where it is named on the command line.
+    /// The directory where mysqld copies a base backup; `None` where the command line names it.
     pub copy_directory: Option<PathBuf>,
 }
 
 /// When an entry counts as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// Once it was forced to the disk.
+    /// After a sync to disk.
     Fsync,
-    /// Once the operating system has it; a power cut can lose it.
+    /// Once the operating system has it; a power failure can lose it.
     Os,
 }
 
 impl Durability {
-    /// Its word in the configuration.
+    /// Its value in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fsync => "fsync",
@@ -157,40 +156,40 @@ impl Durability {
 /// Section `[raft]` of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RaftSettings {
-    /// How often the leader is heard from.
+    /// Interval of the leader's heartbeats.
     pub heartbeat: Duration,
     /// Silence after which the leader counts as gone.
     pub lease: Duration,
-    /// Memory for proposals that are not committed yet.
+    /// Memory for uncommitted proposals.
     pub proposals_bytes: u32,
 }
 
 impl RaftSettings {
-    /// The lease that goes with a heartbeat when nobody says another.
+    /// The default lease for a heartbeat.
     pub fn usual_lease(heartbeat: Duration) -> Duration {
         heartbeat * 8 / 5
     }
 }
 
-/// Section `[tls]` of the configuration, with all of its files.
+/// Section `[tls]` of the configuration, with its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// The certificate that this member shows.
+    /// This member's certificate.
     pub certificate_file: PathBuf,
     /// Private key of that certificate.
     pub key_file: PathBuf,
-    /// Who may have signed the others' certificates.
+    /// CAs of the other members' certificates.
     pub ca_file: PathBuf,
-    /// The name that the others' certificates must carry; by default the host in each address.
+    /// The name required in the other members' certificates; by default the host in each address.
     pub peer_name: Option<String>,
-    /// Whose certificates say no role, and who are no members all the same.
+    /// Roles of certificates that do not contain one, and of members whose certificates do not name them.
     pub roles: NamedRoles,
-    /// The certificate that commands on this host show, and its key; `None`: the member's own.
+    /// Certificate and key for commands on this host; `None`: the member's own.
     pub operator: Option<(PathBuf, PathBuf)>,
 }
 
 impl TlsSettings {
-    /// Reads the files of the member.
+    /// Reads the member's files.
     ///
     /// # Errors
     /// When one of them cannot be used.
@@ -198,7 +197,7 @@ impl TlsSettings {
         self.load_with(&self.certificate_file, &self.key_file)
     }
 
-    /// Reads the files of an operator on the member's host.
+    /// Reads the files for commands on the member's host.
     ///
     /// # Errors
     /// When one of them cannot be used.
@@ -223,7 +222,7 @@ impl TlsSettings {
 /// Section `[mysql]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MysqlSettings {
-    /// Whether the member owns the mysqld process.
+    /// What starts and stops mysqld.
     pub mode: MysqlMode,
     /// Host of mysqld for TCP.
     pub host: String,
@@ -233,53 +232,52 @@ pub struct MysqlSettings {
     pub socket: Option<PathBuf>,
     /// The member's account in mysqld.
     pub user: String,
-    /// Where its password comes from.
+    /// Source of its password.
     pub password: PasswordSource,
-    /// TLS mode, in the words of `--ssl-mode`.
+    /// TLS mode, with the values of `--ssl-mode`.
     pub tls: MysqlTls,
-    /// Who may have signed mysqld's certificate.
+    /// CA of mysqld's certificate.
     pub tls_ca_file: Option<PathBuf>,
     /// The member's own certificate and its key.
     pub tls_certificate: Option<(PathBuf, PathBuf)>,
-    /// A copy of mysqld's RSA public key; the server is asked otherwise.
+    /// A copy of mysqld's RSA public key; without it the server is queried.
     pub public_key_file: Option<PathBuf>,
-    /// The command that starts mysqld, with whatever wraps it.
+    /// The command that starts mysqld, with any wrapper.
     pub mysqld: Vec<String>,
     /// mysqld's data directory; `None` only in mode `attach`.
     pub datadir: Option<PathBuf>,
-    /// More arguments for mysqld in mode `child`.
+    /// Additional arguments for mysqld in mode `child`.
     pub extra_args: Vec<String>,
-    /// How it is started and stopped in mode `external`.
+    /// Commands and files in mode `external`.
     pub external: Option<ExternalMysqld>,
     /// Whether an empty data directory is initialised.
     pub initialize: bool,
-    /// The acker's server id; `None` to make it from the member's id.
+    /// The acker's server id; `None`: derived from the member's id.
     pub server_id: Option<u32>,
-    /// The acker's server UUID; `None` for its incarnation.
+    /// The acker's server UUID; `None`: the member's incarnation.
     pub server_uuid: Option<Uuid>,
-    /// Whether the member sets what it needs, or only checks.
+    /// Whether the member changes required settings, or only checks them.
     pub manage_settings: bool,
-    /// Whether a server is taken with which not everything was proven.
+    /// Whether a server with unproven requirements is accepted.
     pub accept_unproven: bool,
-    /// The largest transaction that mysqld takes while it is the primary, in bytes of binlog.
+    /// The largest transaction that the primary accepts, in bytes of binlog.
     pub max_transaction_bytes: u64,
-    /// Connections over which the ring's log is applied while another member leads; `None`: it is not.
+    /// Connections that apply the ring's log while another member leads; `None`: it is not applied.
     pub apply_workers: Option<usize>,
-    /// Whether mysqld's own replica threads do that, from the member's binlog server.
+    /// Whether mysqld's own replica threads apply, from the member's binlog server.
     pub native: bool,
     /// Whether mysqld runs events while it is the primary.
     pub events: EventsWanted,
-    /// How long a leader's mysqld may not be the primary before another member gets the leadership; `None`: for ever.
+    /// How long a leader's mysqld may be unfit before another member gets the leadership; `None`: indefinitely.
     pub demote_after: Option<Duration>,
-    /// How long clients may go on at a primary whose member does not serve.
+    /// How long clients may use a primary whose member does not serve.
     pub fence_after: Duration,
-    /// How long statements may hold a planned switchover up before their sessions are killed; `None`: none is.
+    /// How long statements may delay a planned switchover before their sessions are killed; `None`: none are.
     pub kill_statements_after: Option<Duration>,
 }
 
 impl MysqlSettings {
-    /// How this mysqld, as a replica, verifies the mysqld of another member: by the CA that the member verifies its own by, or by the
-    /// ring's.
+    /// How this mysqld, as a replica, verifies another member's mysqld: with the CA that verifies this one, or with the ring's.
     pub fn source_tls(&self, ring_ca: &Path) -> SourceTls {
         let (ca_file, identity) = match (self.tls, &self.tls_ca_file) {
             (MysqlTls::VerifyCa, Some(own)) => (own.as_path(), false),
@@ -290,20 +288,20 @@ impl MysqlSettings {
         SourceTls::Verified { ca_file, identity }
     }
 
-    /// How long a planned switchover waits at most for what runs at the primary.
+    /// Longest wait of a planned switchover for statements at the primary.
     pub fn longest_wait_for_statements(&self) -> Duration {
         WriteFenceOptions::longest_wait_for_statements(self.kill_statements_after)
     }
 }
 
-/// Who starts and stops mysqld.
+/// What starts and stops mysqld.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MysqlMode {
-    /// The member does: mysqld is its child process.
+    /// The member: mysqld is its child process.
     Child,
-    /// The member does, through commands of whatever owns it.
+    /// The member, through commands of mysqld's owner.
     External,
-    /// Somebody else does; the member only connects.
+    /// Another program; the member only connects.
     Attach,
 }
 
@@ -316,70 +314,70 @@ pub enum MysqlTls {
     Preferred,
     /// Always, with any certificate.
     Required,
-    /// Always, and the certificate's signer is checked.
+    /// Always, and the certificate's CA is verified.
     VerifyCa,
-    /// Always, and signer and host name are checked.
+    /// Always, and CA and host name are verified.
     VerifyIdentity,
 }
 
-/// A mysqld that something else owns, such as systemd.
+/// A mysqld owned by another program, such as systemd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalMysqld {
-    /// The command that starts it.
+    /// The start command.
     pub start: Vec<String>,
-    /// The command that asks it to stop.
+    /// The stop command.
     pub stop: Vec<String>,
-    /// The command that kills it.
+    /// The kill command.
     pub kill: Vec<String>,
     /// The value of mysqld's option `log_bin`.
     pub log_bin: String,
-    /// Its pid file, where it is known.
+    /// Its pid file, if known.
     pub pid_file: Option<PathBuf>,
 }
 
-/// `[binlog_server]`, where it listens.
+/// Section `[binlog_server]`, where it listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BinlogServerSettings {
-    /// Address to listen at, `HOST:PORT`.
+    /// Listen address, `HOST:PORT`.
     pub listen: String,
     /// Name of the one account that may log in.
     pub user: String,
-    /// Where its password comes from.
+    /// Source of its password.
     pub password: PasswordSource,
     /// The certificate and its key; `None` without TLS.
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Whether a login without TLS is refused.
     pub require_tls: bool,
-    /// The most connections at one time.
+    /// Limit of concurrent connections.
     pub max_connections: usize,
-    /// Memory for what waits for one consumer.
+    /// Memory for one client's send queue.
     pub queue_bytes: usize,
 }
 
 /// Section `[regions]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionsSettings {
-    /// By which ways the leader sends.
+    /// Routes by which the leader sends.
     pub proxy: ProxyOptions,
-    /// What is different on the way to another region.
+    /// Differences for links to another region.
     pub far: FarOptions,
 }
 
-/// `[hooks]`; an empty command is none.
+/// Section `[hooks]`; an empty command means no hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookSettings {
-    /// Run when the mysqld beside this member has become the primary.
+    /// Run when this member's mysqld becomes the primary.
     pub on_primary: Vec<String>,
-    /// Run when it is not the primary any more.
+    /// Run when it is no longer the primary.
     pub on_demoted: Vec<String>,
-    /// Run by every member when the primary is beside another member than before.
+    /// Run by every member when another member's mysqld becomes the primary.
     pub on_primary_changed: Vec<String>,
-    /// How long a command may take.
+    /// Time limit of a command.
     pub timeout: Duration,
 }
 
 impl HookSettings {
-    /// Whether there is any command.
+    /// Whether any command is configured.
     pub fn any(&self) -> bool {
         [&self.on_primary, &self.on_demoted, &self.on_primary_changed]
             .iter()
@@ -387,10 +385,10 @@ impl HookSettings {
     }
 }
 
-/// Where a password comes from. Never shown.
+/// Source of a password. Never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub enum PasswordSource {
-    /// It stands in the configuration or the environment.
+    /// Value from the configuration or the environment.
     Given(String),
     /// The first line of a file, read when the member starts.
     File(PathBuf),
@@ -406,7 +404,7 @@ impl fmt::Debug for PasswordSource {
 }
 
 impl PasswordSource {
-    /// The password as it is now.
+    /// The current password.
     ///
     /// # Errors
     /// When the password file cannot be read, is not UTF-8, or its first line is empty; with its path.
@@ -427,7 +425,7 @@ impl PasswordSource {
         }
     }
 
-    /// The password in what a file holds: its first line.
+    /// The first line of a password file.
     pub(crate) fn in_file(text: &str) -> &str {
         text.lines().next().unwrap_or_default()
     }

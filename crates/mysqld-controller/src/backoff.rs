@@ -1,8 +1,8 @@
-//! Waits between attempts that fail: each twice as long as the one before, up to a bound.
+//! Waits between failed attempts: each twice as long as the one before, up to a limit.
 
 use std::time::Duration;
 
-/// Waits between attempts, each longer than the one before.
+/// Growing waits between attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -26,8 +26,8 @@ impl Backoff {
         wait
     }
 
-    /// What had begun ended after so long. Only what outlasted the longest wait was a success: what begins well and fails at once,
-    /// again and again, is waited for as what does not begin.
+    /// The attempt had begun and ended after `lasted`. It counts as a success only if it outlasted the longest wait: repeated immediate
+    /// failures back off like failed starts.
     pub(crate) fn ended_after(&mut self, lasted: Duration) {
         if lasted >= self.longest {
             self.next = self.first.min(self.longest);

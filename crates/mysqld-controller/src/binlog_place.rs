@@ -1,5 +1,4 @@
-//! Where a server keeps its binlog, by the options that it is started with, and the files that its
-//! index lists.
+//! Location of a server's binlog, by its start options, and the files that its index lists.
 
 use std::fs;
 use std::io;
@@ -8,14 +7,14 @@ use std::path::{Path, PathBuf};
 /// The binlog of one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BinlogPlace {
-    /// The data directory: what the index lists is relative to it.
+    /// The data directory: paths in the index are relative to it.
     data_dir: PathBuf,
     index: PathBuf,
 }
 
 impl BinlogPlace {
-    /// By the server's options, the later ones winning; `None` where it has no binlog. `host` names the
-    /// files where `--log-bin` has no value.
+    /// By the server's options, of which the last one wins; `None` where it has no binlog. `host` names the files where `--log-bin` has no
+    /// value.
     pub fn of_options<'a>(
         options: impl IntoIterator<Item = &'a str>,
         data_dir: &Path,
@@ -57,7 +56,7 @@ impl BinlogPlace {
         })
     }
 
-    /// By the index file that a running server names.
+    /// By the index file that a running server reports.
     pub fn of_index(data_dir: PathBuf, index: &Path) -> Self {
         let index = data_dir.join(index);
         Self { data_dir, index }
@@ -68,13 +67,13 @@ impl BinlogPlace {
         &self.index
     }
 
-    /// The place that a running server names, where that is another one than this.
+    /// The location that a running server reports, where it differs from this one.
     pub(crate) fn elsewhere(&self, index: &Path) -> Option<Self> {
         let named = Self::of_index(self.data_dir.clone(), index);
         let whole = |place: &Self| fs::canonicalize(&place.index).ok();
         let same = match (whole(self), whole(&named)) {
             (Some(own), Some(its)) => own == its,
-            // A server that sees its files by other paths than the member.
+            // The server sees its files by other paths than the member does.
             (Some(_), None) => true,
             _ => self.index == named.index,
         };
@@ -85,7 +84,7 @@ impl BinlogPlace {
         &self.data_dir
     }
 
-    /// The files in their order; none where there is no index.
+    /// The files in order; none where there is no index.
     ///
     /// # Errors
     /// When the index cannot be read.

@@ -1,5 +1,4 @@
-//! Sessions with a lock that is in the way of the member: who they are, and ending them. Where `performance_schema` is off, none is
-//! seen.
+//! Sessions with a lock that blocks the member: their identification and termination. Where `performance_schema` is off, none are visible.
 
 use mysql_link::{ConnectOptions, Connection, LinkError, Row};
 
@@ -7,31 +6,31 @@ use mysql_link::{ConnectOptions, Connection, LinkError, Row};
 pub(crate) const OF_MEMBERS: &str = "(SELECT processlist_id FROM performance_schema.session_connect_attrs \
      WHERE attr_name = 'program_name' AND attr_value LIKE 'witness%' AND processlist_id IS NOT NULL)";
 
-/// What is asked of a session that holds a lock, as [`asked`] reads it.
+/// Columns queried of a session that holds a lock, as [`asked`] reads them.
 pub(crate) const COLUMNS: &str =
     "t.PROCESSLIST_ID, t.PROCESSLIST_TIME, t.PROCESSLIST_USER, t.PROCESSLIST_HOST";
 
-/// A session with a lock that is in the way.
+/// A session with a blocking lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BlockingSession {
     pub(crate) id: u32,
-    /// For how long it has run its statement, or has run none. Whole seconds.
+    /// How long it has run its statement, or been idle. Whole seconds.
     pub(crate) seconds: u64,
-    /// Of whom it is: ``user`@`host``.
+    /// Its account: ``user`@`host``.
     pub(crate) account: String,
-    /// What it holds, as mysqld names it.
+    /// The lock that it holds, as mysqld names it.
     pub(crate) holds: String,
-    /// The statement that waits for it, where that was asked.
+    /// The statement that waits for it, where queried.
     pub(crate) waiting: Option<String>,
-    /// Whether it is a member's own, where that was asked.
+    /// Whether it is a member's own, where queried.
     pub(crate) of_member: bool,
 }
 
 impl BlockingSession {
-    /// Ends it, and says why in the log.
+    /// Ends it, and logs why.
     ///
     /// # Errors
-    /// As where its account has `SYSTEM_USER` and ours has not.
+    /// For example where its account has `SYSTEM_USER` and the member's has not.
     pub(crate) async fn kill(&self, connect: &ConnectOptions, why: &str) -> Result<(), LinkError> {
         let Self {
             id,
@@ -53,10 +52,10 @@ impl BlockingSession {
     }
 }
 
-/// The clients' sessions that hold a metadata lock, `held`, of which `which` is true.
+/// The clients' sessions that hold a metadata lock, `held`, and match the condition `which`.
 ///
 /// # Errors
-/// mysqld cannot be asked.
+/// mysqld cannot be queried.
 pub(crate) async fn holding(
     session: &mut Connection,
     which: &str,
@@ -69,11 +68,11 @@ pub(crate) async fn holding(
     asked(session, &query).await
 }
 
-/// The sessions that a query tells of, each once: [`COLUMNS`], what they hold, and perhaps which statement waits for it and
-/// whether they are a member's own.
+/// The sessions that a query returns, each once: [`COLUMNS`], the held lock, and optionally the waiting statement and whether they are a
+/// member's own.
 ///
 /// # Errors
-/// mysqld cannot be asked.
+/// mysqld cannot be queried.
 pub(crate) async fn asked(
     session: &mut Connection,
     query: &str,
@@ -97,7 +96,7 @@ fn read(row: &Row) -> Option<BlockingSession> {
     })
 }
 
-/// Nobody, where it cannot be seen: then what they would be in the way of is tried all the same.
+/// None where the query fails: the blocked operation is then tried all the same.
 pub(crate) fn seen(
     looked: Result<Vec<BlockingSession>, LinkError>,
     of: &str,

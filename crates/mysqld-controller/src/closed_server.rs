@@ -1,14 +1,14 @@
-//! Lets administrators write at a server where nobody may, for the few statements that `super_read_only` forbids and that are in no
-//! binlog: the write fence alone decides who may write at a primary, and what it does meanwhile stands.
+//! Lets administrators write at a closed server, for the few statements that `super_read_only` forbids and that are in no binlog. Only the
+//! write fence decides about writes at a primary, and its concurrent changes stay in force.
 
 use std::time::Duration;
 
 use mysql_link::{Connection, LinkError};
 
-/// How long closing waits behind statements of administrators, or of replica threads, which wait behind it meanwhile.
+/// How long closing waits for statements of administrators or replica threads; later ones queue behind it.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 
-/// Who may write at a server in which a session has something to do.
+/// Temporary write access for administrators.
 #[derive(Debug)]
 #[must_use = "a server that was closed is to be closed again"]
 pub(crate) struct AdministratorsWrite {
@@ -16,12 +16,12 @@ pub(crate) struct AdministratorsWrite {
 }
 
 impl AdministratorsWrite {
-    /// Where nobody may write, administrators may from here on; `read_only` stays on, under which no client does.
+    /// Lets administrators write at a closed server; `read_only` stays on, so that clients cannot.
     ///
     /// # Errors
-    /// [`LinkError`]; nothing was changed, or nobody knows.
+    /// [`LinkError`]; nothing was changed, or the outcome is unknown.
     pub(crate) async fn begin(connection: &mut Connection) -> Result<Self, LinkError> {
-        // While the write fence closes a primary, one of the two reads ON already: both do where it is closed.
+        // While the write fence closes a primary, one of the two already reads ON; only on a closed one do both.
         let answer = connection
             .query("SELECT @@GLOBAL.read_only, @@GLOBAL.super_read_only")
             .await?;
@@ -36,14 +36,14 @@ impl AdministratorsWrite {
         Ok(Self { was_closed })
     }
 
-    /// Lets nobody write again, unless the server was opened in between.
+    /// Closes the server again, unless it was opened in between.
     ///
     /// # Errors
     /// [`LinkError`]; administrators may write as before.
     pub(crate) async fn end(self, connection: &mut Connection) -> Result<(), LinkError> {
         if self.was_closed {
             let seconds = LOCK_WAIT.as_secs();
-            // Whoever opens it clears `read_only`: asked and set in one statement, it is not closed behind its opening.
+            // Opening clears `read_only`. One statement reads and sets it, so this cannot close a server that was opened in between.
             let close = format!(
                 "SET SESSION lock_wait_timeout = {seconds}, GLOBAL super_read_only = @@GLOBAL.read_only"
             );

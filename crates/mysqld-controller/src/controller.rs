@@ -1,5 +1,5 @@
-//! The controller of one mysqld: looks at everything that is known at one moment, has [`crate::plan`] decide, and hands the orders
-//! to executors that do not wait for each other. Looks again whenever something has changed or is due.
+//! The controller of one mysqld: collects all facts at one moment, lets [`crate::plan`] decide, and sends the orders to executors that run
+//! independently. Repeats after each change and each deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,62 +27,62 @@ use crate::supervisor::{SupervisorHandle, SupervisorState};
 use crate::watch::{ReadOnly, WatchReport};
 use crate::write_fence::{WriteFence, WriteFenceOptions};
 
-/// Between two signs of life for the guard.
+/// Interval of keepalives to the guard.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a kill may take until mysqld is looked at again; then what was known counts.
+/// How long a kill may take before mysqld's last observation counts again.
 const KILLING: Duration = Duration::from_secs(5);
 
-/// How one mysqld is looked after.
+/// Options of the controller of one mysqld.
 #[derive(Debug)]
 pub struct ControllerOptions {
-    /// The server and our account.
+    /// The server and the member's account.
     pub connect: ConnectOptions,
     /// How it is opened and closed for writes.
     pub write_fence: WriteFenceOptions,
     /// How it follows the ring; `None`: nothing is applied to it.
     pub apply: Option<FollowOptions>,
-    /// The transactions that the ring's log begins behind.
+    /// The transactions before the start of the ring's log.
     pub origin: GtidSet,
     /// How long clients may write and read while this member does not serve.
     pub fence_after: Duration,
-    /// How long a mysqld that lets nobody log in is borne with.
+    /// How long a mysqld that refuses all logins is tolerated.
     pub lockout: LockoutPatience,
 }
 
-/// What observers and operators tell.
+/// Inputs from observers and operators.
 #[derive(Debug)]
 pub struct ControllerInputs {
-    /// The watcher's last look at mysqld.
+    /// The watcher's last report on mysqld.
     pub reports: watch::Receiver<WatchReport>,
-    /// Whether the server's transactions come in.
+    /// Whether the server's transactions arrive.
     pub ingest: watch::Receiver<IngestStatus>,
-    /// What of them has no ACK yet.
+    /// Their unacknowledged part.
     pub figures: Arc<IngestFigures>,
-    /// Who can start mysqld anew, if anybody can.
+    /// The supervisor that can restart mysqld, if there is one.
     pub supervisor: Option<Arc<SupervisorHandle>>,
-    /// Whether the server is to be left alone.
+    /// Whether the member must not act on the server.
     pub hold: watch::Receiver<Option<Hold>>,
-    /// Whether the server is not to be touched at all: it may be another member's.
+    /// Whether the member must not touch the server at all: it may be another member's.
     pub hands_off: watch::Receiver<bool>,
-    /// Whether the leadership is about to be given away.
+    /// Whether a leadership transfer is imminent.
     pub transferring: watch::Receiver<bool>,
 }
 
-/// What the controller publishes of its fences and of the role.
+/// Published state of the fences and the role.
 #[derive(Debug, Clone)]
 pub struct ControllerStatus {
     /// Whether clients may write, and why not.
     pub write_fence: watch::Receiver<WriteFenceStatus>,
     /// Whether ordinary accounts may read.
     pub read_fence: watch::Receiver<ReadFenceStatus>,
-    /// What the server is to the ring; `None` where nothing is applied to it.
+    /// The server's role in the ring; `None` where nothing is applied to it.
     pub role: Option<watch::Receiver<RoleStatus>>,
 }
 
-/// Tells the guard that the member goes on, and whether clients take the server for a primary that another one could succeed.
+/// Reports to the guard that the member is alive, and whether clients use the server as a primary that another one could succeed.
 pub type ToGuard = Box<dyn Fn(bool) + Send>;
 
-/// The one that decides about one mysqld: takes facts in, makes a plan of them, and gives orders to its executors.
+/// Decides about one mysqld: turns facts into a plan, and sends orders to its executors.
 pub struct Controller<R> {
     observer: Arc<RingObserver<R>>,
     changes: RingChanges,
@@ -94,25 +94,25 @@ pub struct Controller<R> {
     write: Executor<WriteFence>,
     read: Executor<ReadFence>,
     apply: Option<Executor<Apply<R>>>,
-    /// What is being done about the log, and what breaks it off.
+    /// The current apply action, and its cancellation.
     applying: Option<(ApplyAction, CancellationToken)>,
-    /// What the applier did before that.
+    /// The applier's state before that action.
     applier: Applier,
-    /// Whether mysqld had followed before that.
+    /// Whether mysqld had followed before that action.
     followed: bool,
     memory: ReadFenceMemory,
-    /// Whether mysqld was killed for locks of prepared transactions since it was the primary last. Only a primary's clients take
-    /// such locks, so that it would not help again.
+    /// Whether mysqld was killed for locks of prepared transactions since it was last the primary. Only a primary's clients take such
+    /// locks, so that a second kill would not help.
     killed_for_prepared: bool,
-    /// When mysqld was killed last: what was seen before says nothing of the one that is there now.
+    /// Time of the last kill: earlier observations say nothing about the present mysqld.
     killed_at: Option<Instant>,
     guard: Option<ToGuard>,
     stopping: bool,
 }
 
 impl<R: Ring + CommittedLog> Controller<R> {
-    /// A controller that is not running yet, and what it tells. Whether the server may become the primary it says by `readiness`,
-    /// which ingest obeys; where nothing is applied, that stays what it is.
+    /// A controller that is not running yet, and its status. It reports through `readiness`, which ingest obeys, whether the server may
+    /// become the primary. Where nothing is applied, `readiness` does not change.
     pub fn new(
         observer: Arc<RingObserver<R>>,
         options: ControllerOptions,
@@ -154,14 +154,14 @@ impl<R: Ring + CommittedLog> Controller<R> {
         (controller, status)
     }
 
-    /// Has the guard told at each turn, from the first look at mysqld on: before that, an earlier life's guard knows more.
+    /// Notifies the guard at each turn, from the first observation of mysqld on: before that, a guard of an earlier run has newer facts.
     pub fn guarded_by(mut self, guard: Option<ToGuard>) -> Self {
         self.guard = guard;
         self
     }
 
-    /// Acts until it is told to stop. Then the applier ends, and the server is closed for writes once more, as far as that works
-    /// at once; who may read stays as it is.
+    /// Runs until it is stopped. Then the applier ends, and the server is closed for writes once more, if that works immediately; read
+    /// access stays unchanged.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut woken = Woken::Told;
         loop {
@@ -435,7 +435,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
     }
 }
 
-/// Waits for a change; for ever, when nobody tells any more. Cancel safe.
+/// Waits for a change; indefinitely after the sender is gone. Cancel safe.
 async fn changed<T>(told: &mut watch::Receiver<T>) {
     if told.changed().await.is_err() {
         std::future::pending().await

@@ -1,13 +1,13 @@
-//! Small files that are replaced and removed as a whole: after a crash there is the old content or the new one.
+//! Small files that are replaced and removed atomically: after a crash there is the old content or the new one.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-/// Replaces the file, or makes it. Durable on return.
+/// Replaces the file, or creates it. Durable on return.
 ///
 /// # Errors
-/// What the disk reports; the old content may be there still.
+/// The I/O error; the old content may still be there.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
@@ -18,10 +18,10 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     sync_folder_of(path)
 }
 
-/// Removes the file, which may not be there. Durable on return, also where an earlier removal was not yet.
+/// Removes the file, which may be absent. Durable on return, even if an earlier removal was not yet durable.
 ///
 /// # Errors
-/// What the disk reports; the file may be there still.
+/// The I/O error; the file may still be there.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -29,10 +29,10 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes durable which files are in the folder of this one.
+/// Makes the directory entries of this file's folder durable.
 ///
 /// # Errors
-/// What the disk reports.
+/// The I/O error.
 pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| *folder != Path::new(""));
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()

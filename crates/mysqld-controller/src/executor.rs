@@ -1,19 +1,19 @@
-//! Who carries out one order at a time, beside the others: nobody waits for another one's order.
+//! Executors carry out one order at a time, concurrently and without waiting for each other.
 
 use futures::future::BoxFuture;
 
-/// An executor and what it is doing.
+/// An executor and its state.
 pub(crate) enum Executor<T> {
-    /// It is there for the next order.
+    /// Ready for the next order.
     Idle(T),
-    /// It carries one out, and is there again behind that.
+    /// Carries out an order; idle afterwards.
     Busy(BoxFuture<'static, T>),
-    /// Between the two, while it is told.
+    /// Placeholder during the change of state.
     Away,
 }
 
 impl<T: Send + 'static> Executor<T> {
-    /// The executor, if it is not doing anything.
+    /// The executor, if it is idle.
     pub(crate) fn idle(&mut self) -> Option<&mut T> {
         match self {
             Self::Idle(executor) => Some(executor),
@@ -21,7 +21,7 @@ impl<T: Send + 'static> Executor<T> {
         }
     }
 
-    /// Begins what the executor does and is there again behind. One that is doing something goes on with that.
+    /// Starts an order; the executor is idle afterwards. A busy executor continues with its present order.
     pub(crate) fn begin<F>(&mut self, order: impl FnOnce(T) -> F)
     where
         F: Future<Output = T> + Send + 'static,
@@ -32,7 +32,7 @@ impl<T: Send + 'static> Executor<T> {
         };
     }
 
-    /// Waits until it has carried out its order; for ever where it has none. Cancel safe.
+    /// Waits until it has carried out its order; indefinitely where it has none. Cancel safe.
     pub(crate) async fn finished(&mut self) {
         match self {
             Self::Busy(order) => *self = Self::Idle(order.await),
@@ -59,7 +59,7 @@ mod tests {
         });
         assert_eq!(executor.finished().now_or_never(), None);
         assert_eq!(executor.idle(), None);
-        // It is not told twice.
+        // A busy executor ignores a second order.
         executor.begin(|count| async move { count + 10 });
         go.send(()).unwrap();
         executor.finished().await;

@@ -1,22 +1,22 @@
-//! Replication channels that are not the member's: by them a server outside of the ring writes into the ring's primary. They belong
-//! to one mysqld, and no other server of the ring has them. `super_read_only` does not stop replica threads: on a former primary, they
-//! write transactions that the ring lacks. So the member stops them there, and an operator starts them at the new primary.
+//! Replication channels other than the member's: through them a server outside the ring writes to the ring's primary. They exist on one
+//! mysqld only. `super_read_only` does not stop replica threads: on a former primary, they write transactions that the ring lacks. So the
+//! member stops them there, and an operator starts them at the new primary.
 
 use std::fmt;
 
 use mysql_link::{Connection, LinkError, Row, literal};
 
-/// The channel of the member, by which mysqld's own replica threads follow the ring.
+/// The member's channel, through which mysqld's own replica threads follow the ring.
 pub(crate) const OWN_CHANNEL: &str = "witness";
 
-/// A channel of an operator's.
+/// An operator's channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ForeignChannel {
     /// Empty for the server's default channel.
     pub(crate) name: String,
     /// HOST:PORT of its source.
     source: String,
-    /// Whether one of its threads runs, or tries to.
+    /// Whether one of its threads runs, or retries.
     runs: bool,
 }
 
@@ -34,7 +34,7 @@ impl ForeignChannel {
         format!("FOR CHANNEL {}", literal(&self.name))
     }
 
-    /// The advice for an operator. Pure.
+    /// Advice to the operator. Pure.
     pub(crate) fn advice(&self, follows: bool) -> String {
         let clause = self.clause();
         match (follows, self.runs) {
@@ -62,7 +62,7 @@ const CHANNELS: &str = "SELECT other_channel.CHANNEL_NAME, CONCAT(other_channel.
      JOIN performance_schema.replication_connection_status AS receiver USING (CHANNEL_NAME) \
      JOIN performance_schema.replication_applier_status AS applier USING (CHANNEL_NAME) ORDER BY 1";
 
-/// The channels that are not the member's. None are seen where the account may not look.
+/// The channels other than the member's. None where the account lacks the privilege.
 ///
 /// # Errors
 /// When the connection fails.
@@ -88,7 +88,7 @@ pub(crate) async fn foreign_channels(
     }
 }
 
-/// Stops those that run, and returns them. A channel finishes its present transaction first.
+/// Stops the running ones, and returns them. A channel finishes its present transaction first.
 ///
 /// # Errors
 /// When one cannot be stopped, or not in time.
@@ -108,7 +108,7 @@ pub(crate) async fn stop_foreign_channels(
     Ok(running)
 }
 
-/// Starts them again.
+/// Restarts them.
 ///
 /// # Errors
 /// At the first one that does not start.

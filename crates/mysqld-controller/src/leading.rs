@@ -1,5 +1,5 @@
-//! What this member is to its ring, with its age. One observer looks at the ring for all who decide about one mysqld, so that
-//! they agree on who leads and for how long; each is woken by the ring's changes and by the moments at which something is due.
+//! This member's role in its ring, with its age. One observer serves all deciders about one mysqld, so that they agree on the leader and
+//! the duration. Changes of the ring and deadlines wake each of them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::ring::{LeaderTerm, Ring};
 
-/// What this member is, as far as its mysqld cares.
+/// This member's role, as far as its mysqld is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leading {
     /// It serves as the leader.
@@ -19,13 +19,12 @@ pub enum Leading {
     Silent(Duration),
     /// It has not led for this long.
     No(Duration),
-    /// Another database member leads, as far as this one hears.
+    /// Another database member leads, as far as this one has been informed.
     Elsewhere(MemberId),
 }
 
 impl Leading {
-    /// How long it is until this member has not served for `patience`; nothing where it serves or another one leads, and behind
-    /// that moment.
+    /// Time until this member has not served for `patience`; none where it serves or another one leads, and after that moment.
     pub(crate) fn patience_left(self, patience: Duration) -> Option<Duration> {
         match self {
             Self::Silent(so_far) | Self::No(so_far) => {
@@ -36,7 +35,7 @@ impl Leading {
     }
 }
 
-/// Looks at the ring for all who decide about one mysqld.
+/// Observes the ring for all deciders about one mysqld.
 #[derive(Debug)]
 pub struct RingObserver<R> {
     ring: Arc<R>,
@@ -45,16 +44,16 @@ pub struct RingObserver<R> {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Memory {
-    /// The leadership that was last seen to serve, while it is not over.
+    /// The last leadership observed to serve, while it is not over.
     last_served: Option<LeaderTerm>,
-    /// The end of the lease, as it was when this member was last seen to serve.
+    /// The lease's end when this member was last observed to serve.
     lease_end: Option<Instant>,
-    /// Since when this member has not served; none while it does.
+    /// When this member stopped serving; none while it serves.
     unserved_since: Option<Instant>,
 }
 
 impl<R: Ring> RingObserver<R> {
-    /// An observer of this ring. The time without a lease counts from the lease's end; from the first look where this process had none.
+    /// An observer of this ring. Time without a lease counts from the lease's end, or from the first observation if there was no lease.
     pub fn new(ring: Arc<R>) -> Arc<Self> {
         let memory = Mutex::default();
         Arc::new(Self { ring, memory })
@@ -64,10 +63,9 @@ impl<R: Ring> RingObserver<R> {
         &self.ring
     }
 
-    /// What this member is at this moment: asked of the ring, so that a process that was stopped and goes on does not act on
-    /// what was so before.
+    /// This member's present role. Queried from the ring, so that a process that was suspended does not act on stale state.
     pub(crate) fn look(&self) -> Leading {
-        // Replaced as a whole.
+        // The memory is replaced as a whole.
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.look(&*self.ring, Instant::now())
     }
@@ -81,7 +79,7 @@ impl Memory {
             self.unserved_since = None;
             return Leading::Serving(term);
         }
-        // This process may have been stopped since then.
+        // This process may have been suspended since then.
         let began = self.lease_end.map_or(now, |end| end.min(now));
         let so_far = now.saturating_duration_since(*self.unserved_since.get_or_insert(began));
         let over = |term: LeaderTerm| ring.leadership_over(term).now_or_never().is_some();
@@ -94,16 +92,16 @@ impl Memory {
     }
 }
 
-/// Why somebody who decides looks again.
+/// Reason for the next decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// Something that the decision depends on has changed, or it is due.
+    /// A fact has changed, or a deadline has passed.
     Told,
-    /// Nothing was told for long. What is found to be done then is a wake that is missing.
+    /// A long time without a wake. An action that is then due shows a missing wake.
     Unasked,
 }
 
-/// Waits until something is due, but not for ever. Cancel safe.
+/// Waits until the deadline, at most one second. Cancel safe.
 pub(crate) async fn due(at: Option<Instant>) -> Woken {
     const LONGEST: Duration = Duration::from_secs(1);
     let longest = Instant::now() + LONGEST;

@@ -1,11 +1,11 @@
-//! What a member does to the mysqld beside it. One [`Controller`] decides: [`plan`] is its pure decision over everything that
-//! observers tell ([`watch`] looks at mysqld and makes sure that a commit waits for the ring by its [`settings`],
-//! [`RingObserver`] looks at the ring), and executors carry it out side by side: [`write_fence`] opens and closes it for writes,
-//! [`read_fence`] for readers, [`apply`] makes it a follower or fit to be the primary.
+//! Control of a member's mysqld. One [`Controller`] decides: [`plan`] is its pure decision over the facts of its observers. [`watch`]
+//! inspects mysqld and makes sure that commits wait for the ring by its [`settings`]; [`RingObserver`] observes the ring. Executors act
+//! concurrently: [`write_fence`] opens and closes mysqld for writes, [`read_fence`] for readers, [`apply`] makes it a follower or fit to be
+//! the primary.
 //!
-//! Beside it, [`ingest`] takes the primary's transactions in and acknowledges them, [`supervisor`] runs the process, [`tail_trim`]
-//! cuts what the ring never committed from its binlog before it starts again, and [`provision`] fills it from another one. The
-//! ring is behind the trait [`Ring`].
+//! In addition, [`ingest`] reads the primary's transactions into the ring and acknowledges them, and [`supervisor`] runs the process.
+//! [`tail_trim`] removes transactions that the ring never committed from its binlog before a start, and [`provision`] copies another
+//! server's data to it. The trait [`Ring`] abstracts the ring.
 
 pub mod apply;
 mod backoff;
@@ -37,7 +37,7 @@ pub mod tail_trim;
 pub mod watch;
 pub mod write_fence;
 
-/// How long a connection for looking at mysqld or for a fence, and a statement on it, may take.
+/// Limit for a connection that inspects mysqld or moves a fence, and for a statement on it.
 const STATEMENT_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
 
 pub use binlog_place::BinlogPlace;

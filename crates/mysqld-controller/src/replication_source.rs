@@ -1,10 +1,10 @@
-//! From whom a server replicates.
+//! The source that a server replicates from.
 
 use std::path::PathBuf;
 
 use mysql_link::{Secret, literal};
 
-/// A source that is followed by auto-position.
+/// A source with auto-position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicationSource {
     /// Host of the source.
@@ -19,8 +19,8 @@ pub struct ReplicationSource {
     pub tls: SourceTls,
 }
 
-/// How a replica checks that it is connected to its source. It never asks the source for a public key: a man in the middle would answer
-/// with its own.
+/// How a replica checks that it is connected to its source. It never asks the source for a public key: a man in the middle would
+/// answer with its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceTls {
     /// No TLS.
@@ -53,8 +53,8 @@ impl SourceTls {
 }
 
 impl ReplicationSource {
-    /// The statement that has a server follow it, and ask again for as long as the source is away: by default a receiver gives up
-    /// for good after ten attempts (9.7), which is ten seconds here. `further` goes to its end: more options, and the channel.
+    /// The statement that makes a server follow it, and retry while the source is away: by default a receiver gives up permanently
+    /// after ten attempts (9.7), which is ten seconds here. `further` is appended: more options, and the channel.
     pub(crate) fn change(&self, further: &str) -> String {
         format!(
             "CHANGE REPLICATION SOURCE TO SOURCE_HOST = {}, SOURCE_PORT = {}, SOURCE_USER = {}, SOURCE_PASSWORD = {}, \

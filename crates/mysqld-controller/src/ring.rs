@@ -15,7 +15,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// The number of a leadership. Proposals name it, so that one that outlives its leadership is refused.
+/// The number of a leadership. Proposals carry it, so that one from an earlier leadership is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct LeaderTerm(pub u64);
@@ -34,52 +34,52 @@ pub struct RingLog {
 /// The file that the log is being written to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CurrentFile {
-    /// Bytes that were written to it so far.
+    /// Bytes written to it so far.
     pub size: u64,
-    /// When it was begun, by the clock of the leader of that moment, in seconds since 1970.
+    /// Its creation time by the clock of the leader of that moment, in seconds since 1970.
     pub begun: u32,
     /// Its canonical format description event.
     pub format_description: Bytes,
 }
 
-/// The ring was not able to do what was asked.
+/// Why the ring failed a request.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct RingError(pub String);
 
-/// What became of a proposal.
+/// Result of a proposal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// Its entry is committed in the log.
     Committed(OpId),
-    /// It was refused, or nobody can say; with the reason.
+    /// It was refused, or its fate is unknown; with the reason.
     NotCommitted(String),
 }
 
-/// A proposal on its way. Dropping it does not take the proposal back.
+/// A proposal in flight. Dropping it does not cancel the proposal.
 pub trait Ticket: Send + 'static {
-    /// The outcome if it is known by now. Asked again, it answers the same.
+    /// The outcome if it is known by now. Repeated calls return the same.
     fn resolved_now(&mut self) -> Option<Outcome>;
 
     /// Waits until the outcome is known. Cancel safe.
     fn outcome(&mut self) -> impl Future<Output = Outcome> + Send;
 }
 
-/// Tells one of those who depend on the ring that it may have changed.
+/// Notifies one dependent task that the ring may have changed.
 pub struct RingChanges(Pin<Box<dyn Stream<Item = ()> + Send + Sync>>);
 
 impl RingChanges {
-    /// Of a value that is replaced where something changes.
+    /// Changes of a published value.
     pub fn of<T: Send + Sync + 'static>(published: watch::Receiver<T>) -> Self {
         let changes = stream::unfold(published, async |mut published| {
             let changed = published.changed().await;
             changed.ok().map(|()| ((), published))
         });
-        // When the member has ended, nothing changes any more.
+        // After the member has ended, nothing changes.
         Self(Box::pin(changes.chain(stream::pending())))
     }
 
-    /// Waits for a change that was not told here yet. Cancel safe.
+    /// Waits for a change that was not reported here yet. Cancel safe.
     pub(crate) async fn changed(&mut self) {
         self.0.next().await;
     }
@@ -106,37 +106,37 @@ pub trait Ring: Send + Sync + 'static {
     /// Waits until this member serves as the leader. Cancel safe.
     fn serves(&self) -> impl Future<Output = LeaderTerm> + Send;
 
-    /// Waits until the leadership of `term` is over or on its way to another member. That a quorum is
+    /// Waits until the leadership of `term` is over or being transferred. A quorum that is
     /// silent for a while does not end it. Cancel safe.
     fn leadership_over(&self, term: LeaderTerm) -> impl Future<Output = ()> + Send;
 
-    /// The other database member that leads, as far as this one hears: the primary is beside that one then.
-    /// A witness that leads gives the leadership on, so it is none.
+    /// The other database member that leads, as far as this one knows: the primary is next to that one then.
+    /// A leading witness transfers the leadership, so it is none.
     fn primary_elsewhere(&self) -> Option<MemberId>;
 
     /// Whether the ring has another member whose mysqld could become the primary.
     fn others_may_be_primary(&self) -> bool;
 
-    /// Tells of each change of [`Ring::serving_term`], [`Ring::leadership_over`], [`Ring::primary_elsewhere`] and
-    /// [`Ring::others_may_be_primary`]. They themselves are never older than the question; it may be told a little later.
+    /// Notifies of each change of [`Ring::serving_term`], [`Ring::leadership_over`], [`Ring::primary_elsewhere`] and
+    /// [`Ring::others_may_be_primary`]. Their own answers are always current; the notification may be slightly later.
     fn changes(&self) -> RingChanges;
 
     /// The log's transactions and its end, read at one moment.
     fn log(&self) -> impl Future<Output = Result<RingLog, RingError>> + Send;
 
-    /// The current file. Cheap: asked before each transaction.
+    /// The current file. Cheap: called before each transaction.
     fn current_file(&self) -> CurrentFile;
 
-    /// Up to where the log is committed; only ever moves up.
+    /// Up to where the log is committed; only ever advances.
     fn committed(&self) -> watch::Receiver<Option<OpId>>;
 
     /// Waits until this member knows what is committed under a leader that serves now, and returns those transactions: no
     /// others can have been acknowledged before the call. Cancel safe.
     fn settled(&self) -> impl Future<Output = Result<GtidSet, RingError>> + Send;
 
-    /// Proposes an entry in the leadership of `term` and returns without waiting for its commit. Calls
-    /// that follow each other put their entries into the log in that order, and one that follows an entry of its sequence
-    /// which was not taken is not taken either. Cancel safe: a call that is dropped before it returns has proposed nothing.
+    /// Proposes an entry in the leadership of `term` and returns without waiting for its commit. Successive calls
+    /// append their entries to the log in that order; after a rejected entry, the entries that follow it in its sequence
+    /// are rejected too. Cancel safe: a call that is dropped before it returns has proposed nothing.
     fn propose(
         &self,
         entry: AppEntry,
@@ -150,7 +150,7 @@ pub trait CommittedLog: Send + Sync + 'static {
     /// The log as the applier reads it.
     type Source: Source + 'static;
 
-    /// The committed transactions that are not in `have`, in the log's order, and those that are committed later. Larger ones
-    /// than `max_transaction_bytes` end it with an error.
+    /// The committed transactions that are not in `have`, in the log's order, followed by later commits. A transaction larger
+    /// than `max_transaction_bytes` ends it with an error.
     fn committed_log(&self, have: GtidSet, max_transaction_bytes: u64) -> Self::Source;
 }

@@ -1,11 +1,11 @@
-//! Sessions that are kept for later. Beyond `max_connections` mysqld has one connection, for whoever has CONNECTION_ADMIN.
+//! Sessions that are kept for later. Beyond `max_connections` mysqld has one connection, for an account with CONNECTION_ADMIN.
 
 use mysql_link::{ConnectOptions, Connection, LinkError};
 
-/// A session that leaves the connection beyond `max_connections` to those who need one now; `None` where it would take it.
+/// A session that leaves the connection beyond `max_connections` to more urgent callers; `None` where it would occupy it.
 ///
 /// # Errors
-/// mysqld lets nobody in, or does not answer.
+/// mysqld refuses logins, or does not answer.
 pub(crate) async fn within_the_limit(
     connect: &ConnectOptions,
 ) -> Result<Option<Connection>, LinkError> {

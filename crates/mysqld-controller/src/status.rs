@@ -1,4 +1,4 @@
-//! What the controller tells of one mysqld: to ingest whether it may be the primary, to operators what goes on.
+//! The controller's status of one mysqld: whether it may be the primary, for ingest, and its activity, for operators.
 
 use std::fmt;
 
@@ -12,20 +12,20 @@ use crate::ring::LeaderTerm;
 /// Whether the server may become the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
-    /// In any leadership: nothing but clients writes to it (`mysql.apply = "off"`).
+    /// In any leadership: only clients write to it (`mysql.apply = "off"`).
     Always,
-    /// It was not compared with the ring's log yet.
+    /// Not compared with the ring's log yet.
     Unknown,
-    /// It lacks transactions of the ring's log.
+    /// Lacks transactions of the ring's log.
     Lacks,
-    /// The applier is at work.
+    /// The applier is running.
     Applying,
-    /// In this leadership: it has everything that the log had when it began, and the applier is gone.
+    /// In this leadership: it has everything that the log had at its beginning, and the applier has ended.
     In(LeaderTerm),
 }
 
 impl Readiness {
-    /// Whether it may in the leadership of `term`.
+    /// Whether it may become the primary in the leadership of `term`.
     pub fn allows(self, term: LeaderTerm) -> bool {
         match self {
             Self::Always => true,
@@ -34,40 +34,40 @@ impl Readiness {
         }
     }
 
-    /// Whether it may in the latest leadership of this member, whichever that is.
+    /// Whether it may in some leadership of this member.
     pub(crate) fn is_of_a_primary(self) -> bool {
         matches!(self, Self::Always | Self::In(_))
     }
 }
 
-/// What a mysqld is in its ring at the moment.
+/// The current role of a mysqld in its ring.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum RoleState {
-    /// Nobody knows yet: mysqld was not looked at, or nobody leads.
+    /// Unknown: mysqld was not observed yet, or there is no leader.
     Unknown,
-    /// It is the primary of this member's leadership, or is on its way to be opened.
+    /// It is the primary of this member's leadership, or about to be opened.
     Primary,
     /// It follows the ring: the log is being applied to it.
     Following,
-    /// This member leads, and its mysqld does not have all of the log yet.
+    /// This member leads, and its mysqld does not have the whole log yet.
     CatchingUp {
         /// How many transactions it lacks.
         behind: u64,
     },
-    /// It should follow, and waits for something.
+    /// It should follow, and waits.
     Waiting {
-        /// What it waits for, in words.
+        /// What it waits for, as a message.
         what: String,
     },
-    /// It neither follows nor may it be the primary; somebody has to look.
+    /// It neither follows nor may be the primary; an operator must act.
     Stopped {
         /// Why, and what to do.
         cause: String,
     },
-    /// It is killed and started again, so that what the ring has not committed is cut off.
+    /// It is killed and restarted, so that everything the ring has not committed is cut off.
     Restarting {
-        /// Why it was killed, in words.
+        /// Why it was killed, as a message.
         why: String,
     },
 }
@@ -75,14 +75,14 @@ pub enum RoleState {
 /// Why a server is left alone: its data are being replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hold {
-    /// The command that replaces the data is at work.
+    /// The command that replaces the data is running.
     Working {
-        /// The step that is under way, in words.
+        /// The current step, as a message.
         what: String,
     },
-    /// It was interrupted, and somebody has to go on with it.
+    /// It was interrupted, and an operator must continue it.
     Interrupted {
-        /// Where it stands, and what to do.
+        /// Its progress, and what to do.
         cause: String,
     },
 }
@@ -99,24 +99,24 @@ impl From<Hold> for RoleState {
 /// The state and its age.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleStatus {
-    /// What mysqld is in its ring.
+    /// The current role of mysqld in its ring.
     pub state: RoleState,
     /// When that state began.
     pub since: Instant,
-    /// Milliseconds that what is applied is behind what this member has of the ring's log, while it follows.
+    /// Milliseconds by which the applier lags behind this member's copy of the ring's log, while it follows.
     pub lag_ms: Option<u64>,
-    /// Transactions that were applied since this member began.
+    /// Transactions applied since this member started.
     pub applied_total: u64,
-    /// What mysqld has executed and the ring has not committed, as the last comparison found it; empty where it found nothing.
-    /// Clients may have been told that these succeeded. It needs no memory of the member's: mysqld's own tables hold it, and each
-    /// comparison finds it again, also behind a restart of both, until the data are replaced.
+    /// GTIDs that mysqld has executed and the ring has not committed, by the last comparison; empty if none. Clients may have received
+    /// OK for them. The member stores nothing: mysqld's own tables hold it, and each
+    /// comparison finds it again, even after a restart of both, until the data are replaced.
     pub not_the_rings: GtidSet,
-    /// Whose locks keep what the ring has from being applied, in words.
+    /// Sessions and transactions whose locks block the applier, as messages.
     pub held_up_by: Vec<String>,
-    /// Whether locks of a transaction that XA has prepared do so: a start of mysqld ends them.
+    /// Whether locks of an XA-prepared transaction do so: a restart of mysqld releases them.
     pub held_up_by_prepared: bool,
-    /// Tables that the member's applier has written to, and whose rows nobody can take back, since their engine has no
-    /// transactions; none while mysqld is the primary.
+    /// Tables without transactions (by their engine) that the member's applier has written to, so that their rows cannot be rolled
+    /// back; none while mysqld is the primary.
     pub without_transactions: Vec<String>,
 }
 
@@ -146,23 +146,23 @@ pub enum WriteFenceState {
         /// Why.
         why: String,
     },
-    /// They may, but should not: closing has not worked yet.
+    /// They may, but should not: closing has not succeeded yet.
     NotClosed {
         /// Why it should be closed.
         why: String,
-        /// Why that has not worked, and what to do.
+        /// Why that has not succeeded, and what to do.
         cause: String,
-        /// In which start of mysqld closing waited behind commits; `None` where it failed for another reason.
+        /// The start of mysqld in which closing waited for commits; `None` where it failed for another reason.
         stuck_in: Option<u64>,
     },
-    /// They are about to. Whether they already may is not known.
+    /// They are about to be allowed. Whether they already are is unknown.
     Opening,
-    /// They may not, but should: opening has not worked yet.
+    /// They may not, but should: opening has not succeeded yet.
     NotOpened {
         /// Why not, and what to do.
         cause: String,
     },
-    /// The server cannot be looked at.
+    /// The server cannot be observed.
     Unknown,
 }
 
@@ -171,19 +171,19 @@ pub enum WriteFenceState {
 pub struct WriteFenceStatus {
     /// Whether clients may write.
     pub state: WriteFenceState,
-    /// Since when it has been so.
+    /// Since when it is unchanged.
     pub since: Instant,
 }
 
-/// Why ordinary accounts are kept off.
+/// Why ordinary accounts are blocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadFenceReason {
     /// No quorum of the ring answers.
     QuorumSilent,
-    /// This member does not lead, and knows of nobody who does.
+    /// This member does not lead, and knows no leader.
     NotLeader,
-    /// The primary is beside another member.
+    /// The primary belongs to another member.
     AnotherLeads(MemberId),
 }
 
@@ -197,11 +197,11 @@ impl fmt::Display for ReadFenceReason {
     }
 }
 
-/// What the read fence is at the moment.
+/// Current state of the read fence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadFenceStatus {
-    /// Whether clients take the server for the primary, so that they would have to be kept off if this member were gone.
+    /// Whether clients use the server as the primary, so that they must be blocked if this member were gone.
     pub guards: bool,
-    /// Why ordinary accounts are kept off by this member, if they are.
+    /// Why this member blocks ordinary accounts, if it does.
     pub because: Option<ReadFenceReason>,
 }

@@ -1,4 +1,4 @@
-//! Preflight and its plan, pure: every drift is found, with what mends it, in both generations of names.
+//! Preflight and its plan, pure: every drift is found, with its fix, in both generations of names.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ fn semi_sync(prefix: &str, count: &str, no_replica: &str) -> Vec<(String, String
     .to_vec()
 }
 
-/// What is wrong with a server beside its version, which the operator has accepted.
+/// Findings on a server other than its version, which the operator has accepted.
 fn beside_the_version(observed: &Observed) -> Vec<Finding> {
     let requirements = Requirements {
         accept_unproven: true,
@@ -42,7 +42,7 @@ fn beside_the_version(observed: &Observed) -> Vec<Finding> {
     findings
 }
 
-/// A server on which nothing is wrong.
+/// A server without findings.
 fn perfect(version: ServerVersion) -> Observed {
     let prefix = if version == OLD { "master" } else { "source" };
     let plugin = match prefix {
@@ -91,7 +91,7 @@ fn perfect(version: ServerVersion) -> Observed {
     }
 }
 
-/// What an option file says in its section `[mysqld]`, as the server shows it: by the names of variables, sizes in bytes.
+/// An option file's section `[mysqld]` as the server shows it: by the names of variables, sizes in bytes.
 fn options_of(file: &str) -> Vec<(String, String)> {
     let lines = file.lines().skip_while(|line| *line != "[mysqld]");
     let options = lines.skip(1).take_while(|line| !line.starts_with("```"));
@@ -116,7 +116,7 @@ fn sql(fix: &Fix) -> String {
     }
 }
 
-/// With `mysql.manage_settings = false` nobody puts right what they say.
+/// With `mysql.manage_settings = false` no fix corrects their content.
 #[test]
 fn nothing_is_wrong_with_a_server_that_is_configured_as_the_page_and_the_package_have_it() {
     for file in [
@@ -169,7 +169,7 @@ fn a_version_that_was_not_proven_needs_a_word_and_other_products_are_refused() {
             assert!(words.contains("not proven: trim"), "{words}");
         }
     }
-    // Whatever the operator says.
+    // Whatever the operator has accepted.
     for (version, text, comment, name) in [
         (NEW, "11.8.2-MariaDB", "Debian", "it is MariaDB, not MySQL"),
         (
@@ -470,7 +470,7 @@ fn names_follow_the_plugin_and_the_version() {
         assert_eq!(only(&findings).check, Check::SemiSyncPlugin);
         let install = sql(&only(&findings).fix);
         assert!(install.starts_with(&format!("INSTALL PLUGIN {plugin} SONAME")));
-        // It is refused while nobody may write.
+        // It is refused while writes are blocked.
         observed
             .variables
             .insert("super_read_only".to_owned(), "ON".to_owned());
@@ -506,7 +506,7 @@ fn strangers_who_acknowledge_are_found() {
         only(&preflight(&observed, &requirements())).check,
         Check::ForeignAcker
     );
-    // Without a look at who they are, the number tells.
+    // Without their identities, the number decides.
     observed.semi_sync_replicas = None;
     assert_eq!(preflight(&observed, &requirements()), []);
     observed
@@ -587,7 +587,7 @@ fn who_applies_the_log_itself_is_told_to_have_proxy_at_each_server() {
         (found.check, found.severity),
         (Check::Grants, Severity::Advice)
     );
-    // In the log it would stop those who lack it.
+    // In the log it would stop the members that lack it.
     assert_eq!(
         sql(&found.fix),
         "SET SESSION sql_log_bin = 0; GRANT PROXY ON ''@'' TO 'w'@'%' WITH GRANT OPTION"

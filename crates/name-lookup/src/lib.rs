@@ -1,9 +1,9 @@
-//! Addresses of names, by the system's resolver, for connections that come up again and again.
+//! Addresses of names, from the system's resolver, for connections that are opened repeatedly.
 //!
-//! glibc asks a name server for five seconds before it asks the next one, at every lookup anew: where the first one is dead, a lookup
-//! takes longer than a connection between two members may. So a lookup is outside of a connection's deadline. There is one of a name
-//! at a time, whoever waits for it; it goes on when nobody does any more, and what it found stays. While the name servers are slow or
-//! say nothing, the last addresses are used.
+//! At every lookup, glibc asks a name server for five seconds before it asks the next one. With the first one dead, a lookup exceeds
+//! the deadline of a connection between two members, so it is not part of that deadline. There is one lookup per name at a time,
+//! shared by all callers. It continues without callers, and its result is kept. While the name servers are slow or do not answer,
+//! the last addresses are used.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -15,13 +15,13 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How long somebody who cannot go on without it may wait for a name's first addresses: where two name servers are dead, glibc gives
-/// up after as long.
+/// The longest wait for a name's first addresses, for a caller that needs them: with two dead name servers, glibc gives up after
+/// the same time.
 pub const LOOKUP_LIMIT: Duration = Duration::from_secs(20);
-/// What was found is as good as new for so long: one member has several connections, which come up at one moment.
+/// A result of this age counts as new: a member opens several connections at the same moment.
 const AS_GOOD_AS_NEW: Duration = Duration::from_secs(1);
-/// How long a new answer is waited for where there is an older one. Name servers that work answer within this, so that whoever has
-/// moved is called where he is.
+/// The wait for a new answer where an older one exists. Working name servers answer within this time, so a member with a new
+/// address is called there.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// Why a name has no addresses.
@@ -42,7 +42,7 @@ type Addresses = Arc<[SocketAddr]>;
 type Outcome = Result<Addresses, LookupError>;
 type Resolver = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 
-/// Looks names up, and keeps what was found. Clones share it.
+/// Looks names up, and keeps the results. Clones share them.
 #[derive(Clone)]
 pub struct Names(Arc<Shared>);
 
@@ -55,34 +55,34 @@ impl std::fmt::Debug for Names {
 struct Shared {
     /// `None`: the system's.
     resolver: Option<Box<Resolver>>,
-    /// As many as names were called: those of a ring's members, for one.
+    /// One entry per called name, such as the names of a ring's members.
     known: Mutex<HashMap<String, Known>>,
 }
 
 #[derive(Default)]
 struct Known {
     found: Option<(Instant, Addresses)>,
-    /// The lookup that was begun last. It holds its outcome, and is closed once it has ended.
+    /// The last lookup. It holds its outcome, and is closed after it has ended.
     last: Option<watch::Receiver<Option<Outcome>>>,
 }
 
-/// Where a name leads.
+/// The addresses of a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// In the order in which they are to be tried.
+    /// In order of preference.
     pub addresses: Vec<SocketAddr>,
-    /// Why they are those of an earlier lookup: the last one has failed.
+    /// Why they come from an earlier lookup: the error of the last one.
     pub outdated: Option<LookupError>,
 }
 
 impl Names {
-    /// By the system's resolver. All of a process share what was found.
+    /// With the system's resolver. All users in a process share the results.
     pub fn of_the_system() -> Self {
         static SHARED: LazyLock<Names> = LazyLock::new(|| Names::of(None));
         SHARED.clone()
     }
 
-    /// By this one, which may block, for tests.
+    /// With this resolver, which may block, for tests.
     pub fn by(resolver: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static) -> Self {
         Self::of(Some(Box::new(resolver)))
     }
@@ -92,11 +92,11 @@ impl Names {
         Self(Arc::new(Shared { resolver, known }))
     }
 
-    /// The addresses of a host, which is a name or an address itself. Found earlier, they are those of a new lookup where that ends
-    /// at once, else the ones that are known, while it goes on for whoever asks next. Otherwise they are waited for, `limit` at most.
+    /// The addresses of a host, which is a name or an IP address. With known addresses, a new lookup replaces them if it ends within
+    /// 100 ms; otherwise it continues for the next caller. Without known addresses, waits at most `limit`.
     ///
     /// # Errors
-    /// Nothing was ever found, and the lookup fails or takes longer.
+    /// No lookup has ever succeeded, and this one fails or takes longer.
     pub async fn find(&self, host: &str, port: u16, limit: Duration) -> Result<Found, LookupError> {
         let found = self.found(host);
         let outcome = match &found {
@@ -111,7 +111,7 @@ impl Names {
                 addresses: with_port(&found, port),
                 outdated: None,
             }),
-            // What a failed lookup says of a host is nothing: it may be the name server that is gone.
+            // A failed lookup proves nothing about the host: the name server may be down.
             (Err(error), Some(found)) => Ok(Found {
                 addresses: with_port(&found, port),
                 outdated: Some(error),
@@ -120,7 +120,7 @@ impl Names {
         }
     }
 
-    /// The same, and nothing that an earlier lookup found.
+    /// The same, without results of earlier lookups.
     ///
     /// # Errors
     /// The lookup fails.
@@ -129,7 +129,7 @@ impl Names {
         Ok(with_port(&found, port))
     }
 
-    /// Waits until addresses of a host are known, `limit` at most. They may be old.
+    /// Waits at most `limit` until addresses of a host are known. They may be old.
     ///
     /// # Errors
     /// As [`Self::find`].
@@ -140,7 +140,7 @@ impl Names {
         Ok(())
     }
 
-    /// Whether a name's first addresses are still being waited for.
+    /// Whether a lookup for a name's first addresses is in progress.
     pub fn is_awaited(&self, host: &str) -> bool {
         let known = self.known();
         let known = known.get(host);
@@ -163,7 +163,7 @@ impl Names {
         })
     }
 
-    /// By the lookup that is under way, or one that begins here.
+    /// Joins the lookup in progress, or begins one.
     async fn look_up(&self, host: &str) -> Outcome {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok([SocketAddr::new(ip, 0)].into());
@@ -190,7 +190,7 @@ impl Names {
         }
         let (outcome, lookup) = watch::channel(None);
         let (names, name) = (self.clone(), host.to_owned());
-        // A thread of its own: a program or a runtime that ends would wait for one of a pool.
+        // A thread of its own: at its end, a program or a runtime would wait for a pool's thread.
         let begun = thread::Builder::new()
             .name("name lookup".to_owned())
             .spawn(move || {
@@ -206,7 +206,7 @@ impl Names {
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
-        // Every change leaves the map whole.
+        // Every change leaves the map consistent.
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Names that are answered when the test says so, by the host with this last number, or not at all.
+    /// Names that are answered on the test's signal, with the host of this last number, or not at all.
     fn told() -> (Names, mpsc::Sender<Option<u8>>, Arc<AtomicUsize>) {
         let (tell, told) = mpsc::channel::<Option<u8>>();
         let told = Mutex::new(told);
@@ -288,7 +288,7 @@ mod tests {
         (names, tell, asked)
     }
 
-    /// As if what was found was found some time ago.
+    /// Makes the results old.
     fn grows_old(names: &Names) {
         let earlier = Instant::now().checked_sub(AS_GOOD_AS_NEW).unwrap();
         for known in names.known().values_mut() {
@@ -311,7 +311,7 @@ mod tests {
         tell.send(Some(1)).unwrap();
         assert_eq!(names.find("a", 7400, LIMIT).await.unwrap(), found(1));
         assert!(!names.is_awaited("a"));
-        // Found just now.
+        // The result is still new.
         assert_eq!(names.find("a", 7400, LIMIT).await.unwrap(), found(1));
         assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(anew, found(2).addresses);
         assert_eq!(names.find("a", 7400, LIMIT).await.unwrap(), found(2));
         grows_old(&names);
-        // A name server that works is asked first.
+        // A working name server is asked first.
         tell.send(Some(3)).unwrap();
         assert_eq!(names.find("a", 7400, LIMIT).await.unwrap(), found(3));
     }

@@ -1,4 +1,4 @@
-//! Whether somebody may be relied on after what went wrong: for a while not, and the longer the more often it went wrong. Pure:
+//! Health of proxies and links: after a failure they are avoided for a while, longer after repeated failures. Pure:
 //! the time is passed in.
 
 use std::fmt;
@@ -9,44 +9,44 @@ use tokio::time::Instant;
 
 use crate::policy::ProxyOptions;
 
-/// How long a proxy is left alone after its first failure.
+/// How long a proxy is avoided after its first failure.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
-/// Whoever did well for so long begins anew.
+/// After this time without a failure, earlier failures no longer count.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
 
-/// What went wrong with a proxy.
+/// A proxy's failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// It cannot be called, or the connection broke.
     Unreachable,
-    /// It said nothing although an answer was due.
+    /// It was silent although an answer was due.
     Silent,
-    /// It says that it sends on, and the member answers nothing.
+    /// It reports that it forwards, and the member does not answer.
     Stuck,
     /// It waited for this entry and did not get it.
     Lacks(OpId),
-    /// It will never get this entry: it is purged there.
+    /// It will never get this entry, which is purged there.
     Purged(OpId),
     /// It could not call the member, or another proxy on the route.
     CannotCall(MemberId),
-    /// It answered what cannot be.
+    /// It gave an impossible answer.
     Nonsense,
-    /// It does not send on for this leader.
+    /// It does not forward for this leader.
     Refused,
 }
 
-/// Whom the leader leaves out after a failure.
+/// What the leader avoids after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blamed {
-    /// A proxy, whoever it sends on to.
+    /// A proxy, for all targets.
     Proxy(MemberId),
-    /// One of the links: from a proxy to who is next.
+    /// One of the links: from a proxy to the next member.
     Link(MemberId, MemberId),
 }
 
 impl Failure {
-    /// Who is to blame on the route through these proxies to the member; where it cannot be told, all who may be.
+    /// The cause on the route through these proxies to the member; all possible causes where it is unclear.
     pub(crate) fn blamed(&self, proxies: &[MemberId], target: MemberId) -> Vec<Blamed> {
         let behind = proxies.iter().skip(1).chain([&target]);
         let mut links = proxies.iter().copied().zip(behind.copied());
@@ -68,7 +68,7 @@ impl Failure {
         }
     }
 
-    /// The failure as the metric's label has it.
+    /// The failure as the metric's label.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
@@ -98,7 +98,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What went wrong in a row, and when it did last.
+/// Consecutive failures, and the last one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Health {
     /// Failures, each less than [`FORGIVEN_AFTER`] after the end of the one before.
@@ -107,8 +107,8 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Notes a failure; it lasts longer if it is not the first. What is known already is not counted again: all sessions over
-    /// a proxy fail with it. Whether it is news.
+    /// Records a failure; it lasts longer if it is not the first. A failure already in force is not counted again: all sessions over
+    /// a proxy fail with it. Returns whether it is new.
     pub(crate) fn failed(&mut self, now: Instant, failure: Failure) -> bool {
         if self.trouble(now).is_some() {
             return false;
@@ -123,7 +123,7 @@ impl Health {
         true
     }
 
-    /// What is held against it, and until when.
+    /// The failure in force, and for how long.
     pub(crate) fn trouble(&self, now: Instant) -> Option<(&Failure, Duration)> {
         let (until, failure) = self.last.as_ref()?;
         let left = until.saturating_duration_since(now);
@@ -131,9 +131,9 @@ impl Health {
     }
 }
 
-// How long a leader bears a session that says nothing, or one that says that it lives and brings no answer. Pure.
+// How long a leader tolerates a session that is silent, or one with signs of life and no answer. Pure.
 
-/// How long one session may say nothing, or say that it lives and bring no answer.
+/// How long one session may be silent, or send signs of life without an answer.
 #[derive(Debug)]
 pub(crate) struct Patience {
     silence: Duration,
@@ -156,14 +156,14 @@ impl Patience {
         }
     }
 
-    /// A request was sent to the proxy, which has to answer or show that it lives from now on.
+    /// A request was sent to the proxy, which must answer or send a sign of life from now on.
     pub(crate) fn sent(&mut self, now: Instant) {
         if !self.due {
             (self.silent, self.unanswered, self.due) = (now, now, true);
         }
     }
 
-    /// The proxy lives, although the member behind it has not answered. What it has to answer gets on, or not.
+    /// The proxy lives, although the member after it has not answered. `moves`: the answer due progresses.
     pub(crate) fn sign_of_life(&mut self, now: Instant, moves: bool) {
         self.silent = now;
         if moves {
@@ -171,17 +171,17 @@ impl Patience {
         }
     }
 
-    /// The member answered; whether more is due.
+    /// The member answered; `more` when another answer is due.
     pub(crate) fn answered(&mut self, now: Instant, more: bool) {
         (self.silent, self.unanswered, self.due) = (now, now, more);
     }
 
-    /// What the member has to answer is not at the proxies yet: its time begins when it is.
+    /// The request due is not at the proxies yet: its time begins when it is.
     pub(crate) fn is_on_its_way(&mut self, now: Instant) {
         self.unanswered = now;
     }
 
-    /// What is to be held against the proxy.
+    /// The proxy's failure, if its time is over.
     pub(crate) fn over(&self, now: Instant) -> Option<Failure> {
         let since = |then: Instant| now.saturating_duration_since(then);
         if !self.due {
@@ -198,22 +198,22 @@ impl Patience {
 
 // How long a leader holds a large request back from a proxy that does not have its entries yet. Pure.
 
-/// Bytes a second that are packed, or put together and made durable, at least.
+/// The slowest rate, in bytes a second, at which data is packed, or assembled and made durable.
 const SLOWEST_WORK: usize = 16 << 20;
 
-/// How far an entry is on its way to a proxy.
+/// The progress of an entry on its way to a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// So many pieces have left, and more will.
+    /// So many pieces were sent, and more will be.
     Leaves(u64),
-    /// All of it has left.
+    /// All of it was sent.
     HasLeft,
     /// The proxy has acknowledged it.
     There,
 }
 
 impl Way {
-    /// Of two proxies, that of the one that has less.
+    /// Of two proxies, the state of the one that has less.
     pub(crate) fn further_back(self, other: Self) -> Self {
         match (self, other) {
             (Self::Leaves(one), Self::Leaves(two)) => Self::Leaves(one.min(two)),
@@ -226,11 +226,11 @@ impl Way {
 /// A request that is held back.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    /// How long nothing may move. Packing, before the first piece leaves, and what a proxy does behind the last one take their time
-    /// without anything to be seen, and in between a busy disk does.
+    /// How long there may be no progress. Packing before the first piece and the proxy's work after the last one show no
+    /// progress; in between, a busy disk may stop it.
     allowed: Duration,
     way: Option<Way>,
-    /// Since when the way has been the same.
+    /// The time of the last progress.
     since: Instant,
 }
 
@@ -243,7 +243,7 @@ impl Hold {
         }
     }
 
-    /// Whether it is still held back: until it has left, or is acknowledged where that is asked for, or nothing moves.
+    /// Whether it is still held back: until it was sent, or is acknowledged where required, or progress stops.
     pub(crate) fn goes_on(&mut self, way: Way, acknowledged: bool, now: Instant) -> bool {
         if self.way != Some(way) {
             (self.way, self.since) = (Some(way), now);
@@ -263,13 +263,13 @@ mod hold_tests {
         let allowed = options.patience() + Duration::from_secs(25);
         let second = Duration::from_secs(1);
         for (acknowledged, moves, then, expected) in [
-            // It is packed, or its proxy takes nothing.
+            // It is packed, or its proxy accepts nothing.
             (false, 0, Way::Leaves(0), allowed),
             (false, 40, Way::HasLeft, second * 40),
-            // The line hangs in the middle.
+            // The connection stalls in the middle.
             (false, 40, Way::Leaves(40), second * 39 + allowed),
             (true, 40, Way::There, second * 40),
-            // It was asked for too early once, and its disk hangs.
+            // It was requested too early once, and its disk stalls.
             (true, 40, Way::HasLeft, second * 40 + allowed),
         ] {
             let begun = Instant::now();

@@ -1,6 +1,6 @@
-//! The leader's end: a network in front of the real one that sends a member's entries over a proxy where there is one. What a
-//! stream of the engine begins with, it ends with: another route means another stream, and what was not answered on the first
-//! is sent again by the engine, so that there is one state of what a member has, whatever the route.
+//! The leader's end: a network in front of the real one that sends a member's entries over a proxy where there is one. A
+//! stream of the engine keeps its route. Another route needs another stream, and the engine resends what was not answered on the
+//! first. So a member has one replication state, whatever the route.
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +31,7 @@ use crate::proxy_op::{
 use crate::route_table::RouteTable;
 use crate::routes::Route;
 
-/// A factory of clients that send over proxies. Put it around the real factory.
+/// A factory of clients that send over proxies. It wraps the real factory.
 #[derive(Clone)]
 pub struct Proxying<F, C> {
     inner: F,
@@ -136,7 +136,7 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
             .boxed();
         }
         async move {
-            // The engine's pause before another attempt is inside of its stream of requests.
+            // The engine's pause before another attempt is inside its stream of requests.
             let Some(first) = requests.next().await else {
                 return Ok(stream::empty().boxed());
             };
@@ -183,7 +183,7 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
     }
 }
 
-/// The requests for as long as they are to take this route.
+/// The requests while this route is in use.
 fn while_on<S>(
     route: Arc<Route>,
     route_table: RouteTable,
@@ -198,7 +198,7 @@ where
     stream::unfold(state, move |(mut requests, mut happenings, mut looks)| {
         let (route_table, route) = (route_table.clone(), route.clone());
         async move {
-            // A stream that waits is left, too: its next request would go where it must not go any more.
+            // A waiting stream is left, too: its next request would take a route that is no longer valid.
             loop {
                 if route_table.route(target, Instant::now()).proxies() != route.proxies() {
                     return None;
@@ -247,10 +247,10 @@ impl<N: ReportingNetwork, C: ProxyCalls> NetSnapshot<TypeConfig> for ProxyingCli
     }
 }
 
-// One stream of the engine over proxies: what is under way on it, for how long nothing may come back, and what is held against
-// whom when it fails.
+// One stream of the engine over proxies: its requests in flight, its limits for silence, and the failures recorded against
+// proxies and links.
 
-/// What the two ends of a session share.
+/// State that the two ends of a session share.
 #[derive(Debug)]
 struct UnderWay {
     state: Mutex<(Outstanding, Patience)>,
@@ -260,7 +260,7 @@ struct UnderWay {
 
 impl UnderWay {
     fn lock(&self) -> MutexGuard<'_, (Outstanding, Patience)> {
-        // Every change leaves the state whole.
+        // Every change leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -298,7 +298,7 @@ impl Session {
     ) -> Self {
         let now = Instant::now();
         let mut patience = Patience::new(route_table.options(), now);
-        // There is a request already, whenever the session takes it.
+        // There is a request already, whenever the session reads it.
         patience.sent(now);
         let under_way = Arc::new(UnderWay {
             state: Mutex::new((Outstanding::default(), patience)),
@@ -314,7 +314,7 @@ impl Session {
         let mut onward = proxies.iter().copied().chain([target]);
         let proxy = onward.next().unwrap_or(target);
         let answers = match route_table.record(proxy) {
-            // The opening is a part of it, which has to be done in time like the rest.
+            // Opening is included, and has the same time limit.
             Some(record) => calls
                 .open(proxy, &record, onward.collect(), sent)
                 .try_flatten_stream()
@@ -339,7 +339,7 @@ impl Session {
             let mut session = session?;
             match session.next().await {
                 Ok(Some(answered)) => {
-                    // Behind an objection nothing more is answered.
+                    // No more answers follow a rejection.
                     let goes_on = answered.result.is_ok().then_some(session);
                     Some((Ok(answered), goes_on))
                 }
@@ -362,7 +362,7 @@ impl Session {
         .boxed()
     }
 
-    /// The last entry of the large request that a proxy was asked for before it had put it together, which happens once.
+    /// The last entry of the large request that was sent before the proxy had assembled it, which happens once.
     fn asked_too_early(&self, failure: &Failure) -> Option<u64> {
         let Failure::Lacks(lacked) = failure else {
             return None;
@@ -377,10 +377,10 @@ impl Session {
         (early && has_left && !known).then_some(last)
     }
 
-    /// The member's next answer; none when all is answered and nothing more is sent.
+    /// The member's next answer; none when all requests are answered and no more are sent.
     async fn next(&mut self) -> Result<Option<Answered>, Failure> {
         loop {
-            // The proxy has not to say so, too: it may be gone, and nothing is due any more that it could be too late with.
+            // The proxy need not confirm the end: it may be gone, and no answer is due that could be late.
             if self.all_sent && self.under_way.lock().0.is_empty() {
                 return Ok(None);
             }
@@ -449,7 +449,7 @@ impl Session {
     }
 }
 
-/// The requests without what their entries carry, as fast as answers make room.
+/// The requests without their entries' payloads, as fast as answers make room.
 fn sent(
     requests: BoxStream<'static, Asked>,
     under_way: Arc<UnderWay>,
@@ -483,16 +483,16 @@ fn sent(
     .boxed()
 }
 
-// A payload for another region is packed as a whole before its first piece leaves, and a proxy waits for an entry only while its
-// pieces come in. So the proxy is asked to send a large entry on once all of it has left for there; and where that was too early,
-// because it takes its time to put it together, once it has acknowledged it.
+// A payload for another region is packed as a whole before its first piece is sent. A proxy waits for an entry only while its
+// pieces arrive. So the proxy is asked to forward a large entry once all of it was sent to the proxy. If that was too early,
+// because the proxy takes time to assemble it, it is asked again once it has acknowledged the entry.
 
-/// Whether it may take longer to pack so many bytes than a proxy waits.
+/// Whether packing so many bytes may take longer than a proxy waits.
 fn are_many(bytes: usize) -> bool {
     bytes >= REPLICATION_WINDOW_BYTES
 }
 
-/// What a session holds back.
+/// A session's state for holding requests back.
 struct HeldBack {
     route_table: RouteTable,
     proxies: Vec<MemberId>,
@@ -500,8 +500,8 @@ struct HeldBack {
 }
 
 impl HeldBack {
-    /// Waits until a large request is at the proxies, or nearly, and not for ever: they may be in no state to take it. Who cannot
-    /// send it on is judged as ever, once it is asked to.
+    /// Waits until a large request is at the proxies, or nearly, and not indefinitely: they may be unable to accept it. A proxy that
+    /// cannot forward it is judged as usual, once it is asked to.
     async fn wait(&self, stripped: &Stripped, under_way: &UnderWay) {
         let Some(last) = stripped.request.last() else {
             return;
@@ -522,7 +522,7 @@ impl HeldBack {
                 return;
             }
             {
-                // Where nothing else was asked for, no answer is due meanwhile.
+                // If nothing else was requested, no answer is due in the meantime.
                 let mut state = under_way.lock();
                 if state.0.is_empty() {
                     state.1.answered(Instant::now(), false);
@@ -538,13 +538,13 @@ impl HeldBack {
     }
 }
 
-/// The engine tries again at once, and another route is chosen then.
+/// The engine retries immediately, and then another route is chosen.
 fn another_route(failure: &Failure) -> RPCError<TypeConfig> {
     let words = format!("the proxy is no longer used: {failure}");
     RPCError::Network(NetworkError::from_string(words))
 }
 
-/// Goes off as often as it is to be looked at what changes by the passing of time alone.
+/// Ticks whenever time-dependent conditions must be checked.
 pub(crate) fn look_interval(route_table: &RouteTable) -> Interval {
     let look = route_table.options().look();
     let mut looks = interval_at(Instant::now() + look, look);

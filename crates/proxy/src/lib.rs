@@ -1,15 +1,15 @@
-//! PROXY_OP: a leader sends a member in another region its entries without their payloads, by way of a member there that has
-//! them already, so that each payload crosses the distance once. The leader keeps all bookkeeping; only the payload takes the shorter way.
+//! PROXY_OP: a leader sends a member in another region its entries without their payloads, through a member there that has
+//! them already. So each payload crosses the distance once. The leader keeps all bookkeeping; only the payload takes the shorter way.
 //!
 //! ```text
 //!  leader ──── entries ────► proxy (its own log)
-//!         ──── op ids ─────►   │ puts the payloads back
+//!         ──── op ids ─────►   │ restores the payloads
 //!                              ├── entries ──► member ── its answer ──┐
-//!         ◄──────────────────────────────── handed on ────────────────┘
+//!         ◄──────────────────────────────── passed on ────────────────┘
 //! ```
 //!
-//! [`Proxying`] is the leader's end, in front of its network; [`Relay`] is the proxy's. Which route is chosen is pure ([`routes`]),
-//! from what the [`RouteTable`] knows by the results of real traffic. Votes, heartbeats and transfers are never proxied.
+//! [`Proxying`] is the leader's end, in front of its network; [`Relay`] is the proxy's. The choice of a route is pure ([`routes`]);
+//! its input is the [`RouteTable`], which records the results of real traffic. Votes, heartbeats and transfers are never proxied.
 
 mod health;
 mod leader;

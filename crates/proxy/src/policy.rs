@@ -1,4 +1,4 @@
-//! What the operator decides: whether payloads go through proxies, and by which routes.
+//! The operator's choice: whether payloads go through proxies, and by which routes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,16 +13,16 @@ pub enum ProxyMode {
     /// In each region but the leader's own, one member gets the entries from the leader, and the others get them through it.
     #[default]
     Region,
-    /// Members by their names, each with the one that sends on to it. Who is not named gets its entries from the leader.
+    /// Members by their names, each with the one that forwards to it. An unnamed member gets its entries from the leader.
     Edges(BTreeMap<String, String>),
 }
 
-/// How payloads are proxied. The same on every member of a ring, or a new leader chooses other routes.
+/// How payloads are proxied. Must be the same on every member of a ring, or a new leader chooses other routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyOptions {
     /// How the route is chosen.
     pub mode: ProxyMode,
-    /// How long a proxy waits for entries that are on their way to it.
+    /// How long a proxy waits for entries in flight to it.
     pub wait: Duration,
     /// The most proxies between a leader and a member.
     pub max_hops: usize,
@@ -37,23 +37,23 @@ impl ProxyOptions {
         }
     }
 
-    /// How long a session may be silent while an answer is due, before another route is taken: a proxy that lives says
+    /// How long a session may be silent while an answer is due, before another route is taken: a live proxy sends
     /// something earlier.
     pub fn silence(&self) -> Duration {
         self.wait + self.wait / 5
     }
 
-    /// How often a proxy says that it lives while an answer is due.
+    /// How often a proxy sends a sign of life while an answer is due.
     pub(crate) fn sign_of_life(&self) -> Duration {
         self.wait * 2 / 5
     }
 
-    /// How often it is looked at what changes by the passing of time alone.
+    /// How often time-dependent conditions are checked.
     pub(crate) fn look(&self) -> Duration {
         self.silence() / 8
     }
 
-    /// How long a member may leave unanswered what its proxy has sent on.
+    /// How long a member may leave its proxy's forwarded requests unanswered.
     pub(crate) fn patience(&self) -> Duration {
         self.wait * 6
     }
@@ -69,10 +69,10 @@ impl Default for ProxyOptions {
     }
 }
 
-/// Edges that are no routes.
+/// Edges that form no valid routes.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EdgesError {
-    /// A member that sends on to itself, over others or not.
+    /// A member that forwards to itself, directly or over others.
     #[error("`{0}` would get its entries from itself: {1}; remove one of these edges")]
     Circle(String, String),
     /// More proxies in a row than are allowed.
@@ -87,10 +87,10 @@ pub enum EdgesError {
     },
 }
 
-/// Checks edges, each from a member to the one that sends on to it.
+/// Checks edges, each from a member to the one that forwards to it.
 ///
 /// # Errors
-/// The first that cannot be followed.
+/// The first invalid edge.
 pub fn check_edges(edges: &BTreeMap<String, String>, max_hops: usize) -> Result<(), EdgesError> {
     for member in edges.keys() {
         let mut route = vec![member.as_str()];

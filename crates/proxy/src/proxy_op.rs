@@ -1,5 +1,5 @@
-//! What a leader and a proxy say to each other: appends whose entries are nothing but their op ids (PROXY_OP), and what became
-//! of them.
+//! The protocol between a leader and a proxy: appends that carry only the op ids of their entries (PROXY_OP), and their
+//! outcome.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use raft_types::{Entry, LogId, MAX_MESSAGE_BYTES, MemberId, MemberRecord, OpId, 
 use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
 
-/// An append without what its entries carry.
+/// An append without the content of its entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyRequest {
     /// The vote of the leader that sends it.
@@ -24,7 +24,7 @@ pub struct ProxyRequest {
     pub leader_commit: Option<LogId>,
     /// The entries, which follow `previous` without a gap.
     pub entries: Vec<TermRun>,
-    /// The answer shall bring the report of the member's log.
+    /// Whether the answer should carry the report of the member's log.
     pub wants_report: bool,
 }
 
@@ -42,7 +42,7 @@ impl ProxyRequest {
             .or(self.previous)
     }
 
-    /// The term that the entry with this index has to have.
+    /// The required term of the entry with this index.
     pub fn term_at(&self, index: u64) -> Option<u64> {
         let run = self.entries.iter().find(|run| run.last >= index)?;
         (run.first <= index).then_some(run.term)
@@ -65,8 +65,8 @@ impl ProxyRequest {
         self.entries.is_empty()
     }
 
-    /// Whether the runs follow `previous`, and each other, without a gap and with terms that do not fall. What comes from the
-    /// network is checked before it is used.
+    /// Whether the runs follow `previous`, and each other, without a gap and with non-decreasing terms. Data from the
+    /// network is checked before use.
     pub fn is_whole(&self) -> bool {
         let behind = self
             .previous
@@ -84,11 +84,11 @@ impl ProxyRequest {
     }
 }
 
-/// A request of the engine whose payloads were taken out.
+/// A request of the engine without its payloads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stripped {
     pub(crate) request: ProxyRequest,
-    /// Of its payloads, as [`payload_bytes`] counts them.
+    /// Size of its payloads, by [`payload_bytes`].
     pub(crate) bytes: usize,
 }
 
@@ -125,24 +125,24 @@ impl From<&Asked> for ProxyRequest {
     }
 }
 
-/// What a proxy tells the leader in a session.
+/// A proxy's answer to the leader in a session.
 #[derive(Debug, Clone)]
 pub enum ProxyAnswer {
-    /// What the member answered, in the order of the requests. One that was cut into several has several answers, the last of
-    /// them to its last entry. An answer that goes beyond a request is one to it, too.
+    /// The member's answer, in the order of the requests. A request that was cut into several has several answers; the last one
+    /// is for its last entry. An answer beyond a request also answers it.
     Answered(Answered),
-    /// Something was sent on and is not answered yet; the proxy lives.
+    /// A request was forwarded and is not answered yet; the proxy lives.
     SentOn {
-        /// The last entry that was sent on.
+        /// The last entry that was forwarded.
         upto: u64,
-        /// What the member has to answer next gets on: more of it has left for there, or all of it, and the member writes it.
+        /// Whether the member's next answer progresses: more of its request was sent, or all of it, and the member writes it.
         moves: bool,
     },
-    /// The session is over: this entry is not here, and `purged` says that it will never be.
+    /// The session is over: this entry is not here, and with `purged` it never will be.
     Missing {
-        /// The first one that is not there.
+        /// The first missing entry.
         op_id: OpId,
-        /// Whether it was there once.
+        /// Whether it was here before.
         purged: bool,
     },
     /// The session is over: this member, the target or another proxy, could not be called.
@@ -152,18 +152,18 @@ pub enum ProxyAnswer {
         /// The error of the call.
         why: String,
     },
-    /// The session is over before it began, in words: the request is none that this member can carry out.
+    /// The session is over before it began, with the reason: this member cannot serve the request.
     Refused(String),
 }
 
-/// What was sent over a proxy and not answered, so that no answer is believed that cannot be one.
+/// Unanswered requests over a proxy, so that impossible answers are rejected.
 #[derive(Debug, Default)]
 pub(crate) struct Outstanding {
     requests: VecDeque<Stripped>,
     bytes: usize,
 }
 
-/// An answer to something that was not asked.
+/// An answer to a request that was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NotAsked;
 
@@ -177,7 +177,7 @@ impl Outstanding {
         self.requests.is_empty()
     }
 
-    /// Bytes of the payloads under way.
+    /// Bytes of the payloads in flight.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -188,7 +188,7 @@ impl Outstanding {
         requests.find(|stripped| !stripped.request.is_empty())
     }
 
-    /// Takes an answer in, and with it every request that it covers.
+    /// Records an answer, and with it every request that it covers.
     pub(crate) fn answered(&mut self, answered: &Answered) -> Result<(), NotAsked> {
         let mut asked = self.requests.iter().map(|stripped| &stripped.request);
         let oldest = asked.clone().next().ok_or(NotAsked)?;
@@ -214,7 +214,7 @@ impl Outstanding {
         }
     }
 
-    /// Of those that end with this entry, one: each has an answer of its own. There are several where one has no entries, or
+    /// Removes one request that ends with this entry: each has its own answer. There are several where one has no entries, or
     /// where the first of a stream was widened.
     fn cover(&mut self, matching: Option<LogId>) {
         while let Some(last) = self.requests.front().map(|front| front.request.last())
@@ -229,7 +229,7 @@ impl Outstanding {
     }
 }
 
-/// Bytes of what entries carry, and a little for each.
+/// Bytes of the entries' payloads, plus a little for each entry.
 pub(crate) fn payload_bytes(entries: &[Entry]) -> usize {
     use raft_types::{AppEntry, EntryPayload};
     let of_entry = |entry: &Entry| match &entry.payload {
@@ -262,7 +262,7 @@ pub(crate) mod samples {
         }
     }
 
-    /// Entries behind `previous`, up to `last`; none where that is the same.
+    /// Entries after `previous`, up to `last`; none if both are equal.
     pub(crate) fn request(previous: u64, last: u64) -> Stripped {
         let run = TermRun {
             term: 3,
@@ -280,14 +280,14 @@ pub(crate) mod samples {
     }
 }
 
-// That something is committed is news of few bytes, for which a frame on a long link is dear. To a member behind a proxy it
-// waits a moment for the next request, which says it too. What is left out here was never asked: nobody counts on an answer to
-// it, so this stands before a session takes note of what it sends.
+// A commit notice has few bytes, and a frame for it is costly on a long link. For a member behind a proxy the notice
+// waits a moment for the next request, which includes it. A notice omitted here was never sent and gets no answer,
+// so this runs before a session records its requests.
 
-/// Short beside the way to another region, long beside the time between the commits of a busy ring.
+/// Short compared with the latency to another region, long compared with the time between the commits of a busy ring.
 const WAITS: Duration = Duration::from_millis(10);
 
-/// The requests without those that the next one makes needless. The first goes at once: it opens the session.
+/// The requests without those that the next one makes redundant. The first is sent immediately: it opens the session.
 pub(crate) fn joined(
     requests: BoxStream<'static, Stripped>,
 ) -> impl Stream<Item = Stripped> + Send + 'static {
@@ -314,27 +314,27 @@ fn is_news_alone(request: &ProxyRequest) -> bool {
     request.is_empty() && !request.wants_report
 }
 
-/// Whether a request says all that the one before it, which is news alone, says.
+/// Whether a request includes all of the preceding one, which is only a commit notice.
 fn says_all_of(next: &ProxyRequest, news: &ProxyRequest) -> bool {
     next.vote == news.vote
         && next.previous == news.previous
         && next.leader_commit >= news.leader_commit
 }
 
-// The seam to the network: how a session with a proxy is opened.
+// The interface to the network: how a session with a proxy is opened.
 
-/// A proxy that cannot be called, or no longer, in words.
+/// A proxy cannot be called, or no longer; with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct LineBroken(pub String);
 
-/// What a session brings: answers in the order of the requests, until it is over.
+/// The answers of a session, in the order of the requests, until it is over.
 pub type ProxyAnswers = BoxStream<'static, Result<ProxyAnswer, LineBroken>>;
 
 /// A network over which proxies can be called.
 pub trait ProxyCalls: Clone + Send + Sync + 'static {
-    /// Opens a session at `proxy`, which is to send on to the first of `onward`; the last of them is who the entries are for.
-    /// It ends when `requests` ends and all are answered, or with the first thing that goes wrong.
+    /// Opens a session at `proxy`, which forwards to the first of `onward`; the last one is the target of the entries.
+    /// It ends when `requests` ends and all are answered, or with the first failure.
     fn open(
         &self,
         proxy: MemberId,
@@ -346,14 +346,14 @@ pub trait ProxyCalls: Clone + Send + Sync + 'static {
 
 /// The receiving end of sessions.
 pub trait ProxyService: Send + Sync + 'static {
-    /// Serves a session: sends on to the first of `onward`. Dropping the answers ends it.
+    /// Serves a session: forwards to the first of `onward`. Dropping the answers ends it.
     fn serve(
         &self,
         onward: Vec<MemberId>,
         requests: BoxStream<'static, ProxyRequest>,
     ) -> BoxStream<'static, ProxyAnswer>;
 
-    /// A part of an entry that is larger than a message came in from a leader: sessions that wait for it wait on.
+    /// A part of an entry larger than a message arrived from a leader: sessions that wait for the entry extend their wait.
     fn part_arrives(&self);
 }
 
@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn requests_that_overlap_are_answered_one_after_the_other() {
         let mut outstanding = Outstanding::default();
-        // The first of a stream, with more than the engine asked for; the engine goes on behind what it asked.
+        // The first of a stream, with more than the engine sent; the engine continues after its own last entry.
         outstanding.sent(request(60, 64, 40));
         outstanding.sent(request(62, 64, 20));
         outstanding.sent(request(64, 66, 20));
@@ -441,7 +441,7 @@ mod commit_news_tests {
             entries[0].clone(),
             request(5, 5, 5),
             entries[1].clone(),
-            // Two of them are one.
+            // Two of them become one.
             request(6, 6, 5),
             last.clone(),
         ];
@@ -454,13 +454,13 @@ mod commit_news_tests {
         let mut wanting = request(6, 6, 6);
         wanting.request.wants_report = true;
         let sent = vec![
-            // The first goes at once.
+            // The first is sent immediately.
             request(5, 5, 5),
             request(5, 6, 5),
-            // Elsewhere in the log.
+            // At another position in the log.
             request(6, 6, 6),
             request(3, 4, 6),
-            // A report is asked for.
+            // A report is requested.
             wanting,
             request(6, 7, 6),
             // An earlier commit.

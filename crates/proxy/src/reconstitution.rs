@@ -1,4 +1,4 @@
-//! Reconstitution of a PROXY_OP: what a proxy puts back into requests from its own log, in their order, and how far it is.
+//! Reconstitution of a PROXY_OP: a proxy restores the payloads of requests from its own log, in order, and tracks its progress.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,34 +15,34 @@ use tokio::time::{Instant, timeout_at};
 use crate::proxy_op::{ProxyAnswer, ProxyRequest, payload_bytes};
 use crate::route_table::RouteTable;
 
-/// How far a session is.
+/// A session's progress.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// A request is being put together.
+    /// A request is being assembled.
     waits: bool,
-    /// The last entry that was sent on.
+    /// The last entry that was forwarded.
     sent: u64,
-    /// The requests that were sent on and are not answered.
+    /// The requests that were forwarded and are not answered.
     due: VecDeque<Due>,
-    /// What ends the session, after the answers that are due.
+    /// The answer that ends the session, after the answers that are due.
     end: Option<ProxyAnswer>,
 }
 
-/// A request that was sent on and is not answered.
+/// A request that was forwarded and is not answered.
 #[derive(Debug)]
 struct Due {
-    /// Where it ends.
+    /// Its last entry.
     last: Option<LogId>,
-    /// Of its payloads.
+    /// Size of its payloads.
     bytes: usize,
     departure: Departure,
-    /// How many pieces of it had left at the last look, and when that was seen.
+    /// How many pieces of it had been sent at the last check, and when that was observed.
     pieces: u64,
     seen: Instant,
 }
 
 impl Due {
-    /// Whether it gets on: more of it has left since the last look, or all of it, which the member answers when it is durable.
+    /// Whether it progresses: more of it was sent since the last check, or all of it, which the member answers when it is durable.
     fn moves(&mut self, now: Instant) -> bool {
         let pieces = self.departure.pieces();
         if pieces != self.pieces {
@@ -71,7 +71,7 @@ impl Progress {
 
     pub(crate) fn answered(&mut self, answered: &Answered) {
         match answered.result {
-            // Of requests that end with the same entry, each has an answer of its own.
+            // Each of several requests that end with the same entry has its own answer.
             Ok(matching) => {
                 while let Some(last) = self.due.front().map(|due| due.last)
                     && last <= matching
@@ -82,12 +82,12 @@ impl Progress {
                     }
                 }
             }
-            // Nothing more is answered after it.
+            // No more answers follow.
             Err(_) => self.due.clear(),
         }
     }
 
-    /// What tells the leader that this proxy lives, while an answer is due.
+    /// The sign of life for the leader, while an answer is due.
     pub(crate) fn sign_of_life(&mut self, now: Instant) -> Option<ProxyAnswer> {
         let upto = self.sent;
         let moves = self.due.front_mut().map(|oldest| oldest.moves(now));
@@ -100,7 +100,7 @@ impl Progress {
 pub(crate) type SharedProgress = Arc<Mutex<Progress>>;
 
 pub(crate) fn lock(progress: &SharedProgress) -> std::sync::MutexGuard<'_, Progress> {
-    // Every change leaves it whole.
+    // Every change leaves it consistent.
     progress.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn ended(progress: &SharedProgress) -> Option<ProxyAnswer> {
     lock(progress).end.take()
 }
 
-/// Puts entries back into requests, in their order.
+/// Restores the payloads of requests, in order.
 pub(crate) struct Reconstitution {
     log: Arc<dyn OwnLog>,
     appended: watch::Receiver<u64>,
@@ -119,18 +119,18 @@ pub(crate) struct Reconstitution {
     route_table: RouteTable,
 }
 
-/// A request of which something is to be sent on yet.
+/// A request of which a part still must be forwarded.
 struct Current {
     request: ProxyRequest,
     previous: Option<LogId>,
     next: u64,
     wants_report: bool,
     deadline: Instant,
-    /// The parts that had come in when the deadline was set.
+    /// The parts that had arrived when the deadline was set.
     parts: u64,
 }
 
-/// What the log has of a request.
+/// The result of a search in the log for a request's entries.
 enum Found {
     Entries(Vec<Entry>),
     NotYet,
@@ -157,7 +157,7 @@ impl Reconstitution {
         }
     }
 
-    /// The next request to send on; none when the session is over.
+    /// The next request to forward; none when the session is over.
     pub(crate) async fn next(&mut self) -> Option<Asked> {
         if lock(&self.progress).end.is_some() {
             return None;
@@ -183,7 +183,7 @@ impl Reconstitution {
                 "the entries of a request do not follow each other".to_owned(),
             ))
         } else {
-            // A later leader was heard of here: its word ends the session as the member's own would.
+            // This log has a later leader's vote: it ends the session as the member's own answer would.
             let later = self.log.report().vote.filter(|vote| *vote > request.vote);
             later.map(|vote| {
                 ProxyAnswer::Answered(Answered {
@@ -239,7 +239,7 @@ impl Reconstitution {
                 Found::NotYet => {
                     match timeout_at(current.deadline, self.appended.changed()).await {
                         Ok(Ok(())) => {}
-                        // A large entry takes its time, and would take no less beside its second copy.
+                        // A large entry takes its time; a second copy of it would not arrive sooner.
                         Err(_) if current.parts != self.route_table.parts() => {
                             current.parts = self.route_table.parts();
                             current.deadline = Instant::now() + self.wait;
@@ -251,7 +251,7 @@ impl Reconstitution {
         }
     }
 
-    /// Ends the session behind a request without entries, which tells the member that its leader lives.
+    /// Ends the session after a request without entries, which shows the member that its leader lives.
     fn give_up(&mut self, op_id: OpId, purged: bool) -> Asked {
         lock(&self.progress).end = Some(ProxyAnswer::Missing { op_id, purged });
         match self.current.take() {
@@ -262,7 +262,7 @@ impl Reconstitution {
 }
 
 impl Current {
-    /// A request with these entries, behind which this one goes on.
+    /// A request with these entries; the current one continues after them.
     fn take(&mut self, entries: Vec<Entry>) -> Asked {
         let previous = self.previous;
         if let Some(last) = entries.last() {
@@ -282,12 +282,12 @@ impl Current {
     }
 }
 
-/// The entries that a request wants next, as many as one reading brings.
+/// The next entries of a request, as many as one read returns.
 async fn find(log: &dyn OwnLog, current: &Current) -> Found {
     let Some(last) = current.request.last() else {
         return Found::NotYet;
     };
-    // Asked before reading: an entry that is durable then and cannot be read is purged.
+    // Checked before reading: an entry that is durable then and cannot be read is purged.
     let durable = log.report().runs.last().map(|run| run.last);
     let read = match log.entries(current.next..last.index + 1).await {
         Ok(read) => read,
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
     use crate::proxy_op::samples::{at, sized};
 
-    /// Whether the proxy says that what the member has to answer next moves.
+    /// Whether the proxy reports progress on the member's next answer.
     fn moves(progress: &mut Progress, now: Instant) -> bool {
         match progress.sign_of_life(now) {
             Some(ProxyAnswer::SentOn { moves, .. }) => moves,

@@ -1,8 +1,8 @@
-//! The proxy's end: it takes requests without payloads, puts back what its own log has, and sends them on.
+//! The proxy's end: it accepts requests without payloads, restores them from its own log, and forwards them.
 //!
 //! It decides nothing: the leader keeps all bookkeeping, and the member's engine judges each request as if the leader itself
-//! had sent it. An entry is read by its op id, which is unique in a ring, and its checksum is checked where it is read from
-//! a file and where it arrives; so it does not matter whether it is durable here.
+//! had sent it. An entry is read by its op id, which is unique in a ring. Its checksum is checked where it is read from
+//! a file and where it arrives, so it need not be durable here.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::proxy_op::{ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest, Proxy
 use crate::reconstitution::{Reconstitution, SharedProgress, ended, lock};
 use crate::route_table::RouteTable;
 
-/// Answers that wait for the leader's line.
+/// Answers that wait for the leader's connection.
 const QUEUE: usize = 64;
 
 /// A member as a proxy.
@@ -36,7 +36,7 @@ where
     F: RaftNetworkFactory<TypeConfig, Network: ReportingNetwork> + Clone,
     C: ProxyCalls,
 {
-    /// Sends on over `network`, which knows no proxies, and over `calls` to other ones.
+    /// Forwards over `network`, which is without proxies, and over `calls` to other proxies.
     pub fn new(
         own: MemberId,
         log: Arc<dyn OwnLog>,
@@ -53,7 +53,7 @@ where
         }
     }
 
-    /// Who is next, if the route can be gone.
+    /// The next member, if the route is possible.
     fn next_of(&self, onward: &[MemberId]) -> Result<(MemberId, MemberRecord), String> {
         let limit = self.route_table.options().max_hops;
         if onward.len() > limit {
@@ -100,11 +100,11 @@ where
             ProxyAnswer::Refused(_) => relayed.refused += 1,
             ProxyAnswer::Answered(_) | ProxyAnswer::SentOn { .. } => {}
         });
-        // Who does not listen any more has no use for it.
+        // A receiver that no longer listens does not need it.
         let _ = answers.send(last).await;
     }
 
-    /// Sends on to who the entries are for. What ends the session, if something does.
+    /// Forwards to the target of the entries. Returns the answer that ends the session, if any.
     async fn reconstitute(
         &self,
         target: MemberId,
@@ -122,7 +122,7 @@ where
         });
         let mut client = self.network.clone().new_client(target, record).await;
         let option = RPCOption::new(options.wait);
-        // The opening is a part of it: it waits for the first request to be put together, and for the member to be reached.
+        // Opening is included: it waits for the first request to be assembled, and for the member to be reached.
         let mut coming = client
             .stream_reported(whole.boxed(), option)
             .try_flatten_stream();
@@ -200,7 +200,7 @@ where
     }
 }
 
-/// Hands on what another proxy says.
+/// Passes on the answers of another proxy.
 async fn hand_back(
     next: MemberId,
     mut said: ProxyAnswers,

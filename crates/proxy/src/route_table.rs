@@ -1,5 +1,5 @@
-//! What a leader knows of the members that it sends to, shared by its clients to them: how far they are, when they answered, what
-//! went wrong over which proxy, and by which route each gets its entries.
+//! A leader's data about the members to which it sends, shared by its clients to them: their progress, the time of their answers,
+//! the failures of proxies, and the route of each member.
 
 #[cfg(test)]
 mod tests;
@@ -19,13 +19,13 @@ use crate::health::{Blamed, Failure, Health, Way};
 use crate::policy::{ProxyMode, ProxyOptions};
 use crate::routes::{Candidate, Route, Scene};
 
-/// For how long a route that was chosen is not chosen anew, as long as nothing happens: a leader asks before every request.
+/// How long a chosen route is kept without an event: a leader checks before every request.
 const CHOSEN_FOR: Duration = Duration::from_millis(20);
 
-/// Tells of a member of the ring, as the ring has it by now.
+/// Returns the current record of a member of the ring.
 pub type Records = Arc<dyn Fn(MemberId) -> Option<MemberRecord> + Send + Sync>;
 
-/// What a leader knows of its members and by which route each gets its entries. Clones are the same table.
+/// A leader's data about its members and their routes. Clones are the same table.
 #[derive(Clone)]
 pub struct RouteTable(Arc<Shared>);
 
@@ -34,29 +34,29 @@ struct Shared {
     own_name: String,
     own_region: Region,
     options: ProxyOptions,
-    /// A member that has not answered for so long sends nothing on.
+    /// A member that has not answered for so long does not forward.
     heard_within: Duration,
-    /// Where the ring's records are, once the member takes part.
+    /// Source of the ring's records, once the member takes part.
     records: OnceLock<Records>,
     state: Mutex<State>,
-    /// Something happened after which other routes may be better.
+    /// An event occurred after which other routes may be better.
     happened: watch::Sender<()>,
     traffic: Traffic,
-    /// Moves with every part of an entry that comes in.
+    /// Changes with every arriving part of an entry.
     parts: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     members: BTreeMap<MemberId, Known>,
-    /// What went wrong between a proxy and a member.
+    /// Failures between a proxy and a member.
     links: BTreeMap<(MemberId, MemberId), Health>,
     /// The proxy that was chosen for each region.
     proxies: BTreeMap<Region, MemberId>,
     routes: BTreeMap<MemberId, Chosen>,
 }
 
-/// A route, and until when it is not chosen anew.
+/// A route, and until when it is kept.
 #[derive(Debug)]
 struct Chosen {
     route: Arc<Route>,
@@ -65,30 +65,30 @@ struct Chosen {
 
 #[derive(Debug)]
 struct Known {
-    /// As it was when sending to it began.
+    /// Its record when sending to it began.
     record: MemberRecord,
     held: Option<u64>,
     answered: Option<Instant>,
     health: Health,
-    /// The last entry of the newest request that this leader sends it itself in pieces, and how far that is on its way.
+    /// The last entry of the newest request that this leader itself sends it in pieces, and the progress of that.
     departing: Option<(u64, Departure)>,
-    /// The last entry of the request for which its proxy was asked too early.
+    /// The last entry of the request that its proxy received too early.
     waits_for: Option<u64>,
 }
 
-/// By which route a member gets its entries, for people.
+/// The route of a member, for display.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteView {
     /// The member that the entries are for.
     pub member: MemberId,
     /// The proxies, the one next to the leader first; none: from the leader.
     pub through: Vec<MemberId>,
-    /// Why it is so, where there is no proxy.
+    /// The reason, where there is no proxy.
     pub because: Option<String>,
 }
 
 impl RouteTable {
-    /// For the member with this number and record. A member that has not answered for `heard_within` sends nothing on.
+    /// For the member with this number and record. A member that has not answered for `heard_within` does not forward.
     pub fn new(
         own: MemberId,
         record: &MemberRecord,
@@ -109,10 +109,10 @@ impl RouteTable {
         }))
     }
 
-    /// The member takes part in its ring, whose records are here from now on: a member may move to another address or region while
-    /// it is sent to.
+    /// The member takes part in its ring, and `records` returns that ring's records: a member may move to another address or region
+    /// while the leader sends to it.
     pub fn know_the_ring(&self, records: Records) {
-        // Who takes part does so once.
+        // Set once per process.
         let _ = self.0.records.set(records);
     }
 
@@ -121,12 +121,12 @@ impl RouteTable {
         &self.0.options
     }
 
-    /// What was sent, by member and by route.
+    /// Traffic by member and by route.
     pub fn traffic(&self) -> &Traffic {
         &self.0.traffic
     }
 
-    /// The routes that were chosen last.
+    /// The routes chosen last.
     pub fn routes(&self) -> Vec<RouteView> {
         let state = self.lock();
         let views = state.routes.iter().map(|(member, chosen)| RouteView {
@@ -140,7 +140,7 @@ impl RouteTable {
         views.collect()
     }
 
-    /// A leadership begins to send to a member: nothing of an earlier one counts.
+    /// A leadership begins to send to a member: data of an earlier one does not count.
     pub(crate) fn begin(&self, member: MemberId, record: &MemberRecord) {
         let mut state = self.lock();
         state.links.retain(|(_, target), _| *target != member);
@@ -161,8 +161,8 @@ impl RouteTable {
         self.0.options.mode != ProxyMode::Off
     }
 
-    /// Changes when something happened after which another route may be better. What comes by the passing of time alone is not
-    /// told.
+    /// Changes on an event after which another route may be better. The passage of time alone is not
+    /// reported.
     pub(crate) fn happenings(&self) -> watch::Receiver<()> {
         self.0.happened.subscribe()
     }
@@ -174,7 +174,7 @@ impl RouteTable {
         self.0.happened.send_replace(());
     }
 
-    /// The route to a member at the moment.
+    /// The current route to a member.
     pub(crate) fn route(&self, target: MemberId, now: Instant) -> Arc<Route> {
         let state = &mut *self.lock();
         match state.routes.get(&target) {
@@ -219,7 +219,7 @@ impl RouteTable {
         let until = Some(now + CHOSEN_FOR);
         let route = match state.routes.remove(&target) {
             Some(chosen) if *chosen.route == route => chosen.route,
-            // The words of a reason change with the time.
+            // The text of a reason changes with the time.
             Some(chosen) if chosen.route.proxies() == route.proxies() => Arc::new(route),
             _ => {
                 tracing::debug!(member = %target, ?route, "entries take another route");
@@ -234,7 +234,7 @@ impl RouteTable {
         route
     }
 
-    /// A member answered an append of this leader, over whatever route.
+    /// A member answered an append of this leader, over any route.
     pub(crate) fn answered(&self, member: MemberId, answered: &Answered, now: Instant) {
         if let Ok(matching) = &answered.result {
             self.holds(member, *matching, now);
@@ -264,20 +264,20 @@ impl RouteTable {
             .is_none_or(|held| held <= index)
     }
 
-    /// A request that ends with this entry is about to leave for a member in pieces.
+    /// A request that ends with this entry is about to be sent to a member in pieces.
     pub(crate) fn departs(&self, member: MemberId, last: u64, departure: &Departure) {
         if let Some(known) = self.lock().members.get_mut(&member) {
             known.departing = Some((last, departure.clone()));
         }
     }
 
-    /// How far the entry with this index is on its way to those of several members that have least of it.
+    /// The progress of the entry with this index, for those of several members that have least of it.
     pub(crate) fn way_to_all(&self, members: &[MemberId], index: u64) -> Way {
         let ways = members.iter().map(|member| self.way_to(*member, index));
         ways.fold(Way::There, Way::further_back)
     }
 
-    /// How far it is on its way to a member.
+    /// Its progress to one member.
     fn way_to(&self, member: MemberId, index: u64) -> Way {
         let state = self.lock();
         let Some(known) = state.members.get(&member) else {
@@ -286,31 +286,31 @@ impl RouteTable {
         match &known.departing {
             _ if known.held.is_some_and(|held| held > index) => Way::There,
             Some((last, out)) if *last >= index && out.is_over() => Way::HasLeft,
-            // Of one before it, where that is so: it leaves behind that.
+            // Possibly of an earlier entry: then this one is sent after it.
             Some((_, out)) => Way::Leaves(out.pieces()),
             None => Way::Leaves(0),
         }
     }
 
-    /// The proxy of a member is asked for the request that ends with this entry when it has acknowledged it, and not before.
+    /// The proxy of a member gets the request that ends with this entry only after it has acknowledged the entry.
     pub(crate) fn wait_for(&self, target: MemberId, last: u64) {
         if let Some(known) = self.lock().members.get_mut(&target) {
             known.waits_for = Some(last);
         }
     }
 
-    /// The end of the request that waits for that.
+    /// The end of the request that waits for that acknowledgement.
     pub(crate) fn waits_for(&self, target: MemberId) -> Option<u64> {
         self.lock().members.get(&target)?.waits_for
     }
 
-    /// A part of an entry that is larger than a message came in from a leader.
+    /// A part of an entry larger than a message arrived from a leader.
     pub(crate) fn part_arrives(&self) {
-        // It orders nothing: whoever reads a number that is old waits once more.
+        // No ordering: a reader of an old number waits once more.
         self.0.parts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Another number when parts of entries came in meanwhile.
+    /// A counter that changes when parts of entries arrive.
     pub(crate) fn parts(&self) -> u64 {
         self.0.parts.load(Ordering::Relaxed)
     }
@@ -322,7 +322,7 @@ impl RouteTable {
         }
     }
 
-    /// Something went wrong on the route through these proxies to a member.
+    /// A failure on the route through these proxies to a member.
     pub(crate) fn failed(
         &self,
         proxies: &[MemberId],
@@ -349,25 +349,25 @@ impl RouteTable {
         self.happened(state);
     }
 
-    /// A member of the ring, which this one need not send to itself.
+    /// A member of the ring; this member need not send to it.
     pub(crate) fn record_in_the_ring(&self, member: MemberId) -> Option<MemberRecord> {
         self.0.records.get()?(member)
     }
 
-    /// A member that is sent to, as the ring has it by now.
+    /// The current record of a member to which this one sends.
     pub(crate) fn record(&self, member: MemberId) -> Option<MemberRecord> {
         let state = self.lock();
         Some(self.0.newest(member, state.members.get(&member)?))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change leaves the state whole.
+        // Every change leaves the state consistent.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Shared {
-    /// A member as the ring has it by now, and before that is known as it was when sending to it began.
+    /// A member's current record; before the ring's records are known, the one from when sending to it began.
     fn newest(&self, member: MemberId, known: &Known) -> MemberRecord {
         let newest = self.records.get().and_then(|records| records(member));
         newest.unwrap_or_else(|| known.record.clone())
@@ -401,43 +401,43 @@ impl Known {
     }
 }
 
-// What goes over the network for the entries of the log, counted by member and by route: payload bytes that were sent, and those
-// that a proxy spared; and how often a proxy was left, with the reason.
+// Network traffic for the entries of the log, counted by member and by route: payload bytes that were sent, and those
+// that a proxy saved; and how often a proxy was left, with the reason.
 
-/// Counters since the process began.
+/// Counters since the process started.
 #[derive(Debug, Default)]
 pub struct Traffic(Mutex<Counted>);
 
 /// Counters of what was sent directly, over proxies and for other leaders, since the process started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// For each member that entries were sent to.
+    /// For each member to which entries were sent.
     pub members: BTreeMap<MemberId, Sent>,
     /// How often a proxy was left, by proxy and reason.
     pub fallbacks: BTreeMap<(MemberId, &'static str), u64>,
-    /// What this member sent on for others.
+    /// What this member forwarded for others.
     pub relayed: Relayed,
 }
 
-/// What was sent to one member, in bytes of the entries' payloads.
+/// Traffic to one member, in bytes of the entries' payloads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Entries that this member sent there itself, with their payloads.
     pub direct_entries: u64,
     /// Bytes of those entries' payloads.
     pub direct_bytes: u64,
-    /// As op ids, over a proxy.
+    /// Entries sent as op ids, over a proxy.
     pub proxied_entries: u64,
-    /// The payloads that did not leave from here.
+    /// Payload bytes that did not leave from here.
     pub spared_bytes: u64,
 }
 
-/// What this member sent on for leaders since the process started.
+/// What this member forwarded for leaders since the process started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Relayed {
-    /// Sessions that were asked for.
+    /// Sessions that were requested.
     pub sessions: u64,
-    /// Entries that were put back and sent on.
+    /// Entries that were restored and forwarded.
     pub entries: u64,
     /// Bytes of the payloads of those entries.
     pub bytes: u64,
@@ -445,7 +445,7 @@ pub struct Relayed {
     pub missing: u64,
     /// Sessions that ended because the next member could not be called.
     pub cannot_call: u64,
-    /// Sessions that were refused when they were asked for.
+    /// Sessions that were refused when they were requested.
     pub refused: u64,
 }
 

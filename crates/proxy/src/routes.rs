@@ -1,4 +1,4 @@
-//! By which route a member gets its entries. Pure: what the leader knows of the members in, a route out.
+//! The choice of a member's route. Pure: the leader's view of the members in, a route out.
 
 #[cfg(test)]
 mod tests;
@@ -10,32 +10,32 @@ use raft_types::{MemberId, MemberKind, Region};
 
 use crate::policy::ProxyMode;
 
-/// Logs that differ by so many entries count as equally long.
+/// Logs that differ by up to so many entries count as equally long.
 const CLOSE: u64 = 1000;
 
-/// A member as the leader knows it when it chooses.
+/// A member in the leader's view when it chooses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its name, as edges have it.
+    /// Its name, as used in edges.
     pub name: String,
     /// The region in which it runs.
     pub region: Region,
     /// Whether it is a database member or a witness.
     pub kind: MemberKind,
-    /// How many entries it has told this leader to hold; nothing as long as it has not answered.
+    /// How many entries it has acknowledged to this leader; nothing before its first answer.
     pub held: Option<u64>,
-    /// What speaks against relying on it.
+    /// The reason not to rely on it.
     pub unfit: Option<String>,
 }
 
-/// All that a choice rests on.
+/// All inputs of a choice.
 #[derive(Debug)]
 pub struct Scene<'a> {
     /// The member that leads and chooses.
     pub own: MemberId,
     /// The leader's region, in which nothing is proxied by default.
     pub own_region: &'a Region,
-    /// The leader's name, as edges have it.
+    /// The leader's name, as used in edges.
     pub own_name: &'a str,
     /// Whether proxies are chosen by region, by edges, or not at all.
     pub mode: &'a ProxyMode,
@@ -43,7 +43,7 @@ pub struct Scene<'a> {
     pub max_hops: usize,
     /// All members of the ring but the leader.
     pub members: &'a BTreeMap<MemberId, Candidate>,
-    /// Who does not reach whom.
+    /// Pairs in which the first member does not reach the second.
     pub apart: &'a BTreeSet<(MemberId, MemberId)>,
 }
 
@@ -52,7 +52,7 @@ pub struct Scene<'a> {
 pub enum Route {
     /// The leader sends the entries with their payloads.
     Direct(Because),
-    /// Through these, the one that is next to the leader first.
+    /// Through these members, the one next to the leader first.
     Through(Vec<MemberId>),
 }
 
@@ -75,11 +75,11 @@ pub enum Because {
     Near,
     /// It is its region's proxy.
     IsProxy,
-    /// Nobody else is in its region.
+    /// No other member is in its region.
     Alone,
     /// No edge leads to it.
     NoEdge,
-    /// Who could send on to it cannot: its number and why.
+    /// The member that could forward to it is unsuitable: its number and why.
     Unfit(MemberId, String),
 }
 
@@ -97,8 +97,8 @@ impl fmt::Display for Because {
 }
 
 impl Scene<'_> {
-    /// The route to a member. `current` are the proxies of the regions at the moment: they stay as long as nothing speaks
-    /// against them.
+    /// The route to a member. `current` are the current proxies of the regions: they stay as long as they are
+    /// suitable.
     pub fn route(&self, target: MemberId, current: &BTreeMap<Region, MemberId>) -> Route {
         let Some(member) = self.members.get(&target) else {
             return Route::Direct(Because::Alone);
@@ -131,9 +131,9 @@ impl Scene<'_> {
         }
     }
 
-    /// The member of a region that is to send on to the others there: of those that are about as far as the one that is
-    /// farthest, a database member, since it has to have every entry soon. One that was chosen stays while it is fit and not
-    /// far behind, but for a witness that has a database member beside it again.
+    /// The member of a region that forwards to the others there. Of those with nearly the longest log,
+    /// a database member, since it needs every entry soon. A chosen one stays while it is suitable and does not
+    /// lag far, except a witness when a database member is available again.
     pub fn proxy_of(&self, region: &Region, kept: Option<MemberId>) -> Option<MemberId> {
         let there = || {
             let of_region = self.members.iter();
@@ -159,7 +159,7 @@ impl Scene<'_> {
         Some(stays.map_or(best, |(id, ..)| id))
     }
 
-    /// What speaks against sending on to a member through a fit proxy.
+    /// The reason not to forward to a member through a suitable proxy.
     fn hinders(&self, proxy: MemberId, target: MemberId, member: &Candidate) -> Option<String> {
         if self.apart.contains(&(proxy, target)) {
             return Some("it failed to, a moment ago".to_owned());
@@ -192,8 +192,8 @@ impl Scene<'_> {
         let mut next = (target, member);
         let mut name = member.name.as_str();
         let mut left_out = None;
-        // A member that the ring does not have ends the route: whoever is behind it gets its entries from the leader. So does one
-        // that is on it already: edges are checked where they are written, and are no circles then.
+        // A member outside the ring ends the route: the members after it get their entries from the leader. So does one
+        // that is on the route already: edges are checked when they are written, and then contain no circles.
         for _ in 0..self.max_hops {
             let Some(from) = edges.get(name).filter(|from| *from != self.own_name) else {
                 break;

@@ -1,25 +1,25 @@
-//! How the address of a member is written: in its record, in configurations and on command lines.
+//! The format of a member's address in its record, in configurations and on command lines.
 
 use thiserror::Error;
 
 /// Why a text is not the address of a host and a port.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AddressMistake {
-    /// Nothing says which port.
+    /// The port is missing.
     #[error("`{0}` has no port")]
     NoPort(String),
-    /// Nothing says which host; an address of IPv6 stands in brackets, or its end would be taken for a port.
+    /// The host is missing. An IPv6 address is written in brackets, or its end would be read as a port.
     #[error("`{0}` has no host")]
     NoHost(String),
-    /// What stands behind the last colon.
+    /// The text after the last colon.
     #[error("`{0}` is not a port")]
     NotAPort(String),
 }
 
-/// The host and the port of an address, which is written `HOST:PORT`; the host of an address of IPv6 in brackets.
+/// The host and the port of an address, which is written `HOST:PORT`; an IPv6 host in brackets.
 ///
 /// # Errors
-/// [`AddressMistake`]. Port 0 is none.
+/// [`AddressMistake`]. Port 0 is invalid.
 pub fn host_and_port(address: &str) -> Result<(&str, u16), AddressMistake> {
     let Some((host, port)) = address.rsplit_once(':') else {
         return Err(AddressMistake::NoPort(address.to_owned()));

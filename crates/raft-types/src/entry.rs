@@ -1,4 +1,4 @@
-//! What a log entry carries, as the application and the engine handle it; how the engine is parameterised; and the bounds that
+//! The content of a log entry for the application and the engine, openraft's parameters, and the limits that
 //! more than one crate must agree on.
 
 use std::fmt;
@@ -34,8 +34,8 @@ impl fmt::Display for AppEntry {
     }
 }
 
-/// A canonical payload and its checksum: the events of one transaction, each with `log_pos` zero
-/// and without its own CRC32, one after the other.
+/// A canonical payload and its checksum: the sequence of events of one transaction, each with `log_pos` zero
+/// and without its own CRC32.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransactionPayload {
     bytes: Bytes,
@@ -43,14 +43,14 @@ pub struct TransactionPayload {
 }
 
 impl TransactionPayload {
-    /// Takes a canonical payload in at its origin and makes its checksum. Beside [`Self::seal_gathered`] this is the only
-    /// place where a checksum is made; everywhere else it is checked.
+    /// Accepts a canonical payload at its origin and computes its checksum. Only this and [`Self::seal_gathered`]
+    /// create a checksum; all other code checks it.
     pub fn seal(bytes: Bytes) -> Self {
         let crc32c = crc32c::crc32c(&bytes);
         Self { bytes, crc32c }
     }
 
-    /// As [`Self::seal`], of a payload whose checksum was made as it came: of what came, whatever has become of it since.
+    /// As [`Self::seal`], with the checksum computed on arrival: it covers the received bytes, even if they changed since.
     pub fn seal_gathered(gathered: Gathered) -> Self {
         Self {
             bytes: gathered.bytes,
@@ -58,10 +58,10 @@ impl TransactionPayload {
         }
     }
 
-    /// As [`Self::verify`], of a payload whose checksum was computed as it came.
+    /// As [`Self::verify`], for a payload whose checksum was computed on arrival.
     ///
     /// # Errors
-    /// [`PayloadChecksumError`] when the pieces are not those of the payload that was sealed.
+    /// [`PayloadChecksumError`] when the pieces are not those of the sealed payload.
     pub fn verify_gathered(
         gathered: Gathered,
         expected: u32,
@@ -74,11 +74,11 @@ impl TransactionPayload {
         Err(PayloadChecksumError { expected, found })
     }
 
-    /// Takes a payload in that came from a peer or from the disk, with the checksum that came with
+    /// Accepts a payload from a peer or from the disk, with the checksum that came with
     /// it.
     ///
     /// # Errors
-    /// [`PayloadChecksumError`] when the bytes are not those that were sealed.
+    /// [`PayloadChecksumError`] when the bytes are not the sealed ones.
     pub fn verify(bytes: Bytes, crc32c: u32) -> Result<Self, PayloadChecksumError> {
         let found = crc32c::crc32c(&bytes);
         if found == crc32c {
@@ -96,7 +96,7 @@ impl TransactionPayload {
         &self.bytes
     }
 
-    /// The CRC32C (Castagnoli) of [`Self::bytes`], made at ingest.
+    /// The CRC32C (Castagnoli) of [`Self::bytes`], computed at ingest.
     pub fn crc32c(&self) -> u32 {
         self.crc32c
     }
@@ -113,8 +113,8 @@ impl fmt::Debug for TransactionPayload {
     }
 }
 
-/// A payload that arrives in pieces. Its checksum is computed piece by piece, so that taking in a
-/// large one never holds a thread for its whole length; and a large one is in a file ([`SpillingBytes`]).
+/// A payload that arrives in pieces. Its checksum is computed piece by piece, so that a
+/// large payload never blocks a thread for its whole length. A large payload is in a file ([`SpillingBytes`]).
 #[derive(Debug)]
 pub struct PayloadAssembly {
     bytes: SpillingBytes,
@@ -135,7 +135,7 @@ impl PayloadAssembly {
         self.bytes.len()
     }
 
-    /// Takes the next piece in.
+    /// Appends the next piece.
     pub fn push(&mut self, piece: &[u8]) {
         self.bytes.push(piece);
     }
@@ -143,7 +143,7 @@ impl PayloadAssembly {
     /// The whole payload.
     ///
     /// # Errors
-    /// When the pieces are not those of the payload that was sealed, or the file that held them failed.
+    /// When the pieces are not those of the sealed payload, or the file that held them failed.
     pub fn finish(self) -> Result<TransactionPayload, AssemblyError> {
         let gathered = self.bytes.finish()?;
         Ok(TransactionPayload::verify_gathered(
@@ -153,10 +153,10 @@ impl PayloadAssembly {
     }
 }
 
-/// Why pieces do not make a payload.
+/// Why pieces do not form a payload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AssemblyError {
-    /// They are not those of the payload that was sealed.
+    /// They are not those of the sealed payload.
     #[error(transparent)]
     Checksum(#[from] PayloadChecksumError),
     /// They are lost.
@@ -164,7 +164,7 @@ pub enum AssemblyError {
     Lost(#[from] SpillLost),
 }
 
-/// A payload's bytes do not have the checksum that was made for them at ingest.
+/// A payload's bytes do not match the checksum computed at ingest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PayloadChecksumError {
     /// The CRC32C that came with the payload.
@@ -185,8 +185,8 @@ impl fmt::Display for PayloadChecksumError {
 
 impl std::error::Error for PayloadChecksumError {}
 
-/// Ends the current binlog file and says how the next one begins. What follows from the log itself
-/// (file name, previous GTIDs) is computed by every member and therefore not carried.
+/// Ends the current binlog file and describes the start of the next one. Every member derives the
+/// file name and the previous GTIDs from the log itself, so they are not carried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rotate {
     /// The canonical format description event of the next file: whole event with its header,
@@ -196,23 +196,23 @@ pub struct Rotate {
     pub timestamp: u32,
 }
 
-// What an entry carries, as the engine handles it. The engine's own type holds a membership as values alone, so that
-// every member would write it in its own words; this one keeps the bytes in which it was proposed.
+// The content of an entry for the engine. The engine's own type holds a membership as values only, so
+// every member would serialize it differently; this one keeps the bytes in which it was proposed.
 
-/// What an entry of the log carries.
+/// The content of a log entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum EntryPayload {
-    /// Nothing: what a new leader commits first.
+    /// Nothing: the first entry that a new leader commits.
     Blank,
     /// A transaction or a rotation.
     Normal(AppEntry),
-    /// Another definition of the ring.
+    /// A new definition of the ring.
     Membership(MembershipPayload),
 }
 
-/// A membership and the bytes that stand for it in every log. They are made once, by the member that proposes it; all
-/// others keep them as they came, so that members of two versions have the same log, and what only the newer one
-/// understands is not lost on the way through the older.
+/// A membership and its serialized bytes, which are the same in every log. The proposing member creates them once; all
+/// others keep them unchanged. So members of two versions have the same log, and data that only the newer version
+/// understands passes through the older one.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MembershipPayload {
@@ -221,7 +221,7 @@ pub struct MembershipPayload {
 }
 
 impl MembershipPayload {
-    /// Takes a membership in at its origin and makes its bytes. Everywhere else they are read.
+    /// Accepts a membership at its origin and creates its bytes. All other code reads them.
     ///
     /// # Panics
     /// Never: it is written to memory, and all of its keys are numbers or text.
@@ -234,7 +234,7 @@ impl MembershipPayload {
         }
     }
 
-    /// Takes the bytes of a membership in that came from a peer or from the disk.
+    /// Accepts the bytes of a membership from a peer or from the disk.
     ///
     /// # Errors
     /// When they are not those of a membership.
@@ -243,7 +243,7 @@ impl MembershipPayload {
         Ok(Self { membership, json })
     }
 
-    /// What the bytes say, as far as this version understands them.
+    /// The content of the bytes, as far as this version understands them.
     pub fn membership(&self) -> &Membership {
         &self.membership
     }
@@ -254,7 +254,7 @@ impl MembershipPayload {
     }
 }
 
-/// Two are the same entry's when their bytes are the same.
+/// Two are equal when their bytes are equal.
 impl PartialEq for MembershipPayload {
     fn eq(&self, other: &Self) -> bool {
         self.json == other.json
@@ -284,7 +284,7 @@ impl From<MembershipPayload> for String {
 }
 
 impl EntryPayload {
-    /// The membership, where it is one.
+    /// The membership, if it is one.
     pub fn as_membership(&self) -> Option<&Membership> {
         match self {
             Self::Membership(payload) => Some(&payload.membership),
@@ -316,7 +316,7 @@ impl RaftPayload for EntryPayload {
         Self::Normal(entry)
     }
 
-    /// The engine calls this where a membership is proposed, and nowhere else.
+    /// The engine calls this only where a membership is proposed.
     fn with_membership(self, membership: Membership) -> Self {
         Self::Membership(MembershipPayload::seal(membership))
     }
@@ -326,12 +326,12 @@ impl RaftPayload for EntryPayload {
     }
 }
 
-// How the engine tells what became of a proposed entry. openraft fixes the type of this answer in
-// its type configuration, so it stands here; who listens is decided where proposals are made.
-// The listener hears of the commit at once, not only after the state machine has applied it.
+// How the engine reports the outcome of a proposed entry. openraft fixes the type of this answer in
+// its type configuration, so it is defined here; the proposing code chooses the listener.
+// The listener is called immediately on commit, not only after the state machine has applied the entry.
 
-/// Hears what became of one proposal. Called inside the engine's own loop: it must neither block
-/// nor panic. When it is dropped without a call, the engine has stopped.
+/// Receives the outcome of one proposal. Called inside the engine's own loop: it must neither block
+/// nor panic. If it is dropped without a call, the engine has stopped.
 pub trait ProposalListener<T>: Send {
     /// The entry is committed under this op id. Called at most once, before [`Self::completed`].
     fn committed(&mut self, op_id: OpId);
@@ -344,7 +344,7 @@ pub trait ProposalListener<T>: Send {
 pub struct ProposalResponder<T>(Box<dyn ProposalListener<T>>);
 
 impl<T> ProposalResponder<T> {
-    /// A responder that tells `listener`.
+    /// A responder that notifies `listener`.
     pub fn new(listener: impl ProposalListener<T> + 'static) -> Self {
         Self(Box::new(listener))
     }
@@ -371,28 +371,28 @@ where
     }
 }
 
-/// Entries that are proposed one behind the other, of which each relies on those before it: behind one that was not taken, none is.
+/// A sequence of proposed entries of which each relies on those before it: after a refused one, none is accepted.
 ///
-/// The engine refuses an entry in a moment in which no quorum has answered within the lease, and takes the next one a moment later,
-/// in the same leadership. Who proposes does not hear of the refusal before everything in front of it is decided, so that without
-/// this the log would go on behind a gap. Clones are the same sequence. One lasts for an attachment, or for whatever else sends
+/// The engine refuses an entry while no quorum has answered within the lease. It may accept the next one a moment later
+/// in the same leadership. The proposer learns of the refusal only when all earlier entries are decided; otherwise the log would
+/// continue after a gap. Clones are the same sequence. It lasts for an attachment, or any other sender that resends refused entries.
 /// again what was not taken.
 #[derive(Debug, Clone, Default)]
 pub struct ProposalSequence(Arc<AtomicBool>);
 
 impl ProposalSequence {
-    /// Whether one of its entries was not taken.
+    /// Whether one of its entries was refused.
     pub fn is_broken(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 
-    /// An entry was not taken.
+    /// An entry was refused.
     pub fn break_off(&self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
-// How openraft is parameterised. Log ids are `(term, index)`: the standard leader id allows one
+// openraft's parameters. Log ids are `(term, index)`: the standard leader id allows one
 // leader per term.
 
 /// The ring's openraft type configuration. Written out, because openraft's macro for it cannot
@@ -423,7 +423,7 @@ impl openraft::RaftTypeConfig for TypeConfig {
     type ErrorSource = openraft::impls::BoxedErrorSource;
 }
 
-/// A log id, `(term, index)` in openraft's clothes; see [`crate::OpId`].
+/// A log id, `(term, index)` as an openraft type; see [`crate::OpId`].
 pub type LogId = openraft::type_config::alias::LogIdOf<TypeConfig>;
 /// The part of a log id that names the leader: its term.
 pub type CommittedLeaderId = openraft::type_config::alias::CommittedLeaderIdOf<TypeConfig>;
@@ -453,9 +453,9 @@ impl From<OpId> for LogId {
 
 // The bounds that more than one crate must agree on.
 
-/// The largest transaction that the ring takes, in bytes of its canonical payload. The primary gets a
-/// `max_binlog_cache_size` of half of it, so that a larger one fails there instead of hanging: MySQL looks at that limit before it
-/// writes an event to the cache, so a transaction may exceed it by its last event, and MySQL caps an event
+/// The largest transaction that the ring accepts, in bytes of its canonical payload. The primary gets a
+/// `max_binlog_cache_size` of half of it, so that a larger one fails there instead of hanging. MySQL checks that limit before it
+/// writes an event to the cache, so a transaction may exceed it by its last event. MySQL caps an event
 /// at 1 GiB. Positions in a binlog file are 32 bits wide, and a file may be long before the transaction.
 pub const MAX_TRANSACTION_BYTES: u64 = (1 << 31) - 1;
 
@@ -463,12 +463,12 @@ pub const MAX_TRANSACTION_BYTES: u64 = (1 << 31) - 1;
 /// enough that a piece never delays a heartbeat on a shared link for long.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
-/// How many bytes of entries may be on their way to one member before the sender waits for
+/// How many bytes of entries may be in flight to one member before the sender waits for
 /// answers. The engine itself pipelines without a bound.
 pub const REPLICATION_WINDOW_BYTES: usize = 16 << 20;
 
-/// Bytes a second that the disk of a member writes at least. A member answers for entries when they are durable, and is silent
-/// until then: nobody gives it up while a disk as slow as that would still be writing them.
+/// The slowest supported write rate of a member's disk, in bytes a second. A member acknowledges entries when they are durable, and
+/// is silent until then. No sender gives it up while a disk of this rate would still be writing them.
 pub const SLOWEST_DISK_BYTES_PER_S: usize = 2 << 20;
 
 const _: () = assert!(MAX_MESSAGE_BYTES <= REPLICATION_WINDOW_BYTES);
@@ -523,7 +523,7 @@ mod payload_tests {
 
     #[test]
     fn numbers_of_a_later_version_stay_the_same() {
-        // Read by the shorter way, it is another one each time.
+        // Parsed by the shorter path, it is another one each time.
         let member = serde_json::to_string(&MemberRecord::default()).unwrap();
         let member = member.replacen('{', r#"{"later":6.6666666e81,"#, 1);
         let json = format!(r#"{{"configs":[[1]],"nodes":{{"1":{member}}}}}"#);

@@ -1,6 +1,6 @@
-//! Formats: what the calls between members, the markers of the log, the hard state and the data directory look like, under one
-//! number for all of them. A program speaks a range of these numbers, so that members of two versions work together. What each
-//! number changed stands in docs/upgrades.md.
+//! Formats: one number for the layout of the calls between members, the log's markers, the hard state and the data
+//! directory. A program supports a range of these numbers, so that members of two versions work together.
+//! docs/upgrades.md lists the changes of each number.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct FormatVersion(pub u32);
 
 impl FormatVersion {
-    /// The format of programs that do not know the word, of rings that say nothing of it, and of directories that never met another.
+    /// The format of programs without this field, of rings that record none, and of directories that never had another.
     pub const FIRST: Self = Self(1);
 
     /// The one after it.
@@ -29,7 +29,7 @@ impl fmt::Display for FormatVersion {
     }
 }
 
-/// The formats that a program speaks: all from the oldest to the newest. In text `1`, or `1-2`.
+/// The formats that a program supports: all from the oldest to the newest. As text `1`, or `1-2`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FormatRange {
@@ -38,10 +38,10 @@ pub struct FormatRange {
 }
 
 impl FormatRange {
-    /// What this program speaks.
+    /// The formats that this program supports.
     pub const OF_THIS_PROGRAM: Self = Self::only(FormatVersion::FIRST);
 
-    /// One format alone.
+    /// Only one format.
     pub const fn only(format: FormatVersion) -> Self {
         Self {
             oldest: format,
@@ -49,7 +49,7 @@ impl FormatRange {
         }
     }
 
-    /// From one to another; nothing where they are the wrong way round.
+    /// From one to another; nothing where they are in the wrong order.
     pub fn between(oldest: FormatVersion, newest: FormatVersion) -> Option<Self> {
         (oldest <= newest).then_some(Self { oldest, newest })
     }
@@ -75,10 +75,10 @@ impl FormatRange {
         format.clamp(self.oldest, self.newest)
     }
 
-    /// Whether a program that speaks these reads what was found.
+    /// Whether a program that supports these can read the format found.
     ///
     /// # Errors
-    /// [`FormatMismatch`], which says which version of the program does.
+    /// [`FormatMismatch`] with the version of the program that can.
     pub fn check(self, found: FormatVersion) -> Result<(), FormatMismatch> {
         let speaks = self;
         match self.has(found) {
@@ -124,12 +124,12 @@ impl From<FormatRange> for String {
     }
 }
 
-/// Something is in a format that a program does not speak.
+/// Data is in a format that a program does not support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FormatMismatch {
-    /// The format that was met.
+    /// The format that was found.
     pub found: FormatVersion,
-    /// What the program speaks.
+    /// The formats that the program supports.
     pub speaks: FormatRange,
 }
 

@@ -1,4 +1,4 @@
-//! Who is who and what is where: the identities that travel between members, and the position of an entry in the log.
+//! Identities that travel between members, and the position of an entry in the log.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A member's number in its ring. Small, chosen by the operator, and never used again for another
+/// A member's number in its ring. Small, chosen by the operator, and never reused for another
 /// data directory: a member that lost its data must return under a new number.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -26,7 +26,7 @@ impl From<u64> for MemberId {
     }
 }
 
-/// The name of the place in which a member runs; members of one region share a data quorum.
+/// The name of a member's location; members of one region share a data quorum.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Region(pub String);
@@ -70,14 +70,14 @@ macro_rules! uuid_newtype {
 }
 
 uuid_newtype! {
-    /// The identity of a ring (one replicaset). Made once at bootstrap, carried by every call and
+    /// The identity of a ring (one replicaset). Created once at bootstrap, carried by every call and
     /// checked by every receiver, so that a member of another ring is refused.
     RingId
 }
 
 uuid_newtype! {
-    /// The identity of one data directory, made when the directory is first used. The membership
-    /// records it, so a member whose data was wiped is told apart from the one that had voted.
+    /// The identity of one data directory, created when the directory is first used. The membership
+    /// records it, so a member whose data was wiped is distinguished from the one that had voted.
     Incarnation
 }
 

@@ -1,5 +1,5 @@
-//! The vocabulary that every other crate shares: who a member is, what an entry carries, and how
-//! openraft is parameterised. It imports none of the other crates and does no input or output.
+//! The types that all other crates share: member identities, the content of entries, and
+//! openraft's parameters. It imports none of the other crates and does no input or output.
 
 mod address;
 mod entry;

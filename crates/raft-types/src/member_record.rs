@@ -1,4 +1,4 @@
-//! What the replicated membership says of each member, and of a pause of automatic failover.
+//! A member's record in the replicated membership, and a pause of automatic failover.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,14 +10,14 @@ use serde_json::Value;
 
 use crate::ids::{Incarnation, Region};
 
-/// Whether a member has a mysqld beside it.
+/// Whether a member has its own mysqld.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberKind {
-    /// Log only: stores, acknowledges, votes, relays, and leads only to hand over.
+    /// Log only: stores, acknowledges, votes, relays, and leads only to transfer the leadership.
     #[default]
     Witness,
-    /// The same beside a mysqld that it steers.
+    /// The same with a mysqld that it controls.
     Database,
 }
 
@@ -30,44 +30,44 @@ impl fmt::Display for MemberKind {
     }
 }
 
-/// One member as the membership entries of the log describe it.
+/// The description of one member in the log's membership entries.
 ///
 /// Two records are equal when they are of the same member: of one data directory, and of one kind. The engine compares
-/// records for that alone, and refuses a membership in which another member stands behind a number. Everything else
-/// about a member may change while it stays the same one; [`MemberRecord::says_the_same`] compares that as well.
+/// records only for that, and refuses a membership with another member under the same number. All other
+/// properties of a member may change; [`MemberRecord::says_the_same`] compares them as well.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MemberRecord {
     /// The operator's name for it, unique in the ring.
     pub name: String,
     /// The region in which it runs.
     pub region: Region,
-    /// Whether it has a mysqld or the log alone.
+    /// Whether it has a mysqld or only the log.
     pub kind: MemberKind,
     /// Whether it may ever count in a quorum; false for one that only receives the log.
     pub votes: bool,
-    /// Which of several fit members a witness gives the leadership to: the highest. 0: to this one only when there is
+    /// A witness transfers the leadership to the suitable member with the highest priority. 0: to this one only when there is
     /// no other.
     #[serde(default = "MemberRecord::default_priority")]
     pub priority: u32,
     /// `host:port` at which the other members reach it.
     pub address: String,
-    /// The data directory that stands behind it.
+    /// Identity of its data directory.
     pub incarnation: Incarnation,
-    /// Failover is paused, and this member is the primary meanwhile: no other one's mysqld becomes it by itself. One
-    /// record of a ring has it at most.
+    /// Failover is paused, and this member stays the primary: no other member's mysqld becomes it by itself. At most one
+    /// record of a ring has it.
     #[serde(default, skip_serializing_if = "PauseMark::is_none")]
     pub pause: PauseMark,
-    /// What is carried on into every membership that is made from this one: what a later version of this program says of
-    /// the member, and what the ring's members all carry.
+    /// Fields that are copied into every later membership: those that a later version of this program adds for
+    /// the member, and those that all members of the ring have.
     #[serde(flatten)]
     pub extras: Extras,
 }
 
 impl MemberRecord {
-    /// The priority of a member for which the operator chose none.
+    /// The priority of a member for which the operator set none.
     pub const DEFAULT_PRIORITY: u32 = 100;
 
-    /// Whether both say the same of the same member, what they carry along left aside.
+    /// Whether both describe the same member equally, apart from their extras.
     pub fn says_the_same(&self, other: &Self) -> bool {
         let said = |of: &Self| {
             let region = of.region.clone();
@@ -111,29 +111,29 @@ impl Default for MemberRecord {
     }
 }
 
-// What a record carries besides what it says of its member: read, kept, and written again.
+// Additional fields of a record: read, kept, and written again.
 
-/// What a record carries along for all of the ring: fields that only a later version knows, and those of this version
-/// that say nothing of the member itself, by name.
+/// Additional fields of a record, by name: fields that only a later version knows, and fields of this version
+/// that describe the ring and not the member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extras(Option<Arc<Fields>>);
 
-/// Behind a pointer, because a record travels inside of the engine's errors; and shared, because records are copied at every look at the ring.
+/// A pointer, because a record travels inside the engine's errors; shared, because records are copied at every check of the ring.
 type Fields = (BTreeMap<String, Value>,);
 
 impl Extras {
-    /// What stands under a name.
+    /// The value of a name.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.as_ref()?.0.get(name)
     }
 
-    /// Puts something under a name, in place of what was there.
+    /// Sets the value of a name.
     pub fn set(&mut self, name: &str, value: Value) {
         let fields = self.0.get_or_insert_with(Arc::default);
         Arc::make_mut(fields).0.insert(name.to_owned(), value);
     }
 
-    /// Takes away what stands under a name. Where others share the fields, it is the rest alone that is copied.
+    /// Removes a name. If the fields are shared, only the remaining ones are copied.
     pub fn remove(&mut self, name: &str) {
         let Some(fields) = self.0.take_if(|fields| fields.0.contains_key(name)) else {
             return;
@@ -162,7 +162,7 @@ impl<'de> Deserialize<'de> for Extras {
     }
 }
 
-// A pause of automatic failover, as the replicated membership says it: while one stands, nobody but the member whose
+// A pause of automatic failover in the replicated membership: while one is in force, only the member whose
 // record carries it becomes the primary by itself.
 
 /// A time of day: seconds since the beginning of 1970, UTC, by the clock of the member that wrote it.
@@ -179,7 +179,7 @@ impl UnixSeconds {
         Self(self.0.saturating_add(span.as_secs()))
     }
 
-    /// How long before `now` it was; nothing when it is ahead.
+    /// How long before `now` it was; zero when it is in the future.
     pub fn age(self, now: Self) -> Duration {
         Duration::from_secs(now.0.saturating_sub(self.0))
     }
@@ -191,23 +191,23 @@ impl fmt::Display for UnixSeconds {
     }
 }
 
-/// What a pause says of itself.
+/// The details of a pause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
     /// When it was ordered, by the leader's clock.
     pub since: UnixSeconds,
-    /// Until when, by the clock of whoever leads then; without: until somebody resumes.
+    /// Its end, by the clock of the leader at that time; without: until an operator resumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<UnixSeconds>,
     /// The operator who ordered it.
     pub by: String,
-    /// Why, in the operator's words; may be empty.
+    /// The operator's reason; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
 impl Pause {
-    /// The most bytes that [`Pause::by`] and [`Pause::reason`] have: every membership entry carries them.
+    /// The size limit of [`Pause::by`] and [`Pause::reason`] in bytes: every membership entry carries them.
     pub const MOST_TEXT_BYTES: usize = 512;
 
     /// Whether its time is over.
@@ -216,7 +216,7 @@ impl Pause {
     }
 }
 
-/// The pause in a member's record. It rides along there and says nothing of the member.
+/// The pause in a member's record. It does not describe the member.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PauseMark(pub Option<Box<Pause>>);

@@ -1,4 +1,4 @@
-//! Which base backup a restore begins with, and what it needs of the log behind it. Pure.
+//! Selects the base backup for a restore, and the pieces of the log after it. Pure.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -13,14 +13,14 @@ use raft_types::OpId;
 use crate::point::Point;
 use crate::unread::number_of;
 
-/// What a restore reads, in its order.
+/// The objects that a restore reads, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestorePlan {
     /// The base backup.
     pub base: BaseManifest,
-    /// The pieces of the log that are put behind it, from the beginning of a file on, without a gap; none where the base has all.
+    /// The pieces of the log to apply to it, from the beginning of a file on, without a gap; empty where the base has every transaction.
     pub log: Vec<Manifest>,
-    /// What the restored server has at the end.
+    /// The transactions of the restored server at the end.
     pub point: Point,
 }
 
@@ -34,7 +34,7 @@ impl RestorePlan {
     }
 }
 
-/// Why no base backup leads to a point.
+/// Why no base backup can reach a point.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct NoBase(pub Vec<(BaseName, Unfit)>);
 
@@ -51,19 +51,19 @@ impl fmt::Display for NoBase {
     }
 }
 
-/// Why a base backup does not lead to a point.
+/// Why a base backup cannot reach a point.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// Another one was asked for.
+    /// The operator named another one.
     #[error("it is not the one that is named")]
     NotNamed,
-    /// It is an operator's own backup, of which the archive knows the position alone.
+    /// It is an operator's own backup, of which the archive records only the position.
     #[error("it is kept at {0}; restore it there, and apply the log with `witness apply`")]
     Elsewhere(String),
-    /// It has, or may have, transactions that lie behind the point.
+    /// It has, or may have, transactions after the point.
     #[error("it may have {0}, which lies behind the point")]
     Later(GtidSet),
-    /// It was taken of another history of the ring: a repair has given up what it may have, and GTIDs of it may have come again.
+    /// It belongs to another history of the ring: a repair discarded entries that it may have, and their GTIDs may have been reused.
     #[error(
         "it was taken when entry {base} was committed, and the log that is restored does not have that entry: a repair of the quorum has \
          given it up"
@@ -72,12 +72,12 @@ pub enum Unfit {
         /// The last committed entry at the end of its copy.
         base: OpId,
     },
-    /// The archive, or a file in it, begins later.
+    /// The archive, or a file in it, begins later than the backup ends.
     #[error("the archive lacks {gtids} between it and the point")]
     Missing {
-        /// Which transactions.
+        /// The missing transactions.
         gtids: GtidSet,
-        /// The piece before which they are missing; `None` where there is no piece.
+        /// The piece before which they are missing; `None` without a piece.
         before: Option<PieceName>,
     },
     /// The log has a gap between it and the point.
@@ -86,7 +86,7 @@ pub enum Unfit {
 }
 
 impl Unfit {
-    /// Before which of these pieces the log is missing that the backup would need.
+    /// The index of the piece before which the log that the backup needs is missing.
     #[must_use]
     pub fn lacks_before(&self, pieces: &[Manifest]) -> Option<usize> {
         match self {
@@ -102,10 +102,10 @@ impl Unfit {
     }
 }
 
-/// Chooses the newest base backup that leads to the point, or the one that is named. `log` is one history in its order.
+/// Selects the newest base backup that reaches the point, or the named one. `log` is one history in log order.
 ///
 /// # Errors
-/// [`NoBase`], with what is wrong with each, the newest first.
+/// [`NoBase`], with the reason for each backup, the newest first.
 pub fn plan(
     bases: &[BaseManifest],
     log: &[Manifest],
@@ -137,7 +137,7 @@ pub fn plan(
     Err(NoBase(unfit))
 }
 
-/// Whether a log can have this entry: terms never go back in it.
+/// Whether a log can have this entry: terms never decrease in it.
 fn may_have(log: &[Manifest], entry: OpId) -> bool {
     log.iter()
         .flat_map(Manifest::known_entries)
@@ -148,7 +148,7 @@ fn may_have(log: &[Manifest], entry: OpId) -> bool {
         })
 }
 
-/// The pieces that lead from a base to the point.
+/// The pieces needed from a base to the point.
 fn needed(base: &BaseManifest, log: &[Manifest], point: &Point) -> Result<Range<usize>, Unfit> {
     if let BaseForm::Registered { place, .. } = &base.form {
         return Err(Unfit::Elsewhere(place.clone()));
@@ -167,7 +167,7 @@ fn needed(base: &BaseManifest, log: &[Manifest], point: &Point) -> Result<Range<
         return Ok(0..0);
     }
     let log = &log[..point.pieces];
-    // Whatever lies before these, the base has for certain. Where all pieces begin behind it, the first one tells what is missing.
+    // The base certainly has everything before these. If all pieces begin after it, the first one shows the missing transactions.
     let known = log.partition_point(|piece| base.gtids_at_least.contains_set(&piece.gtids_before));
     let Some(from) = known.checked_sub(1) else {
         let first = log.first();
@@ -177,7 +177,7 @@ fn needed(base: &BaseManifest, log: &[Manifest], point: &Point) -> Result<Range<
             before: first.map(|first| first.piece),
         });
     };
-    // A file is read from its beginning.
+    // A file can only be read from its beginning.
     let of_file = log[..=from].iter().rev();
     let file = log[from].piece.file;
     let from = from + 1 - of_file.take_while(|piece| piece.piece.file == file).count();
@@ -206,7 +206,7 @@ mod tests {
 
     const UUID: &str = "11111111-2222-3333-4444-555555555555";
 
-    /// A base backup that was begun behind one transaction and ended behind another one.
+    /// A base backup that began after one transaction and ended after another.
     fn base(at_least: u64, at_most: u64) -> BaseManifest {
         let up_to = |last: u64| set(&format!("1-{last}"));
         BaseManifest {
@@ -230,7 +230,7 @@ mod tests {
         }
     }
 
-    /// Which base is taken, and which files.
+    /// The selected base and files.
     fn planned(
         bases: &[BaseManifest],
         log: &[Manifest],
@@ -252,7 +252,7 @@ mod tests {
             ("20", 20, &[]),
             ("19", 16, &[2]),
             ("16", 16, &[2]),
-            // It may have 16 already.
+            // It may already have 16.
             ("15", 7, &[1, 2]),
             ("8", 7, &[1]),
             ("7", 7, &[1]),
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(why, [later("7-20"), later("7-16"), later("7")]);
     }
 
-    /// A repair has given up entries from 16 on, in term 2, and the ring continued in term 1002. GTIDs are the same.
+    /// A repair discarded entries from 16 on, in term 2, and the ring continued in term 1002. GTIDs are the same.
     #[test]
     fn a_base_of_a_history_that_a_repair_has_ended_is_not_taken() {
         let op = |term, index| OpId::new(term, index);
@@ -322,7 +322,7 @@ mod tests {
         let refused = refused.unwrap_err();
         assert_eq!(refused.0[0].1, Unfit::OtherHistory { base: op(2, 18) });
         assert_eq!(refused.0[0].1.lacks_before(&log), None);
-        // Manifests from before terms were recorded, and a base that does not say.
+        // Manifests from before terms were recorded, and a base without a term.
         log.iter_mut().for_each(|piece| piece.terms.clear());
         assert!(taken(&log, op(2, 18)) && !taken(&log, op(2, 20)));
     }

@@ -9,53 +9,53 @@ use binlog_format::gtid::{Gtid, GtidSet};
 
 use crate::unread::number_of;
 
-/// Up to where an operator wants the log.
+/// The operator's request for the end of the restored log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// All that is in the archive.
+    /// The whole archive.
     End,
-    /// Up to the first transaction that was committed after this time, without it.
+    /// Up to the first transaction that was committed after this time, excluding it.
     Time(SystemTime),
-    /// Until all of these are there; what lies between them in the log is restored as well.
+    /// Until all of these are included; transactions between them in the log are restored as well.
     Gtids(GtidSet),
-    /// Up to this one, without it.
+    /// Up to this transaction, excluding it.
     Before(Gtid),
 }
 
-/// Exactly what is restored.
+/// The exact contents of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Point {
     /// `gtid_executed` at the end.
     pub gtids: GtidSet,
-    /// How many pieces of the log have some of it: those from the first on.
+    /// The number of pieces of the log that contribute, counted from the first.
     pub pieces: usize,
-    /// When the last transactions of it were committed, as far as it is known; none where the point lies before the log's first one.
+    /// The commit time of the last transactions, if known; `None` if the point is before the log's first transaction.
     pub last_commit: Option<SystemTime>,
-    /// Of [`Target::Time`]: the transaction that ends the range; none where the log has no later timestamp.
+    /// For [`Target::Time`]: the transaction that ends the range; `None` if the log has no later timestamp.
     pub range_end: Option<RangeEnd>,
 }
 
-/// The first transaction in the log with a later timestamp than the one that was asked for. Timestamps are those of the clocks of the
-/// servers that led, so transactions with earlier ones may follow it.
+/// The first transaction in the log with a timestamp later than the requested time. Timestamps come from the clocks of successive
+/// primaries, so transactions with earlier ones may follow it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeEnd {
-    /// The transaction; it is the first one that the range lacks.
+    /// The transaction; the first one outside the range.
     pub gtid: Gtid,
     /// Its timestamp.
     pub committed: SystemTime,
-    /// How many transactions follow it in the log whose timestamps are not later than the one that was asked for.
+    /// The number of later transactions in the log with a timestamp not after the requested time.
     pub excluded_earlier: u64,
-    /// As [`Target::Gtids`], these restore all of the excluded ones as well; empty where there are none.
+    /// As [`Target::Gtids`], these also restore all of the excluded ones; empty without any.
     pub to_include: GtidSet,
 }
 
-/// Why there is no such point.
+/// Why a target has no point.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoPoint {
     /// There is no log.
     #[error("the archive has no log")]
     NoLog,
-    /// What is wanted lies where the archive has a gap.
+    /// The target is in a gap of the archive.
     #[error(
         "the archive has a gap behind {0}, and the point that is wanted is in it; name an earlier or a later one"
     )]
@@ -69,8 +69,8 @@ pub enum NoPoint {
 }
 
 impl NoPoint {
-    /// Before which of these pieces the point may lie, if something lies there that could not be read; behind all of them, where the
-    /// number is how many there are.
+    /// The index of the piece before which the point may be, if a piece there could not be read. Equal to the number of pieces if it
+    /// may be after all of them.
     #[must_use]
     pub fn may_lie_before(&self, pieces: &[Manifest]) -> Option<usize> {
         match self {
@@ -81,18 +81,18 @@ impl NoPoint {
     }
 }
 
-/// Where a target lies, as far as manifests say.
+/// The place of a target, as far as the manifests show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// Behind the last piece.
+    /// After the last piece.
     AtTheEnd,
-    /// Before the first piece: what that has before it is all that is known.
+    /// Before the first piece, of which only the set of earlier GTIDs is known.
     AtTheBeginning,
-    /// In the piece of this number: it has to be read.
+    /// In the piece of this index, which must be read.
     Within(usize),
 }
 
-/// Finds the piece in which a target lies; the pieces are those of one history, in the order of the log.
+/// Finds the piece that contains a target; the pieces belong to one history, in log order.
 ///
 /// # Errors
 /// [`NoPoint`].
@@ -102,7 +102,7 @@ pub fn place(pieces: &[Manifest], target: &Target) -> Result<Place, NoPoint> {
     };
     let (at, lies_before) = match target {
         Target::End => return Ok(Place::AtTheEnd),
-        // Clocks of servers that took over from each other may differ: the first one in the log counts, not the earliest.
+        // Clocks of successive primaries may differ: the first match in the log counts, not the earliest.
         Target::Time(time) => {
             let is_later = |micros: Option<u64>| {
                 micros.is_some_and(|micros| committed_at(CommitTimestamp(micros)) > *time)
@@ -135,7 +135,7 @@ pub fn place(pieces: &[Manifest], target: &Target) -> Result<Place, NoPoint> {
         }
     };
     match at.checked_sub(1).map(|before| pieces[before].piece) {
-        // What is missing may have what is looked for.
+        // The missing part may contain the target.
         Some(before) if lies_before && before.goes_on() != pieces[at].piece.begins() => {
             Err(NoPoint::Gap(before))
         }
@@ -156,7 +156,7 @@ pub fn at_the_end(pieces: &[Manifest]) -> Option<Point> {
     })
 }
 
-/// The latest commit of the last piece that has one.
+/// The latest commit time in the last piece that has one.
 fn last_commit(pieces: &[Manifest]) -> Option<SystemTime> {
     let latest = pieces.iter().rev().find_map(|piece| piece.committed_to_us);
     latest.map(|latest| committed_at(CommitTimestamp(latest)))
@@ -166,11 +166,11 @@ fn committed_at(CommitTimestamp(micros): CommitTimestamp) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
 }
 
-/// Finds the point in the piece in which it lies, transaction by transaction. The pieces after it only matter for [`RangeEnd`].
+/// Finds the point within its piece, transaction by transaction. Later pieces only matter for [`RangeEnd`].
 #[derive(Debug)]
 pub struct PointFinder {
     target: Target,
-    /// Of [`Target::Gtids`]: those that have not come yet.
+    /// For [`Target::Gtids`]: those not yet read.
     missing: GtidSet,
     found: GtidSet,
     last_commit: Option<SystemTime>,
@@ -180,7 +180,7 @@ pub struct PointFinder {
 }
 
 impl PointFinder {
-    /// For the piece of this number.
+    /// For the piece of this index.
     ///
     /// # Panics
     /// When there is no such piece.
@@ -203,7 +203,7 @@ impl PointFinder {
         }
     }
 
-    /// Takes the next transaction.
+    /// Adds the next transaction.
     pub fn transaction(&mut self, gtid: Gtid, committed: Option<CommitTimestamp>) {
         let committed = committed.map(committed_at);
         match (&self.target, &mut self.range_end, committed) {
@@ -232,8 +232,8 @@ impl PointFinder {
         }
     }
 
-    /// Takes a piece after the one in which the point lies, as far as its manifest says enough. Returns whether its transactions have
-    /// to be passed to [`Self::transaction`] one by one.
+    /// Adds a piece after the point's piece, if its manifest suffices. Returns whether each of its transactions must be passed to
+    /// [`Self::transaction`] instead.
     pub fn must_read(&mut self, piece: &Manifest) -> bool {
         let (Target::Time(time), Some(end)) = (&self.target, &mut self.range_end) else {
             return false;
@@ -252,7 +252,7 @@ impl PointFinder {
         }
     }
 
-    /// The point, once the piece was read.
+    /// The point, after the piece has been read.
     #[must_use]
     pub fn point(&self) -> Point {
         Point {
@@ -265,7 +265,7 @@ impl PointFinder {
 }
 
 impl RangeEnd {
-    /// The next transactions in the log that have earlier timestamps.
+    /// Excludes the next transactions in the log, which have earlier timestamps.
     fn exclude(&mut self, transactions: u64, gtids: GtidSet) {
         self.excluded_earlier += transactions;
         self.to_include = gtids;
@@ -299,7 +299,7 @@ pub(crate) mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_secs(second)
     }
 
-    /// A whole file that has these transactions, one each second, the number of which is the second.
+    /// A whole file with these transactions, committed one a second at the second of their number.
     pub(crate) fn file(number: u64, first: u64, last: u64) -> Manifest {
         let piece = PieceName {
             timeline: Timeline::FIRST,
@@ -338,7 +338,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The point of a target, the pieces being read as the archive reads them; each transaction has the second of its number.
+    /// The point of a target, reading pieces as the archive does; each transaction is committed at the second of its number.
     pub(crate) fn point(pieces: &[Manifest], target: &Target) -> Result<Point, NoPoint> {
         point_with(pieces, target, |number| number)
     }
@@ -422,7 +422,7 @@ pub(crate) mod tests {
             Err(NoPoint::BeforeTheLog(gtid(10)))
         );
         assert_eq!(point(&[], &Target::End), Err(NoPoint::NoLog));
-        // What was committed before the archive begins is all there at its begin.
+        // Transactions from before the archive's start are all present at its start.
         let begin = point(&log, &Target::Gtids(set("5"))).unwrap();
         assert_eq!(begin.gtids, set("1-10"));
     }
@@ -468,7 +468,7 @@ pub(crate) mod tests {
         assert_eq!(before.gtids, set("1-5"));
     }
 
-    /// The server that took over has a clock that is behind: what it committed has earlier times than what was committed before it.
+    /// The new primary's clock lags: its commits have earlier timestamps than those before.
     #[test]
     fn the_first_later_one_in_the_log_counts_whatever_follows_it() {
         let mut late = file(2, 11, 20);

@@ -1,4 +1,4 @@
-//! Restores: looks what the archive has, plans, reads, applies, verifies.
+//! The steps of a restore: list the archive, plan, read, apply, verify.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -30,77 +30,77 @@ use crate::point::{NoPoint, Place, Point, PointFinder, Target, at_the_end, place
 use crate::scratch_server::{ScratchServer, ServerError, ServerProgram};
 use crate::unread::{self, Unread};
 
-/// The largest transaction that is restored: as large as a binlog can hold one.
+/// The largest transaction to restore: the limit of a binlog.
 const MAX_TRANSACTION_BYTES: u64 = 4 << 30;
-/// How often an archive is looked at that is pruned meanwhile.
+/// How often an archive is listed again that is pruned concurrently.
 const LOOKS: usize = 10;
-/// The applier's own schema, which it makes where it is not.
+/// The applier's own schema, which the applier creates if missing.
 const APPLIERS_SCHEMA: &str = "witness_applier";
 
-/// What is restored, and where to.
+/// The settings of a restore.
 #[derive(Debug, Clone)]
 pub struct Restore {
-    /// The data directory to be made; it is absent or empty.
+    /// The data directory to create; it is absent or empty.
     pub data_dir: PathBuf,
-    /// Where the log lies meanwhile, and mysqld's error log; it is absent or empty as well.
+    /// Temporary place of the log and mysqld's error log; it is absent or empty as well.
     pub work_dir: PathBuf,
-    /// The mysqld that applies the log.
+    /// The mysqld to which the log is applied.
     pub program: ServerProgram,
-    /// Sessions that apply it.
+    /// The number of applier sessions.
     pub workers: usize,
-    /// Whether every table is checked at the end.
+    /// Whether to check every table at the end.
     pub check_tables: bool,
 }
 
-/// What a restore came to.
+/// The result of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restored {
     /// `gtid_executed` of the server.
     pub executed: GtidSet,
-    /// How many transactions came from the log.
+    /// The number of transactions from the log.
     pub applied: u64,
 }
 
-/// Why nothing was restored, or not all.
+/// Why a restore failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// The storage says nothing of what it has.
+    /// The storage does not list its objects.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// There is no such point.
     #[error(transparent)]
     NoPoint(#[from] NoPoint),
-    /// No base backup leads to it.
+    /// No base backup reaches it.
     #[error(transparent)]
     NoBase(#[from] NoBase),
-    /// A piece of the log is needed whose manifest is damaged or missing.
+    /// The manifest of a required piece of the log is damaged or missing.
     #[error("{} of the log is needed, and its manifest cannot be used: {}", .0.piece, .0.why)]
     Unread(Unread),
     /// A piece of the log is damaged or missing.
     #[error("{piece} of the log cannot be used: {fault}")]
     Piece {
-        /// Which.
+        /// The piece.
         piece: String,
-        /// Why.
+        /// Its fault.
         fault: PieceFault,
     },
     /// A base backup is damaged or missing, or cannot be written.
     #[error("base backup {name} cannot be used: {why}")]
     Base {
-        /// Which.
+        /// The backup.
         name: BaseName,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A directory here is not as it has to be.
+    /// A directory on this host is unsuitable.
     #[error("{path}: {why}", path = .path.display())]
     Directory {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The restored server is not as it has to be.
+    /// The restored server fails.
     #[error(transparent)]
     Server(#[from] ServerError),
     /// The log cannot be read.
@@ -109,18 +109,18 @@ pub enum RestoreError {
     /// The log cannot be applied.
     #[error("the log cannot be applied: {0}")]
     Apply(#[from] ApplyError),
-    /// The restored server does not let it be applied.
+    /// The restored server refuses the applier.
     #[error("the log cannot be applied: {0}")]
     Backend(#[from] BackendError),
-    /// It was told to end before it was done.
+    /// It was cancelled.
     #[error("it was ended before it was done")]
     Cancelled,
-    /// The server has other transactions than it should have.
+    /// The server has other transactions than intended.
     #[error("the restored server lacks [{missing}] and has [{more}] too many; do not use it")]
     OtherTransactions {
-        /// What it lacks.
+        /// Missing transactions.
         missing: GtidSet,
-        /// What it should not have.
+        /// Extra transactions.
         more: GtidSet,
     },
     /// Tables are damaged.
@@ -128,7 +128,7 @@ pub enum RestoreError {
     Tables(Vec<String>),
 }
 
-/// What an archive has, as its manifests say it.
+/// The contents of an archive, from its manifests.
 pub struct Archive {
     storage: Storage,
     log: ArchivedLog,
@@ -139,7 +139,7 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Reads the manifests of the newest history of the log, and of all base backups. What is damaged matters where it is needed.
+    /// Reads the manifests of the log's newest history, and of all base backups. A damaged one fails only a restore that needs it.
     ///
     /// # Errors
     /// When the storage does not answer, or there is no log.
@@ -151,7 +151,7 @@ impl Archive {
                 .ok_or(NoPoint::NoLog)?
                 .with_identities(identities.clone());
             let read = Manifests::read(&mut log).await?;
-            // Another listing has what is in the place of what was deleted.
+            // A new listing has the replacements of the deleted pieces.
             if looks.next().is_none() || !read.was_pruned(&log).await? {
                 break (log, read);
             }
@@ -178,7 +178,7 @@ impl Archive {
         })
     }
 
-    /// The ring whose archive it is.
+    /// The archive's ring.
     #[must_use]
     pub fn ring(&self) -> Option<RingId> {
         self.log.ring()
@@ -190,10 +190,10 @@ impl Archive {
         at_the_end(&self.pieces)
     }
 
-    /// Finds the point of a target; the piece in which it lies is read, and verified.
+    /// Finds the point of a target; reads and verifies the piece that contains it.
     ///
     /// # Errors
-    /// When there is none, or a piece in which it lies, or may lie, cannot be used.
+    /// When there is no point, or a piece that contains or may contain it cannot be used.
     pub async fn point(&self, target: &Target) -> Result<Point, RestoreError> {
         let placed = place(&self.pieces, target);
         let may_lie_before = match &placed {
@@ -219,7 +219,7 @@ impl Archive {
                 continue;
             }
             let finding = Finding::new(manifest.piece.start, &finder);
-            // The range does not need this piece; only the number of excluded transactions does.
+            // The range does not need this piece; only the count of excluded transactions does.
             if let Err(fault) = self.log.read(manifest, None, finding).await {
                 let piece = manifest.piece;
                 tracing::warn!(
@@ -231,10 +231,10 @@ impl Archive {
         Ok(point)
     }
 
-    /// Which objects lead to a point.
+    /// Selects the objects that lead to a point.
     ///
     /// # Errors
-    /// When none do, or would with pieces that cannot be used.
+    /// When none do, or the unreadable pieces might.
     pub fn plan(
         &self,
         point: &Point,
@@ -249,16 +249,16 @@ impl Archive {
         Ok(planned?)
     }
 
-    /// That nothing lies before the piece of this number that could not be read.
+    /// Fails if an unreadable piece precedes the piece of this index.
     fn assert_read(&self, before: Option<usize>) -> Result<(), RestoreError> {
         let unread = before.and_then(|number| unread::before(&self.unread, &self.pieces, number));
         unread.map_or(Ok(()), |unread| Err(RestoreError::Unread(unread.clone())))
     }
 
-    /// The objects of a plan that the storage does not have, or has with another size.
+    /// The objects of a plan that the storage lacks, or has with another size.
     ///
     /// # Errors
-    /// When the storage does not say.
+    /// When the storage does not answer.
     pub async fn missing(&self, plan: &RestorePlan) -> Result<Vec<String>, StorageError> {
         let mut missing = Vec::new();
         for (name, bytes) in plan.objects() {
@@ -271,7 +271,7 @@ impl Archive {
         Ok(missing)
     }
 
-    /// Carries a plan out. What was made stays when it fails, and is of no use: the directories have to be removed before another try.
+    /// Executes a plan. After a failure, the directories keep unusable files and must be removed before another attempt.
     ///
     /// # Errors
     /// [`RestoreError`].
@@ -337,7 +337,7 @@ impl Archive {
         Ok(Restored { executed, applied })
     }
 
-    /// Puts the files of the log beside, all of which is verified.
+    /// Downloads and verifies the files of the log.
     async fn fetch_log(
         &self,
         plan: &RestorePlan,
@@ -376,7 +376,7 @@ impl Archive {
 struct Manifests {
     pieces: Vec<Manifest>,
     unread: Vec<Unread>,
-    /// Those of which the manifest was listed, and was not there any more.
+    /// Pieces whose manifest was listed, and then missing.
     vanished: Vec<PieceName>,
 }
 
@@ -413,7 +413,7 @@ impl Manifests {
         Ok(manifests)
     }
 
-    /// Whether somebody deleted some of them on purpose meanwhile.
+    /// Whether pruning deleted some of them in the meantime.
     async fn was_pruned(&self, log: &ArchivedLog) -> Result<bool, StorageError> {
         for piece in &self.vanished {
             if log.was_pruned(*piece).await? {
@@ -424,7 +424,7 @@ impl Manifests {
     }
 }
 
-/// Applies the log up to the point; says how many transactions it took.
+/// Applies the log up to the point; returns the number of its transactions.
 async fn apply_log(
     server: &ScratchServer,
     files: Vec<PathBuf>,
@@ -438,7 +438,7 @@ async fn apply_log(
     );
     let had_schema = !server.ask(&schema).await?.is_empty();
     let backend = MysqlBackend::connect(MysqlOptions::new(server.connect().clone())).await?;
-    // More than the server says, where it was a follower whose applier had not told it yet.
+    // May exceed the server's own `gtid_executed`, if it was a follower whose applier had not yet recorded its last ones.
     let executed = backend.executed().await?;
     let to_come = plan.point.gtids.difference(&executed);
     watching.begins(
@@ -469,7 +469,7 @@ async fn apply_log(
         return Err(RestoreError::Cancelled);
     }
     if !had_schema {
-        // It is no part of what was backed up.
+        // The backup did not include it.
         server
             .ask(&format!("DROP SCHEMA IF EXISTS {APPLIERS_SCHEMA}"))
             .await?;
@@ -477,7 +477,7 @@ async fn apply_log(
     Ok(u64::try_from(to_come.count()).unwrap_or(u64::MAX))
 }
 
-/// Shows the transactions that are committed until it is done.
+/// Reports the number of committed transactions until it is done.
 async fn shown<T>(
     progress: &Progress,
     watching: &dyn Watching,
@@ -498,16 +498,16 @@ async fn shown<T>(
     }
 }
 
-/// Hears how far a restore is.
+/// Receives the progress of a restore.
 pub trait Watching: Send + Sync {
-    /// A stage begins, in which there is so much to do; 0 where that is not known.
+    /// A stage begins, with this total; 0 if unknown.
     fn begins(&self, stage: Stage, total: u64);
 
-    /// So much of it is done.
+    /// This much of the stage is done.
     fn reached(&self, so_far: u64);
 }
 
-/// What a restore does, one behind the other.
+/// The stages of a restore, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// The base backup is read and unpacked; counted in bytes.
@@ -525,7 +525,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Its name, for people.
+    /// Its display name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -572,7 +572,7 @@ fn make_empty(directory: &Path) -> Result<(), RestoreError> {
     }
 }
 
-/// Reads a piece for the point in it.
+/// Reads a piece and searches it for the point.
 struct Finding(ContentsReader);
 
 impl Finding {

@@ -1,9 +1,8 @@
-//! A mysqld over a data directory that is being restored: nobody but this program reaches it, and it writes no binlog.
+//! A mysqld on a data directory during its restore: only this program can reach it, and it writes no binlog.
 //!
-//! Its account is made by a file of statements that mysqld runs before it takes connections, and dropped before it is stopped, so that
-//! no password of the restored data has to be known. What its data say of their former life (replication channels, events, persisted
-//! variables) does not begin; when it has stopped, the channels are gone, with the passwords in them, and events that have run their only
-//! time are disabled.
+//! An init file with statements creates its account before mysqld accepts connections, so no password of the restored data is
+//! needed. The account is dropped before the stop. Replication channels, events and persisted variables in the data stay inactive.
+//! At the stop, the channels are removed together with their passwords, and one-time events whose time has passed are disabled.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -20,61 +19,61 @@ use tokio::process::{Child, Command};
 use uuid::Uuid;
 
 const USER: &str = "witness_restore";
-/// Between two looks whether it answers.
+/// Interval between checks whether it answers.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// How long a clean stop may take: everything in memory is written.
+/// Limit of a clean stop, in which mysqld flushes all its memory.
 const STOP_LIMIT: Duration = Duration::from_secs(3600);
-/// How much of the error log a message has.
+/// The length of the error log's end in a message.
 const SHOWN_BYTES: u64 = 4096;
 
-/// What is said of an event that was to run once.
+/// The log message for a disabled one-time event.
 const EVENT_DISABLED: &str = "an event that was to run once, at a time that is over, is disabled in the restored server: its \
      primary ran it at that time, if there was one. If what it did then is not in what was restored, run it by hand";
 
 /// The mysqld to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerProgram {
-    /// The program, and before it whatever wraps it.
+    /// The program, preceded by a wrapper command, if any.
     pub command: Vec<String>,
-    /// Further options, as `--innodb-buffer-pool-size=8G`; `--defaults-file=…` first, if there is one.
+    /// Further options, such as `--innodb-buffer-pool-size=8G`; `--defaults-file=…` must be first, if used.
     pub options: Vec<String>,
 }
 
-/// Why a restored server is not what it should be.
+/// Why a restored server fails.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// A file beside it cannot be written or read.
+    /// One of its files cannot be written or read.
     #[error("{what}: {source}")]
     Io {
-        /// Which.
+        /// The file.
         what: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// It ended by itself, or does not begin.
+    /// It ended unexpectedly, or does not start.
     #[error("mysqld {what}; the end of {log}: {said}", log = .log.display())]
     Ended {
-        /// In words.
+        /// The failure, as text.
         what: String,
         /// Its error log.
         log: PathBuf,
-        /// The end of that.
+        /// The end of the error log.
         said: String,
     },
     /// It refuses a statement.
     #[error("mysqld refuses `{statement}`: {source}")]
     Refused {
-        /// Which.
+        /// The statement.
         statement: String,
-        /// What it says.
+        /// Its error.
         source: Box<LinkError>,
     },
-    /// It gives an answer that cannot be one.
+    /// It reports an invalid GTID set.
     #[error("mysqld says `{0}` for its gtid_executed")]
     NoGtids(String),
 }
 
-/// A mysqld that runs; it is killed when this is dropped.
+/// A running mysqld; it is killed on drop.
 #[derive(Debug)]
 pub struct ScratchServer {
     child: Child,
@@ -85,10 +84,10 @@ pub struct ScratchServer {
 }
 
 impl ScratchServer {
-    /// Starts it, and waits until it answers, for as long as it lives: it may have to recover first.
+    /// Starts it, and waits until it answers. The wait has no limit while mysqld lives: it may have to recover first.
     ///
     /// # Errors
-    /// When it does not start; its error log stays.
+    /// When it does not start; its error log is kept.
     pub async fn start(
         program: &ServerProgram,
         data_dir: &Path,
@@ -112,7 +111,7 @@ impl ScratchServer {
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(errors)
-            // A Ctrl-C at the terminal is this program's to handle.
+            // This program handles a Ctrl-C at the terminal, not mysqld.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -125,18 +124,18 @@ impl ScratchServer {
             _home: home,
         };
         server.answers().await?;
-        // What it was for has been done.
+        // mysqld has executed the statements.
         fs::remove_file(&statements).map_err(|source| io_error("the account's file", source))?;
         Ok(server)
     }
 
-    /// How it is reached.
+    /// Its connection options.
     #[must_use]
     pub fn connect(&self) -> &ConnectOptions {
         &self.connect
     }
 
-    /// The transactions that it has.
+    /// Its executed transactions.
     ///
     /// # Errors
     /// When it does not answer.
@@ -147,8 +146,8 @@ impl ScratchServer {
         text.parse().map_err(|_| ServerError::NoGtids(text))
     }
 
-    /// What is wrong with its tables: what `CHECK TABLE` says of each of them but OK. `seen` is told of each that was looked at, with
-    /// how many there are.
+    /// The problems of its tables: every result of `CHECK TABLE` other than OK. Calls `seen` after each table with its number and the
+    /// number of tables.
     ///
     /// # Errors
     /// When it does not answer.
@@ -168,7 +167,7 @@ impl ScratchServer {
         for (number, table) in (1..).zip(&tables) {
             for row in self.ask(&format!("CHECK TABLE {table}")).await? {
                 let (kind, said) = (row.text_at(2), row.text_at(3).unwrap_or_default());
-                // A table whose engine checks nothing says so as a note.
+                // A storage engine without checks reports a note.
                 if !matches!(kind, Some("note" | "status")) || said == "Corrupt" {
                     wrong.push(format!("{table}: {said}"));
                 }
@@ -178,10 +177,10 @@ impl ScratchServer {
         Ok(wrong)
     }
 
-    /// Runs a statement of any length in time.
+    /// Executes a statement without a time limit.
     ///
     /// # Errors
-    /// When it is refused.
+    /// When the server refuses it.
     pub async fn ask(&self, statement: &str) -> Result<Vec<Row>, ServerError> {
         const LIMIT: Duration = Duration::from_secs(24 * 3600);
         let refused = |source| ServerError::Refused {
@@ -198,15 +197,15 @@ impl ScratchServer {
         Ok(told.rows)
     }
 
-    /// Takes the replication channels away that are in its data, disables the events that its first scheduler would run a second time,
-    /// drops the account of this program, and stops the server in good order: its files are whole, and durable.
-    ///
+    /// Removes the replication channels in its data, disables events that its next scheduler would run a second time, drops this
+    /// Removes the replication channels in its data, disables events that its next scheduler would run a second time, and drops this
+    /// program's account. Then shuts the server down cleanly: its files are complete and durable.
     /// # Errors
-    /// When it does not end by itself, or not well.
+    /// When it does not stop, or not cleanly.
     pub async fn stop(mut self) -> Result<(), ServerError> {
-        // Started as any server is, it would ask the source of a follower's data for all that came behind the restored point.
+        // After a normal start, a follower's data would fetch all transactions after the restored point from its source.
         self.ask("RESET REPLICA ALL").await?;
-        // The session goes on with the rights that it has.
+        // The session keeps its privileges.
         let refused = |statement: &'static str| {
             move |source| ServerError::Refused {
                 statement: statement.to_owned(),
@@ -264,7 +263,7 @@ fn io_error(what: &str, source: io::Error) -> ServerError {
     }
 }
 
-/// The statements that make the account; one line each, as mysqld wants them.
+/// The statements that create the account; one per line, as mysqld requires.
 fn account(password: &str) -> String {
     format!(
         "DROP USER IF EXISTS '{USER}'@'localhost';\n\
@@ -282,12 +281,12 @@ fn words(program: &ServerProgram, data_dir: &Path, error_log: &Path, home: &Path
         .cloned()
         .partition(|option| option.starts_with("--defaults-") || option == "--no-defaults");
     if first.is_empty() {
-        // Files that happen to lie on the machine may be those of a server that runs.
+        // Option files on this host may belong to a running server.
         words.push("--no-defaults".to_owned());
     }
     words.extend(first);
     words.extend(rest);
-    // What comes last wins.
+    // The last option wins.
     words.extend([
         format!("--datadir={}", data_dir.display()),
         format!("--log-error={}", error_log.display()),
@@ -307,9 +306,9 @@ fn words(program: &ServerProgram, data_dir: &Path, error_log: &Path, home: &Path
             "--persisted-globals-load=OFF",
             "--read-only=OFF",
             "--super-read-only=OFF",
-            // Packages of MySQL name a directory here that need not exist on the machine that restores.
+            // MySQL packages set a directory here that may not exist on the restoring host.
             "--secure-file-priv=NULL",
-            // Nothing is acknowledged to anybody: what a crash takes is restored once more, from the beginning.
+            // Nothing is acknowledged to a client: after a crash, the restore starts again from the beginning.
             "--innodb-flush-log-at-trx-commit=0",
         ]
         .map(str::to_owned),

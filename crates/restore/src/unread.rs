@@ -1,19 +1,19 @@
-//! Pieces of the log whose manifests cannot be read. They count as missing, and are told of where what they have is needed. Pure.
+//! Pieces of the log with unreadable manifests. They count as missing, and are reported where their transactions are needed. Pure.
 
 use archive::manifest::Manifest;
 use archive::name::PieceName;
 
-/// A piece of which no more is known than its name says.
+/// A piece known only by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unread {
-    /// Which.
+    /// The piece.
     pub piece: PieceName,
-    /// What is wrong with its manifest.
+    /// The fault of its manifest.
     pub why: String,
 }
 
-/// The first of these that lies before the piece of this number, and behind the one before that. Where there are as many pieces as the
-/// number says, it lies behind all of them.
+/// The first of these between the piece of this index and its predecessor. If the index equals the number of pieces, the first one
+/// after all of them.
 #[must_use]
 pub fn before<'a>(unread: &'a [Unread], pieces: &[Manifest], number: usize) -> Option<&'a Unread> {
     let last = number.checked_sub(1).and_then(|last| pieces.get(last));
@@ -25,7 +25,7 @@ pub fn before<'a>(unread: &'a [Unread], pieces: &[Manifest], number: usize) -> O
     })
 }
 
-/// The number of a piece.
+/// The index of a piece.
 pub(crate) fn number_of(piece: &PieceName, pieces: &[Manifest]) -> Option<usize> {
     pieces.iter().position(|one| one.piece == *piece)
 }
@@ -50,7 +50,7 @@ mod tests {
             assert_eq!(found(&[1, 3, 6], number), file, "{number}");
             assert_eq!(found(&[], number), None);
         }
-        // Nothing can be read.
+        // No manifest is readable.
         assert_eq!(before(&[of_file(7)], &[], 0), Some(&of_file(7)));
     }
 }

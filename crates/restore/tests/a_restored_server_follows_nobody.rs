@@ -1,4 +1,4 @@
-//! A mysqld over data of a server that followed others: it leaves data behind that follow nobody.
+//! A mysqld on the data of a former replica leaves data that follow no source.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -12,8 +12,8 @@ use testkit::mysqld::{Mysqld, MysqldOptions};
 const CHANNELS: &str =
     "SELECT channel_name FROM performance_schema.replication_connection_configuration";
 
-/// A base backup of a follower has its channels, and the passwords of their accounts; started by an operator, with an operator's
-/// configuration, it would get from the ring again what the restore has left out.
+/// A base backup of a follower has its channels and their accounts' passwords. Started with the operator's configuration, it
+/// would fetch from the ring the transactions that the restore left out.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_followers_channels_are_not_in_what_was_restored() {
     let tree = MysqlTree::require();
@@ -30,7 +30,7 @@ async fn a_followers_channels_are_not_in_what_was_restored() {
         .sql("START REPLICA FOR CHANNEL 'witness'; SELECT 1");
     begun.unwrap();
     server.stop().unwrap();
-    // As they are left out of base backups.
+    // As in base backups, which exclude them.
     for entry in fs::read_dir(server.data_dir()).unwrap() {
         let path = entry.unwrap().path();
         if path.to_string_lossy().contains("-relay-bin") {
@@ -45,14 +45,14 @@ async fn a_followers_channels_are_not_in_what_was_restored() {
     assert!(channels.0.is_empty(), "{channels:?}");
 }
 
-/// The server that has run such an event disables it without a word in the log. Events that come again and again, and those whose time
-/// is still to come, are left as they are.
+/// The server that ran such an event disables it without a log entry. Recurring events, and those with a future time, are left
+/// unchanged.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_that_was_to_run_once_does_not_run_again_in_what_was_restored() {
     let tree = MysqlTree::require();
     let options = MysqldOptions::with_server_id(3).with_arguments(["--event-scheduler=OFF"]);
     let mut server = Mysqld::launch_with(&tree, options).unwrap();
-    // As the applier leaves it, which runs CREATE EVENT with the time of its source: its own time is not over yet.
+    // As left by the applier, which runs CREATE EVENT with the source's timestamp: by its own clock, the event's time has not passed.
     let created = "CREATE DATABASE d; CREATE TABLE d.ran (what VARCHAR(9)); CREATE USER clerk; SET timestamp = UNIX_TIMESTAMP() - 3600; \
          CREATE DEFINER = clerk@`%` EVENT d.once ON SCHEDULE AT NOW() + INTERVAL 1 MINUTE ON COMPLETION PRESERVE DO INSERT INTO d.ran VALUES ('once'); \
          CREATE EVENT d.later ON SCHEDULE AT NOW() + INTERVAL 1 DAY ON COMPLETION PRESERVE DO INSERT INTO d.ran VALUES ('later'); \
@@ -88,7 +88,7 @@ async fn an_event_that_was_to_run_once_does_not_run_again_in_what_was_restored()
     assert_eq!(ran.0, [["often"]]);
 }
 
-/// A restore works on the data of that stopped server, and leaves them.
+/// Starts and stops a restore's mysqld on the data of that stopped server.
 async fn restored(tree: &MysqlTree, server: &Mysqld) {
     let home = tempfile::tempdir().unwrap();
     let mut options = tree.server_options();

@@ -1,5 +1,5 @@
-//! One file: written from front to back, then mapped. It has no name, and nobody but this process ever has it open, so that
-//! nothing changes or cuts what is mapped.
+//! One file: written sequentially, then mapped. It has no name, and only this process ever has it open, so no other process
+//! can change or truncate the mapped bytes.
 
 use std::fs::File;
 use std::io;
@@ -12,19 +12,19 @@ use filebuffer::FileBuffer;
 
 use crate::folder::SpillFolder;
 
-/// After so many bytes more than were announced the disk is asked again.
+/// The free space is checked again after this many bytes more than announced.
 const LOOK_EVERY: u64 = 64 << 20;
 
-/// A file that is being written.
+/// A file during writing.
 #[derive(Debug)]
 pub(crate) struct SpillFile {
     file: File,
     counted: Counted,
-    /// The disk had room for a payload of so many bytes.
+    /// The size of the payload for which the disk had room.
     room_for: u64,
 }
 
-/// Bytes of a file, as the folder counts them.
+/// Bytes of a file, counted in the folder's total.
 #[derive(Debug)]
 struct Counted {
     folder: SpillFolder,
@@ -38,7 +38,7 @@ impl Drop for Counted {
 }
 
 impl SpillFile {
-    /// For a payload of so many bytes, which are written elsewhere on the same disk, too.
+    /// For a payload of `expected` bytes, which is also written elsewhere on the same disk.
     pub(crate) fn create(folder: &SpillFolder, expected: u64) -> io::Result<Self> {
         folder.check_room(expected, expected)?;
         let counted = Counted {
@@ -56,7 +56,7 @@ impl SpillFile {
         self.counted.bytes
     }
 
-    /// Writes behind what is there; where that fails, the file is as it was before.
+    /// Appends; after an error, the file is unchanged.
     pub(crate) fn write(mut self, bytes: &[u8], expected: u64) -> Result<Self, (Self, io::Error)> {
         match self.try_write(bytes, expected) {
             Ok(()) => Ok(self),
@@ -77,7 +77,7 @@ impl SpillFile {
         Ok(())
     }
 
-    /// What was written, in memory.
+    /// The file's bytes, in memory.
     pub(crate) fn read_back(&self) -> io::Result<BytesMut> {
         let length = usize::try_from(self.len()).map_err(io::Error::other)?;
         let mut bytes = BytesMut::zeroed(length);
@@ -85,9 +85,9 @@ impl SpillFile {
         Ok(bytes)
     }
 
-    /// What was written, mapped. Nothing is read before it is used, and nothing is kept in memory by force.
+    /// The file's bytes, mapped. Pages are read on use, and none is locked in memory.
     pub(crate) fn map(self) -> Result<SpilledMap, (Self, io::Error)> {
-        // A file without a name is opened by its number.
+        // A file without a name can be opened by its descriptor.
         let opened = FileBuffer::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
         let map = opened.and_then(|map| match map.len() as u64 {
             length if length == self.len() => Ok(map),
@@ -103,7 +103,7 @@ impl SpillFile {
     }
 }
 
-/// A file that is mapped, until it is dropped.
+/// A mapped file, until it is dropped.
 pub(crate) struct SpilledMap(Option<(FileBuffer, Counted)>);
 
 impl AsRef<[u8]> for SpilledMap {
@@ -112,11 +112,11 @@ impl AsRef<[u8]> for SpilledMap {
     }
 }
 
-/// Giving a gigabyte back takes the system a part of a second, and the last user may be one that has no time.
+/// Unmapping a gigabyte takes a fraction of a second, and the last user may not be able to wait.
 impl Drop for SpilledMap {
     fn drop(&mut self) {
         let map = self.0.take();
-        // Where there is no thread to be had, it is dropped here.
+        // If no thread can be created, it is dropped here.
         thread::Builder::new()
             .name("spill-drop".to_owned())
             .spawn(move || drop(map))

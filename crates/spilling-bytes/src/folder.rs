@@ -1,4 +1,4 @@
-//! The folder of the files, and what they take of its disk together.
+//! The folder of the files, and their total size.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -9,29 +9,29 @@ use std::{fmt, io};
 
 use rustix::fs::{Mode, OFlags};
 
-/// What begins the name of a file for the moment in which it has one.
+/// The prefix of a file's name while it briefly has one.
 const NAME: &str = "payload-";
 
-/// Where large payloads are held; a clone is the same folder. The default is none: all of them stay in memory.
+/// The folder for large payloads; clones are the same folder. The default is none: all payloads stay in memory.
 #[derive(Debug, Clone, Default)]
 pub struct SpillFolder(Option<Arc<Folder>>);
 
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
-    /// Bytes of its disk that stay free whatever is spilled.
+    /// Bytes of its disk that always stay free.
     reserve: u64,
-    /// Of all files that are in use.
+    /// The total of all files in use.
     bytes: AtomicU64,
-    /// Names of files are used once.
+    /// The number for the next file name; names are not reused.
     names: AtomicU64,
     warned: AtomicBool,
 }
 
 impl SpillFolder {
-    /// The folder at `path`, which is made where it does not exist, and emptied of what a crash left. A payload gets a file there
-    /// only while `reserve` bytes, and what the payload takes elsewhere on the same disk, stay free beside it.
-    /// Where it cannot be used, payloads stay in memory, which the log says.
+    /// The folder at `path`: creates it if missing, and removes files that a crash left. A payload gets a file only while the disk
+    /// keeps `reserve` bytes free, in addition to the payload's copy elsewhere on the disk. If the folder cannot be used, payloads
+    /// stay in memory, and a warning is logged.
     pub fn open(path: impl Into<PathBuf>, reserve: u64) -> Self {
         let path = path.into();
         let folder = Self(Some(Arc::new(Folder {
@@ -50,13 +50,13 @@ impl SpillFolder {
         }
     }
 
-    /// Bytes of the payloads that are in files now.
+    /// Bytes of the payloads in files now.
     pub fn bytes(&self) -> u64 {
         let bytes = |folder: &Arc<Folder>| folder.bytes.load(Ordering::Relaxed);
         self.0.as_ref().map_or(0, bytes)
     }
 
-    /// Whether payloads stay in memory.
+    /// Whether all payloads stay in memory.
     pub fn is_off(&self) -> bool {
         self.0.is_none()
     }
@@ -67,7 +67,7 @@ impl SpillFolder {
         let flags = OFlags::TMPFILE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::open(&folder.path, flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => Ok(file.into()),
-            // A file system that cannot: the name is taken away at once, and what a crash leaves at the next start.
+            // The file system does not support it: the name is removed immediately; after a crash, the next start removes it.
             Err(_) => {
                 let number = folder.names.fetch_add(1, Ordering::Relaxed);
                 let path = folder.path.join(format!("{NAME}{number}"));
@@ -80,7 +80,7 @@ impl SpillFolder {
         }
     }
 
-    /// Whether the disk has room for so many further bytes of a file, beside so many that its payload will take elsewhere.
+    /// Whether the disk has room for this many further bytes of a file, in addition to the payload's bytes written elsewhere.
     pub(crate) fn check_room(&self, file: u64, elsewhere: u64) -> io::Result<()> {
         let folder = self.folder()?;
         let disk = rustix::fs::statvfs(&folder.path)?;
@@ -110,7 +110,7 @@ impl SpillFolder {
         }
     }
 
-    /// Says once that a payload stays in memory.
+    /// Logs once that a payload stays in memory.
     pub(crate) fn warn(&self, error: &io::Error) {
         let Some(folder) = &self.0 else {
             return;
@@ -134,7 +134,7 @@ impl SpillFolder {
     }
 }
 
-/// Two are equal when they are the same one.
+/// Equal if they are the same folder.
 impl PartialEq for SpillFolder {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
@@ -155,7 +155,7 @@ impl fmt::Display for SpillFolder {
     }
 }
 
-/// Makes the folder, and removes what a crash between a file's creation and the removal of its name has left.
+/// Creates the folder, and removes files left by a crash between a file's creation and the removal of its name.
 fn prepare(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)

@@ -1,10 +1,10 @@
-//! Bytes that arrive in pieces and are then one [`Bytes`]. Few stay in memory. Many go into a file without a name as they come,
-//! which is mapped at the end: the operating system may write its pages out and drop them, so that a payload of a gigabyte takes a
-//! process a few megabytes of memory of its own. Whoever uses the bytes sees no difference.
+//! Bytes that arrive in pieces and become one [`Bytes`]. Small payloads stay in memory. Large ones are written to a file without a
+//! name as they arrive, which is mapped at the end. The operating system may write its pages out and drop them, so a payload of a
+//! gigabyte takes a few megabytes of the process's own memory. Users of the bytes see no difference.
 //!
-//! The file is never synced, because it is nobody's durable copy; it is gone with the last user of the bytes, or with the process.
-//! What goes wrong with it costs memory and not the bytes: they are read back, and the rest stays in memory.
-//! A page that the disk cannot give back ends the process (SIGBUS).
+//! The file is never synced, because it is not a durable copy; it disappears with the last user of the bytes, or with the process.
+//! A failure of the file costs memory but no bytes: they are read back, and the rest stays in memory.
+//! An error of the disk on a page read ends the process (SIGBUS).
 
 mod file;
 mod folder;
@@ -16,17 +16,17 @@ use bytes::{Bytes, BytesMut};
 use crate::file::SpillFile;
 pub use crate::folder::SpillFolder;
 
-/// From this size on, bytes are in a file. Several payloads may be on their way in a process at once, so that it is a small part
-/// of what a process may have; and nearly all transactions are smaller, which then never see a file.
+/// The size from which bytes are in a file. A process may receive several payloads concurrently, so this is a small part
+/// of its memory. Nearly all transactions are smaller and never use a file.
 pub const SPILLED_FROM: usize = 16 << 20;
 
-/// So much is gathered before it is written, so that small pieces do not cost a call each.
+/// The number of bytes that are gathered before a write, so that small pieces do not cost a call each.
 const WRITTEN_AT: usize = 1 << 20;
 
-/// How much room is made at once for bytes that say that they are many, so that an announced length alone takes no memory.
+/// The most memory reserved in advance for an announced length, which alone must not cost memory.
 const FIRST_RESERVATION: usize = 1 << 20;
 
-/// Bytes of which more is to come.
+/// Bytes during their arrival.
 ///
 /// ```text
 ///   few:    │ buffer ─────────────▶ │
@@ -36,9 +36,9 @@ const FIRST_RESERVATION: usize = 1 << 20;
 #[derive(Debug)]
 pub struct SpillingBytes {
     folder: SpillFolder,
-    /// How many were announced, which may be wrong.
+    /// The announced length, which may be wrong.
     announced: usize,
-    /// What is not in the file.
+    /// The bytes that are not in the file.
     buffer: BytesMut,
     file: Option<SpillFile>,
     /// It stays in memory: there is no folder, or the file failed.
@@ -47,16 +47,16 @@ pub struct SpillingBytes {
     lost: Option<SpillLost>,
 }
 
-/// Bytes that were gathered, and their CRC32C, made as they came.
+/// Gathered bytes, with the CRC32C computed on arrival.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gathered {
-    /// All pieces, one after the other.
+    /// All pieces, concatenated.
     pub bytes: Bytes,
     /// The CRC32C (Castagnoli) of the pieces.
     pub crc32c: u32,
 }
 
-/// The file could not be used further, and what it had could not be read back either.
+/// The file failed, and its bytes could not be read back either.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{bytes} bytes of a large payload in {folder} cannot be read back: {reason}; look at the disk that holds it"
@@ -68,7 +68,7 @@ pub struct SpillLost {
 }
 
 impl SpillingBytes {
-    /// Begins bytes of which `announced` are expected; 0 where nobody knows. They go into a file of `folder` when they are many.
+    /// Begins with `announced` expected bytes; 0 if unknown. Many bytes go into a file of `folder`.
     pub fn begin(folder: &SpillFolder, announced: usize) -> Self {
         Self {
             folder: folder.clone(),
@@ -81,7 +81,7 @@ impl SpillingBytes {
         }
     }
 
-    /// Says how many are expected, before the first has come. The caller knows it, so that the room is made at once.
+    /// Sets the expected length before the first piece. The caller is sure of it, so the memory is reserved immediately.
     pub fn announce(&mut self, bytes: usize) {
         self.announced = bytes;
         if self.in_memory || bytes < SPILLED_FROM {
@@ -89,18 +89,18 @@ impl SpillingBytes {
         }
     }
 
-    /// How many have come.
+    /// The number of bytes so far.
     pub fn len(&self) -> usize {
         let written = self.file.as_ref().map_or(0, SpillFile::len);
         usize::try_from(written).unwrap_or(usize::MAX) + self.buffer.len()
     }
 
-    /// Whether none has come.
+    /// Whether there are no bytes yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes the next piece in. Where it is written to the file, other tasks of the thread go on meanwhile, as in `long_work`.
+    /// Adds the next piece. During a write to the file, the thread's other tasks continue, as in `long_work`.
     pub fn push(&mut self, piece: &[u8]) {
         self.crc32c = crc32c::crc32c_append(self.crc32c, piece);
         if self.in_memory {
@@ -123,7 +123,7 @@ impl SpillingBytes {
         }
     }
 
-    /// All of it.
+    /// All bytes.
     ///
     /// # Errors
     /// [`SpillLost`] when the file failed, and could not be read back.
@@ -154,23 +154,23 @@ impl SpillingBytes {
         self.announced.max(so_far) >= SPILLED_FROM
     }
 
-    /// Moves the buffer into the file, or leaves it where it is for good.
+    /// Moves the buffer into the file, or keeps it in memory permanently.
     fn write_buffer(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
         if self.write(&buffer) {
             self.buffer = buffer;
             self.buffer.clear();
-            // What had come before it was known to be many is larger than what is gathered from now on.
+            // The buffer from before the switch to a file is larger than later ones.
             if self.buffer.capacity() > 2 * WRITTEN_AT {
                 self.buffer = BytesMut::with_capacity(WRITTEN_AT);
             }
         } else if self.buffer.is_empty() {
-            self.buffer = buffer; // nothing was in a file yet
+            self.buffer = buffer; // the file has no bytes yet
         }
     }
 
-    /// Writes behind what is in the file, which is made where there is none. Where that fails, all that there was, and
-    /// `bytes`, is in the buffer, unless that was empty and nothing in a file: then the caller keeps `bytes`.
+    /// Appends to the file, which is created if missing. After an error, the buffer has all earlier bytes and `bytes`. Exception: if
+    /// the buffer was empty and no file existed, the caller keeps `bytes`.
     fn write(&mut self, bytes: &[u8]) -> bool {
         let written = long_work::run(bytes.len().max(long_work::LARGE), || {
             let expected = self.announced.max(self.len() + bytes.len()) as u64;
@@ -204,7 +204,7 @@ impl SpillingBytes {
         }
     }
 
-    /// Reads the file back in front of the buffer.
+    /// Reads the file's bytes back, before those of the buffer.
     fn stay_in_memory(&mut self, file: SpillFile, error: &io::Error) {
         self.in_memory = true;
         self.folder.warn(error);

@@ -1,4 +1,4 @@
-//! Bytes in memory and bytes in files are the same; what is wrong with the folder costs no byte.
+//! Bytes in memory and in files are identical; a failure of the folder loses no byte.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -116,7 +116,7 @@ fn a_disk_that_fills_up_meanwhile_costs_no_byte() {
     assert!(gathered.bytes == bytes);
     assert_eq!(gathered.crc32c, crc32c::crc32c(&bytes));
 
-    // With room for the file, but not for the log's copy beside it.
+    // With room for the file, but not for the log's copy in addition.
     disk.make_room().unwrap();
     let tight = SpillFolder::open(mounted.join("spill"), 64 << 20);
     assert!(self::gathered(&tight, &bytes, 8192, bytes.len()).bytes == bytes);

@@ -1,7 +1,7 @@
 //! Programs run to their end within a deadline.
 //!
-//! Everything that the fixtures run goes through here, so that a hung server fails a test instead of hanging it.
-//! A program that passes its deadline is killed: only that child, by its own handle.
+//! All programs of the fixtures run through this module, so that a hung server fails a test instead of hanging it. A program that passes
+//! its deadline is killed: only that child, by its own handle.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// What a program left behind.
+/// The result of a program.
 #[derive(Debug)]
 pub struct Finished {
     /// Its exit status.
@@ -43,7 +43,7 @@ impl Finished {
     }
 }
 
-/// A program that runs in the background. Dropped before its end, it is killed.
+/// A program that runs in the background. Dropping it kills the program.
 #[derive(Debug)]
 pub struct Running {
     what: String,
@@ -53,7 +53,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts `command`, feeding `stdin` to it. `what` names it in messages.
+    /// Starts `command` with `stdin` as its input. `what` names it in messages.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -63,7 +63,7 @@ impl Running {
         })
     }
 
-    /// The same with somebody who writes its standard input, in a thread of its own, until it returns.
+    /// The same with a writer of its standard input, which runs in its own thread until it returns.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -82,8 +82,8 @@ impl Running {
                 format!("cannot start {what} ({})", command.get_program().display())
             })?;
         if let Some(pipe) = child.stdin.take() {
-            // Its own thread, because a program may answer before it has read everything. Nobody joins it: it ends when the
-            // pipe breaks at the latest, and a program that does not care for its input is no error.
+            // Its own thread, because a program may answer before it has read everything. It is not joined: it ends when the pipe breaks at
+            // the latest, and a program may ignore its input.
             thread::spawn(move || feed(pipe));
         }
         let stdout = child.stdout.take().map(drain);
@@ -96,10 +96,10 @@ impl Running {
         })
     }
 
-    /// Whether it has ended by now.
+    /// Whether it has ended.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// When waiting for the child fails.
     pub fn is_finished(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
@@ -115,10 +115,10 @@ impl Running {
         Ok(self.collect(status))
     }
 
-    /// Waits for its end; after `limit` it is killed, and what it has said until then counts.
+    /// Waits for its end; after `limit` it is killed, and its output until then is returned.
     ///
     /// # Errors
-    /// When the system does not say how it ended.
+    /// When waiting for the child fails.
     pub fn finish_or_kill(mut self, limit: Duration) -> Result<Finished> {
         let status = match wait_within(&mut self.child, limit)? {
             Some(status) => status,
@@ -141,7 +141,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only for a child that has been waited for already.
+        // Both fail only for a child that was already waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -150,7 +150,7 @@ impl Drop for Running {
 /// Runs `command` to its end, within `limit`.
 ///
 /// # Errors
-/// When it cannot be started or passes its limit; a failure of the program itself is in the result's status.
+/// When it cannot be started or passes its limit; the result's status holds the program's own failure.
 pub fn run(
     what: impl Into<String>,
     command: Command,
@@ -163,7 +163,7 @@ pub fn run(
 /// Waits for a child's end, at most `limit`. `None`: it still runs.
 ///
 /// # Errors
-/// When the system does not say.
+/// When waiting for the child fails.
 pub fn wait_within(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     let deadline = Instant::now() + limit;
     while child.try_wait()?.is_none() {
@@ -176,7 +176,7 @@ pub fn wait_within(child: &mut Child, limit: Duration) -> Result<Option<ExitStat
             &mut [PollFd::new(&process, PollFlags::IN)],
             Some(&left.try_into()?),
         ) {
-            // A signal to this process says nothing of the child.
+            // A signal to this process is unrelated to the child.
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -187,7 +187,7 @@ pub fn wait_within(child: &mut Child, limit: Duration) -> Result<Option<ExitStat
 fn drain(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut all = Vec::new();
-        // A broken pipe ends the output; what came before it counts.
+        // A broken pipe ends the output; earlier output counts.
         let _ = pipe.read_to_end(&mut all);
         all
     })
@@ -199,9 +199,9 @@ fn collect(drained: Option<JoinHandle<Vec<u8>>>) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-// Programs that are other ones with arguments of their own.
+// Wrappers: programs that run other ones with fixed arguments.
 
-/// Writes a program into a folder that runs these words, with its own arguments between them and further ones.
+/// Writes a script into `folder` that runs `before`, its own arguments, then `behind`, as one command.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -221,19 +221,18 @@ pub fn write_program(
     Ok(path)
 }
 
-/// As one word of the shell.
+/// Quoted as one word for the shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 // Cargo, called by a program that cargo runs.
 
-/// What cargo tells the program that it runs about that program's package begins with one of these. It must not reach another
-/// cargo: build scripts that look at it (`ring`'s) would run again, and everything above them would be compiled anew, which
-/// is a good part of the workspace, each time that somebody calls cargo the other way.
+/// Prefixes of the variables in which cargo describes the calling package. They must not reach another cargo: build scripts that read them
+/// (`ring`'s) would run again. That recompiles a good part of the workspace on each change between the two ways of calling cargo.
 const OF_A_PACKAGE: [&str; 2] = ["CARGO_PKG_", "CARGO_MANIFEST_"];
 
-/// The cargo that this program runs under, in the checkout, as if a person had called it.
+/// The cargo that this program runs under, in the checkout, as if called by a person.
 #[must_use]
 pub fn cargo() -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

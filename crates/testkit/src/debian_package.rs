@@ -1,5 +1,5 @@
-//! One package of Debian's archive, unpacked once into the target folder: it is not installed, so no service starts and the machine
-//! stays as it is.
+//! One package of Debian's archive, unpacked once into the target folder. It is not installed, so that no service starts and the machine
+//! stays unchanged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const UNPACK_LIMIT: Duration = Duration::from_secs(60);
 /// The folder that holds what this package installs below `/`.
 ///
 /// # Errors
-/// When this machine's Debian archive does not give it; with what to do.
+/// When this machine's Debian archive does not have it; with what to do.
 pub fn unpacked(package: &str) -> Result<PathBuf> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock();
@@ -31,7 +31,7 @@ pub fn unpacked(package: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Downloads the package, and unpacks it beside its place first: what was cut short is not taken for it later.
+/// Downloads and unpacks the package next to its place, then moves it: an interrupted unpack is never used later.
 fn unpack(package: &str, folder: &Path) -> Result<()> {
     let parent = folder.parent().context("the folder has a parent")?;
     fs::create_dir_all(parent)?;
@@ -76,7 +76,7 @@ fn download(package: &str, work: &Path, options: &[&str]) -> Result<()> {
 fn apt_get(work: &Path, options: &[&str]) -> Command {
     let mut command = Command::new("apt-get");
     command.current_dir(work).env("LC_ALL", "C");
-    // Its account for downloads may not enter the checkout. Signatures are verified all the same.
+    // The account for downloads may not enter the checkout. Signatures are verified all the same.
     command.args(["--quiet=2", "-o", "APT::Sandbox::User=root"]);
     command.args(options);
     command

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 pub struct DocumentedCommand {
     /// The page.
     pub page: PathBuf,
-    /// Its words, up to where the shell ends it.
+    /// Its words, up to the end of the command in the shell.
     pub words: Vec<String>,
 }
 
@@ -61,13 +61,13 @@ pub fn shell_blocks(page: &str, heading: &str) -> Result<Vec<String>> {
 /// A block of a page between two fences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// What stands behind the first fence, as `sh`.
+    /// The info string of the first fence, such as `sh`.
     pub language: String,
     /// Its lines, without the indentation of the fence.
     pub text: String,
 }
 
-/// All such blocks of a page, in their order.
+/// All fenced blocks of a page, in order.
 ///
 /// # Errors
 /// When the page cannot be read, or has none.
@@ -111,7 +111,7 @@ fn find_pages(folder: &Path, pages: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// The lines of the shell blocks; what is continued by a backslash is one line.
+/// The lines of the shell blocks; lines continued by a backslash are joined.
 fn shell_lines(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let (mut in_block, mut goes_on) = (false, false);

@@ -1,7 +1,7 @@
-//! What benches and comparisons leave behind: `target/figures/<name>.json`.
+//! Results of benches and comparisons: `target/figures/<name>.json`.
 //!
-//! Units stand in the key names (`latency_mean_ms`), measured values are medians with their spread, and every file says
-//! when, by which command and on which machine it came to be.
+//! Key names hold the unit (`latency_mean_ms`). Measured values are medians with their spread. Every file holds its time, command and
+//! machine.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -26,7 +26,7 @@ impl Figures {
     /// Figures called `name`, made by `command` (as a user would type it) from now on.
     ///
     /// # Errors
-    /// When a value cannot stand in JSON.
+    /// When a value cannot be written as JSON.
     pub fn new(name: &str, command: &str) -> Result<Self> {
         let mut figures = Self {
             name: name.to_owned(),
@@ -44,14 +44,14 @@ impl Figures {
     /// Sets one entry.
     ///
     /// # Errors
-    /// When the value cannot stand in JSON.
+    /// When the value cannot be written as JSON.
     pub fn set(&mut self, key: &str, value: impl Serialize) -> Result<()> {
         self.values
             .insert(key.to_owned(), serde_json::to_value(value)?);
         Ok(())
     }
 
-    /// Writes the file into the build's target folder, replacing an older one in one step, and returns its path.
+    /// Writes the file into the build's target folder, replaces an older one atomically, and returns its path.
     ///
     /// # Errors
     /// When the folder cannot be written.
@@ -71,8 +71,7 @@ impl Figures {
     }
 }
 
-/// The folder that this build went to: the one above the running program that cargo marked as its own, and else what
-/// `$CARGO_TARGET_DIR` says.
+/// This build's target folder: the ancestor of the running program that cargo marked as such, else `$CARGO_TARGET_DIR`.
 #[must_use]
 pub fn target_folder() -> PathBuf {
     let program = env::current_exe().unwrap_or_default();
@@ -86,7 +85,7 @@ pub fn target_folder() -> PathBuf {
         .unwrap_or_else(|| crate::checkout().join("target"))
 }
 
-/// A temporary file that, once it has its name, others may read too.
+/// A temporary file that others may read after its rename.
 pub(crate) fn readable_file_in(folder: &Path) -> Result<NamedTempFile> {
     let everybody = fs::Permissions::from_mode(0o644);
     tempfile::Builder::new()
@@ -95,7 +94,7 @@ pub(crate) fn readable_file_in(folder: &Path) -> Result<NamedTempFile> {
         .with_context(|| format!("cannot write into {}", folder.display()))
 }
 
-// The machine, the time and the revision that figures belong to. What a system does not tell stays unknown: `null`.
+// Machine, time and revision of the figures. Values that the system does not report are `null`.
 
 /// The machine that measured.
 #[derive(Clone, Debug, Serialize)]
@@ -104,16 +103,16 @@ pub struct Machine {
     pub cpu: Option<String>,
     /// Cores that this process may use.
     pub cores: Option<usize>,
-    /// Memory in all.
+    /// Total memory.
     pub memory_bytes: Option<u64>,
     /// Name and release of the operating system's kernel.
     pub kernel: String,
-    /// Processes that wanted to run in the minute before: well above zero, others used the machine.
+    /// The one-minute load average before the run: well above zero, other processes used the machine.
     pub load_average_1_min: Option<f64>,
 }
 
 impl Machine {
-    /// Looks at this machine now.
+    /// Reads this machine's current state.
     #[must_use]
     pub fn observe() -> Self {
         let system = rustix::system::uname();
@@ -132,7 +131,7 @@ impl Machine {
     }
 }
 
-/// How many bytes of memory the system could give to programs now.
+/// Memory available to programs now, in bytes.
 #[must_use]
 pub fn available_memory() -> Option<u64> {
     bytes_of(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable")
@@ -170,19 +169,19 @@ fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
         .map(|(_, value)| value.trim())
 }
 
-/// The most memory that a running process has had, in bytes.
+/// A running process's peak memory, in bytes.
 ///
 /// # Errors
-/// When the system does not say.
+/// When the kernel does not report it.
 pub fn peak_memory(process: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     bytes_of(&status, "VmHWM").context("the system does not say how much memory was used")
 }
 
-/// The memory that a running process has for itself alone (not files that the system holds for it), in bytes.
+/// A running process's private memory, in bytes, without the page cache.
 ///
 /// # Errors
-/// When the system does not say.
+/// When the kernel does not report it.
 pub fn private_memory(process: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     bytes_of(&status, "RssAnon").context("the system does not say how much memory is used")

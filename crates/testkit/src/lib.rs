@@ -1,8 +1,8 @@
-//! What tests, benches, `cargo xtask` and the demonstration share; no part of the product.
+//! Shared code of tests, benches, `cargo xtask` and the demonstration; not part of the product.
 //!
-//! Two halves. The mysqld fixtures (a tree of MySQL's programs, servers started from it, sysbench, figures) depend on
-//! no crate of ours. The faulty doubles of our own seams are behind the feature `storage`, on by default; a network between
-//! members in one process is behind `network`.
+//! Two halves. The mysqld fixtures (a tree of MySQL's programs, servers started from it, sysbench, figures) depend on no crate of ours. The
+//! faulty implementations of our interfaces need the feature `storage`, on by default; a network between members in one process needs
+//! `network`.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -33,8 +33,8 @@ mod signals;
 pub mod statistics;
 pub mod wait;
 
-/// A flag that SIGINT (Ctrl-C) and SIGTERM set, in place of ending the process: whoever looks at it ends in good order, so that
-/// the processes and namespaces that it made go with it.
+/// A flag that SIGINT (Ctrl-C) and SIGTERM set instead of ending the process. Its readers then end in good order and remove the processes
+/// and namespaces that they made.
 ///
 /// # Errors
 /// When the signals cannot be handled.

@@ -14,7 +14,7 @@ use raft_types::{
     OpId, Rotate, TransactionPayload,
 };
 
-/// The server on which the transactions seem to originate.
+/// The server id of the transactions.
 const SERVER_ID: u32 = 11;
 
 fn origin(timestamp: u32) -> EventOrigin {

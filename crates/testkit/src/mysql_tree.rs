@@ -1,9 +1,8 @@
-//! Where MySQL's programs are: the *tree*.
+//! Locations of MySQL's programs: the *tree*.
 //!
-//! `cargo xtask mysql` finds or unpacks one and describes it in `.mysql/tree.json`; tests, benches and comparisons read
-//! that file through [`MysqlTree::require`]. `$WITNESS_MYSQL_TREE` names another tree (its folder or its description), `$MYSQLD`
-//! another server. A tree that was unpacked rather than installed runs through its own dynamic loader, so that it needs
-//! nothing of the machine's libraries and changes nothing in them.
+//! `cargo xtask mysql` finds or unpacks a tree and describes it in `.mysql/tree.json`. Tests, benches and comparisons read that file
+//! through [`MysqlTree::require`]. `$WITNESS_MYSQL_TREE` names another tree (its folder or its description), `$MYSQLD` another server. An
+//! unpacked tree runs through its own dynamic loader: it neither uses nor changes the machine's libraries.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
@@ -28,7 +27,7 @@ pub const QUICK_VARIABLE: &str = "WITNESS_QUICK_TESTS";
 const FOLDER: &str = ".mysql";
 const DESCRIPTION: &str = "tree.json";
 
-/// Where a tree came from.
+/// Origin of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
@@ -40,18 +39,18 @@ pub enum Origin {
     Unpacked,
 }
 
-/// MySQL's programs and the folders that they need to be told about.
+/// MySQL's programs and the folders that they need as options.
 ///
 /// In the description file, a relative path is relative to the file's folder, so that a checkout can be moved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MysqlTree {
     /// Where it came from.
     pub origin: Origin,
-    /// What `mysqld --version` says, such as `9.7.4`.
+    /// The version from `mysqld --version`, such as `9.7.4`.
     pub version: String,
     /// The dynamic loader to run every program through; `None` for installed programs.
     pub loader: Option<PathBuf>,
-    /// Where that loader looks for shared libraries, in this order.
+    /// That loader's search path for shared libraries, in order.
     pub library_path: Vec<PathBuf>,
     /// The server.
     pub mysqld: PathBuf,
@@ -63,9 +62,9 @@ pub struct MysqlTree {
     pub sysbench: Option<PathBuf>,
     /// The folder of sysbench's Lua programs.
     pub sysbench_scripts: Option<PathBuf>,
-    /// The proxy that clients find the primary through.
+    /// HAProxy, through which clients find the primary.
     pub haproxy: Option<PathBuf>,
-    /// `--basedir`; `None` where the server knows its folders by itself, here and in the next three.
+    /// `--basedir`; `None` where the server knows its folders itself, as in the next three.
     pub basedir: Option<PathBuf>,
     /// `--plugin-dir`.
     pub plugin_dir: Option<PathBuf>,
@@ -97,7 +96,7 @@ impl MysqlTree {
     /// As [`MysqlTree::require`], for callers that report errors themselves.
     ///
     /// # Errors
-    /// When there is no tree, or what names one is wrong.
+    /// When there is no tree, or its configuration is wrong.
     pub fn locate() -> Result<Self> {
         if let Some(named) = env::var_os(TREE_VARIABLE) {
             let named = PathBuf::from(named);
@@ -229,7 +228,7 @@ impl MysqlTree {
             .iter()
             .map(|folder| folder.as_os_str())
             .collect::<Vec<_>>();
-        // Programs name themselves by it in their messages; mysqld looks for the list of its components beside it.
+        // Programs use it as their name in messages; mysqld searches the list of its components next to it.
         let name = match program == self.mysqld {
             true => program.as_os_str(),
             false => program.file_name().unwrap_or(program.as_os_str()),
@@ -253,7 +252,7 @@ impl MysqlTree {
         command
     }
 
-    /// `program` of this tree as one file in `folder`, for what takes the path of a program: a script, where it has a loader.
+    /// `program` of this tree as one file in `folder`, for callers that need a path: a script, where the tree has a loader.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -262,7 +261,7 @@ impl MysqlTree {
         bounded_run::write_program(folder, &name.to_string_lossy(), &self.words(program), &[])
     }
 
-    /// A command that runs one of the programs which a tree may lack.
+    /// A command that runs one of the programs that a tree may lack.
     ///
     /// # Errors
     /// When it lacks this one.
@@ -276,11 +275,11 @@ impl MysqlTree {
         }
     }
 
-    /// The same programs with a server that has a keyring, in the file `keyring` of `folder`. What a server needs for that stands
-    /// beside its program and its plugins, which are links in that folder.
+    /// The same programs with a server that has a keyring, in the file `keyring` of `folder`. Links in that folder hold what the server
+    /// needs next to its program and its plugins.
     ///
     /// # Errors
-    /// When it cannot be written, or the tree does not say where its plugins are, as that of an installed server.
+    /// When it cannot be written, or the tree does not name its plugin folder, as with an installed server.
     pub fn with_keyring(&self, folder: &Path) -> Result<Self> {
         let plugins = self.plugin_dir.as_ref();
         let plugins = plugins.context("a keyring is set up beside an unpacked server alone")?;
@@ -305,7 +304,7 @@ impl MysqlTree {
         })
     }
 
-    /// What the server must be told about its own folders, as options.
+    /// The server's own folders, as options.
     #[must_use]
     pub fn server_options(&self) -> Vec<String> {
         let options = [
@@ -320,7 +319,7 @@ impl MysqlTree {
             .collect()
     }
 
-    /// The programs that this tree lacks, of those that the whole test suite needs.
+    /// The programs that the whole test suite needs and this tree lacks.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         [
@@ -354,7 +353,7 @@ impl MysqlTree {
     }
 }
 
-// A tree of installed programs: a mysqld that is there already, and what stands beside it.
+// A tree of installed programs: an existing mysqld and the programs next to it.
 
 const VERSION_LIMIT: Duration = Duration::from_secs(30);
 
@@ -374,7 +373,7 @@ impl MysqlTree {
     }
 }
 
-/// Describes an installed mysqld. Its client programs are looked for beside it, then on the PATH; it knows its own folders.
+/// Describes an installed mysqld. Its client programs are searched next to it, then on the PATH; it knows its own folders.
 ///
 /// # Errors
 /// When it is missing, does not run, or is not MySQL 8 or later.
@@ -414,7 +413,7 @@ pub fn find_on_path(name: &str) -> Option<PathBuf> {
         .find(|file| is_program(file))
 }
 
-/// The version number in what `mysqld --version` says, if it is one of MySQL 8 or later (MariaDB's binlog differs).
+/// The version number in the output of `mysqld --version`, if it is MySQL 8 or later (MariaDB's binlog differs).
 fn version_of(said: &str) -> Result<String> {
     if said.contains("MariaDB") {
         bail!("it is MariaDB, whose binlog is another format; MySQL 8.0 or later is needed");
@@ -435,7 +434,7 @@ fn version_of(said: &str) -> Result<String> {
     }
 }
 
-/// Programs of one installation are in the server's folder, or in `bin` beside its `sbin`.
+/// Programs of one installation are in the server's folder, or in the `bin` next to its `sbin`.
 fn program_beside(mysqld: &Path, name: &str) -> Option<PathBuf> {
     let folder = mysqld.parent()?;
     [folder.join(name), folder.join("../bin").join(name)]

@@ -1,6 +1,5 @@
-//! The engine's network for tests and benches: what one member says to another becomes a [`Call`] or a stream of requests, and
-//! a [`Carrier`] takes it there, in its own time and with its own faults. Everything that openraft and the members ask of a
-//! network besides stands here once.
+//! The engine's network for tests and benches: each message between members becomes a [`Call`] or a stream of requests. A [`Carrier`]
+//! delivers it with its own delay and faults. This module holds everything else that openraft and the members need of a network.
 
 use std::time::Duration;
 
@@ -19,17 +18,17 @@ use openraft::raft::{
 use openraft::type_config::alias::SnapshotOf;
 use raft_types::{FileStart, MemberId, MemberRecord, OfferedStart, TypeConfig, Vote};
 
-/// Who calls whom.
+/// Caller and callee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link {
     /// The caller.
     pub from: MemberId,
-    /// Whom it calls.
+    /// The callee.
     pub to: MemberId,
 }
 
 impl Link {
-    /// The way of the answers.
+    /// The direction of the answers.
     #[must_use]
     pub fn back(self) -> Self {
         Self {
@@ -42,19 +41,19 @@ impl Link {
 /// A call with one answer.
 #[derive(Clone)]
 pub enum Call {
-    /// Asks for a vote.
+    /// Requests a vote.
     Vote(VoteRequest<TypeConfig>),
-    /// Asks whether a vote would be given.
+    /// Requests a pre-vote.
     PreVote(VoteRequest<TypeConfig>),
     /// A leader's request without entries.
     Heartbeat(AppendEntriesRequest<TypeConfig>),
-    /// Tells that the leadership is given away.
+    /// Announces a leadership transfer.
     Transfer(TransferLeaderRequest<TypeConfig>),
-    /// The entries that the member needs are purged: its log is to begin with this file.
+    /// The entries that the member needs are purged: its log must begin with this file.
     Begin(Vote, FileStart),
-    /// A question of the members to each other, which the engine does not know.
+    /// A request between members, which the engine does not know.
     Ask(Question),
-    /// A new connection, on which nothing is said.
+    /// A new connection without a message.
     Knock,
 }
 
@@ -78,19 +77,19 @@ pub enum Reply {
     Heartbeat(StreamAppendResult<TypeConfig>),
     /// To a transfer of the leadership.
     Transfer(TransferLeaderResponse<TypeConfig>),
-    /// To the file with which the log is to begin.
+    /// To the file with which the log must begin.
     Begin(SnapshotResponse<TypeConfig>),
-    /// To a question.
+    /// To a request between members.
     Ask(Result<Answer, CallError>),
-    /// To a new connection: it is taken.
+    /// To a new connection: accepted.
     Answers,
-    /// To a new connection: nothing listens there, as its machine says.
+    /// To a new connection: refused, since no process listens there.
     Refused,
-    /// The member cannot be called: nothing listens there, or its engine has stopped.
+    /// The member is unreachable: it does not listen, or its engine has stopped.
     Unreachable(String),
 }
 
-/// Brings what members say to each other there. Clones are the same carrier.
+/// Delivers messages between members. Clones are the same carrier.
 pub trait Carrier: Clone + Send + Sync + 'static {
     /// Makes a call and waits for its answer; `None` when none came in time.
     fn call(
@@ -100,7 +99,7 @@ pub trait Carrier: Clone + Send + Sync + 'static {
         deadline: Duration,
     ) -> impl Future<Output = Option<Reply>> + Send;
 
-    /// Opens a stream of requests, the first of which is there already. Answers come in the order of the requests.
+    /// Opens a stream of requests, whose first is given. Answers come in the order of the requests.
     fn stream(
         &self,
         link: Link,
@@ -109,7 +108,7 @@ pub trait Carrier: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = RpcResult<BoxStream<'static, RpcResult<Answered>>>> + Send;
 }
 
-/// Lets a member take a call.
+/// Delivers a call to a member.
 pub async fn receive(inbound: &Inbound, caller: MemberId, call: Call) -> Reply {
     fn reply<T>(answer: Result<T, impl ToString>, as_reply: fn(T) -> Reply) -> Reply {
         answer.map_or_else(|error| Reply::Unreachable(error.to_string()), as_reply)
@@ -128,7 +127,7 @@ pub async fn receive(inbound: &Inbound, caller: MemberId, call: Call) -> Reply {
     }
 }
 
-/// The engine's word for a member that cannot be called.
+/// The engine's error for an unreachable member.
 pub fn unreachable(reason: impl ToString) -> RPCError<TypeConfig> {
     RPCError::Unreachable(Unreachable::from_string(reason))
 }
@@ -352,7 +351,7 @@ impl<C: Carrier> ReportingNetwork for Line<C> {
         S: Stream<Item = Asked> + Send + Unpin + 'static,
     {
         async move {
-            // The engine's pause before another attempt is inside of its stream of requests.
+            // The engine pauses before another attempt inside its stream of requests.
             let Some(first) = requests.next().await else {
                 return Ok(stream::empty().boxed());
             };

@@ -1,5 +1,5 @@
-//! An S3 server on loopback, in this process: it checks signatures as Amazon's does, and keeps its objects as files. It can refuse,
-//! fail, say nothing, answer late or lie for a while.
+//! An S3 server on loopback, in this process: it checks signatures as Amazon's does, and keeps its objects as files. It can refuse, fail,
+//! hang, answer late or return wrong data for a while.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -22,35 +22,35 @@ use tokio::sync::oneshot;
 
 /// Where objects are stored.
 pub const BUCKET: &str = "backups";
-/// Who may.
+/// The access key.
 pub const ACCESS_KEY: &str = "AKIAIOSFODNN7EXAMPLE";
-/// The secret of that.
+/// Its secret.
 pub const SECRET_KEY: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
 
-/// What the server does with requests.
+/// The server's handling of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Conduct {
-    /// It answers.
+    /// It serves them.
     Serves,
-    /// It closes the connection instead of an answer.
+    /// It closes the connection without an answer.
     HangsUp,
-    /// It takes requests, and says nothing until it serves again.
+    /// It accepts requests, and answers none until it serves again.
     IsSilent,
-    /// It does what it is asked, and answers so late ([`LATE`]).
+    /// It serves each request after the delay [`LATE`].
     AnswersLate,
-    /// It says that it has stored an object, and has not.
+    /// It acknowledges an object without storing it.
     Forgets,
-    /// It stores other bytes than those that it was given, as many of them, and says nothing of it.
+    /// It stores wrong bytes of the same length, and reports success.
     KeepsOthers,
-    /// It gives other bytes than those of an object, as many of them.
+    /// It returns wrong bytes of the same length.
     GivesOthers,
 }
 
-/// How late.
+/// The delay of [`Conduct::AnswersLate`].
 pub const LATE: Duration = Duration::from_secs(2);
 
-/// A server. Dropped, it ends, and its objects are gone.
+/// A server. Dropping it ends it and deletes its objects.
 #[derive(Debug)]
 pub struct ObjectStorage {
     address: SocketAddr,
@@ -62,10 +62,10 @@ pub struct ObjectStorage {
 }
 
 impl ObjectStorage {
-    /// Starts one with an empty bucket.
+    /// Starts a server with an empty bucket.
     ///
     /// # Errors
-    /// When it cannot listen, or has no folder.
+    /// When it cannot listen, or cannot make its folder.
     pub fn start() -> Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join(BUCKET))?;
@@ -116,7 +116,7 @@ impl ObjectStorage {
         format!("s3://{BUCKET}/{folder}")
     }
 
-    /// What a client has to know besides, in the names of its environment variables in lower case.
+    /// A client's further options, by the lower-case names of its environment variables.
     #[must_use]
     pub fn options(&self) -> [(&'static str, String); 5] {
         [
@@ -128,7 +128,7 @@ impl ObjectStorage {
         ]
     }
 
-    /// Writes them into `archive.toml` of a folder, as `archive.options_file` names it.
+    /// Writes them into `archive.toml` of a folder, for `archive.options_file`.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -141,12 +141,12 @@ impl ObjectStorage {
         Ok(file)
     }
 
-    /// Has it conduct itself so from now on.
+    /// Sets its conduct from now on.
     pub fn conduct(&self, conduct: Conduct) {
         self.conduct.store(conduct as u8, Ordering::Relaxed);
     }
 
-    /// Requests so far.
+    /// The number of requests so far.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
@@ -164,13 +164,13 @@ impl Drop for ObjectStorage {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It holds nothing that is missed.
+            // Its result is not needed.
             drop(thread.join());
         }
     }
 }
 
-/// What the server's thread has.
+/// The state of the server's thread.
 struct Server {
     listener: std::net::TcpListener,
     service: S3Service,
@@ -197,7 +197,7 @@ async fn serve(server: Server) -> Result<()> {
                     return Err(anyhow!("it hangs up"));
                 }
                 let stores = request.method() == Method::PUT;
-                // Listings stay true, and looks at what is there.
+                // Listings and HEAD requests stay true.
                 let gives = request.method() == Method::GET && request.uri().query().is_none();
                 let object = folder.join(request.uri().path().trim_start_matches('/'));
                 if stores && is(Conduct::Forgets) {
@@ -227,7 +227,7 @@ async fn serve(server: Server) -> Result<()> {
         tokio::spawn(async move {
             let mut http = hyper::server::conn::http1::Builder::new();
             let connection = http.timer(TokioTimer::new());
-            // A client that hangs up is nobody's error.
+            // A client that disconnects is no error.
             drop(
                 connection
                     .serve_connection(TokioIo::new(stream), answering)
@@ -242,7 +242,7 @@ async fn all_of(body: &mut Body) -> Result<Vec<u8>> {
     Ok(bytes.map_err(|error| anyhow!("{error}"))?.to_vec())
 }
 
-/// As many bytes, which are neither a frame of zstd nor JSON any more.
+/// As many bytes, which are neither a zstd frame nor JSON.
 fn others(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().rev().copied().collect()
 }

@@ -1,4 +1,4 @@
-//! Programs whose clock is not that of this machine, by Debian's libfaketime.
+//! Programs with a wrong system clock, by Debian's libfaketime.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,12 +7,11 @@ use anyhow::{Context, Result};
 
 use crate::debian_package;
 
-/// What stands in front of a command so that it, and what it starts, takes the time of day to be another by this: `+1h`, `-90s`. How
-/// time goes by stays as it is, as on a host whose clock was set wrong. No mysqld is to get it: waiting by such a clock takes all of a
-/// processor.
+/// A command prefix that shifts the time of day for the command and its children by `by`: `+1h`, `-90s`. Time still passes at its usual
+/// rate, as on a host with a wrongly set clock. Do not use it for mysqld: timed waits on such a clock take a whole processor.
 ///
 /// # Errors
-/// When the package is not to be had.
+/// When the package is not available.
 pub fn wrapper(by: &str) -> Result<Vec<String>> {
     Ok(vec![
         "env".to_owned(),
@@ -23,7 +22,7 @@ pub fn wrapper(by: &str) -> Result<Vec<String>> {
     ])
 }
 
-/// The library stands in a folder that is named after the machine's architecture.
+/// The library's folder is named after the machine's architecture.
 fn library() -> Result<PathBuf> {
     let libraries = debian_package::unpacked("libfaketime")?.join("usr/lib");
     let folders =

@@ -1,5 +1,5 @@
-//! Names for what outlives a killed harness, as namespaces and mounts do: `witness-<pid>-<start time>-<number>`, by process id
-//! and start time of the harness that made it. So what a harness that is gone has left is known for certain.
+//! Names for resources that outlive a killed harness, such as namespaces and mounts: `witness-<pid>-<start time>-<number>`. Process id and
+//! start time are those of the harness that made it, so that the remains of an ended harness are identified reliably.
 
 use std::fs;
 use std::process;
@@ -7,10 +7,10 @@ use std::process;
 use anyhow::{Context, Result};
 
 const PREFIX: &str = "witness";
-/// The field of `/proc/<pid>/stat` that tells a process from a later one with the same id, counted after the name in brackets.
+/// The field of `/proc/<pid>/stat` that distinguishes a process from a later one with the same id, counted after the name in brackets.
 const START_TIME_FIELD: usize = 19;
 
-/// The process that made something.
+/// The process that made a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pid: u32,
@@ -18,14 +18,14 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Whoever asks.
+    /// The calling process.
     pub(crate) fn this_process() -> Result<Self> {
         let pid = process::id();
         let start_time = start_time(pid).context("/proc does not describe this process")?;
         Ok(Self { pid, start_time })
     }
 
-    /// From a name, if it is one of ours.
+    /// From a name, if a harness made it.
     pub(crate) fn of(name: &str) -> Option<Self> {
         let mut parts = name.split('-');
         let ours = parts.next()? == PREFIX;
@@ -35,18 +35,18 @@ impl Owner {
         (ours && parts.next().is_none()).then_some(Self { pid, start_time })
     }
 
-    /// The name of the thing with this number.
+    /// The name of the resource with this number.
     pub(crate) fn name(&self, number: usize) -> String {
         format!("{PREFIX}-{}-{}-{number}", self.pid, self.start_time)
     }
 
-    /// Whether it is no more.
+    /// Whether it has ended.
     pub(crate) fn is_gone(&self) -> bool {
         start_time(self.pid) != Some(self.start_time)
     }
 }
 
-/// In clock ticks since the machine started; nothing of a process that does not exist.
+/// In clock ticks since the machine's boot; `None` for a process that does not exist.
 fn start_time(pid: u32) -> Option<u64> {
     start_time_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }

@@ -1,8 +1,8 @@
-//! Ports for servers that a test starts, kills and starts again.
+//! Ports for servers that a test starts, kills and restarts.
 //!
-//! A port that the kernel hands out is anybody's as soon as its server is down: another server of the same test run is given
-//! it, or a client's connection. So these are taken from below the range that the kernel hands out from, each is given once
-//! by a process, and it is locked by that process against other test processes on the machine, until so many more were given.
+//! Once a server is down, the kernel may give its ephemeral port to another server or client. These ports are therefore below the kernel's
+//! ephemeral range. Each is given once by a process, which locks it against other test processes on the machine until `KEPT` more are
+//! given.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File};
@@ -13,31 +13,31 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 
-/// Where the kernel says which ports it hands out.
+/// The kernel's ephemeral port range.
 const HANDED_OUT: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-/// The lowest that is taken: above the ports of services.
+/// The lowest port used: above the ports of services.
 const LOWEST: u16 = 10_000;
-/// Linux's own default, where it does not say.
+/// Linux's default, where the range cannot be read.
 const FIRST_HANDED_OUT: u16 = 32_768;
 
-/// So many ports stay locked. Each takes a file descriptor, of which a process may have no more than 1,024 on many machines,
-/// and a program of fifty tests asks for more ports than that; no test uses a port of so many ports ago.
+/// Number of locked ports. Each takes a file descriptor, of which a process may have only 1,024 on many machines, and a program of fifty
+/// tests needs more ports. No test uses a port of that many ports ago.
 const KEPT: usize = 300;
 
-/// What this process has been given.
+/// The ports given by this process.
 static GIVEN: Mutex<Given> = Mutex::new(Given {
     ports: BTreeSet::new(),
     locks: VecDeque::new(),
 });
 
 struct Given {
-    /// Every one: none is given twice.
+    /// All of them: none is given twice.
     ports: BTreeSet<u16>,
-    /// Of the last ones.
+    /// Locks of the last ones.
     locks: VecDeque<File>,
 }
 
-/// A loopback address whose port nobody listens at. This process gets it once, and no other one gets it for long enough.
+/// A loopback address with a free port. It is given once in this process, and to no other process for long enough.
 ///
 /// # Errors
 /// When there is none.
@@ -72,15 +72,15 @@ pub fn free_address() -> Result<SocketAddr> {
     bail!("no port between {LOWEST} and {above} is free on loopback")
 }
 
-/// As many different ones.
+/// As many different addresses.
 ///
 /// # Errors
-/// When there are not that many.
+/// When there are fewer.
 pub fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
     (0..count).map(|_| free_address()).collect()
 }
 
-/// One file for each port that was ever given. Other users have a folder of their own.
+/// One file for each port that was ever given. Each user has its own folder.
 fn locks() -> PathBuf {
     let user = rustix::process::getuid().as_raw();
     std::env::temp_dir().join(format!("witness-test-ports-{user}"))
@@ -106,10 +106,10 @@ mod tests {
 
     use super::*;
 
-    /// So many are asked for here that the other test's port would no longer be locked.
+    /// The test takes so many ports that the other test's port would no longer be locked.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-    /// Two rings of one test run had the same port once: a server that was down when the other one asked lost its own.
+    /// Regression: two rings of one test run shared a port; a stopped server lost its port to the other ring.
     #[test]
     fn a_port_is_given_once_and_never_one_that_the_kernel_hands_out() {
         let _turn = ONE_AT_A_TIME.lock();

@@ -1,5 +1,5 @@
-//! Disks of real programs that can be frozen, filled, and lose their power while they are written to. What a killed harness left
-//! is thawed and unmounted by the next one. They need root and a loop device.
+//! Disks of real programs that can be frozen, filled and cut from power while programs write to them. The next harness thaws and unmounts
+//! the disks of a killed one. They need root and a loop device.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,33 +18,31 @@ use crate::bounded_run;
 use crate::owner::Owner;
 use crate::wait::eventually;
 
-// An ext4 file system in a file, mounted through a loop device.
-// A program that writes to a frozen file system cannot even be killed until it is thawed, so that whoever holds a [`LoopDisk`]
-// thaws it before it ends programs; dropping it does so, too.
+// An ext4 file system in a file, mounted through a loop device. A program that writes to a frozen file system cannot even be killed until
+// the thaw. The owner of a [`LoopDisk`] therefore thaws it before it ends programs; dropping it does so, too.
 
 const LOOPS: &str = "/sys/block";
 const IMAGE: &str = "img";
-/// What takes the room on a full one.
+/// The file that fills a disk.
 const FILLER: &str = "filler";
-/// The least that is taken at once while it is filled: a block of ext4.
+/// Smallest write of the filler: a block of ext4.
 const LEAST: u64 = 4096;
 
-/// A disk that can be frozen and filled, and whose power can be cut, while programs write to it. It goes, with what is on it,
-/// when this is dropped.
+/// A disk that can be frozen, filled and cut from power while programs write to it. Dropping it removes the disk and its contents.
 #[derive(Debug)]
 pub struct LoopDisk {
     folder: PathBuf,
     image: PathBuf,
     keep: bool,
-    /// Of folder and image, where they have one.
+    /// The folder of mount point and image, if temporary.
     _home: Option<TempDir>,
 }
 
 impl LoopDisk {
-    /// Mounts an empty one of so many bytes over a folder. Its image lies in `images`, and takes there what is written.
+    /// Mounts an empty disk of so many bytes over a folder. Its image lies in `images`, and takes space there as it is written.
     ///
     /// # Errors
-    /// When there is no loop device, or it cannot be mounted here; the message says which.
+    /// When there is no loop device, or the mount fails; the message names the cause.
     pub fn mount(folder: &Path, images: &Path, bytes: u64) -> Result<Self> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         remove_stale()?;
@@ -68,7 +66,7 @@ impl LoopDisk {
         Ok(disk)
     }
 
-    /// One that is mounted, with its image, in a temporary folder.
+    /// A mounted disk with its image, in a temporary folder.
     ///
     /// # Errors
     /// As for [`Self::mount`].
@@ -94,21 +92,21 @@ impl LoopDisk {
             .context("no file system can be mounted through a loop device here")
     }
 
-    /// Forces everything that was written to it, as what a program set up is long before its power goes.
+    /// Syncs everything written to it, as a program's setup is synced long before a power cut.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the sync fails.
     pub fn force(&self) -> Result<()> {
         Ok(syncfs(File::open(&self.folder)?)?)
     }
 
-    /// Cuts its power: what was written and not forced is lost, and whoever reads or writes from now on gets an error. The file
-    /// system stops without writing its journal, which is the kernel's own means to test file systems with.
+    /// Cuts its power: unsynced writes are lost, and reads and writes fail from now on. The file system stops without writing its journal,
+    /// which is the kernel's own test facility.
     ///
     /// # Errors
-    /// When it cannot be told to.
+    /// When the ioctl fails.
     pub fn cut_power(&self) -> Result<()> {
-        // An ioctl takes a pointer, and perl is on every Debian: `FS_IOC_SHUTDOWN` with `GOING_FLAGS_NOLOGFLUSH`.
+        // An ioctl takes a pointer, and every Debian has perl: `FS_IOC_SHUTDOWN` with `GOING_FLAGS_NOLOGFLUSH`.
         const STOP: &str = r#"
             open(my $folder, "<", $ARGV[0]) or die "$!\n";
             my $flags = pack("I", 2);
@@ -121,32 +119,32 @@ impl LoopDisk {
         )
     }
 
-    /// Gives it power again, with what it had when that was cut. Whoever had a file open there has to have ended, or ends soon.
+    /// Restores its power, with the contents at the cut. Processes with open files on it must have ended, or end soon.
     ///
     /// # Errors
-    /// When somebody has a file open, or it is not mounted again.
+    /// When a process still has a file open, or the mount fails.
     pub fn restore_power(&self) -> Result<()> {
-        // What was killed a moment ago may not be gone. Not lazily: two file systems over one image would destroy it.
+        // A process killed a moment ago may still exist. Not lazily: two file systems over one image would destroy it.
         eventually("nobody uses the disk", LIMIT, || {
             run("umount", &[self.folder.as_os_str()])
         })?;
         self.attach()
     }
 
-    /// Lets the image stay, with what is on the disk, when this is dropped.
+    /// Keeps the image and its contents when this is dropped.
     pub fn keep(&mut self) {
         self.keep = true;
     }
 
-    /// Lets nothing be written any more: whoever writes waits, and so does whoever syncs. Reading goes on.
+    /// Blocks all writes and syncs until the thaw. Reads continue.
     ///
     /// # Errors
-    /// When it cannot be frozen, as when it is frozen already.
+    /// When it cannot be frozen, for example because it is frozen already.
     pub fn freeze(&self) -> Result<()> {
         run("fsfreeze", &[OsStr::new("-f"), self.folder.as_os_str()])
     }
 
-    /// Lets writers go on.
+    /// Unblocks writers.
     ///
     /// # Errors
     /// When it is not frozen.
@@ -154,17 +152,17 @@ impl LoopDisk {
         thaw(&self.folder)
     }
 
-    /// Takes all room that is left, so that nothing grows any more. Files that have their blocks already are written to.
+    /// Takes all free space, so that no file grows. Files with allocated blocks can still be overwritten.
     ///
     /// # Errors
-    /// When it cannot be written to.
+    /// When the write fails.
     pub fn fill(&self) -> Result<()> {
         let path = self.folder.join(FILLER);
         let filler = File::options().create(true).append(true).open(&path)?;
         let mut held = filler.metadata()?.len();
         loop {
             let space = statvfs(&self.folder)?;
-            // Halved on each refusal: what is free is not always to be had in one piece, and others write meanwhile.
+            // Halved on each refusal: free space is not always contiguous, and other processes write at the same time.
             let mut piece = (space.f_bavail * space.f_frsize).max(LEAST);
             loop {
                 match fallocate(&filler, FallocateFlags::empty(), held, piece) {
@@ -180,7 +178,7 @@ impl LoopDisk {
         }
     }
 
-    /// Gives the room back that [`Self::fill`] took.
+    /// Frees the space that [`Self::fill`] took.
     ///
     /// # Errors
     /// When it was not filled.
@@ -191,7 +189,7 @@ impl LoopDisk {
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
-        // It may not be frozen, nor even be mounted.
+        // It may not be frozen, or not even mounted.
         let _ = thaw(&self.folder);
         let _ = unmount(&self.folder);
         if !self.keep {
@@ -200,7 +198,7 @@ impl Drop for LoopDisk {
     }
 }
 
-/// Thaws and unmounts the disks of harnesses that are gone.
+/// Thaws and unmounts the disks of harnesses that have ended.
 fn remove_stale() -> Result<()> {
     let mounts = all()?;
     for entry in fs::read_dir(LOOPS).into_iter().flatten().flatten() {
@@ -229,12 +227,12 @@ fn thaw(folder: &Path) -> Result<()> {
     run("fsfreeze", &[OsStr::new("-u"), folder.as_os_str()])
 }
 
-// File systems that a harness mounts, and how those of a killed one are found again.
+// File systems that a harness mounts, and the search for those of a killed harness.
 
 const LIMIT: Duration = Duration::from_secs(30);
 const MOUNTS: &str = "/proc/self/mounts";
 
-/// Source and folder of everything that is mounted.
+/// Source and folder of every mount.
 pub(crate) fn all() -> Result<Vec<(String, PathBuf)>> {
     let mounts = fs::read_to_string(MOUNTS).context("cannot read what is mounted")?;
     Ok(parse(&mounts))
@@ -249,11 +247,11 @@ fn parse(mounts: &str) -> Vec<(String, PathBuf)> {
 }
 
 pub(crate) fn unmount(folder: &Path) -> Result<()> {
-    // Lazily: a program that was killed a moment ago may still have a file open. A loop device goes with its mount.
+    // Lazily: a program killed a moment ago may still have a file open. The loop device goes with its mount.
     run("umount", &[OsStr::new("-l"), folder.as_os_str()])
 }
 
-/// Runs a program of the system, for a while at most.
+/// Runs a system program with a time limit.
 pub(crate) fn run(program: &str, arguments: &[&OsStr]) -> Result<()> {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -287,7 +285,7 @@ mod tests {
         });
         let waits = written.recv_timeout(Duration::from_millis(300));
         assert_eq!(fs::read(folder.join("held")).unwrap(), b"before");
-        // Before anything is asserted of the writer, which nothing ends otherwise.
+        // Before any assertion about the writer: nothing else ends it.
         disk.thaw().unwrap();
         assert!(waits.is_err(), "a frozen disk took a write");
         written.recv_timeout(Duration::from_secs(10)).unwrap();

@@ -1,4 +1,4 @@
-//! Signals to processes that a test started, itself or through a member.
+//! Signals to processes started by a test or by its members.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,10 @@ use crate::wait::eventually;
 
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
-/// Sends a signal. Each thread of a process that is stopped goes on until it hears of it, which is waited for.
+/// Sends a signal, and after SIGSTOP waits until every thread has stopped.
 ///
 /// # Errors
-/// When the process may not be signalled, is gone, or does not stop.
+/// When the signal is not permitted, or the process has ended or does not stop.
 pub(crate) fn send(process: Pid, signal: Signal) -> Result<()> {
     kill_process(process, signal)?;
     if signal == Signal::STOP {
@@ -31,7 +31,7 @@ fn stand_still(threads: &str) -> bool {
         .all(|thread| stands_still(&thread.path()))
 }
 
-/// A thread that is gone does, and one that waits for a disk: it stops before it comes back from there.
+/// True also for an ended thread, and for one that waits for a disk: it stops before it returns to user space.
 fn stands_still(thread: &Path) -> bool {
     let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
     // The name in brackets may hold anything.

@@ -1,22 +1,22 @@
-//! Percentiles, medians over rounds and longest gaps, each by one definition for everything that is measured here. Pure.
+//! Percentiles, medians over rounds and longest gaps: one definition of each for all measurements. Pure.
 //!
-//! A percentile is a value that occurred (nearest rank). What is given over rounds is a [`Spread`], whose median is the middle
-//! between two where the number of rounds is even: the lower of two rounds would say less than half of what was measured.
+//! A percentile is a value that occurred (nearest rank). Values over rounds are a [`Spread`]. Its median is the middle between two values
+//! where the number of rounds is even: the lower of two would bias the result.
 
 use std::ops::Sub;
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Of n sorted values the one with the number n·p/100, rounded up, and the first at least: so many per cent are at most this large.
-/// `None` of no values.
+/// Of n sorted values the one with the number n·p/100, rounded up, at least the first: so many per cent are at most this large. `None` of
+/// no values.
 #[must_use]
 pub fn nearest_rank<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied()
 }
 
-/// Single observations: their mean, and what most of them stayed within.
+/// Single observations: their mean and percentiles.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Percentiles {
     /// The mean of all.
@@ -31,7 +31,7 @@ pub struct Percentiles {
     pub min: f64,
     /// The largest.
     pub max: f64,
-    /// How many there were.
+    /// Number of observations.
     pub samples: usize,
 }
 
@@ -57,7 +57,7 @@ impl Percentiles {
     }
 }
 
-/// The median of what a few rounds measured, with its range.
+/// The median of a few rounds, with its range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// The middle value; the mean of the middle two of an even number.
@@ -66,7 +66,7 @@ pub struct Spread {
     pub min: f64,
     /// The largest.
     pub max: f64,
-    /// How many there were.
+    /// Number of rounds.
     pub samples: usize,
 }
 
@@ -95,7 +95,7 @@ impl Spread {
     }
 }
 
-/// The longest time from one of these moments to the next one after it; `None` of fewer than two.
+/// The longest time between two consecutive moments; `None` of fewer than two.
 pub fn longest_gap<T>(moments: impl IntoIterator<Item = T>) -> Option<T::Output>
 where
     T: Copy + Ord + Sub<Output: Ord>,
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_values_that_occurred() {
-        // How many values, and which of them are p50, p95 and p99.
+        // Number of values, then p50, p95 and p99.
         for (count, p50, p95, p99) in [
             (1, 1, 1, 1),
             (2, 1, 2, 2),

@@ -1,4 +1,4 @@
-//! Waiting for something that comes about by itself: one deadline, one pause between two looks, one sentence when it does not.
+//! Waiting for a condition: one deadline, one poll interval, one message on a timeout.
 
 use std::fmt::Display;
 use std::thread;
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Between two looks that cost little.
+/// Poll interval for cheap looks.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How long somebody waits, and how often he looks.
+/// The limit and the poll interval of a wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     limit: Duration,
@@ -17,7 +17,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// With another pause between two looks than 20 ms.
+    /// With another poll interval than 20 ms.
     #[must_use]
     pub fn every(poll: Duration, limit: Duration) -> Self {
         Self { limit, poll }
@@ -30,15 +30,15 @@ impl From<Duration> for Patience {
     }
 }
 
-/// What one look came to: whether it is so, what there is, or why it is not so yet.
+/// The result of one look: whether the condition holds, the value found, or why there is none yet.
 pub trait Look {
-    /// What was waited for.
+    /// The value waited for.
     type Found;
 
-    /// What was found, or what is to be said if it is never found.
+    /// The value found, or the message for a timeout.
     ///
     /// # Errors
-    /// When there is nothing yet.
+    /// When there is no value yet.
     fn found(self) -> Result<Self::Found, String>;
 }
 
@@ -66,10 +66,10 @@ impl<T, E: Display> Look for Result<T, E> {
     }
 }
 
-/// Looks until there is what is waited for: `what` says it as a sentence.
+/// Polls until the value is found. `what` describes it as a sentence.
 ///
 /// # Errors
-/// When the limit passes, with why the last look found nothing.
+/// When the limit passes, with the last look's reason.
 pub fn eventually<L: Look>(
     what: &str,
     patience: impl Into<Patience>,
@@ -78,7 +78,7 @@ pub fn eventually<L: Look>(
     try_eventually(what, patience, || Ok(look()))
 }
 
-/// The same with a look whose own error ends the waiting at once.
+/// The same with a look whose own error ends the wait immediately.
 ///
 /// # Errors
 /// That error; or when the limit passes.

@@ -1,4 +1,4 @@
-//! A distance network delays, cuts and loses what real sockets send, each direction by itself, and leaves nothing behind.
+//! A distance network delays, cuts and loses packets of real sockets, each direction separately, and leaves nothing after its drop.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use testkit::statistics::nearest_rank;
 
 const PORT: u16 = 7000;
 const EXCHANGES: usize = 41;
-/// A machine that is busy with something else delays everything for a while.
+/// A busy machine delays everything for a while.
 const ATTEMPTS: u32 = 10;
 const A: Place = Place::member(0);
 const B: Place = Place::member(1);
@@ -31,7 +31,7 @@ fn set_round_trip(network: &DistanceNetwork, round_trip: Duration) {
     });
 }
 
-/// Sends every datagram back, until told to stop.
+/// Returns every datagram to its sender until stopped.
 struct Echo {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<()>>>,
@@ -77,7 +77,7 @@ impl Drop for Echo {
     }
 }
 
-/// Round trips as member 0 sees them, in order of length; the ones that did not end within `patience` are missing.
+/// Round trips measured by member 0, in order of length; the ones longer than `patience` are missing.
 fn round_trips(
     network: &DistanceNetwork,
     to: Ipv4Addr,
@@ -96,7 +96,7 @@ fn round_trips(
             let sent = Instant::now();
             socket.send(&number).expect("it can send");
             let mut answer = [0; 64];
-            // Answers to an exchange that was given up are passed over.
+            // Answers to abandoned exchanges are skipped.
             while let Ok(len) = socket.recv(&mut answer) {
                 if answer[..len] == number {
                     times.push(sent.elapsed());
@@ -123,9 +123,9 @@ fn a_round_trip_takes_as_long_as_it_is_told_to() {
         let tolerance = (wanted / 10).max(Duration::from_micros(150));
         let mut tried = Vec::new();
         let is_right = (0..ATTEMPTS).any(|attempt| {
-            // A machine that is busy now may not be in a moment.
+            // The machine's load may have ended by then.
             std::thread::sleep(attempt * Duration::from_millis(200));
-            // What the machine itself takes for it at this moment is not the network's.
+            // The machine's own current latency is not the network's.
             set_round_trip(&network, Duration::ZERO);
             let bare = round_trips(&network, to, EXCHANGES, Duration::from_secs(5));
             let bare = nearest_rank(&bare, 50).expect("exchanges");
@@ -154,7 +154,7 @@ fn a_cut_is_of_one_direction() {
     let patience = Duration::from_millis(50);
     assert_eq!(round_trips(&network, to, 5, patience).len(), 5);
 
-    // The answers are cut: questions still arrive.
+    // Answers are cut: requests still arrive.
     network.links(|links| links.cut(B, A));
     let before = network.links(|links| links.traffic(A, B));
     assert!(round_trips(&network, to, 5, patience).is_empty());
@@ -162,7 +162,7 @@ fn a_cut_is_of_one_direction() {
     assert_eq!(there.packets - before.packets, 5);
     assert_eq!(back.lost_packets, 5);
 
-    // The questions are cut: nothing arrives.
+    // Requests are cut: nothing arrives.
     network.links(|links| links.mend_all());
     network.links(|links| links.cut(A, B));
     let before = network.links(|links| links.traffic(A, B));
@@ -182,7 +182,7 @@ fn a_lossy_link_loses_its_part() {
     let _echo = Echo::at(&network, 1);
     network.links(|links| links.set_loss(A, B, 0.5));
     let arrived = round_trips(&network, network.address(B), 200, Duration::from_millis(5)).len();
-    // Further off than one time in a million: not the loss that was set.
+    // Outside by chance once in a million: not the configured loss.
     assert!((65..=135).contains(&arrived), "{arrived} of 200");
 }
 
@@ -268,7 +268,7 @@ fn nothing_is_left_behind_not_even_by_a_harness_that_was_killed() {
     };
     assert!(!exists(&dropped));
 
-    // Process 1 did not start at that time: whoever has made this namespace is gone. A process still runs inside.
+    // Process 1 did not start at that time: the owner of this namespace has ended. A process still runs inside.
     let stale = "witness-1-99999999999-0";
     let add = Command::new("ip").args(["netns", "add", stale]).status();
     assert!(add.expect("ip runs").success());

@@ -1,5 +1,5 @@
-//! Making a ring: the calls around the decision in `consensus::plan_bootstrap`. Every step is on disk
-//! before the next, and the founder goes on where it was when it is started again.
+//! Bootstraps a ring: the calls around the decision of `consensus::plan_bootstrap`. Each step is durable before the next, and a restarted
+//! bootstrap continues.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,38 +17,38 @@ use tokio::time::{Instant, sleep};
 use crate::client::{AdminClient, AdminError};
 use crate::config::{TlsMaterial, TransportConfig};
 
-/// How long the founder waits before it asks again.
+/// Pause before the bootstrapping member asks again.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(200);
 
 /// Why no ring was made.
 #[derive(Debug, Error)]
 pub enum RingBootstrapError {
-    /// The members cannot become a ring.
+    /// The members cannot form a ring.
     #[error("{refusal}{}", .last_error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default())]
     Refused {
-        /// The first obstacle that the founder found.
+        /// The first obstacle found.
         refusal: BootstrapRefusal,
-        /// What the last failed call said, when a member did not answer.
+        /// The last failed call's error, if a member did not answer.
         last_error: Option<AdminError>,
     },
-    /// A member did not take its ring.
+    /// A member did not adopt its ring.
     #[error("member {member} did not join ring {ring}: {source}")]
     NotAdopted {
-        /// The member that was asked to join.
+        /// The member.
         member: MemberId,
-        /// The ring that it was asked to join.
+        /// The ring to be adopted.
         ring: RingId,
-        /// Why the call failed, or the member's refusal.
+        /// The failure of the call, or the member's refusal.
         source: AdminError,
     },
-    /// The founder's own identity could not be changed.
+    /// The bootstrapping member's own identity could not be changed.
     #[error(transparent)]
     Identity(#[from] IdentityError),
 }
 
-/// How a member that makes a ring calls the others. Over the admin calls; a simulation has its own.
+/// How a bootstrapping member calls the others. Normally by admin calls; a simulation has its own.
 pub trait FounderCalls: Send + Sync {
-    /// Asks a member who it is.
+    /// Asks a member for its identity.
     ///
     /// # Errors
     /// [`AdminError`].
@@ -57,7 +57,7 @@ pub trait FounderCalls: Send + Sync {
         record: &'a MemberRecord,
     ) -> BoxFuture<'a, Result<Introduction, AdminError>>;
 
-    /// Gives a fresh member its ring, whose log begins at `origin`. Giving it again changes nothing.
+    /// Assigns a fresh member to its ring, whose log begins at `origin`. Idempotent.
     ///
     /// # Errors
     /// [`AdminError`].
@@ -101,15 +101,15 @@ impl FounderCalls for OverAdminCalls<'_> {
     }
 }
 
-/// Makes a ring of the `configured` members, whose incarnations are not known yet, and gives all of
-/// them its id and the `origin` of its log. `own_log_is_empty` is asked when this member began earlier and was interrupted; with
-/// entries in its log it has finished, and [`IdentityBook::bootstrapped`] is all that is left to do.
+/// Makes a ring of the `configured` members, whose incarnations are not known yet, and gives all of them its id and its log's `origin`.
+/// `own_log_is_empty` is called if this member's earlier bootstrap was interrupted. With entries in its log the ring is complete, and only
+/// [`IdentityBook::bootstrapped`] remains.
 ///
-/// What follows is for the caller: open the log with the ring's id, start the member, initialise Raft
-/// with the plan's members, and tell the book that the ring is there.
+/// The caller then opens the log with the ring's id, starts the member, initialises Raft with the plan's members, and records the ring's
+/// completion in the book.
 ///
 /// # Errors
-/// [`RingBootstrapError`], after `deadline` when members are not up by then.
+/// [`RingBootstrapError`], after `deadline` if members are not up by then.
 pub async fn bootstrap_ring(
     book: &IdentityBook,
     own_log_is_empty: bool,
@@ -123,7 +123,7 @@ pub async fn bootstrap_ring(
     bootstrap_ring_by(&calls, book, own_log_is_empty, origin, configured, deadline).await
 }
 
-/// The same, with calls of somebody's own.
+/// The same with custom calls.
 ///
 /// # Errors
 /// As [`bootstrap_ring`].
@@ -160,7 +160,7 @@ pub async fn bootstrap_ring_by(
     Ok(plan)
 }
 
-/// Asks everybody until the decision does not depend on who is not up yet.
+/// Asks all members until the decision no longer depends on members that are down.
 async fn agree(
     calls: &dyn FounderCalls,
     book: &IdentityBook,

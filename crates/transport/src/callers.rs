@@ -1,38 +1,38 @@
-//! Who calls, as the certificate says, and what they may do. Pure; without TLS nobody is asked.
+//! Callers, identified by certificate, and their rights. Pure; without TLS there is no check.
 
 use thiserror::Error;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-/// What the holder of a certificate is to the ring.
+/// Role of a certificate's holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It speaks to the others as a member.
+    /// Makes the calls between members.
     Member,
     /// Gives commands, and reads.
     Operator,
-    /// Reads what the ring is and does, and nothing else.
+    /// Only reads the ring's state and activity.
     Reader,
 }
 
-/// What a call takes.
+/// The right that a call requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Right {
-    /// To read the state of the ring, and what would refuse a command.
+    /// Read the ring's state, and the reasons that would refuse a command.
     Read,
-    /// To read the log, with every row in it.
+    /// Read the log, including all rows.
     ReadLog,
-    /// To give a command that changes something.
+    /// Give a command that changes something.
     Operate,
-    /// To say what members say to each other.
+    /// Make the calls between members.
     SpeakAsMember,
 }
 
-/// Common names of certificates by their roles. If any is listed, a certificate has no other role than its list's.
+/// Common names of certificates by role. A listed name has only the role of its list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NamedRoles {
-    /// Members; where nobody is listed, all who are neither operators nor readers.
+    /// Members; if empty, all names that are neither operators nor readers.
     pub members: Vec<String>,
     /// Operators.
     pub operators: Vec<String>,
@@ -58,25 +58,25 @@ impl NamedRoles {
     }
 }
 
-/// Whom a certificate is of.
+/// The holder of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
     name: String,
     role: Result<Role, NoRole>,
 }
 
-/// Why a certificate says nothing that its holder may do.
+/// Why a certificate gives its holder no role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NoRole {
-    /// It says one that this version does not know.
+    /// Its URI has a role unknown to this version.
     Unknown,
-    /// It says none, and nobody has listed its name.
+    /// It has no role, and no list has its name.
     NotListed,
-    /// It says one that the lists of the configuration do not give its name.
+    /// Its URI has a role that the configured lists do not give its name.
     OnlySaid,
 }
 
-/// A call that its certificate does not allow.
+/// A call that the caller's certificate does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("the certificate of `{name}` {is}: it {may}, and this takes {takes}")]
 pub(crate) struct NotAllowed {
@@ -86,11 +86,11 @@ pub(crate) struct NotAllowed {
     takes: &'static str,
 }
 
-/// How a role stands in a certificate, among the alternative names: `witness:operator/ana`.
+/// URI scheme of a role among the alternative names: `witness:operator/ana`.
 const SCHEME: &str = "witness:";
 
 impl Holder {
-    /// The holder of a certificate, in DER.
+    /// The holder of a DER certificate.
     pub(crate) fn of(certificate: &[u8], named: &NamedRoles) -> Self {
         let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
             return Self {
@@ -111,8 +111,8 @@ impl Holder {
         Self::said_by(said.next(), common.unwrap_or_default(), named)
     }
 
-    /// Where the configuration lists names, a certificate's URI gives no role that the lists do not give its common name: the CA may be
-    /// one that signs any URI.
+    /// If the configuration lists names, a certificate's URI gives only a role that the lists give its common name: the CA may sign any
+    /// URI.
     fn said_by(said: Option<&str>, common: &str, named: &NamedRoles) -> Self {
         let (said, name) = match said {
             Some(said) => {
@@ -145,10 +145,10 @@ impl Holder {
         &self.name
     }
 
-    /// Whether it may make a call.
+    /// Checks the right to make a call.
     ///
     /// # Errors
-    /// Why not, and what it takes.
+    /// The reason, and the required right.
     pub(crate) fn may(&self, right: Right) -> Result<(), NotAllowed> {
         use Role::{Member, Operator, Reader};
         let allowed = match right {
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(role(None, "db-1"), Ok(Role::Member));
         assert_eq!(role(None, "ana"), Ok(Role::Operator));
         assert_eq!(role(None, "web-7"), Err(NoRole::NotListed));
-        // Its URI says what it likes.
+        // Its URI claims any role.
         for said in ["member/db-2", "member/db-1", "operator/ana", "reader/x"] {
             assert_eq!(role(Some(said), "db-2"), Err(NoRole::OnlySaid), "{said}");
         }

@@ -1,5 +1,5 @@
-//! Payloads that travel to another region are compressed with zstd, once for all members that they are sent to. The checksum of
-//! an entry is always that of its payload in the log, so that whoever takes one in has checked what it unpacked.
+//! Compresses payloads for another region with zstd, once for all receiving members. An entry's checksum is always of its payload in the
+//! log, so that receivers verify the unpacked bytes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,56 +14,56 @@ use tokio::sync::OnceCell;
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::stream::write::{Decoder, Encoder};
 
-/// How payloads are compressed on their way to another region.
+/// Compression of payloads for another region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compression {
-    /// Level of zstd, 1 to 19.
+    /// zstd level, 1 to 19.
     pub level: i32,
-    /// Smaller payloads travel as they are, in bytes.
+    /// Smaller payloads are sent uncompressed; in bytes.
     pub min_bytes: usize,
 }
 
-/// What compression spared, in bytes of payloads.
+/// Effect of compression, in bytes of payloads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CompressionFigures {
-    /// Payloads that were packed, before.
+    /// Compressed payloads' size before compression.
     pub bytes_in: u64,
-    /// The same payloads after packing.
+    /// Their size after compression.
     pub bytes_out: u64,
 }
 
-/// Packed payloads of the newest entries that are kept, in bytes: regions are sent an entry at about the same time.
+/// Cache of the newest compressed payloads, in bytes: regions receive an entry at about the same time.
 const KEPT_BYTES: usize = 32 << 20;
-/// What takes longer to pack than a task may take without giving way.
+/// Larger payloads take too long to compress without yielding.
 const INLINE_BYTES: usize = 256 << 10;
-/// Unpacked at once, into memory that is reserved by what the sender says.
+/// Unpacked in one step, into memory reserved by the sender's stated size.
 const UNPACKED_AT_ONCE: usize = 4 << 20;
 
-/// Packs payloads, and keeps the newest.
+/// Compresses payloads, and caches the newest.
 #[derive(Debug)]
 pub(crate) struct Packer {
     options: Compression,
-    /// Where large packed payloads are.
+    /// Folder of large compressed payloads.
     spill: SpillFolder,
     kept: Mutex<Kept>,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
 }
 
-/// A packed payload; none where it would not get smaller.
+/// A compressed payload; `None` if it would not be smaller.
 type Packed = Option<Bytes>;
 
 #[derive(Debug, Default)]
 struct Kept {
     payloads: BTreeMap<OpId, KeptPayload>,
-    /// What all of them count together.
+    /// Their total size.
     bytes: usize,
 }
 
 #[derive(Debug, Default)]
 struct KeptPayload {
     packed: Arc<OnceCell<Packed>>,
-    /// In bytes; 0 while it is being packed.
+    /// Size in bytes; 0 during compression.
     counted: usize,
 }
 
@@ -85,7 +85,7 @@ impl Packer {
         }
     }
 
-    /// The payload of an entry, packed; none when it is to travel as it is.
+    /// An entry's compressed payload; `None` if it is sent uncompressed.
     pub(crate) async fn pack(&self, op_id: OpId, payload: &Bytes) -> Packed {
         if payload.len() < self.options.min_bytes {
             return None;
@@ -123,17 +123,17 @@ impl Packer {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // At worst something is packed again.
+        // In the worst case a payload is compressed again.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Kept {
-    /// A place in the map costs something, too.
+    /// Overhead of a map entry.
     const PLACE: usize = 128;
 
     fn keep(&mut self, packed: OpId, bytes: usize) {
-        // It may have gone while it was packed.
+        // It may have been evicted during compression.
         let Some(kept) = self.payloads.get_mut(&packed) else {
             return;
         };
@@ -147,7 +147,7 @@ impl Kept {
     }
 }
 
-/// The payload as one frame, if that is a tenth smaller at least.
+/// The payload as one frame, if that is at least a tenth smaller.
 fn packed(level: i32, payload: &[u8]) -> Packed {
     thread_local! {
         static PACKER: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
@@ -162,12 +162,12 @@ fn packed(level: i32, payload: &[u8]) -> Packed {
     })
 }
 
-/// How much of a payload has to be spared at least: a tenth.
+/// The minimum saving: a tenth.
 fn worth_it(length: usize) -> usize {
     length / 10 * 9
 }
 
-/// The same for a large payload, piece by piece.
+/// The same for a large payload, in chunks.
 fn packed_in_pieces(level: i32, payload: &[u8], spill: &SpillFolder) -> io::Result<Bytes> {
     let most = worth_it(payload.len());
     let bytes = SpillingBytes::begin(spill, 0);
@@ -180,7 +180,7 @@ fn packed_in_pieces(level: i32, payload: &[u8], spill: &SpillFolder) -> io::Resu
     Ok(packed.map_err(io::Error::other)?.bytes)
 }
 
-/// Where a payload is packed to; full where it does not get smaller.
+/// Destination of a compressed payload; full if it does not shrink.
 struct PackedSink {
     bytes: SpillingBytes,
     most: usize,
@@ -200,21 +200,21 @@ impl Write for PackedSink {
     }
 }
 
-/// Why a payload could not be unpacked.
+/// Why a payload cannot be unpacked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnpackError {
-    /// It is no frame of zstd, or one of another length than was said.
+    /// It is not a zstd frame, or has another length than stated.
     #[error("it cannot be unpacked: {0}")]
     Frame(#[from] io::Error),
-    /// It is not what was packed.
+    /// The unpacked bytes differ from the original.
     #[error(transparent)]
     Checksum(#[from] PayloadChecksumError),
-    /// It came in pieces that do not make it.
+    /// Its pieces do not add up.
     #[error(transparent)]
     Assembly(#[from] AssemblyError),
 }
 
-/// Unpacks a payload that is here as a whole, and checks it.
+/// Unpacks a complete payload, and checks it.
 pub(crate) fn unpack(
     packed: &[u8],
     length: usize,
@@ -246,7 +246,7 @@ fn wrong_length(found: usize, said: usize) -> io::Error {
     io::Error::other(format!("it has {found} bytes, and {said} were said"))
 }
 
-/// A payload that comes packed and in pieces.
+/// A compressed payload that arrives in pieces.
 pub(crate) struct Unpacking {
     decoder: Decoder<'static, Sink>,
     length: usize,
@@ -264,7 +264,7 @@ impl Unpacking {
         Ok(Self { decoder, length })
     }
 
-    /// How much comes out of a piece is known by nobody before: a row of one letter is thousands of times as large.
+    /// The unpacked size of a piece is unknown: a row of one repeated letter grows a thousandfold.
     pub(crate) fn push(&mut self, piece: &[u8]) -> io::Result<()> {
         long_work::run(self.length, || self.decoder.write_all(piece))
     }
@@ -333,7 +333,7 @@ mod tests {
         )
     }
 
-    /// A far member that catches up on old entries, beside live ones: what goes first is what is still being packed.
+    /// A far member catches up on old entries next to live ones: entries still being compressed are evicted first.
     #[test]
     fn what_goes_while_it_is_packed_is_counted_nowhere() {
         let mut kept = Kept::default();

@@ -1,4 +1,4 @@
-//! What the transport is configured with: TLS between members, and deadlines and sizes derived from the ring's timers.
+//! Transport configuration: TLS between members, and deadlines and sizes derived from the ring's timers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,87 +22,86 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 use crate::callers::{Holder, NamedRoles};
 use crate::own_certificate::{OwnCertificate, ValidFor};
 
-// TLS between members: one certificate and key for both roles, and the authority that signed everybody's. Each side verifies
-// the other's certificate against it, the caller also the name. Files are checked when they are loaded, so that a mistake names
-// its file instead of showing up later as a failed handshake.
+// TLS between members: one certificate and key for both roles, and the authority that signed all certificates. Each end verifies the
+// other's certificate against it, the caller also the name. Files are checked when loaded, so that an error names its file instead of a
+// failed handshake.
 
-/// The files of one member, all in PEM.
+/// The PEM files of one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Its certificate, and those between it and the authority.
+    /// Its certificate, and intermediate ones.
     pub certificate: PathBuf,
-    /// The private key of it.
+    /// Its private key.
     pub key: PathBuf,
-    /// The certificates of the authority that signed the members' certificates.
+    /// Certificates of the authority that signed the members' certificates.
     pub authority: PathBuf,
-    /// The name that the other members' certificates must carry; by default the host in the address
-    /// of each.
+    /// The name that other members' certificates must have; by default the host of each one's address.
     pub peer_name: Option<String>,
-    /// Who is an operator or a reader by name.
+    /// Operators and readers by name.
     pub roles: NamedRoles,
 }
 
-/// Certificates and key of a member, read and checked. Clones share them: renewed in one place, they are those of every
-/// connection that comes up from then on. What is connected already goes on, as it does in MySQL.
+/// A member's certificates and key, loaded and checked. Clones share them: after a renewal, all new connections use the new ones. Existing
+/// connections continue, as in MySQL.
 #[derive(Clone)]
 pub struct TlsMaterial(Arc<watch::Sender<Arc<Ends>>>);
 
-/// The two ends of connections.
+/// Configurations of both connection ends.
 struct Ends {
     accepting: TlsAcceptor,
     calling: TlsConnector,
     own: OwnCertificate,
 }
 
-/// What is wrong with one of the files.
+/// An unusable TLS file.
 #[derive(Debug, Error)]
 pub enum TlsError {
     /// The file cannot be opened or read.
     #[error("{role} `{}` cannot be read: {source}", .path.display())]
     Unreadable {
-        /// What the file is for.
+        /// The file's purpose.
         role: &'static str,
-        /// Path of the file.
+        /// Its path.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is not PEM, or has nothing of the kind in it.
+    /// It is not PEM, or has no block of the expected kind.
     #[error("{role} `{}` has no {what} block in PEM; check that it is the right file", .path.display())]
     Nothing {
-        /// What the file is for.
+        /// The file's purpose.
         role: &'static str,
-        /// Path of the file.
+        /// Its path.
         path: PathBuf,
-        /// The kind of PEM block that it should hold.
+        /// The expected kind of PEM block.
         what: &'static str,
     },
-    /// The file is PEM, and its content cannot be used.
+    /// It is PEM with invalid contents.
     #[error("{role} `{}` is damaged: {reason}", .path.display())]
     Damaged {
-        /// What the file is for.
+        /// The file's purpose.
         role: &'static str,
-        /// Path of the file.
+        /// Its path.
         path: PathBuf,
-        /// The error of the parser.
+        /// The parser's error.
         reason: String,
     },
-    /// Certificate and key are not a pair.
+    /// Certificate and key do not match.
     #[error("the key `{}` does not belong to the certificate `{}`; check both paths", .key.display(), .certificate.display())]
     NotAPair {
-        /// Path of the key's file.
+        /// Path of the key file.
         key: PathBuf,
-        /// Path of the certificate's file.
+        /// Path of the certificate file.
         certificate: PathBuf,
     },
-    /// It can be read, and whoever is shown it hangs up.
+    /// It is readable, but other members reject it.
     #[error("the TLS certificate `{}` {what}: the other members do not talk to a member that shows it; {advice}", .certificate.display())]
     NobodyTalks {
-        /// Path of the certificate's file.
+        /// Path of the certificate file.
         certificate: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         what: String,
-        /// What to do.
+        /// The advice.
         advice: &'static str,
     },
 }
@@ -126,7 +125,7 @@ const KEY: &str = "the TLS key";
 const AUTHORITY: &str = "the TLS authority";
 
 impl TlsMaterial {
-    /// Reads and checks the files.
+    /// Loads and checks the files.
     ///
     /// # Errors
     /// [`TlsError`], which names the file.
@@ -136,7 +135,7 @@ impl TlsMaterial {
         Self::of(files, &certificate, &key, &authority)
     }
 
-    /// Of files that hold this.
+    /// From the files' contents.
     pub(crate) fn of(
         files: &TlsFiles,
         certificate: &[u8],
@@ -161,7 +160,7 @@ impl TlsMaterial {
             path: files.authority.clone(),
             reason: reason.to_string(),
         };
-        // A caller without a certificate of the authority is turned away.
+        // A caller without a certificate of the authority is rejected.
         let callers =
             WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
         let callers = callers.map_err(|error| unusable(&error))?;
@@ -177,7 +176,7 @@ impl TlsMaterial {
             .map_err(|error| unusable(&error))?
             .with_webpki_verifier(called.clone())
             .with_client_cert_resolver(own);
-        // A session that is taken up again would not be asked whether its certificate is still valid, on neither side.
+        // A resumed session would skip the check of the certificate's validity, on both ends.
         accepting.session_storage = Arc::new(NoServerSessionStorage {});
         accepting.send_tls13_tickets = 0;
         calling.resumption = Resumption::disabled();
@@ -195,30 +194,30 @@ impl TlsMaterial {
         })))))
     }
 
-    /// Takes another one's place, for all clones.
+    /// Replaces the material of all clones.
     pub fn renew(&self, newer: &Self) {
         self.0.send_replace(newer.now());
     }
 
-    /// Ends when they are renewed after this call.
+    /// Resolves at the first renewal after this call.
     pub fn renewed(&self) -> impl Future<Output = ()> + use<> {
         let mut seen = self.0.subscribe();
         async move {
-            // Without anybody who could renew them it ends as well.
+            // Also resolves when renewal is no longer possible.
             let _ = seen.changed().await;
         }
     }
 
-    /// For how long the other members will talk to a member that shows this certificate, and that they call at `host` unless all carry
-    /// one `peer_name`. What they judge it by is what it judges theirs by.
+    /// How long other members will accept this certificate from a member that they call at `host`, or by the common `peer_name`. Uses this
+    /// member's own verifiers.
     ///
     /// # Errors
-    /// Why they do not: [`TlsError::NobodyTalks`].
+    /// Why they do not accept it: [`TlsError::NobodyTalks`].
     pub fn check(&self, host: &str, now: SystemTime) -> Result<ValidFor, TlsError> {
         self.now().own.check(host, now)
     }
 
-    /// The accepting end of a connection.
+    /// Accepts a connection.
     pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
@@ -226,7 +225,7 @@ impl TlsMaterial {
         self.now().accepting.accept(stream).await
     }
 
-    /// The calling end of a connection to `host`.
+    /// Opens a connection to `host`.
     pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         host: &str,
@@ -234,13 +233,13 @@ impl TlsMaterial {
     ) -> io::Result<client::TlsStream<S>> {
         let now = self.now();
         let name = now.own.files.peer_name.as_deref();
-        // An IPv6 address stands in brackets there.
+        // An IPv6 address has brackets there.
         let name = name.unwrap_or_else(|| host.trim_matches(['[', ']']));
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         now.calling.connect(name, stream).await
     }
 
-    /// Whom a caller's certificate is of, in DER.
+    /// The holder of a caller's DER certificate.
     pub(crate) fn holder(&self, certificate: &[u8]) -> Holder {
         Holder::of(certificate, &self.now().own.files.roles)
     }
@@ -250,7 +249,7 @@ impl TlsMaterial {
     }
 }
 
-/// What is spoken inside of TLS, as its handshake names it.
+/// ALPN name of the protocol within TLS.
 const HTTP2: &[u8] = b"h2";
 
 impl std::fmt::Debug for TlsMaterial {
@@ -304,7 +303,7 @@ fn private_key(path: &Path, mut pem: &[u8]) -> Result<PrivateKeyDer<'static>, Tl
     })
 }
 
-/// A certificate and its key, which are a pair; of each the file and what it holds.
+/// A matching certificate and key; each file with its contents.
 fn certificate_and_key(
     (certificate, certificate_pem): (&Path, &[u8]),
     (key, key_pem): (&Path, &[u8]),
@@ -337,7 +336,7 @@ fn damaged(certificate: &Path, error: &rustls::Error) -> TlsError {
     }
 }
 
-/// What an HTTP server shows to whoever connects to it; no certificate is asked of those.
+/// TLS configuration of an HTTPS server; clients need no certificate.
 ///
 /// # Errors
 /// [`TlsError`], which names the file.
@@ -346,7 +345,7 @@ pub fn https_server(certificate: &Path, key: &Path) -> Result<ServerConfig, TlsE
     https_server_of((certificate, &certificate_pem), (key, &key_pem))
 }
 
-/// The same of files and what they hold.
+/// The same from the files' contents.
 pub(crate) fn https_server_of(
     certificate: (&Path, &[u8]),
     key: (&Path, &[u8]),
@@ -365,30 +364,28 @@ pub(crate) fn https_server_of(
 
 // The transport's deadlines and sizes, derived from the ring's timers in one place.
 
-/// What the transport waits for, and for how long.
+/// Deadlines of the transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransportConfig {
-    /// How long a connection may take to come up, once the addresses of a name are known.
+    /// Time to establish a connection after the lookup of its name.
     pub connect_deadline: Duration,
-    /// How long an operator's call may wait for those before, where none were ever found.
+    /// Limit for the name lookup of an operator's call, if no addresses are known yet.
     pub lookup_limit: Duration,
-    /// How long a call that the engine gives no deadline may take, opening a stream among them.
+    /// Deadline of calls without one of the engine's, including opening a stream.
     pub call_deadline: Duration,
-    /// How often the called end of a connection is asked whether it is there, while an answer of it is awaited. A connection that
-    /// carries nothing is not asked: the greetings on it find out whether it still works.
+    /// Interval of keepalive pings from a connection's called end while an answer is due. An idle connection is not pinged: its greetings
+    /// detect a failure.
     pub keepalive: Duration,
-    /// How often the calling end is asked. It has the stall deadline for its answer, which may wait behind entries. Nobody waits for
-    /// it: what a dead one left behind is let go some time.
+    /// Ping interval of the calling end. Its deadline is the stall deadline, because the answer may wait for entries. It only ensures that
+    /// dead connections are closed eventually.
     pub caller_keepalive: Duration,
-    /// How long it may take to say so before the connection is given up.
+    /// Time to answer a ping before the connection is closed.
     pub keepalive_deadline: Duration,
-    /// How long nothing of what was sent over a long way may be acknowledged by the other end's system before the connection is
-    /// given up. It is not asked whether it is there: behind megabytes that are under way the question would arrive too late, and
-    /// more so where packets get lost.
+    /// Time without acknowledgements from the other end's system before a long-distance connection is closed. It is not pinged: after
+    /// megabytes in flight a ping would arrive too late, especially with packet loss.
     pub far_deadline: Duration,
-    /// How long entries may be under way without anything moving, beside the time in which a slow disk (2 MiB a second)
-    /// writes them: a member that writes a large transaction is silent for that long. A dead one is found by the keepalive, and over a
-    /// long way by `far_deadline`.
+    /// Time for entries in flight without progress, in addition to a slow disk's time to write them (2 MiB a second): a member sends
+    /// nothing while it writes a large transaction. The keepalive detects a dead member, and `far_deadline` one in another region.
     pub stall_deadline: Duration,
 }
 
@@ -415,12 +412,12 @@ impl Default for TransportConfig {
     }
 }
 
-/// How much of a stream's entries HTTP/2 lets into the receiver before they are taken: memory is bounded by it, and so is what one
-/// connection carries in a round trip.
+/// Unread bytes of a stream's entries at the receiver (HTTP/2 window). It bounds the memory, and the throughput of one connection per round
+/// trip.
 pub(crate) const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 /// The same for all streams of a connection: one leader's, and the end of another's.
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
-/// A large frame costs fewer of them; heartbeats never share its connection.
+/// Larger frames need fewer of them; heartbeats never share this connection.
 pub(crate) const FRAME_BYTES: u32 = 1 << 18;
 
 const _: () = assert!(MAX_MESSAGE_BYTES <= STREAM_WINDOW_BYTES as usize);

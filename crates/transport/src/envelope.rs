@@ -1,4 +1,4 @@
-//! The envelope of a call in its gRPC metadata, and refusals as gRPC statuses and back.
+//! Call envelopes in gRPC metadata, and refusals as gRPC statuses and back.
 
 use consensus::{AdmissionRefusal, Envelope, Party};
 use raft_types::{FormatRange, FormatVersion, Incarnation, MemberId, RingId};
@@ -6,9 +6,9 @@ use thiserror::Error;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
-/// The format in which the call is made.
+/// The format of the call.
 const FORMAT_KEY: &str = "witness-protocol";
-/// The formats that the caller speaks. Programs that know the first one alone do not say it.
+/// The formats that the caller supports. Programs that only support the first one omit it.
 const SPEAKS_KEY: &str = "witness-formats";
 const RING_KEY: &str = "witness-ring";
 const FROM_KEY: &str = "witness-from";
@@ -16,18 +16,18 @@ const TO_KEY: &str = "witness-to";
 const REFUSAL_KEY: &str = "witness-refusal";
 const STRIPES_KEY: &str = "witness-stripes";
 
-/// A call whose envelope cannot be read.
+/// A call whose envelope cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum EnvelopeError {
-    /// It has none, or half of one.
+    /// It is missing or incomplete.
     #[error("the call has no `{0}` in its metadata; only members of a ring make such calls")]
     Missing(&'static str),
-    /// Its text has no meaning.
+    /// A field's text is invalid.
     #[error("the call's `{key}` is `{value}`, which cannot be read")]
     Unreadable {
         /// Name of the metadata field.
         key: &'static str,
-        /// The text that the field has.
+        /// The field's text.
         value: String,
     },
 }
@@ -65,16 +65,16 @@ pub(crate) fn open(metadata: &MetadataMap) -> Result<Envelope, EnvelopeError> {
     })
 }
 
-/// Which of the connections of a stream of entries this is.
+/// Identifies a connection of a stream of entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stripes {
     /// The stream.
     pub(crate) session: u64,
-    /// How many there may be, where this one opens the stream; else its place among them.
+    /// The maximum number of connections if this one opens the stream; otherwise its index.
     pub(crate) number: u32,
 }
 
-/// Writes which connection of a stream this is.
+/// Writes the connection's identification.
 pub(crate) fn seal_stripe(stripes: Stripes, metadata: &mut MetadataMap) {
     let text = format!("{}/{}", stripes.session, stripes.number);
     metadata.insert(STRIPES_KEY, ascii(&text));
@@ -115,7 +115,7 @@ fn unreadable(key: &'static str, value: &str) -> EnvelopeError {
     }
 }
 
-/// Numbers and UUIDs are ASCII; anything else would be replaced rather than sent.
+/// Numbers and UUIDs are ASCII; other characters would be replaced.
 fn ascii(text: &str) -> MetadataValue<Ascii> {
     text.parse().unwrap_or(MetadataValue::from_static("?"))
 }
@@ -126,7 +126,7 @@ impl From<EnvelopeError> for Status {
     }
 }
 
-/// The status that carries a refusal, with its code for programs.
+/// The status of a refusal, with its code for programs.
 pub(crate) fn refusal_status(refusal: &AdmissionRefusal) -> Status {
     let mut status = Status::new(Code::FailedPrecondition, refusal.to_string());
     let code = MetadataValue::from_static(refusal.code());
@@ -134,7 +134,7 @@ pub(crate) fn refusal_status(refusal: &AdmissionRefusal) -> Status {
     status
 }
 
-/// The code of the refusal in a status, if it is one.
+/// The refusal's code in a status, if it is one.
 pub(crate) fn refusal_code(status: &Status) -> Option<&str> {
     let code = status.metadata().get(REFUSAL_KEY)?;
     code.to_str().ok()
@@ -178,7 +178,7 @@ mod tests {
         let mut metadata = MetadataMap::new();
         seal(&envelope, &mut metadata);
         assert_eq!(open(&metadata), Ok(envelope));
-        // A program that knows the first format alone names that, and no range.
+        // A program that supports only the first format names that, without a range.
         metadata.insert(FORMAT_KEY, MetadataValue::from_static("1"));
         metadata.remove(SPEAKS_KEY);
         let first = Envelope {

@@ -1,4 +1,4 @@
-//! The member behind a server: who it is from the start, its Raft from the moment that its log is open.
+//! The member behind a server: its identity from the start, its Raft once its log is open.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -18,44 +18,43 @@ use crate::callers::Right;
 use crate::envelope;
 use crate::server::connections::Connections;
 
-/// Makes the answer to a status call. The binary decides what an operator sees.
+/// Produces the answer to a status call. The binary determines its contents.
 pub trait StatusSource: Send + Sync + 'static {
-    /// The member's status, a JSON document.
+    /// The member's status, as a JSON document.
     fn status(&self) -> BoxFuture<'_, Vec<u8>>;
 }
 
-/// Carries out an operator's commands. The binary decides what they are.
+/// Executes an operator's commands, which the binary defines.
 pub trait CommandSource: Send + Sync + 'static {
-    /// What giving this command takes.
+    /// The right that this command requires.
     fn right(&self, json: &[u8]) -> Right;
 
-    /// Begins a command, and tells what happens, as JSON documents; the channel ends with the command.
-    /// The command continues when its events are no longer received.
+    /// Starts a command, and sends its events as JSON documents until it ends. The command continues if the receiver is dropped.
     fn command(&self, caller: CommandCaller, json: Bytes) -> mpsc::Receiver<Bytes>;
 }
 
-/// Where a command comes from, as the connection proves it.
+/// The verified origin of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandCaller {
-    /// The other end of the connection, if that is known.
+    /// The other end's address, if known.
     pub address: Option<SocketAddr>,
-    /// The name in the certificate that the caller has shown; none without TLS.
+    /// The name in the caller's certificate; `None` without TLS.
     pub certificate_name: Option<String>,
 }
 
-/// What a reader of the log is sent.
+/// An item sent to a reader of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogPiece {
     /// The canonical payload of a committed transaction.
     Transaction(Bytes),
-    /// Everything that is committed was sent; what comes later follows.
+    /// All committed transactions were sent; later ones follow.
     CaughtUp,
 }
 
-/// Gives the committed transactions of the member's log to whoever applies them.
+/// Provides the committed transactions of the member's log to appliers.
 pub trait LogSource: Send + Sync + 'static {
-    /// The transactions that are not in `have` (a GTID set in MySQL's words), in the log's order, without an end. An error
-    /// ends it; its words say what to do.
+    /// The transactions that are not in `have` (a GTID set in MySQL's text format), in log order, without an end. An error ends it, with
+    /// advice in its text.
     fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, String>>;
 }
 
@@ -63,7 +62,7 @@ pub trait LogSource: Send + Sync + 'static {
 pub struct LocalMember {
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) status: Arc<dyn StatusSource>,
-    /// Those that others have opened to this member.
+    /// Incoming connections of other members.
     pub(crate) connections: Connections,
     commands: OnceLock<Arc<dyn CommandSource>>,
     readable: OnceLock<Arc<dyn LogSource>>,
@@ -71,12 +70,12 @@ pub struct LocalMember {
     log: OnceLock<Arc<dyn OwnLog>>,
     proxy: OnceLock<Arc<dyn ProxyService>>,
     spill: OnceLock<SpillFolder>,
-    /// So that a member that keeps calling in vain fills no log.
+    /// Limits the log lines for a member that keeps calling without success.
     last_refusal: Mutex<Option<AdmissionRefusal>>,
 }
 
 impl LocalMember {
-    /// A member that is known and whose Raft does not run yet.
+    /// A member whose Raft is not running yet.
     pub fn new(book: Arc<IdentityBook>, status: Arc<dyn StatusSource>) -> Self {
         Self {
             book,
@@ -92,60 +91,59 @@ impl LocalMember {
         }
     }
 
-    /// From now on the calls of other members go to this Raft. The first one stays.
+    /// Routes other members' calls to this Raft from now on. The first one stays.
     pub fn attach(&self, inbound: Inbound) {
-        // A member has one Raft in its life; a second one would be a mistake that changes nothing.
+        // A member has one Raft in its life; a second call is a bug without effect.
         let _ = self.inbound.set(inbound);
     }
 
-    /// From now on answers to a leader that searches bring reports of this log. The first one stays;
-    /// without one there are no reports, and the leader's search takes longer.
+    /// Adds reports of this log to answers when a leader requests them. The first one stays; without reports, the leader's log search takes
+    /// longer.
     pub fn report_of(&self, log: Arc<dyn OwnLog>) {
         let _ = self.log.set(log);
     }
 
-    /// From now on entries are sent on for leaders by this. The first one stays; without one they are not.
+    /// Relays entries for leaders with this from now on. The first one stays; without it there is no relaying.
     pub fn send_on_by(&self, proxy: Arc<dyn ProxyService>) {
         let _ = self.proxy.set(proxy);
     }
 
-    /// Who sends entries on for leaders, once there is somebody.
+    /// The proxy service, once set.
     pub(crate) fn proxy(&self) -> Option<Arc<dyn ProxyService>> {
         self.proxy.get().cloned()
     }
 
-    /// From now on large payloads that other members send are in files of this folder. The first one stays; without one they
-    /// are in memory.
+    /// Stores large received payloads in files of this folder from now on. The first one stays; without it they stay in memory.
     pub fn hold_large_payloads_in(&self, folder: SpillFolder) {
         let _ = self.spill.set(folder);
     }
 
-    /// Where large payloads are.
+    /// The folder of large payloads.
     pub(crate) fn spill(&self) -> SpillFolder {
         self.spill.get().cloned().unwrap_or_default()
     }
 
-    /// What the log says of itself.
+    /// A report of the log.
     pub(crate) fn log_report(&self) -> Option<LogReport> {
         self.log.get().map(|log| log.report())
     }
 
-    /// From now on operators' commands are carried out by this. The first one stays.
+    /// Executes operators' commands with this from now on. The first one stays.
     pub fn take_commands(&self, commands: Arc<dyn CommandSource>) {
         let _ = self.commands.set(commands);
     }
 
-    /// From now on the log can be read from outside of the ring. The first one stays.
+    /// Allows the log to be read from outside of the ring. The first one stays.
     pub fn serve_log(&self, log: Arc<dyn LogSource>) {
         let _ = self.readable.set(log);
     }
 
-    /// The log as it is read from outside of the ring, once it is open.
+    /// The log for readers outside of the ring, once it is open.
     pub(crate) fn readable(&self) -> Option<&dyn LogSource> {
         self.readable.get().map(|log| &**log)
     }
 
-    /// Who carries out operators' commands, once there is somebody.
+    /// The command source, once set.
     pub(crate) fn commands(&self) -> Option<&dyn CommandSource> {
         self.commands.get().map(|commands| &**commands)
     }
@@ -155,7 +153,7 @@ impl LocalMember {
         self.inbound.get()
     }
 
-    /// The member's Raft and the caller, when the call is one to listen to.
+    /// The member's Raft and the caller of an admitted call.
     pub(crate) fn admitted(&self, metadata: &MetadataMap) -> Result<(&Inbound, MemberId), Status> {
         let envelope = envelope::open(metadata)?;
         let inbound = self.inbound.get();

@@ -1,5 +1,4 @@
-//! Whether others would talk to whoever shows a certificate: judged by what the ends of a connection judge each other by, before it is
-//! shown to anybody.
+//! Checks whether other members would accept a certificate, by the verifiers of both connection ends, before it is used.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,30 +17,30 @@ use x509_parser::time::ASN1Time;
 use crate::callers::{Holder, Right};
 use crate::config::{TlsError, TlsFiles};
 
-/// How long a certificate is valid from now on.
+/// Remaining validity of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidFor {
     /// Its file.
     pub certificate: PathBuf,
-    /// Until the first certificate in the file expires.
+    /// Time until the first certificate in the file expires.
     pub left: Duration,
 }
 
-/// A member's own certificate, and what judges those of the others.
+/// A member's own certificate, and the verifiers for others' certificates.
 pub(crate) struct OwnCertificate {
     pub(crate) shown: Arc<CertifiedKey>,
-    /// Judges whoever was called.
+    /// Verifies the called end.
     pub(crate) called: Arc<WebPkiServerVerifier>,
-    /// Judges whoever calls.
+    /// Verifies the calling end.
     pub(crate) callers: Arc<dyn ClientCertVerifier>,
     pub(crate) files: TlsFiles,
 }
 
 impl OwnCertificate {
-    /// For how long the other members will talk to a member that they call at `host`.
+    /// How long other members will accept this certificate from a member that they call at `host`.
     ///
     /// # Errors
-    /// Why they do not.
+    /// Why they do not accept it.
     pub(crate) fn check(&self, host: &str, now: SystemTime) -> Result<ValidFor, TlsError> {
         let now = now.duration_since(SystemTime::UNIX_EPOCH);
         let now = UnixTime::since_unix_epoch(now.unwrap_or_default());
@@ -69,7 +68,7 @@ impl OwnCertificate {
         let [own, between @ ..] = self.shown.cert.as_slice() else {
             return Ok(());
         };
-        // First: a reader's is for no host and no server either, which says less.
+        // First: a reader's certificate is not valid for a host or a server either, which is the less precise error.
         let holder = Holder::of(own, &self.files.roles);
         let may = holder.may(Right::SpeakAsMember);
         may.map_err(|refusal| (format!("is of the wrong role ({refusal})"), ANOTHER))?;
@@ -88,7 +87,7 @@ impl OwnCertificate {
         judged.map_err(|error| self.words(&error, name))
     }
 
-    /// What is wrong, and what to do.
+    /// The error's cause and the advice.
     fn words(&self, error: &Error, name: &str) -> (String, &'static str) {
         use CertificateError as Is;
         let Error::InvalidCertificate(error) = error else {

@@ -1,5 +1,4 @@
-//! What the connections between members run over: the system's TCP, unless the caller brings streams of its own, as for a ring
-//! within one process.
+//! The streams under connections between members: the system's TCP, unless the caller provides others, as for a ring within one process.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,13 +13,13 @@ pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 
-/// Any of them.
+/// A boxed stream.
 pub type ByteStream = Box<dyn Duplex>;
 
-/// Opens streams to other members in the place of the system's sockets.
+/// Opens streams to other members instead of the system's sockets.
 pub trait Streams: Send + Sync + 'static {
-    /// Opens a stream to the member at `address`, which is written as in its record. May take for ever; the caller has a deadline.
-    /// Where nothing of what was sent arrives for `given_up_after`, the stream fails; `None`: it does not, however long that lasts.
+    /// Opens a stream to the member at `address`, written as in its record. May never return; the caller has a deadline. If nothing sent
+    /// arrives for `given_up_after`, the stream fails; `None`: no such limit.
     ///
     /// # Errors
     /// As a socket's `connect`: `ConnectionRefused` where nothing listens.
@@ -31,10 +30,10 @@ pub trait Streams: Send + Sync + 'static {
     ) -> BoxFuture<'static, io::Result<ByteStream>>;
 }
 
-/// The listening end: a place in the network, and the streams that others open to it, each with where it comes from.
+/// The listening end: an address, and incoming streams with their origins.
 pub struct Listening {
     /// Where others connect to.
     pub address: SocketAddr,
-    /// Those who connect, until nobody can any more.
+    /// Incoming streams, until no more can come.
     pub callers: BoxStream<'static, (ByteStream, SocketAddr)>,
 }

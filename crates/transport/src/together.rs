@@ -1,4 +1,4 @@
-//! Messages that are ready at one moment travel as one: a frame of the network costs more than what a small message says.
+//! Batches messages that are ready concurrently: a network frame costs more than a small message.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,11 +6,10 @@ use std::task::{Context, Poll};
 use futures::Stream;
 use tokio::sync::mpsc;
 
-/// The most in one frame.
+/// Most messages in one frame.
 const MOST: usize = 256;
 
-/// All that was sent to a channel, in lists of what was there at once. Whoever is about to send something gets a turn before
-/// a list goes out.
+/// The messages of a channel, batched by availability. Before a batch is sent, other senders get a turn.
 pub(crate) struct Together<T> {
     queue: mpsc::UnboundedReceiver<T>,
     ready: Vec<T>,

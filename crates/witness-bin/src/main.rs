@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-// The system's keeps what was freed in one pool for each thread, and a member of a busy ring grew by megabytes a minute (decision 99).
+// The system's allocator keeps freed memory in a pool per thread, and a busy member grew by megabytes a minute (decision 99).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -23,14 +23,14 @@ mod tests {
     const MEBIBYTE: usize = 1 << 20;
     const FREED_BY_EACH: usize = 6 * MEBIBYTE;
 
-    /// A quarter of what they had. With the system's allocator, all of it is left.
+    /// A quarter of the freed memory. With the system's allocator, all of it is left.
     const MOST_LEFT: usize = THREADS * FREED_BY_EACH / 4;
 
     fn piece(bytes: usize) -> Vec<u8> {
         hint::black_box(vec![1; bytes])
     }
 
-    /// Each thread has much at the same time as the others, frees it, and goes on with a payload now and then. None of them ends.
+    /// All threads hold much memory at the same time, free it, and then allocate a payload now and then. None of them ends.
     #[test]
     fn what_threads_have_freed_goes_back_to_the_system() {
         let taken = || private_memory(process::id()).unwrap() as usize;

@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-/// What Prometheus asks for and reads.
+/// The content type that Prometheus requests and reads.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The answer to a scrape.
@@ -28,7 +28,7 @@ pub(crate) fn page(registry: &Registry) -> Response {
     }
 }
 
-/// What Prometheus' own client libraries tell of every process, under their names and without our labels.
+/// The process metrics of Prometheus' own client libraries, under their names and without our labels.
 ///
 /// # Errors
 /// When `/proc` cannot be read.
@@ -74,8 +74,7 @@ fn of_this_process() -> ProcResult<Registry> {
     Ok(registry)
 }
 
-/// Where the metrics of one scrape are written. Names are without the registry's prefix and without the suffixes of unit and
-/// type.
+/// Writer for the metrics of one scrape. Names omit the registry's prefix and the suffixes of unit and type.
 pub(crate) struct MetricWriter<'a, 'e>(&'a mut DescriptorEncoder<'e>);
 
 impl<'a, 'e> MetricWriter<'a, 'e> {
@@ -112,7 +111,7 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
             .encode_counter::<NoLabelSet, _, u64>(&value, None)
     }
 
-    /// Says what something is, in labels.
+    /// Writes an information metric, with the values as labels.
     pub(crate) fn info(
         &mut self,
         name: &str,
@@ -124,7 +123,7 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
             .encode_info(labels)
     }
 
-    /// A gauge with labels; left out where there is no value.
+    /// Writes a gauge with labels; omitted without a value.
     pub(crate) fn gauges<L: EncodeLabelSet>(
         &mut self,
         name: &str,
@@ -145,7 +144,7 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         Ok(())
     }
 
-    /// A counter with labels; left out where there is no value.
+    /// Writes a counter with labels; omitted without a value.
     pub(crate) fn counters<L: EncodeLabelSet>(
         &mut self,
         name: &str,

@@ -1,5 +1,5 @@
-//! Takes the configuration anew while the member runs: on SIGHUP, on `POST /reload` and on `witness reload`. All of it is read and
-//! checked before anything is taken, so that a bad file changes nothing.
+//! Reloads the configuration of a running member: on SIGHUP, on `POST /reload` and on `witness reload`. All of it is read and
+//! checked before any value takes effect, so a bad file changes nothing.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,14 +11,14 @@ use crate::cli::log_filter::LogFilter;
 use crate::config::{Config, Problem, Severity, read};
 use crate::http::{Credentials, Renewable};
 
-/// What the parts of a running member take.
+/// The parts of a running member that a reload affects.
 pub(crate) struct Reloading {
-    /// Where the configuration is read from.
+    /// The sources of the configuration.
     pub(crate) args: ConfigArgs,
-    /// What the member was started with.
+    /// The configuration at the start of the member.
     pub(crate) started_with: Config,
     pub(crate) member: Box<dyn Fn(Renewed) + Send + Sync>,
-    /// None where HTTP is not served.
+    /// `None` where HTTP is not served.
     pub(crate) http: Option<Renewable>,
     pub(crate) log: LogFilter,
     pub(crate) turn: Mutex<()>,
@@ -37,10 +37,10 @@ impl Reload for Reloading {
             ));
         };
         let needs_restart = self.started_with.needs_restart(&config);
-        // Until it is started again, the others call it where it was started.
+        // Until a restart, the other members reach this one at the address it was started with.
         let started_as = &self.started_with.member.own;
         config.member.own.clone_from(started_as);
-        // As long as the members' own TLS waits for a restart, HTTP stays as it is, too.
+        // While a change of the members' own TLS waits for a restart, HTTP keeps its credentials, too.
         let tls = |config: &Config| config.member.tls.is_some();
         if tls(&config) != tls(&self.started_with)
             && let (Some(http), Some(started)) = (&mut config.http, &self.started_with.http)

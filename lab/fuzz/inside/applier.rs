@@ -1,4 +1,4 @@
-//! What this crate reads from the log and from the target, for fuzzing. Nothing of the product calls it.
+//! Fuzzing entry points for this crate's input from the log and the target. The product does not call them.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::mysql::fuzzing::{statements_of_a_barrier, written_by_statements};
 use crate::schema::{ColumnShape, KeyPart, KeyShape, ParentShape, TableName, TableShape};
 use crate::transaction::{Body, RowChanges};
 
-/// What the events of a transaction, and its notes, may take.
+/// Limit for a transaction's events and notes.
 const MAX_TRANSACTION_BYTES: u64 = 64 << 10;
 
-/// Reads a transaction's events between BEGIN and its end, for a table that the target has otherwise than the log, and makes the
-/// statements that apply it. Four bytes say which table that is; then comes each event as its type, its body's length in two bytes,
-/// and its body. Whether it is a transaction that fits the table.
+/// Reads a transaction's events between BEGIN and its end, for a table whose shape at the target differs from the log, and makes the
+/// applying statements. Four bytes describe the table. Each event follows as its type, its body's length in two bytes, and its body.
+/// Returns whether it is a transaction that fits the table.
 pub fn transaction(bytes: &[u8]) -> bool {
     let Some((shape, events)) = bytes.split_first_chunk() else {
         return false;
@@ -106,7 +106,7 @@ fn framed(mut bytes: &[u8]) -> FramedTransaction {
     }
 }
 
-/// The table of that name at the target: how many columns it has, what they hold, and what its keys are.
+/// The target's table of that name: number of columns, their types, and its keys.
 fn shape_of([columns, folds, primary, others]: [u8; 4], name: &TableName) -> TableShape {
     const FOLDS: [Fold; 5] = [
         Fold::Bytes,
@@ -121,7 +121,7 @@ fn shape_of([columns, folds, primary, others]: [u8; 4], name: &TableName) -> Tab
         fold: FOLDS[(usize::from(folds) + at) % FOLDS.len()],
     };
     let mut shape = TableShape::new(name.clone(), (0..count).map(column).collect());
-    // Mostly columns that there are.
+    // Mostly existing columns.
     let of = |place: u8| usize::from(place) % (count + 1);
     if primary & 0x80 == 0 {
         shape.primary_key = Some(KeyShape::of(&[of(primary & 0x0f)]));
@@ -150,7 +150,7 @@ fn shape_of([columns, folds, primary, others]: [u8; 4], name: &TableName) -> Tab
     shape
 }
 
-/// The rows of each event lie one behind the other in it, and their keys among those of the transaction.
+/// Each event's rows are adjacent in it, and their keys are among the transaction's.
 fn rows_lie_in_their_events(changes: &RowChanges) {
     let mut next_row = 0;
     for (place, event) in changes.events.iter().enumerate() {
@@ -182,7 +182,7 @@ fn rows_lie_in_their_events(changes: &RowChanges) {
     assert_eq!(next_key as usize, changes.keys.len());
 }
 
-/// The keys of a shape are those of a table with as many columns in the log, and never a panic for one with fewer.
+/// A shape's keys must fit a table with as many columns in the log, and must not panic for one with fewer.
 pub(crate) fn keys_fit(shape: &TableShape) {
     let columns = shape.columns.len();
     TableKeys::of(shape, columns).expect("its keys are of its columns");

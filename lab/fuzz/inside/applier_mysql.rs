@@ -1,4 +1,4 @@
-//! What is made of a transaction for a server, and what is read of a server's tables, for fuzzing. Nothing of the product calls it.
+//! Fuzzing entry points for statements to a server and for metadata of its tables. The product does not call them.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::mysql::table_shape::ShapeQuery;
 use crate::schema::TableName;
 use crate::transaction::{Barrier, Body, Step, Transaction};
 
-/// Reads a server's answer about tables, also as one about foreign keys; whether it has one of them.
+/// Reads a server's answer about tables, also as one about foreign keys; returns whether it is valid as either.
 pub fn table_shapes(rows: &[Row]) -> bool {
     let mut keys = ForeignKeys::default();
     keys.take(key_columns(rows), &cascading(rows));
@@ -32,7 +32,7 @@ pub fn table_shapes(rows: &[Row]) -> bool {
         TableName::new("other", "t"),
     ];
     let queries = ShapeQuery::of(&names);
-    // A server may take `t` and `T` for the same.
+    // A server may consider `t` and `T` equal.
     assert_eq!(queries.len(), 3);
     let mut found = false;
     for query in &queries {
@@ -46,7 +46,7 @@ pub fn table_shapes(rows: &[Row]) -> bool {
     found
 }
 
-/// Rows of a transaction, as statements apply them that hold many or few of them: they are those of the log, in its order.
+/// A transaction's rows, as statements with many or few rows apply them: they equal the log's, in its order.
 pub(crate) fn written_by_statements(transaction: Transaction) {
     let Body::Rows(changes) = &transaction.body else {
         return;
@@ -102,7 +102,7 @@ fn rows_of(mut events: &[u8]) -> Vec<Vec<u8>> {
     images
 }
 
-/// Makes the statements of a barrier that need no answer of the server.
+/// Makes those statements of a barrier that need no server answer.
 pub(crate) fn statements_of_a_barrier(barrier: &Barrier) {
     for step in &barrier.steps {
         let statement = match step {
@@ -136,7 +136,7 @@ pub(crate) fn statements_of_a_barrier(barrier: &Barrier) {
             continue;
         };
         if let Some(used) = use_statement(header.header(), &query) {
-            // The name ends at the statement's end, whatever it is made of.
+            // The name ends at the statement's end, whatever its characters.
             let name = used
                 .strip_prefix(b"USE `")
                 .and_then(|rest| rest.strip_suffix(b"`"));

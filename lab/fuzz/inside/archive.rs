@@ -1,4 +1,4 @@
-//! What this crate reads from an archive, for fuzzing. Nothing of the product calls it.
+//! Fuzzing entry points for this crate's input from an archive. The product does not call them.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use crate::name::{PieceName, Timeline};
 use crate::next_piece::{Log, Next, next};
 use crate::sealed::{NewObject, SealError, seal, unseal};
 
-/// Reads a manifest as that of the piece and the ring that it names, and writes it.
+/// Reads a manifest for the piece and the ring that it names, and writes it.
 pub fn manifest(bytes: &[u8]) -> Option<Vec<u8>> {
     let named: Manifest = serde_json::from_slice(bytes).ok()?;
     let (piece, ring) = (PieceName::of_manifest(&named.piece.manifest())?, named.ring);
@@ -36,24 +36,24 @@ pub fn manifest(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(read.to_bytes())
 }
 
-/// Reads the manifest of a base backup as that of the one and the ring that it names, and writes it.
+/// Reads a base backup's manifest for the backup and the ring that it names, and writes it.
 pub fn base_manifest(bytes: &[u8]) -> Option<Vec<u8>> {
     let named: BaseManifest = serde_json::from_slice(bytes).ok()?;
     let read = BaseManifest::read(bytes, named.name, Some(named.ring)).ok()?;
     assert_eq!(read, named);
     assert!(read.gtids_at_most.contains_set(&read.gtids_at_least));
-    // Nothing but its own objects is ever read.
+    // Only its own objects may be read.
     let folder = read.name.folder();
     let mut objects = read.objects.iter();
     assert!(objects.all(|object| object.name.starts_with(&folder)));
     Some(read.to_bytes())
 }
 
-/// Files of a member's log, of which one is archived after the other.
+/// Files of a member's log, archived in order.
 const MOST_FILES: usize = 8;
 
-/// Reads a listing, a name in each line, and archives what a log has beside it, whose files are the lines `number bytes`. How many
-/// pieces the listing has.
+/// Reads a listing, one name per line, and archives a log whose files are the lines `number bytes`. Returns the number of pieces in the
+/// listing.
 pub fn listing(text: &str) -> usize {
     let names = text.lines().filter_map(PieceName::of_manifest);
     let mut names: BTreeSet<PieceName> = names.collect();
@@ -62,7 +62,7 @@ pub fn listing(text: &str) -> usize {
     let Some(log) = log_of(text) else {
         return count;
     };
-    // Each file is gone on with, has one gap filled to its end, and is archived as a whole then; one of them stands behind a gap.
+    // Each file is continued, has one gap filled to its end, and is then archived as a whole; one of them is after a gap.
     for _ in 0..=3 * MOST_FILES + 1 {
         let (Next::GoOn(piece)
         | Next::BehindAGap { piece, .. }
@@ -81,7 +81,7 @@ pub fn listing(text: &str) -> usize {
     panic!("there is always something to archive");
 }
 
-/// What a listing of these names says; its parts have to fit together.
+/// The pieces of these names; they must be consistent.
 fn hold_together(names: &BTreeSet<PieceName>) -> Pieces {
     let pieces: Pieces = names.iter().copied().collect();
     let superfluous = pieces.superfluous();
@@ -96,13 +96,13 @@ fn hold_together(names: &BTreeSet<PieceName>) -> Pieces {
         }
         let mut parted = history.windows(2);
         assert!(parted.all(|two| two[0].goes_on() != two[1].begins()));
-        // Nobody misses what is superfluous.
+        // Superfluous pieces are not needed.
         assert_eq!(left.history(timeline), history);
     }
     pieces
 }
 
-/// The log of the lines `number bytes`: files that follow each other, the last of which is open.
+/// The log of the lines `number bytes`: consecutive files, the last of which is open.
 fn log_of(text: &str) -> Option<Log> {
     let files = text.lines().filter_map(|line| {
         let (number, bytes) = line.split_once(' ')?;
@@ -124,7 +124,7 @@ fn log_of(text: &str) -> Option<Log> {
     })
 }
 
-/// A piece of a file that begins at this byte of it, and where it ends.
+/// A piece of a file that begins at this byte, and its end.
 fn piece(start: u64, bytes: u64, closed: bool) -> PieceName {
     PieceName {
         timeline: Timeline::FIRST,
@@ -156,8 +156,7 @@ fn manifest_of(piece: PieceName, contents: &Contents, object: &[u8]) -> Manifest
     Manifest::of(piece, contents, object, archiving)
 }
 
-/// Packs bytes that stand at this place of a file, and unpacks them: what comes back is what was packed. What they hold, if they
-/// are a piece.
+/// Packs bytes at this place of a file and unpacks them, which must return the same bytes. Returns their contents, if they are a piece.
 fn packed(start: u64, bytes: &[u8]) -> Option<Contents> {
     let mut object = Vec::new();
     let mut sealed = |closed| {
@@ -183,8 +182,8 @@ fn packed(start: u64, bytes: &[u8]) -> Option<Contents> {
     Some(contents)
 }
 
-/// Packs a file as one piece, and as two that are parted at this byte, if they are pieces: together they hold what the file
-/// holds. Whether it is a file of a log.
+/// Packs a file as one piece, and as two that are split at this byte, if they are pieces: together they must hold the file's contents.
+/// Returns whether it is a file of a log.
 pub fn packed_file(file: &[u8], parted_at: usize) -> bool {
     let Some(whole) = packed(0, file) else {
         return false;
@@ -205,7 +204,7 @@ pub fn packed_file(file: &[u8], parted_at: usize) -> bool {
     true
 }
 
-/// Unpacks an object that should be a piece of so many bytes at the beginning of a file: no byte more comes out of it. Whether it
+/// Unpacks an object that should be a piece of so many bytes at the beginning of a file: it may yield no further byte. Returns whether it
 /// is one.
 pub fn unpacked(object: &[u8], bytes: u64) -> bool {
     let nothing = Contents {
@@ -217,17 +216,17 @@ pub fn unpacked(object: &[u8], bytes: u64) -> bool {
         let mut to = Counted(0);
         let unpacked = unseal(&manifest, &Identities::default(), object, &mut to);
         assert!(to.0 <= bytes);
-        // What the manifest says beside the size is not what the object has.
+        // The object differs from the manifest in more than its size.
         matches!(unpacked, Ok(_) | Err(SealError::Changed { .. })) && to.0 == bytes
     })
 }
 
-/// The identity that [`decrypted`] has: age's own tests have it, too.
+/// The identity that [`decrypted`] uses, from age's own tests.
 const IDENTITY: &[u8] =
     b"AGE-SECRET-KEY-1GQ9778VQXMMJVE8SK7J6VT8UJ4HDQAJUVSFCWCM02D8GEWQ72PVQ2Y5J33\n";
 
-/// Decrypts and unpacks an object that should be a piece of so many bytes at the beginning of a file: no byte more comes out of it.
-/// Whether it is encrypted for the identity that this has.
+/// Decrypts and unpacks an object that should be a piece of so many bytes at the beginning of a file: it may yield no further byte. Returns
+/// whether it is encrypted for this identity.
 pub fn decrypted(object: &[u8], bytes: u64) -> bool {
     let identities = Identities::of_text(IDENTITY).expect("an identity");
     let mut manifest = manifest_of(piece(0, bytes, false), &Contents::nothing(), object);
@@ -238,7 +237,7 @@ pub fn decrypted(object: &[u8], bytes: u64) -> bool {
     !matches!(unpacked, Err(SealError::Encryption(_)))
 }
 
-/// Reads a file of public or of secret keys; no mistake is told with what stands in it. Whether it is one.
+/// Reads a file of public or secret keys; no error message may contain its contents. Returns whether it is valid.
 pub fn keys(text: &str, secret: bool) -> bool {
     let read = match secret {
         true => Identities::of_text(text.as_bytes()).map(|_| ()),
@@ -252,7 +251,7 @@ pub fn keys(text: &str, secret: bool) -> bool {
     read.is_ok()
 }
 
-/// Counts what is written to it.
+/// Counts the bytes written to it.
 struct Counted(u64);
 
 impl Write for Counted {

@@ -1,4 +1,4 @@
-//! Everything in this crate that reads bytes, on the same bytes: for tests and for fuzzing. Nothing of the product calls it.
+//! All parsers of this crate on the same bytes, for tests and for fuzzing. The product does not call them.
 
 use bytes::Bytes;
 
@@ -15,12 +15,12 @@ use crate::framing::TransactionFramer;
 use crate::gtid::{Gtid, GtidSet, Tag};
 use crate::row_image::{Columns, RowReader, TableMetadata};
 
-/// What a transaction may have here.
+/// Limit for a transaction here.
 pub const MAX_TRANSACTION_BYTES: u64 = 64 << 10;
-/// What a compressed payload may become here.
+/// Limit for an uncompressed payload here.
 pub const MAX_UNCOMPRESSED_BYTES: u64 = 64 << 10;
 
-/// Hands `bytes` to every reader, as events, as a stream, as an event's body, as a set and as text.
+/// Passes `bytes` to every parser: as events, as a stream, as an event's body, as a set and as text.
 pub fn read_as_everything(bytes: &[u8]) {
     let _ = verify_event_crc(bytes);
     let _ = unstamp(bytes);
@@ -42,7 +42,7 @@ pub fn read_as_everything(bytes: &[u8]) {
     }
 }
 
-/// Hands the events in `bytes` to the framer, as far as they are events.
+/// Passes the events in `bytes` to the framer.
 pub fn read_as_stream(bytes: &[u8], checksum: ChecksumAlgorithm) {
     let mut framer = TransactionFramer::new(checksum, MAX_TRANSACTION_BYTES);
     for event in CanonicalEvents::new(Bytes::copy_from_slice(bytes)).filter_map(Result::ok) {
@@ -54,7 +54,7 @@ pub fn read_as_stream(bytes: &[u8], checksum: ChecksumAlgorithm) {
     }
 }
 
-/// Hands one event to all typed views, whatever its type.
+/// Passes one event to all typed views, whatever its type.
 pub fn read_through_views(event: EventRef<'_>) {
     let _ = FormatDescription::decode(event);
     let _ = FormatDescription::canonical_event(event);
@@ -83,7 +83,7 @@ pub fn read_through_views(event: EventRef<'_>) {
         && let Ok(events) = payload.events(MAX_UNCOMPRESSED_BYTES)
     {
         for inner in events.filter_map(Result::ok) {
-            // A payload within a payload is not looked into, here as anywhere.
+            // A payload within a payload is not unpacked, here as elsewhere.
             let _ = (
                 Rows::decode(inner.canonical()),
                 TableMap::decode(inner.canonical()),
@@ -92,7 +92,7 @@ pub fn read_through_views(event: EventRef<'_>) {
     }
 }
 
-/// Reads an event's rows as those of tables that have just as many columns, of one type after the other.
+/// Reads an event's rows for tables with as many columns, all of one type, for each type in turn.
 fn read_rows(event: EventRef<'_>) {
     let Ok(rows) = Rows::decode(event) else {
         return;

@@ -1,15 +1,15 @@
-//! What this crate reads from clients, for fuzzing. Nothing of the product calls it.
+//! Fuzzing entry points for this crate's input from clients. The product does not call them.
 
 use crate::dump::{Request, parse_register};
 use crate::session::login_is_read;
 use crate::statement::{Other, Statement};
 
-/// Reads a client's first packet; whether it is a login, or the wish for TLS.
+/// Reads a client's first packet; returns whether it is a login, or a request for TLS.
 pub fn login(bytes: &[u8]) -> bool {
     login_is_read(bytes)
 }
 
-/// Reads the body of one of the three commands of replicas, which the first byte says; whether it is one.
+/// Reads the body of a replica's command, which the first byte selects among three; returns whether it is valid.
 pub fn dump_request(bytes: &[u8]) -> bool {
     let Some((kind, body)) = bytes.split_first() else {
         return false;
@@ -21,7 +21,7 @@ pub fn dump_request(bytes: &[u8]) -> bool {
     }
 }
 
-/// Reads a statement; whether this server answers it.
+/// Reads a statement; returns whether this server answers it.
 pub fn statement(text: &[u8]) -> bool {
     !matches!(Statement::recognise(text), Statement::Other(Other::Unknown))
 }

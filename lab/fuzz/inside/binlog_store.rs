@@ -1,4 +1,4 @@
-//! What this crate reads from disks and from other members, for fuzzing. Nothing of the product calls it.
+//! Fuzzing entry points for this crate's input from disks and other members. The product does not call them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ use crate::scan::{
     scan_noted_start,
 };
 
-/// Reads the header of a file, which nothing follows, writes what it says, and reads that; whether it is one.
+/// Reads the header of a file with no further contents, writes it, and reads that; returns whether it is valid.
 pub fn file_header(bytes: &[u8]) -> bool {
     let Ok(start) = scan_noted_start(Bytes::copy_from_slice(bytes)) else {
         return false;
@@ -26,7 +26,7 @@ pub fn file_header(bytes: &[u8]) -> bool {
     let description = EventRef::new(&start.header.format_description);
     let flags = description.expect("it was read").header().flags;
     if flags.contains(EventFlags::BINLOG_IN_USE) {
-        // None of the log says so, and what is written leaves that bit out of the checksum.
+        // No log sets this bit, and the writer leaves it out of the checksum.
         return true;
     }
     let written = written_again(&start.header);
@@ -55,8 +55,8 @@ fn written_again(header: &FileHeader) -> Bytes {
     bytes.into()
 }
 
-/// Reads a file of the log at every depth, and looks for entries behind places in it; how many entries it has where the header
-/// can be read, up to the first fault.
+/// Reads a file of the log at every depth, and searches for entries after offsets in it. Returns the number of entries up to the first
+/// fault, where the header can be read.
 pub fn log_file(bytes: &[u8]) -> Option<usize> {
     let file: Arc<dyn StorageFile> = Arc::new(InMemory(Bytes::copy_from_slice(bytes)));
     let end = bytes.len() as u64;
@@ -67,7 +67,7 @@ pub fn log_file(bytes: &[u8]) -> Option<usize> {
             assert!(found.offset > offset && found.end <= end);
         }
     }
-    // Of which file it is, the header says.
+    // The header holds the file's number.
     let number = (1..=2).filter_map(FileNumber::new);
     let mut headers = number.filter_map(|number| scan_header(&mut window(), number).ok());
     let header = headers.next()?;
@@ -78,7 +78,7 @@ pub fn log_file(bytes: &[u8]) -> Option<usize> {
     for depth in [Depth::Full, Depth::FirstEvent, Depth::Marker] {
         let mut scanner = scanner();
         let seen = entries(|| scanner.next(depth));
-        // What is good when every byte is looked at is the same when it is stepped over.
+        // Entries that are valid when every byte is checked are also found when they are skipped.
         assert!(seen.len() >= whole.len());
         assert!(depth != Depth::Full || seen == whole);
         assert_eq!(seen[..whole.len()], whole);
@@ -86,7 +86,7 @@ pub fn log_file(bytes: &[u8]) -> Option<usize> {
     Some(whole.len())
 }
 
-/// The places of entries up to the first fault.
+/// The offsets of entries up to the first fault.
 fn entries(
     mut next: impl FnMut() -> Result<Option<Scanned>, ScanError>,
 ) -> Vec<(u64, u64, raft_types::OpId)> {
@@ -102,7 +102,7 @@ pub fn index(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(render_index(parse_index(bytes).ok()?))
 }
 
-/// How many records the hard state has.
+/// The number of records of the hard state.
 pub const RECORDS: usize = HardState::KEYS.len();
 
 /// Reads one of the records of the hard state, and writes it.

@@ -1,4 +1,4 @@
-//! What this crate reads from the records of members, which come from the log, for fuzzing. Nothing of the product calls it.
+//! Fuzzing entry points for members' records from the log. The product does not call them.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::quorum::RingRules;
 use crate::quorum::policy::{carry_on, in_force};
 use crate::{formats, history};
 
-/// Reads all that the records of a membership carry for the ring, has the next membership carry it on, and reads it there.
+/// Reads the ring's data from a membership's records, carries it over to the next membership, and reads it there.
 pub fn carried(membership: &Membership) {
     let nodes = membership.nodes();
     let mut members: BTreeMap<MemberId, MemberRecord> =

@@ -1,4 +1,4 @@
-//! What this crate reads from its data directory, for fuzzing. Nothing of the product calls it.
+//! Fuzzing entry points for this crate's input from its data directory. The product does not call them.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use raft_types::{FormatRange, FormatVersion};
 use crate::data_directory::IdentityRecord;
 use crate::settings::PasswordSource;
 
-/// Reads the file that says whose data directory it is, and writes it.
+/// Reads the file that identifies a data directory's member, and writes it.
 pub fn identity(bytes: &[u8]) -> Option<Vec<u8>> {
     let speaks = FormatRange::only(FormatVersion::FIRST);
     let read = IdentityRecord::read(bytes, Path::new("identity"), speaks).ok()?;
     Some(read.written().expect("it is written to memory"))
 }
 
-/// The password in what a file holds.
+/// The password in a file's contents.
 pub fn password(text: &str) -> &str {
     PasswordSource::in_file(text)
 }

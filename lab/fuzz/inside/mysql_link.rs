@@ -1,4 +1,4 @@
-//! What this crate reads from a mysqld, for fuzzing. Nothing of the product calls it.
+//! Fuzzing entry points for this crate's input from a mysqld. The product does not call them.
 
 use std::io;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::tls::certificates_in;
 use crate::wire::{ByteStream, Packet, PacketDecoder, encode_packet};
 use crate::{ConnectOptions, Dial, Dialer, Endpoint, Row, TlsMode};
 
-/// Reads the first packet of a server; whether it is a greeting.
+/// Reads a server's first packet; returns whether it is a greeting.
 pub fn greeting(bytes: &[u8]) -> bool {
     let packet = Packet {
         first_sequence: 0,
@@ -31,15 +31,14 @@ pub fn greeting(bytes: &[u8]) -> bool {
     greeting.is_ok() || foreign.is_some()
 }
 
-/// Reads what a server says while a client logs in: that it wants another plugin, its public key, an error. Whether it is one of
-/// them.
+/// Reads a server's answer during a login: a switch to another plugin, its public key, or an error. Returns whether it is one of them.
 pub fn login_answer(bytes: &[u8]) -> bool {
     let switch = parse_switch(bytes).is_ok();
     let key = check_public_key(bytes).is_ok();
     switch || key || ServerError::parse(bytes).is_ok()
 }
 
-/// Reads packets as the answer to a statement; how many rows it has, `None` where it is none.
+/// Reads packets as the answer to a statement. Returns its number of rows; `None` where it is no answer.
 pub fn answer(bytes: &[u8]) -> Option<usize> {
     let mut packets = PacketDecoder::new(1 << 20);
     packets.buffer_mut().extend_from_slice(bytes);
@@ -63,7 +62,7 @@ pub fn answer(bytes: &[u8]) -> Option<usize> {
     Some(rows)
 }
 
-/// What stands in front of an event of a dump is as long as this; 0 where the dump is not semi-synchronous.
+/// Length of the prefix of a dump's event; 0 where the dump is not semi-synchronous.
 pub fn dump_prefix(event: &[u8]) -> usize {
     match Prefix::of(event) {
         Prefix::SemiSync { .. } => Prefix::SEMI_SYNC_LEN,
@@ -71,7 +70,7 @@ pub fn dump_prefix(event: &[u8]) -> usize {
     }
 }
 
-/// An answer with these columns: a line for each row, with a tab between its values, of which `NULL` is none.
+/// An answer with these columns: a line for each row, with tabs between its values; `NULL` is NULL.
 pub fn rows(columns: &[&str], text: &str) -> Vec<Row> {
     let columns: Arc<[String]> = columns.iter().map(|name| (*name).to_owned()).collect();
     let value = |value: &str| (value != "NULL").then(|| Bytes::copy_from_slice(value.as_bytes()));
@@ -83,12 +82,12 @@ pub fn rows(columns: &[&str], text: &str) -> Vec<Row> {
     rows.collect()
 }
 
-/// What nobody may read on the way.
+/// The password, which must never be sent in clear text.
 const PASSWORD: &str = "a password that nobody reads";
 
-/// Logs in to a server that says these packets, each as its length in two bytes and its payload, in turns with the client: through
-/// memory, which counts as a way that nobody listens to, and once more what it says of the authentication over a way that is none.
-/// Whether one of them was a login.
+/// Logs in to a server that sends these packets, each as its length in two bytes and its payload, in turns with the client. The login is
+/// through memory, which counts as a secure connection. The authentication packets are sent again over an insecure one. Returns whether one
+/// of them was a login.
 pub fn login(bytes: &[u8]) -> bool {
     let mut says = Vec::new();
     let mut rest = bytes;
@@ -124,8 +123,8 @@ impl Dial for InMemory {
     }
 }
 
-/// Says one packet after the other, each behind the client's answer to the one before, if it has one. The numbers of packets go on
-/// from what was said last.
+/// Sends the packets in order, each after the client's answer to the previous one, if there is one. Packet numbers continue from the last
+/// packet received.
 async fn serve(mut stream: DuplexStream, says: Vec<Vec<u8>>) {
     let mut next = 0;
     for payload in says {
@@ -147,7 +146,7 @@ async fn serve(mut stream: DuplexStream, says: Vec<Vec<u8>>) {
     }
 }
 
-/// Reads what the client says; the packet's number.
+/// Reads the client's packet; returns its number.
 async fn reply(stream: &mut DuplexStream) -> io::Result<u8> {
     let mut head = [0; 4];
     stream.read_exact(&mut head).await?;
@@ -157,15 +156,15 @@ async fn reply(stream: &mut DuplexStream) -> io::Result<u8> {
     Ok(number)
 }
 
-/// As long as a client takes that is in this thread and waits for nothing else.
+/// As long as a client in this thread takes that waits for nothing else.
 async fn silence() {
     for _ in 0..8 {
         tokio::task::yield_now().await;
     }
 }
 
-/// What a server says behind its greeting, to a client that it is reached by over a network without TLS: nothing that the client
-/// answers has the password in it. Whether the authentication came to its end.
+/// A server's packets after its greeting, to a client on a network without TLS: none of the client's answers contains the password. Returns
+/// whether the authentication completed.
 fn is_let_in_over_a_plain_way(says: &[Vec<u8>]) -> bool {
     let plain = TransportSecurity {
         tls: false,
@@ -216,7 +215,7 @@ fn is_let_in_over_a_plain_way(says: &[Vec<u8>]) -> bool {
     false
 }
 
-/// Reads a file of certificates in PEM; how many it has.
+/// Reads a file of certificates in PEM; returns their number.
 pub fn certificates(pem: &[u8]) -> usize {
     let found = certificates_in(pem, "certificates", Path::new("ca.pem"));
     found.map_or(0, |found| found.len())

@@ -1,4 +1,4 @@
-//! What is read of a server's last binlog file, for fuzzing. Nothing of the product calls it.
+//! Fuzzing entry points for a server's last binlog file. The product does not call them.
 
 use std::io::Cursor;
 
@@ -9,10 +9,10 @@ use super::history::StartRecord;
 use super::last_file::{Beginning, LastFile};
 use super::plan::Plan;
 
-/// At most so many bytes of a transaction are decompressed.
+/// Most bytes of a transaction that are decompressed.
 const LIMIT: u64 = 64 << 10;
 
-/// Plans what to cut off a file, where the ring has nothing but what was before it; whether it has a header.
+/// Plans the trim of a file whose contents the ring lacks; returns whether it has a header.
 pub fn last_binlog(bytes: &[u8]) -> bool {
     let size = bytes.len() as u64;
     let open = || LastFile::of("binlog.000001".to_owned(), Cursor::new(bytes), size);
@@ -35,13 +35,13 @@ pub fn last_binlog(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads what was noted of a start of mysqld, and writes it.
+/// Reads the record of a start of mysqld, and writes it.
 pub(crate) fn start_record(bytes: &[u8]) -> Option<Vec<u8>> {
     let record: StartRecord = serde_json::from_slice(bytes).ok()?;
     serde_json::to_vec(&record).ok()
 }
 
-/// The UUID in the file that a server keeps it in.
+/// The UUID in a server's `auto.cnf`.
 pub(crate) fn server_uuid(text: &str) -> Option<SourceId> {
     server_uuid_in(text)
 }

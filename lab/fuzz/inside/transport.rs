@@ -1,4 +1,4 @@
-//! What this crate reads from other members, for fuzzing. Nothing of the product calls it.
+//! Fuzzing entry points for this crate's input from other members. The product does not call them.
 
 use std::path::Path;
 
@@ -17,9 +17,9 @@ use crate::schema;
 use crate::wire::{self, AnswerReader, AnswerWriter, RequestReader, RequestWriter};
 use crate::{TlsFiles, TlsMaterial};
 
-/// Reads the messages of a stream of entries, each behind its length, and sends what they say once more: in messages of every
-/// size it has to arrive as it is. How many requests they are, up to the first fault. With `mended`, the checksum of each entry
-/// that is here as a whole is made right first.
+/// Reads the messages of a stream of entries, each after its length, and sends the same requests again: they must arrive unchanged in
+/// messages of every size. Returns the number of requests up to the first fault. With `mended`, the checksums of complete entries are
+/// corrected first.
 pub fn append_stream(mut bytes: &[u8], mended: bool) -> usize {
     let mut assembly = wire::Assembly::default();
     let mut requests = 0;
@@ -61,7 +61,7 @@ fn sent_again(request: &AppendEntriesRequest<TypeConfig>) {
     }
 }
 
-/// Reads one of the small messages, which the first byte says, and writes it.
+/// Reads one of the small messages, selected by the first byte, and writes it.
 pub fn message(bytes: &[u8]) -> Option<Vec<u8>> {
     let (kind, mut body) = bytes.split_first()?;
     let written = match kind % 11 {
@@ -122,8 +122,8 @@ fn decoded<T: Message + Default>(body: &mut &[u8]) -> Option<T> {
     T::decode(body).ok()
 }
 
-/// Reads what a leader says to a proxy in one session, and writes it: whoever reads that has to understand the same. How many
-/// requests there are, up to the first fault.
+/// Reads a leader's messages to a proxy in one session, and writes them: reading those must give the same. Returns the number of requests
+/// up to the first fault.
 pub fn proxy_requests(bytes: &[u8]) -> usize {
     let parts = schema::ProxyFrame::decode(bytes).map(|frame| frame.parts);
     let parts = parts.unwrap_or_default();
@@ -150,7 +150,7 @@ pub fn proxy_requests(bytes: &[u8]) -> usize {
     count
 }
 
-/// The same of what a proxy answers.
+/// The same for a proxy's answers.
 pub fn proxy_answers(bytes: &[u8]) -> usize {
     let parts = schema::ProxyAnswerFrame::decode(bytes).map(|frame| frame.parts);
     let vote = Vote::new_committed(3, MemberId(1));
@@ -169,8 +169,8 @@ pub fn proxy_answers(bytes: &[u8]) -> usize {
     count
 }
 
-/// Reads what stands in a call's metadata, a line `name: value` for each, and writes it; whether it is an envelope, or says which
-/// connection of a stream it is.
+/// Reads a call's metadata, a line `name: value` each, and writes it. Returns whether it is an envelope, or identifies a stream's
+/// connection.
 pub fn call_metadata(bytes: &[u8]) -> bool {
     let mut metadata = MetadataMap::new();
     for line in bytes.split(|byte| *byte == b'\n') {
@@ -200,7 +200,7 @@ pub fn call_metadata(bytes: &[u8]) -> bool {
     opened.is_some() || stripes.is_some()
 }
 
-/// Reads a certificate, in DER; whether it says a role that its holder may have anything by.
+/// Reads a certificate, in DER; returns whether it names a role that gives its holder any rights.
 pub fn certificate(bytes: &[u8]) -> bool {
     let named = NamedRoles {
         members: vec!["witness".to_owned()],
@@ -210,8 +210,8 @@ pub fn certificate(bytes: &[u8]) -> bool {
     holder.may(crate::Right::Read).is_ok()
 }
 
-/// Reads a file in PEM as a certificate with its key and as the authority that signed it, for members and for HTTP; whether it can be
-/// all of that.
+/// Reads a file in PEM as a certificate with its key and as its signing authority, for members and for HTTP. Returns whether it is valid as
+/// all of them.
 pub fn tls_files(pem: &[u8]) -> bool {
     let file = Path::new("all.pem");
     let files = TlsFiles {
@@ -223,7 +223,7 @@ pub fn tls_files(pem: &[u8]) -> bool {
     };
     let members = TlsMaterial::of(&files, pem, pem, pem);
     let http = https_server_of((file, pem), (file, pem));
-    // An authority that is none does not matter to HTTP.
+    // HTTP ignores an invalid authority.
     assert!(members.is_err() || http.is_ok());
     for told in [members.as_ref().err(), http.as_ref().err()] {
         let told = told.map(ToString::to_string);

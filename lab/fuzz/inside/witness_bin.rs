@@ -1,4 +1,4 @@
-//! What this crate reads from files and from callers over HTTP, for fuzzing. Nothing of the product calls it.
+//! Fuzzing entry points for this crate's input from files and HTTP callers. The product does not call them.
 
 use member::status::MemberView;
 
@@ -6,7 +6,7 @@ use crate::cli::{certificates_are_read, journal_written_again};
 use crate::config::{self, Sources, address_of, bytes_of, duration_of};
 use crate::http::fuzzing::{connection, first_expiry_in, order_is_read, token};
 
-/// Reads a configuration file, as on a host that has none of the files that it names; whether it is one without mistakes.
+/// Reads a configuration file, as on a host without any file that it names; returns whether it is valid.
 pub fn configuration(text: &str) -> bool {
     let sources = Sources {
         file: Some(("witness.toml".to_owned(), text.to_owned())),
@@ -14,17 +14,17 @@ pub fn configuration(text: &str) -> bool {
     };
     let (config, problems) = config::read_without_files(&sources);
     assert_eq!(config.is_none(), problems.any_error());
-    // What is found is told, with its place.
+    // Problems are reported with their location.
     let _told = problems.to_string();
     config.is_some()
 }
 
-/// Reads a duration, a size and an address as they stand in a configuration and on the command line; whether it is one of them.
+/// Reads a duration, a size and an address as in a configuration and on the command line; returns whether it is one of them.
 pub fn value(text: &str) -> bool {
     duration_of(text).is_ok() | bytes_of(text).is_ok() | address_of(text).is_ok()
 }
 
-/// Reads the body of an order over HTTP, or what a question is asked with, which the first byte says; whether it is one.
+/// Reads the body of an HTTP order or the parameters of a query, selected by the first byte; returns whether it is valid.
 pub fn http_order(bytes: &[u8]) -> bool {
     let Some((kind, body)) = bytes.split_first() else {
         return false;
@@ -37,14 +37,14 @@ pub fn journal(bytes: &[u8]) -> Option<Vec<u8>> {
     journal_written_again(bytes)
 }
 
-/// Hands what somebody says on a connection to the HTTP port of a member, whose view this is in JSON; whether the first request was
-/// answered with what it asked for.
+/// Passes a caller's bytes to the HTTP port of a member with this view, in JSON. Returns whether the first request got the requested
+/// answer.
 pub fn http_connection(view: &str, says: &[u8]) -> bool {
     let view: MemberView = serde_json::from_str(view).expect("a member's view");
     connection(view, says)
 }
 
-/// Reads a file of certificates as `tls show` does, and when the first of them expires; whether it has one.
+/// Reads a file of certificates and their first expiry as `tls show` does; returns whether it has one.
 pub fn certificates(pem: &[u8]) -> bool {
     let shown = certificates_are_read(pem);
     let expires = first_expiry_in(pem);

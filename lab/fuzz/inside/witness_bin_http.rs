@@ -1,4 +1,4 @@
-//! A connection to the HTTP port, for fuzzing. Nothing of the product calls it.
+//! A fuzzed connection to the HTTP port. The product does not call this.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,17 +22,17 @@ use crate::http::questions::Endpoints;
 use crate::http::reports::RingReports;
 use crate::operator::Asker;
 
-/// Who brings it may order.
+/// The token that permits orders.
 const ORDERS: &str = "orders";
-/// Who brings it may read.
+/// The token that permits reads.
 const READS: &str = "reads";
-/// Nobody waits longer for the answers to requests that are there as a whole: nothing is asked of anybody else.
+/// Limit for the answers to complete requests: they need no other process.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Of the answers, what is looked at.
+/// The part of the answers that is checked.
 const LOOKED_AT: usize = 64 << 10;
 
-/// Hands what somebody says on a connection to a member with this view, and closes that half; whether the first request was
-/// answered with what it asked for.
+/// Passes a caller's bytes to a member with this view, and closes that half of the connection. Returns whether the first request got the
+/// requested answer.
 pub(crate) fn connection(view: MemberView, says: &[u8]) -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -57,11 +57,11 @@ pub(crate) fn connection(view: MemberView, says: &[u8]) -> bool {
     code.starts_with(b"2")
 }
 
-/// Says something, and reads what is answered meanwhile: whoever reads nothing is not written to.
+/// Writes and reads concurrently: a client that does not read blocks the server's writes.
 async fn talk(stream: DuplexStream, says: &[u8]) -> Vec<u8> {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let said = async {
-        // A connection may be closed before all is said.
+        // The server may close a connection before all bytes are sent.
         let _ = writer.write_all(says).await;
         let _ = writer.shutdown().await;
     };
@@ -95,7 +95,7 @@ fn endpoints(view: MemberView, carried_out: Arc<AtomicUsize>) -> Endpoints {
     )
 }
 
-/// A member of which nothing changes.
+/// A member whose state never changes.
 struct Always(MemberView);
 
 impl ViewSource for Always {
@@ -104,7 +104,7 @@ impl ViewSource for Always {
     }
 }
 
-/// Counts the orders that would change something, and refuses them.
+/// Counts the orders that would change the member, and refuses them.
 struct Counting(Arc<AtomicUsize>);
 
 impl OrderTaker for Counting {
@@ -123,7 +123,7 @@ impl OrderTaker for Counting {
     }
 }
 
-/// The token in a file's first line; what it is written as is read the same.
+/// The token in a file's first line; its written form is read the same.
 pub(crate) fn token(line: &str) -> Option<String> {
     let token = token_in(line)?;
     assert_eq!(token_in(&token).as_deref(), Some(token.as_str()));

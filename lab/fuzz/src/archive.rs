@@ -1,10 +1,10 @@
-//! What object storage has of a ring's log: names, manifests, and the bytes of pieces.
+//! Object storage's parts of a ring's log: names, manifests, and the bytes of pieces.
 
 use archive::fuzzing;
 
 use crate::{Target, is_written_the_same, mend};
 
-/// What a piece may unpack to in the target, of which one event may be all and is held while it is read; and the buffers of a pass.
+/// Largest unpacked piece in the target, which one event may fill and which stays in memory during its read; plus the buffers of a pass.
 const UNPACKED: usize = 1 << 20;
 
 pub(crate) const TARGETS: &[Target] = &[
@@ -59,7 +59,7 @@ pub(crate) const TARGETS: &[Target] = &[
     .within(UNPACKED, 64),
 ];
 
-/// The first two bytes say how many files are expected, and the next four how many bytes.
+/// The first two bytes are the number of expected files, the next four the number of bytes.
 fn archive_base_tar(bytes: &[u8]) -> bool {
     let Some((files, rest)) = bytes.split_first_chunk() else {
         return false;
@@ -71,8 +71,8 @@ fn archive_base_tar(bytes: &[u8]) -> bool {
     fuzzing::read_tar(stream, files, u32::from_le_bytes(*of_bytes).into())
 }
 
-/// The first byte says whether it is packed or unpacked. What is packed is parted at the byte that the next two say, what is
-/// unpacked should have as many bytes as the next four say.
+/// The first byte selects packed or unpacked. Bytes to pack are split at the byte given by the next two; unpacked ones should have as many
+/// bytes as the next four state.
 fn archive_piece(bytes: &[u8]) -> bool {
     let Some((which, rest)) = bytes.split_first() else {
         return false;

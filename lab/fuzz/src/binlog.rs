@@ -1,4 +1,4 @@
-//! MySQL's binlog: events, streams of them, sets of GTIDs, and what the applier makes of them.
+//! MySQL's binlog: events, streams of them, GTID sets, and the applier's decoder.
 
 use applier::decode::Decoder;
 use binlog_format::canonical::CanonicalEvents;
@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 use crate::{Target, mend};
 
-/// A compressed payload becomes at most this, and two images of the widest row there can be are held.
+/// Largest uncompressed payload, plus two images of the widest possible row.
 const INFLATED: usize = MAX_UNCOMPRESSED_BYTES as usize + (320 << 10) + (64 << 10);
 
 pub(crate) const TARGETS: &[Target] = &[
@@ -54,7 +54,7 @@ pub(crate) const TARGETS: &[Target] = &[
     .within(32 << 10, 64),
 ];
 
-/// What was read of a view and written is read the same.
+/// A value read from a view and written must be read the same.
 macro_rules! written_the_same {
     ($event:expr, $($view:ty),+) => {
         [$(match <$view>::decode($event) {
@@ -109,7 +109,7 @@ fn event_stream(bytes: &[u8]) -> bool {
     transactions > 0
 }
 
-/// Hands the transactions of a stream to the applier's decoder; how many there are up to the first fault.
+/// Passes a stream's transactions to the applier's decoder; returns their number up to the first fault.
 fn applied(bytes: &[u8], checksum: ChecksumAlgorithm) -> usize {
     let mut framer = TransactionFramer::new(checksum, MAX_TRANSACTION_BYTES);
     let decoder = Decoder::new(MAX_TRANSACTION_BYTES);
@@ -158,7 +158,7 @@ fn gtid_text(bytes: &[u8]) -> bool {
     }
 }
 
-/// Each form of a set means the same set.
+/// All forms of a set must be equal.
 fn means_the_same(set: &GtidSet) {
     assert_eq!(set.to_string().parse().as_ref(), Ok(set));
     for format in [GtidSetFormat::Automatic, GtidSetFormat::Tagged] {

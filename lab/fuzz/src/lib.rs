@@ -1,8 +1,8 @@
-//! Targets for fuzzing: one for everything that reads what came from a socket or a file.
+//! Fuzzing targets: one for each parser of bytes from a socket or a file.
 //!
-//! Beside "it does not panic", a target asserts what its parser promises: what was read and written is read the same again, two
-//! parsers agree, and memory is in proportion to the input. `cargo test -p fuzz-targets` runs the inputs in `corpus/` and `found/`
-//! and mutations of them through the targets, `cargo lab fuzz` searches for others.
+//! A target asserts more than the absence of panics: written values are read the same, two parsers agree, and memory is in proportion to
+//! the input. `cargo test -p fuzz-targets` runs the inputs in `corpus/` and `found/` and mutations of them through the targets. `cargo lab
+//! fuzz` searches for others.
 
 mod archive;
 mod binlog;
@@ -17,28 +17,28 @@ use peak_alloc::PeakAlloc;
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// What reads an input; whether it is accepted as what it claims to be.
+/// Reads an input; returns whether it is accepted as what it claims to be.
 type Read = fn(&[u8]) -> bool;
 
 /// One target.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// As its folders in `corpus/` and `found/` are called.
+    /// The name of its folders in `corpus/` and `found/`.
     pub name: &'static str,
-    /// What the input is, and where the product gets it from.
+    /// The input's kind, and its source in the product.
     pub what: &'static str,
     read: Read,
     memory: Bound,
 }
 
-/// How much memory reading an input may take at its peak, in bytes.
+/// Peak memory for reading an input, in bytes.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     fixed: usize,
     per_byte: usize,
 }
 
-/// What texts and documents take: errors quote them, and JSON of one digit is a value of 32 bytes.
+/// Memory for texts and documents: errors quote them, and a JSON value of one digit takes 32 bytes.
 const DOCUMENT: Bound = Bound {
     fixed: 64 << 10,
     per_byte: 128,
@@ -62,11 +62,11 @@ impl Target {
         }
     }
 
-    /// Reads an input; whether it was accepted.
+    /// Reads an input; returns whether it was accepted.
     ///
     /// # Panics
-    /// When a property of the target does not hold, or more memory was taken than its bound. That is measured of the whole process:
-    /// no other thread may allocate meanwhile.
+    /// When a property of the target does not hold, or the memory exceeds its bound. The whole process is measured: no other thread may
+    /// allocate at the same time.
     pub fn run(&self, input: &[u8]) -> bool {
         let before = MEMORY.current_usage();
         MEMORY.reset_peak_usage();
@@ -102,7 +102,7 @@ pub fn target(name: &str) -> Option<&'static Target> {
     targets().find(|target| target.name == name)
 }
 
-/// Reads an input and writes it, and has what was written read: it has to be written the same. Whether it was accepted.
+/// Reads an input and writes it; reading and writing that must give the same bytes. Returns whether it was accepted.
 fn is_written_the_same(input: &[u8], read: impl Fn(&[u8]) -> Option<Vec<u8>>) -> bool {
     let Some(written) = read(input) else {
         return false;

@@ -1,4 +1,4 @@
-//! What a member keeps of the ring's log: files, their index, the hard state, tails that were cut off.
+//! A member's files of the ring's log: log files, their index, the hard state, truncated tails.
 
 use binlog_store::{CutTail, FileNumber, Marker, fuzzing};
 
@@ -70,7 +70,7 @@ fn log_marker(bytes: &[u8]) -> bool {
     true
 }
 
-/// The first byte says which record it is.
+/// The first byte selects the record.
 fn hard_state(bytes: &[u8]) -> bool {
     let Some((which, json)) = bytes.split_first() else {
         return false;

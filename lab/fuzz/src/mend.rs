@@ -1,4 +1,4 @@
-//! Makes the checksums of an input right, so that what is behind them is reached as well.
+//! Corrects an input's checksums, so that the code after their checks is reached too.
 
 use binlog_format::event::HEADER_LEN;
 use binlog_store::{MARKER_BODY_LEN, MARKER_MAGIC};
@@ -8,8 +8,8 @@ const SIZE: std::ops::Range<usize> = 9..13;
 const POSITION: std::ops::Range<usize> = 13..17;
 const TRANSACTION: u8 = 4;
 
-/// A binlog file whose events say where they end and have the right CRC32, as far as their sizes lead; the markers of a ring's log
-/// in it fit what follows them.
+/// A binlog file whose events have correct end positions and CRC32, as far as their sizes lead. The markers of a ring's log fit the events
+/// that follow them.
 pub(crate) fn binlog_file(bytes: &[u8]) -> Vec<u8> {
     let mut file = bytes.to_vec();
     let mut events = Vec::new();
@@ -50,7 +50,7 @@ pub(crate) fn binlog_file(bytes: &[u8]) -> Vec<u8> {
     file
 }
 
-/// An event as it is in a payload: without its checksum and its place.
+/// An event as in a payload: without its checksum and its position.
 fn canonical(event: &[u8]) -> Vec<u8> {
     let mut event = event[..event.len() - CHECKSUM].to_vec();
     let size = (event.len() as u32).to_le_bytes();
@@ -69,7 +69,7 @@ pub(crate) fn record(json: &[u8]) -> Vec<u8> {
     [&[1], &crc32c::crc32c(json).to_le_bytes()[..], json].concat()
 }
 
-/// A whole event in canonical form: its header says its size, and no place.
+/// A whole event in canonical form: its header has its size, but no position.
 pub(crate) fn event(bytes: &[u8]) -> Vec<u8> {
     let mut event = bytes.to_vec();
     let size = (event.len() as u32).to_le_bytes();

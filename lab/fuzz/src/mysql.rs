@@ -1,4 +1,4 @@
-//! MySQL's protocol on both of its ends, and the files of a mysqld.
+//! Both ends of MySQL's protocol, and the files of a mysqld.
 
 use binlog_format::event::RawEvent;
 use binlog_server::fuzzing as server;
@@ -10,10 +10,10 @@ use mysqld_controller::settings::Grants;
 
 use crate::{Target, mend};
 
-/// The file is read ahead by this much, three times at once.
+/// The file's read-ahead, three times concurrently.
 const READ_AHEAD: usize = 5 << 20;
 
-/// The patterns by which a key is found in its PEM, which are made once.
+/// The patterns that find a key in its PEM, which are compiled once.
 const PATTERNS: usize = 1 << 20;
 
 pub(crate) const TARGETS: &[Target] = &[
@@ -84,10 +84,10 @@ pub(crate) const TARGETS: &[Target] = &[
     .within(READ_AHEAD, 64),
 ];
 
-/// At most so many bytes of a packet are taken.
+/// Most bytes of a packet that are accepted.
 const MOST: usize = 1 << 16;
 
-/// However the bytes come, the packets are the same.
+/// However the bytes are split, the packets are the same.
 fn packets(bytes: &[u8]) -> bool {
     let whole = decoded(bytes, bytes.len().max(1));
     let in_pieces = decoded(bytes, 3);

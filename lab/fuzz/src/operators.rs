@@ -1,4 +1,4 @@
-//! What operators and their programs write: configuration, orders, and the documents that members keep.
+//! Input from operators and their programs: configuration, orders, and documents that members keep.
 
 use member::protocol::{CommandEvent, Order};
 use member::status::MemberView;
@@ -61,10 +61,10 @@ pub(crate) const TARGETS: &[Target] = &[
     ),
 ];
 
-/// What the member says of itself that is asked over HTTP.
+/// The status of the member asked over HTTP.
 const MEMBER: &str = include_str!("member.json");
 
-/// By all that reads such files: members, HTTP, the client of a mysqld, and who shows certificates.
+/// For all readers of such files: members, HTTP, a mysqld's client, and the certificate display.
 fn tls_files(pem: &[u8]) -> bool {
     let [usable, shown] = [
         transport::fuzzing::tls_files(pem),
@@ -81,13 +81,13 @@ fn secret_file(bytes: &[u8]) -> bool {
     };
     let password = member::fuzzing::password(text);
     assert!(text.starts_with(password) && !password.contains('\n'));
-    // Behind a carriage return, the line's end would be another one.
+    // After a carriage return, the line would end elsewhere.
     let written = format!("{password}\n");
     assert!(password.ends_with('\r') || member::fuzzing::password(&written) == password);
     program::http_token(password).is_some_and(|token| password.contains(&token))
 }
 
-/// The first byte says which document it is.
+/// The first byte selects the document.
 fn command(bytes: &[u8]) -> bool {
     let Some((which, json)) = bytes.split_first() else {
         return false;

@@ -1,4 +1,4 @@
-//! What members of a ring say to each other, and what the log says of them.
+//! Messages between a ring's members, and the log's records about them.
 
 use bytes::Bytes;
 use raft_types::MembershipPayload;
@@ -6,7 +6,7 @@ use transport::fuzzing;
 
 use crate::{Target, is_written_the_same};
 
-/// A reservation for a payload that comes in pieces, and what a frame of zstd may unpack to without pieces.
+/// A reservation for a payload that comes in pieces, and the largest zstd frame that is unpacked in one piece.
 const PAYLOAD: usize = 16 << 20;
 
 pub(crate) const TARGETS: &[Target] = &[

@@ -1,5 +1,4 @@
-//! All inputs that are kept, and mutations of them, through their targets. One test, because targets measure the memory of the whole
-//! process.
+//! All kept inputs, and mutations of them, through their targets. One test, because targets measure the memory of the whole process.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use fuzz_targets::{Target, targets};
 
-/// Of the mutations: each run does the same ones.
+/// The seed of the mutations, which is fixed.
 const SEED: u64 = 86;
-/// How many mutations of the inputs of each target are run.
+/// Number of mutations for each target.
 const MUTATIONS: usize = 1000;
-/// Those of a target with larger inputs are fewer: together they have at most so many bytes.
+/// Fewer for a target with larger inputs: together they have at most so many bytes.
 const MUTATED_BYTES: usize = 4 << 20;
 
 fn folder(of: &str) -> PathBuf {
@@ -37,7 +36,7 @@ fn inputs(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         .collect()
 }
 
-/// Runs an input; one that fails is kept in `found/`, and the error says where.
+/// Runs an input; a failing one is kept in `found/`, and the error holds its path.
 fn run(target: &Target, input: &[u8], origin: &str) -> Result<bool, String> {
     let read = catch_unwind(AssertUnwindSafe(|| target.run(input)));
     read.map_err(|_| {
@@ -53,7 +52,7 @@ fn run(target: &Target, input: &[u8], origin: &str) -> Result<bool, String> {
     })
 }
 
-/// Runs what is kept for a target, and mutations of it.
+/// Runs a target's kept inputs, and mutations of them.
 fn run_all(target: &Target, random: &mut fastrand::Rng) -> Result<(), String> {
     let corpus = inputs(&folder("corpus").join(target.name));
     let found = inputs(&folder("found").join(target.name));
@@ -78,7 +77,7 @@ fn run_all(target: &Target, random: &mut fastrand::Rng) -> Result<(), String> {
     Ok(())
 }
 
-/// Numbers at which lengths and counts break.
+/// Boundary values of lengths and counts.
 const EDGES: [u64; 8] = [
     0,
     1,
@@ -90,7 +89,7 @@ const EDGES: [u64; 8] = [
     u64::MAX,
 ];
 
-/// Changes an input in one to four places, or puts a part of another one into it.
+/// Changes an input in one to four places, or inserts a part of another one.
 fn mutated(random: &mut fastrand::Rng, input: &[u8], other: &[u8]) -> Vec<u8> {
     let mut bytes = input.to_vec();
     for _ in 0..random.usize(1..5) {

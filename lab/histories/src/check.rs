@@ -1,4 +1,4 @@
-//! What no serial order explains.
+//! Anomalies that no serial order explains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,77 +6,77 @@ use std::fmt;
 use crate::graph::{Before, Graph};
 use crate::history::{Access, List, Operation, Outcome, Transaction, Value};
 
-/// What was found.
+/// An anomaly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Anomaly {
     /// A list has a value twice.
     Twice {
-        /// Which.
+        /// The value.
         value: Value,
         /// The transaction that read it.
         reader: usize,
     },
-    /// A list has a value that nobody appended to it.
+    /// A list has a value that no transaction appended to it.
     Invented {
-        /// Which.
+        /// The value.
         value: Value,
         /// The transaction that read it.
         reader: usize,
     },
-    /// A value is there whose transaction was refused (Adya's G1a).
+    /// A read returned a value of a refused transaction (Adya's G1a).
     Refused {
-        /// Which.
+        /// The value.
         value: Value,
         /// The transaction that read it.
         reader: usize,
     },
-    /// A part of what another transaction appended to a list is there (Adya's G1b).
+    /// A read returned a part of another transaction's appends to a list (Adya's G1b).
     Part {
-        /// Of which transaction.
+        /// The appending transaction.
         writer: usize,
         /// The transaction that read it.
         reader: usize,
     },
-    /// A transaction does not see what it did itself.
+    /// A transaction does not see its own appends.
     OwnWrite {
-        /// Which.
+        /// The transaction.
         reader: usize,
     },
-    /// Two transactions saw a list in ways of which neither continues the other: one of them saw what was lost.
+    /// Two transactions read a list, and neither result is a prefix of the other: one of them read lost values.
     Parted {
         /// The list.
         list: List,
-        /// Who saw it one way.
+        /// One of the transactions.
         one: usize,
-        /// Who saw it the other way.
+        /// The other transaction.
         other: usize,
     },
-    /// Transactions that come before each other in a circle.
+    /// A cycle of transactions, each of which precedes the next.
     Circle {
-        /// What kind of circle.
+        /// The kind of the cycle.
         kind: Circle,
         /// The transactions and why each comes before the next, the last before the first.
         steps: Vec<(usize, &'static str)>,
     },
 }
 
-/// What a circle is made of, in Adya's names.
+/// The edges of a cycle, in Adya's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circle {
     /// G0: of appends alone.
     Writes,
-    /// G1c: of appends and of reads of what was appended.
+    /// G1c: of appends and of reads of appended values.
     Information,
     /// G-single: with one read of an older state.
     ReadSkew,
     /// G2: with several.
     WriteSkew,
-    /// With the order of time: something acknowledged was not seen by who began later, or a server went back.
+    /// With time order: a later transaction missed an acknowledged one, or a server went back in time.
     Time,
 }
 
 impl Anomaly {
-    /// The transactions that it is about, by their place.
+    /// The transactions involved, by index.
     #[must_use]
     pub fn transactions(&self) -> Vec<usize> {
         match self {
@@ -123,8 +123,7 @@ impl fmt::Display for Anomaly {
     }
 }
 
-/// Everything that [`check`] finds, in words: each anomaly with the transactions that it is about, of each of which `shown` characters
-/// at most.
+/// All anomalies found by [`check`] as text: each with its transactions, of which at most `shown` characters each.
 #[must_use]
 pub fn check_in_words(transactions: &[Transaction], shown: usize) -> Vec<String> {
     let shortened = |at: usize| {
@@ -138,11 +137,10 @@ pub fn check_in_words(transactions: &[Transaction], shown: usize) -> Vec<String>
     words.collect()
 }
 
-/// What no serial order explains; transactions are named by their place. Empty: the promises were kept, as far as what was read
-/// says.
+/// Anomalies that no serial order explains; transactions are named by index. Empty: the promises were kept, as far as the reads show.
 ///
 /// # Panics
-/// When a value is appended twice by the clients themselves: then nothing can be said.
+/// When the clients append a value twice, which makes a check impossible.
 #[must_use]
 pub fn check(transactions: &[Transaction]) -> Vec<Anomaly> {
     let writers = writers(transactions);
@@ -153,7 +151,7 @@ pub fn check(transactions: &[Transaction]) -> Vec<Anomaly> {
         }
     }
     let orders = orders(transactions, &mut found);
-    // Without one order for each list there is no order of the transactions to look for.
+    // Without one order for each list there is no order of the transactions.
     if found.is_empty() {
         found.extend(circle(transactions, &writers, &orders));
     }
@@ -173,7 +171,7 @@ fn writers(transactions: &[Transaction]) -> Writers {
     writers
 }
 
-/// What is wrong with single reads.
+/// Anomalies of single reads.
 fn look_at_reads(
     transactions: &[Transaction],
     writers: &Writers,
@@ -228,7 +226,7 @@ fn look_at_reads(
     }
 }
 
-/// The longest that was read of each list, by whom; all else that was read of it has to be its beginning.
+/// The longest read of each list, with its reader; every other read of that list must be a prefix of it.
 fn orders(transactions: &[Transaction], found: &mut Vec<Anomaly>) -> BTreeMap<List, Vec<Value>> {
     let mut longest: BTreeMap<List, (usize, &[Value])> = BTreeMap::new();
     let committed = || {
@@ -275,7 +273,7 @@ fn circle(
             .any(|(_, value)| seen.contains(&value)),
     };
     let mut graph = Graph::with(transactions.len());
-    // Who appended to a list without being read by anybody came behind all that was read of it.
+    // Transactions whose append was never read come after all reads of that list.
     let mut unread: BTreeMap<List, Vec<usize>> = BTreeMap::new();
     for (at, transaction) in transactions.iter().enumerate() {
         let unseen = |(_, value): &(List, Value)| !seen.contains(value);
@@ -338,7 +336,7 @@ fn circle(
     Some(in_words(&circle, transactions.len()))
 }
 
-/// Who was over comes before who began later. A chain of moments stands for all the pairs.
+/// A transaction precedes those that began after its end. A chain of moments represents all these pairs.
 fn add_time(graph: &mut Graph, transactions: &[Transaction], all: &[usize]) {
     let over = |at: &&usize| transactions[**at].outcome == Outcome::Committed;
     let mut ends: Vec<(u64, usize)> = all
@@ -386,7 +384,7 @@ fn in_words(circle: &[(usize, Before)], transactions: usize) -> Anomaly {
     };
     let steps = circle.iter().filter(|(node, _)| *node < transactions);
     let mut steps: Vec<_> = steps.map(|(node, why)| (*node, words(why))).collect();
-    // From the same one, wherever it was found.
+    // From the same node, wherever it was found.
     if let Some(first) = (0..steps.len()).min_by_key(|at| steps[*at].0) {
         steps.rotate_left(first);
     }
@@ -497,7 +495,7 @@ mod tests {
         }
     }
 
-    /// An acknowledged append that another leader's history does not have.
+    /// An acknowledged append that another leader's history lacks.
     #[test]
     fn what_was_lost_parts_the_list() {
         let history = [
@@ -512,7 +510,7 @@ mod tests {
             other: 3,
         };
         assert_eq!(check(&history), [parted]);
-        // The same without anybody who had read it: who began later does not see it.
+        // The same without a reader: a later transaction misses it.
         let unread = [
             at(0, 1, &[append(1, 5)]),
             at(4, 5, &[append(1, 6)]),
@@ -557,7 +555,7 @@ mod tests {
         };
         assert_eq!(kind(&stale(|one| one)), Some(Circle::Time));
         assert_eq!(kind(&stale(follower)), None);
-        // While it is under way, either may be seen.
+        // While it is in progress, both results are allowed.
         let beside = [at(0, 5, &[append(1, 10)]), at(2, 3, &[read(1, &[])])];
         assert_eq!(kind(&beside), None);
         let goes_back = [
@@ -570,7 +568,7 @@ mod tests {
         assert!(told.contains("was over before"), "{told}");
     }
 
-    /// A database that runs one transaction after the other, whose answers come late or not at all, with followers behind it.
+    /// A database that runs transactions sequentially, with followers; answers come late or not at all.
     fn serial(seed: u64, transactions: usize) -> Vec<Transaction> {
         let mut dice = fastrand::Rng::with_seed(seed);
         let mut states = vec![BTreeMap::<List, Vec<Value>>::new()];
@@ -587,7 +585,7 @@ mod tests {
                 let reads = (0..3).map(|list| Operation::Read(list, seen(list)));
                 history.push(Transaction {
                     access: Access::Follower(follower as u64),
-                    // One after the other, as one client reads there.
+                    // Sequentially, as one client reads there.
                     ..at(now, now, &reads.collect::<Vec<_>>())
                 });
                 continue;
@@ -634,7 +632,7 @@ mod tests {
         }
     }
 
-    /// Takes an acknowledged append out of everything that was read behind it.
+    /// Removes an acknowledged append from all later reads.
     #[test]
     fn an_acknowledged_append_that_is_gone_is_always_found() {
         let mut tried = 0;
@@ -671,7 +669,7 @@ mod tests {
         assert!(tried > 50, "{tried}");
     }
 
-    /// The history of the primary's transactions in the form that `adya` reads, which is Jepsen's.
+    /// The history of the primary's transactions in Jepsen's format, which `adya` reads.
     fn for_adya(history: &[Transaction]) -> String {
         let mut lines = Vec::new();
         for (process, one) in history.iter().enumerate() {
@@ -692,7 +690,7 @@ mod tests {
                 let value = operation(done);
                 format!("{{\"type\":\"{kind}\",\"process\":{process},\"value\":[{value}]}}")
             };
-            // What ends in the moment in which another one begins is beside it.
+            // A transaction that ends when another one begins is concurrent with it.
             lines.push((one.began, 0, line("invoke", false)));
             lines.push((one.ended, 1, line(kind, kind == "ok")));
         }
@@ -710,7 +708,7 @@ mod tests {
         adya::check(&history, adya::Workload::ListAppend, &options)
     }
 
-    /// Both say the same of histories that were good, and of which something was changed.
+    /// Both checkers agree on valid histories, and on modified ones.
     #[test]
     fn another_checker_finds_the_same_histories_wrong() {
         let (mut good, mut bad) = (0, 0);

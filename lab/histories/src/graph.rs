@@ -1,19 +1,19 @@
-//! Which transactions come before which others, and whether that goes round in a circle.
+//! The precedence graph of transactions, and its cycles.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Why one comes before another.
+/// The reason why one transaction precedes another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Before {
-    /// It appended to a list that the other one appended to next.
+    /// It appended to a list before the other one's append.
     Appended,
-    /// The other one read what it appended.
+    /// The other one read its append.
     WasRead,
     /// It read a list before the other one appended to it.
     ReadOlder,
-    /// It was over before the other one began.
+    /// It ended before the other one began.
     Ended,
-    /// A moment that is no transaction comes in between.
+    /// A moment, which is no transaction, is in between.
     Moment,
 }
 
@@ -35,7 +35,7 @@ impl Graph {
         self.edges.len() - 1
     }
 
-    /// Of several reasons the strongest stays.
+    /// Of several reasons the strongest is kept.
     pub(crate) fn add(&mut self, from: usize, to: usize, why: Before) {
         if from != to {
             let known = self.edges[from].entry(to).or_insert(why);
@@ -43,8 +43,7 @@ impl Graph {
         }
     }
 
-    /// A circle that is as short as there is one through any of its nodes, with the reason for each step from its node to the next;
-    /// `None` where there is none.
+    /// A shortest cycle through any of its nodes, with the reason for each step from its node to the next; `None` where there is none.
     pub(crate) fn circle(&self) -> Option<Vec<(usize, Before)>> {
         let component = self.components().into_iter().find(|part| part.len() > 1)?;
         let circles = component
@@ -85,7 +84,7 @@ impl Graph {
         }
     }
 
-    /// The strongly connected components, each sorted (Tarjan's way, without recursion: a history is long).
+    /// The strongly connected components, each sorted (Tarjan's algorithm, without recursion: a history is long).
     fn components(&self) -> Vec<Vec<usize>> {
         const UNSEEN: usize = usize::MAX;
         let count = self.edges.len();

@@ -1,51 +1,51 @@
-//! Transactions, as their clients saw them.
+//! Transactions as their clients saw them.
 
 /// A list, by its number.
 pub type List = u64;
-/// What is appended; no value is appended twice, to whatever list.
+/// An appended value, unique over all lists.
 pub type Value = u64;
 
-/// What a transaction did to a list.
+/// An operation of a transaction on a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// It appended a value.
     Append(List, Value),
-    /// It read a list, and saw these values in this order.
+    /// It read a list, with these values in this order.
     Read(List, Vec<Value>),
 }
 
-/// What the client knows of a transaction.
+/// A transaction's outcome as its client knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was acknowledged. What it read counts with this outcome alone.
+    /// It was acknowledged. Its reads count only with this outcome.
     Committed,
-    /// It was certainly not done.
+    /// It certainly had no effect.
     Failed,
-    /// Nobody said.
+    /// No answer.
     Unknown,
 }
 
-/// Where a transaction ran, and what its reads are promised.
+/// Where a transaction ran, which determines the promises for its reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// At the primary: it sees all that was acknowledged before it began.
+    /// At the primary: it sees everything acknowledged before it began.
     Primary,
-    /// At a follower, by its number: it sees a prefix, and no older one than what was read there before it began.
+    /// At a follower, by its number: it sees a prefix that is no older than earlier reads there.
     Follower(u64),
 }
 
 /// A transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
-    /// When its client began it, by one clock for all clients, in any unit.
+    /// Its begin at the client, by one clock for all clients, in any unit.
     pub began: u64,
-    /// When its client had the answer, or gave up waiting.
+    /// When its client received the answer, or gave up waiting.
     pub ended: u64,
-    /// What its client knows of it.
+    /// Its outcome as its client knows it.
     pub outcome: Outcome,
     /// Where it ran.
     pub access: Access,
-    /// What it did, in order.
+    /// Its operations, in order.
     pub operations: Vec<Operation>,
 }
 

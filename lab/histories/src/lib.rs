@@ -1,13 +1,13 @@
-//! What clients were told, held against what a database promises. Clients append numbers to lists, and read lists, in transactions;
-//! a list that is read says which appends came before which others, so that the order of the transactions can be told from what
-//! was read (the idea is that of Elle: Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations",
-//! VLDB 2020). [`check()`] finds what no serial order explains.
+//! Checks the results that clients got against a database's promises. Clients append numbers to lists, and read lists, in transactions. A
+//! read list shows the order of its appends, so that the order of the transactions follows from the reads. The idea is Elle's: Kingsbury
+//! and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations", VLDB 2020. [`check()`] finds anomalies that no serial
+//! order explains.
 //!
-//! # What is promised
-//! * Transactions at the primary, at MySQL's isolation level `SERIALIZABLE`, are strictly serializable: they take effect one
-//!   after the other, each between its begin and its answer.
-//! * Reads at a follower see a prefix of that order, as old as it may be, and never go back at the same server.
-//! * What was acknowledged is there, once, and what was refused is not.
+//! # Promises
+//! * Transactions at the primary, at MySQL's isolation level `SERIALIZABLE`, are strictly serializable: they take effect sequentially, each
+//!   between its begin and its answer.
+//! * Reads at a follower see a prefix of that order, however old, and never go back at the same server.
+//! * Acknowledged appends are present once, and refused ones are absent.
 
 mod check;
 mod graph;

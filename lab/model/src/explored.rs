@@ -1,4 +1,4 @@
-//! Every order of steps within a scope, as the checker explores it.
+//! Every order of steps within a scope, for the checker.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -52,12 +52,12 @@ impl RingModel {
         0..self.records.len()
     }
 
-    /// Who is in the ring at the beginning.
+    /// The members at the beginning.
     pub(crate) fn founders(&self) -> Members {
         (0..self.records.len() - self.scope.spares).collect()
     }
 
-    /// The voter sets that the rules want where the leader is in a region and these are the members.
+    /// The voter sets that the rules require for these members where the leader is in region `home`.
     fn wanted(&self, members: Members, home: usize) -> Option<VoterSets> {
         let members = self
             .records
@@ -67,7 +67,7 @@ impl RingModel {
         self.scope.rules.voter_sets(&members, &region(home)).ok()
     }
 
-    /// What the product's planner would have as the next voter sets.
+    /// The next voter sets by the product's planner.
     fn next_sets(&self, leader: Id, member: &Member, home: usize) -> Option<Vec<Members>> {
         let now = named_sets(member.voters());
         let wanted = self.wanted(member.ring(), home)?;
@@ -94,7 +94,7 @@ impl RingModel {
 
     fn campaigns(&self, ring: &Ring, id: Id) -> bool {
         let member = &ring.members[id];
-        // The engine lets a lone voter elect itself, whatever it has promised.
+        // The engine lets a sole voter elect itself, whatever it has promised.
         let alone = matches!(member.voters(), [only] if only.len() == 1 && only.has(id));
         let repairs = ring.repairs.iter().filter(|repair| **repair <= member.term);
         let last = match repairs.max() {
@@ -116,7 +116,7 @@ impl RingModel {
             && self.rules.may_vote(voter, candidate, asks.term, asks.end())
     }
 
-    /// Whether another member gets a leader's call, and takes it.
+    /// Whether another member receives a leader's call, and accepts it.
     fn hears(&self, ring: &Ring, leader: Id, to: Id) -> bool {
         let (from, other) = (&ring.members[leader], &ring.members[to]);
         from.ring().has(to) && self.rules.may_follow(other, from.term)
@@ -134,7 +134,7 @@ impl RingModel {
         after != *follower || leads.matched[to] != matched
     }
 
-    /// Whether the leader that a member follows is gone.
+    /// Whether a member's leader has ended.
     fn sees_dead(&self, ring: &Ring, id: Id) -> bool {
         let member = &ring.members[id];
         let leader = member.vote.and_then(|leader| ring.members.get(leader));
@@ -184,20 +184,20 @@ impl RingModel {
         };
     }
 
-    /// How many entries a member loses at the end of its log when the last one that is no membership is damaged; none: nothing that
-    /// it can get again.
+    /// The number of entries that a member loses at the end of its log when the last one that is no membership is damaged; `None`: nothing
+    /// that it can fetch again.
     fn rotten(ring: &Ring, id: Id) -> Option<usize> {
         let log = &ring.members[id].log;
         let is_membership = |at: usize| Some(log.get(at)?.membership().is_some());
         let last = log.len().checked_sub(1)?;
         let lost = match is_membership(last)? {
             false => 1,
-            // A membership that counts as written is never cut off. A leader counts by its last one before that.
+            // A membership that counts as written is never truncated. Until then a leader's last membership is in force.
             true => 2,
         };
         let first = log.len().checked_sub(lost)?;
         let unwritten = ring.members[id].leads().is_some() && ring.committed.len() <= last;
-        // An entry of which there is no other copy is lost, whatever members do.
+        // An entry without another copy is lost, whatever members do.
         let has_it = |other: &Member| other.log.get(first) == log.get(first);
         let copies = ring.members.iter().filter(|other| has_it(other)).count();
         let can = !is_membership(first)? && (lost == 1 || unwritten);
@@ -219,7 +219,7 @@ impl RingModel {
         }
     }
 
-    /// The membership with which a leader lets a member go; none: it must not.
+    /// The membership with which a leader removes a member; `None`: it must not.
     fn removed(&self, leader: Id, member: &Member, leaving: Id) -> Option<Membership> {
         let now = member.membership()?;
         let sets = now.sets.iter().map(|set| set.without(leaving)).collect();
@@ -295,7 +295,7 @@ impl RingModel {
         }
     }
 
-    /// What a leader may append.
+    /// The possible proposals of a leader.
     fn proposals(&self, ring: &Ring, leader: Id, steps: &mut Vec<Step>) {
         let (scope, spent) = (&self.scope, &ring.spent);
         let member = &ring.members[leader];
@@ -348,12 +348,12 @@ impl RingModel {
         }
     }
 
-    /// What happens to disks and processes, and what those do that come back.
+    /// Losses of disks and processes, and steps of rejoining members.
     fn losses(&self, ring: &Ring, id: Id, steps: &mut Vec<Step>) {
         let (scope, spent) = (&self.scope, &ring.spent);
         let member = &ring.members[id];
         if member.is_up() {
-            // Behind a repair whoever starts asks first; here those do that were given up.
+            // After a repair a starting member asks first; here the abandoned ones do.
             if spent.restarts < scope.restarts && ring.repairs.is_empty() {
                 let loses = self.rules.lacks(Broken::AcknowledgeBeforeTheDisk);
                 let loses = loses && member.log.len() > 1;
@@ -386,7 +386,7 @@ impl RingModel {
         }
     }
 
-    /// What operators do about a quorum that is lost.
+    /// An operator's steps after the loss of a quorum.
     fn repairs(&self, ring: &Ring, steps: &mut Vec<Step>) {
         if let Some(planned) = &ring.planned {
             if repair::is_current(ring, planned) {
@@ -577,7 +577,7 @@ impl Model for RingModel {
                 for id in silent.filter(|id| before.members[*id].is_up()) {
                     ring.members[id].role = Role::Down;
                 }
-                // The plan is refused where a leader serves; one that does not appends nothing before a quorum answers it.
+                // The plan is refused where a leader serves; a leader that does not serve appends nothing before a quorum answers it.
                 for id in answering.ids() {
                     if let Role::Leader(leader) = &mut ring.members[id].role {
                         leader.overdue = Some(Members::default());

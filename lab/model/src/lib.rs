@@ -1,18 +1,16 @@
-//! A model of the ring's leaders and quorums, small enough to be looked at as a whole: every order of elections, replication,
-//! commits, moves of the quorum, members that come and go, transfers, losses, repairs of a lost quorum, restarts and passing time
-//! within a [`Scope`].
+//! A model of the ring's leaders and quorums, small enough for an exhaustive exploration within a [`Scope`]. It covers every order of
+//! elections, replication, commits, quorum moves, membership changes, transfers, losses, repairs, restarts and passing time.
 //!
-//! What the product decides in pure code is that very code here: the steps from one quorum to the next
-//! ([`consensus::quorum`]), the sets that a policy wants, the size of a majority, the plan of a repair
-//! ([`consensus::plan_repair`]), what members make of others' answers that come back ([`consensus::rules`]). The rest, which is
-//! openraft's and the tasks around it, is written down once more, as rules (`rules.rs`). [`Broken`] takes one rule away; then the
-//! properties must fail.
+//! Decisions that are pure code in the product use that code here: quorum steps ([`consensus::quorum`]), the sets of a policy, majority
+//! sizes, repair plans ([`consensus::plan_repair`]), and a rejoining member's use of others' answers ([`consensus::rules`]). The rest,
+//! openraft's code and its surrounding tasks, is restated as rules (`rules.rs`). [`Broken`] disables one rule; then the properties must
+//! fail.
 //!
-//! [`trace`] holds what members of the real code did against the same rules.
+//! [`trace`] checks recorded actions of the real code against the same rules.
 //!
-//! Not in it: messages that are lost or late as such. A call and its effect at the callee are one step, and what the caller makes
-//! of the answer is another one, so that anything may come between; a call that is lost is a step that is not taken. What is lost with
-//! an unsynced disk is a step of its own, taken only where a rule is broken.
+//! Not modelled: lost or late messages as such. A call and its effect at the callee are one step; the caller's handling of the answer is
+//! another, so that any step may come between. A lost call is a step not taken. Loss of unsynced data is a separate step, taken only where
+//! a rule is broken.
 
 mod explored;
 mod naming;

@@ -1,4 +1,4 @@
-//! Looks at every state of a ring within a scope, and says how many there were.
+//! Explores every state of a ring within a scope, and prints their number.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,64 +11,64 @@ use model::{Broken, RingModel, Scope};
 use stateright::report::WriteReporter;
 use stateright::{Checker, Expectation, Model};
 
-/// Looks at every state of a ring within bounds
+/// Explore every state of a ring within bounds
 #[derive(Parser)]
 struct Arguments {
-    /// Hold this trace of the real code against the rules, and look at no ring
+    /// Check this trace of the real code against the rules, and explore no ring
     #[arg(long)]
     trace: Option<PathBuf>,
-    /// How many members each region has
+    /// Number of members in each region
     #[arg(long, value_delimiter = ',', default_value = "3")]
     regions: Vec<usize>,
     /// Begin in the middle of a move from the first region to the second one
     #[arg(long)]
     begins_joint: bool,
-    /// How many of the last region's members are in the ring only when a leader has added them
+    /// Members of the last region that join only when a leader adds them
     #[arg(long, default_value_t = 0)]
     spares: usize,
-    /// The last term; the founding is term 1
+    /// The last term; the bootstrap is term 1
     #[arg(long, default_value_t = 3)]
     terms: u32,
-    /// How many terms there are behind each repair, of which the repair's own is one
+    /// Number of terms after each repair, its own included
     #[arg(long, default_value_t = 3)]
     terms_behind_a_repair: u32,
-    /// How many entries a log has at most
+    /// Maximum length of a log, in entries
     #[arg(long, default_value_t = 4)]
     entries: usize,
-    /// How many transactions clients write
+    /// Number of client transactions
     #[arg(long, default_value_t = 1)]
     writes: u8,
-    /// How many steps the quorum takes
+    /// Number of quorum steps
     #[arg(long, default_value_t = 0)]
     moves: u8,
-    /// How many members are added and removed
+    /// Number of members added and removed
     #[arg(long, default_value_t = 0)]
     changes: u8,
-    /// How many times a leader gives the leadership away
+    /// Number of leadership transfers
     #[arg(long, default_value_t = 0)]
     transfers: u8,
-    /// How many times a member is killed and started again
+    /// Number of times a member is killed and restarted
     #[arg(long, default_value_t = 0)]
     restarts: u8,
-    /// How many members lose their disks
+    /// Number of members that lose their disks
     #[arg(long, default_value_t = 0)]
     wipes: u8,
-    /// How many times a member loses the last entry of its log
+    /// Number of times a member loses the last entry of its log
     #[arg(long, default_value_t = 0)]
     rots: u8,
-    /// How many times an operator asks for a plan to repair a lost quorum
+    /// Number of plans to repair a lost quorum
     #[arg(long, default_value_t = 0)]
     plans: u8,
-    /// How long a lease is, in ticks; without one, time and who serves are left out
+    /// Length of a lease, in ticks; 0 leaves out time and serving
     #[arg(long, default_value_t = 0)]
     lease: u8,
-    /// Take a rule away
+    /// Break a rule
     #[arg(long, value_enum)]
     broken: Option<Broken>,
-    /// Threads that look
+    /// Number of threads
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// End after so many seconds, however much is left
+    /// End after so many seconds, even if states are left
     #[arg(long)]
     seconds: Option<u64>,
 }
@@ -116,7 +116,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Holds a trace against the rules, and says how much of it was.
+/// Checks a trace against the rules, and prints how much of it was checked.
 fn hold(path: &Path) -> ExitCode {
     let verdict = match fs::read_to_string(path) {
         Ok(lines) => Replay::of(&lines).map_err(|refusal| refusal.to_string()),

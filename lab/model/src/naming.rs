@@ -1,4 +1,4 @@
-//! The model's members, sets and entries by the names that the product has for them, and back.
+//! The product's names for the model's members, sets and entries, and the reverse.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ pub(crate) fn unnamed_sets(sets: &VoterSets) -> Vec<Members> {
     sets.iter().map(unnamed).collect()
 }
 
-/// The op id of the entry at a place, counted from 0.
+/// The op id of the entry at an index, counted from 0.
 pub(crate) fn op_id(log: &[Entry], at: usize) -> Option<OpId> {
     let entry = log.get(at)?;
     Some(OpId::new(u64::from(entry.term), at as u64))
@@ -54,7 +54,7 @@ pub(crate) fn last_before((term, count): End) -> Option<OpId> {
     Some(OpId::new(u64::from(term), count.checked_sub(1)? as u64))
 }
 
-/// What a member remembers of its log.
+/// A member's recollection of its log.
 pub(crate) fn recollection(member: &Member) -> Recollection {
     let mut runs: Vec<TermRun> = Vec::new();
     for (at, entry) in member.log.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What must hold in every state, and what has to be possible.
+//! The safety properties of every state, and the reachability properties.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::explored::RingModel;
 use crate::ring::{Member, Ring};
 use crate::scope::Scope;
 
-/// Those that say something about rings within this scope.
+/// Those that apply to rings within this scope.
 pub(crate) fn of(scope: &Scope) -> Vec<Property<RingModel>> {
     let mut properties = safe();
     properties.push(Property::sometimes(
@@ -50,7 +50,7 @@ pub(crate) fn of(scope: &Scope) -> Vec<Property<RingModel>> {
     properties
 }
 
-/// What must hold in all of them.
+/// Properties of all states.
 fn safe() -> Vec<Property<RingModel>> {
     vec![
         Property::always("one leader per term", |_, ring: &Ring| {
@@ -66,7 +66,7 @@ fn safe() -> Vec<Property<RingModel>> {
             |_, ring: &Ring| !ring.lost,
         ),
         Property::always("who leads has all that is committed", |_, ring: &Ring| {
-            // Whoever is behind the latest leader may lead by itself for a while; what it says is of no use to anybody.
+            // A leader older than the latest may still lead for a while; no member accepts its messages.
             let leaders = ring.members.iter().filter(|one| one.leads().is_some());
             let latest = leaders.max_by_key(|leader| leader.term);
             let made = ring.committed.last().map_or(0, |entry| entry.term);

@@ -1,6 +1,5 @@
-//! A quorum that is lost for good: the product's own plan over what those say that answer, the membership that it imposes, and
-//! members that come back behind it or lost the end of their log, which go by what the product's own functions make of the
-//! others' answers.
+//! A permanently lost quorum: the product's own plan over the members' answers, the imposed membership, and members that rejoin after it or
+//! lost the end of their log. Those members use the product's own functions on the others' answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,15 +21,15 @@ use crate::ring::{
 use crate::rules::Rules;
 use crate::scope::Broken;
 
-/// How far the clocks go on from one repair to the next, in microseconds: further than the least term of a repair leaps.
+/// Clock advance between two repairs, in microseconds: more than the least term of a repair advances.
 const CLOCK: u64 = 1 << 25;
 
-/// The clock when so many repairs were planned before.
+/// The clock after so many plans.
 fn clock(before: u8) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(CLOCK * (u64::from(before) + 1))
 }
 
-/// What the operator makes of the answers of these members; none: there is nothing to repair.
+/// The operator's plan from the answers of these members; `None`: no repair is needed.
 pub(crate) fn plan(
     rules: Rules,
     ring: &Ring,
@@ -41,7 +40,7 @@ pub(crate) fn plan(
     let longest = answers()
         .map(|(_, member)| member)
         .max_by_key(|m| m.end())?;
-    // Mostly so, and much sooner said than by the plan.
+    // The usual case, and much cheaper than the plan.
     let sound = answers().filter(|(_, member)| {
         member.doubt.is_none() && member.told.is_none_or(|told| told <= longest.end())
     });
@@ -65,7 +64,7 @@ pub(crate) fn plan(
     Some(Planned::of(&plan, ring.members[survivor].end(), term))
 }
 
-/// What a member says of itself.
+/// A member's answer about itself.
 fn evidence(
     id: Id,
     member: &Member,
@@ -99,13 +98,13 @@ fn evidence(
     })
 }
 
-/// Whether the survivor is as it was when the plan was made.
+/// Whether the survivor is unchanged since the plan was made.
 pub(crate) fn is_current(ring: &Ring, planned: &Planned) -> bool {
     let survivor = &ring.members[planned.survivor];
     survivor.is_up() && survivor.end() == planned.end && survivor.term < planned.term
 }
 
-/// The survivor takes the membership in which it is alone, as if a leader of the repair's term had sent it.
+/// The survivor adopts the membership in which it is alone, as if a leader of the repair's term had sent it.
 pub(crate) fn carry_out(ring: &mut Ring, planned: &Planned) {
     let survivor = &mut ring.members[planned.survivor];
     let kept = survivor.log.len();
@@ -122,7 +121,7 @@ pub(crate) fn carry_out(ring: &mut Ring, planned: &Planned) {
     survivor.has_grown();
     survivor.promised = 0;
     let known = |term: &Term| survivor.log.iter().any(|entry| entry.term == *term);
-    // What a repair has made of the ring of which this one knows nothing is given up with it.
+    // Results of earlier repairs that this one does not know are abandoned with it.
     let knows_all = ring.repairs.iter().all(known);
     let shared = common(&survivor.log[..kept], &ring.committed);
     if shared < ring.committed.len() {
@@ -132,13 +131,13 @@ pub(crate) fn carry_out(ring: &mut Ring, planned: &Planned) {
     ring.repairs.push(planned.term);
 }
 
-/// Whether a log has the latest repair, so that its member can tell others of it.
+/// Whether a log has the latest repair, so that its member can report it to others.
 pub(crate) fn knows_the_latest(ring: &Ring, member: &Member) -> bool {
     let latest = ring.repairs.last();
     latest.is_some_and(|latest| member.log.iter().any(|entry| entry.term == *latest))
 }
 
-/// What another member says to what this one remembers.
+/// Another member's answer to this member's recollection.
 fn agreement(theirs: &Recollection, own: &Member) -> Agreement {
     Agreement {
         common: common_entry(&theirs.runs, |index| op_id(&own.log, index as usize)),
@@ -165,7 +164,7 @@ pub(crate) fn come_back(rules: Rules, member: &mut Member, other: &Member) {
     member.told = needed.map(end_at).filter(|_| told);
 }
 
-/// A member of which the log lost its last entry starts.
+/// The doubt of a member that starts after its log lost its last entry.
 pub(crate) fn in_doubt(term: Term) -> Doubt {
     let doubt = DoubtedTail::of_term(u64::from(term));
     let from = doubt.settled_from();
@@ -175,7 +174,7 @@ pub(crate) fn in_doubt(term: Term) -> Doubt {
     }
 }
 
-/// Those among all other members that such a member asks how far their logs go.
+/// The other members that such a member asks for the ends of their logs.
 pub(crate) fn all_to_ask(rules: Rules, ring: &Ring, id: Id) -> Members {
     let member = &ring.members[id];
     let others = member.ring().without(id);
@@ -193,7 +192,7 @@ pub(crate) fn all_to_ask(rules: Rules, ring: &Ring, id: Id) -> Members {
     if left_out { voters } else { others }
 }
 
-/// Such a member asks others how far their logs go. `everybody` says that nobody else is asked.
+/// Such a member asks others for the ends of their logs. `everybody`: no other members are asked.
 pub(crate) fn ask_for_ends(ring: &mut Ring, id: Id, others: Members, everybody: bool) {
     let Some(doubt) = ring.members[id].doubt else {
         return;

@@ -4,16 +4,16 @@ use std::fmt;
 
 use consensus::RepairPlan;
 
-/// A member, by its place in the scope's regions.
+/// A member, by its index over the scope's regions.
 pub type Id = usize;
-/// The number of a leadership.
+/// A Raft term.
 pub type Term = u32;
-/// How many entries, from the beginning of a log.
+/// A number of entries, from the beginning of a log.
 pub type Count = u32;
-/// What an election compares: the term of the last entry, and how many there are.
+/// The key that elections compare: the last entry's term, and the number of entries.
 pub type End = (Term, usize);
 
-/// In whose name a membership is imposed that no leader proposed; no member has this number.
+/// The author of a membership imposed without a leader's proposal; no member has this id.
 pub(crate) const NOBODY: Id = Id::MAX;
 
 /// A set of members, a bit for each.
@@ -47,7 +47,7 @@ impl Members {
         (0..Self::MOST).filter(move |id| self.has(*id))
     }
 
-    /// All sets of members of this one.
+    /// All subsets of this set.
     pub(crate) fn parts(self) -> impl Iterator<Item = Self> {
         (1..=self.0)
             .map(Self)
@@ -67,25 +67,25 @@ impl fmt::Debug for Members {
     }
 }
 
-/// What an entry of the log says.
+/// An entry's content.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Content {
     /// A leader's first entry.
     Blank,
-    /// What clients wrote: the digest of its bytes, where there are any.
+    /// A client's write: the digest of its bytes, where there are any.
     Write(u64),
-    /// Who is in the ring from here on, and who votes.
+    /// The members and voters from here on.
     Membership(Membership),
 }
 
-/// Who is in the ring, and who votes.
+/// The members and the voters of a ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Membership {
     /// The voter sets; a majority of each is needed.
     pub sets: Vec<Members>,
-    /// All members, those without a vote among them.
+    /// All members, including those without a vote.
     pub members: Members,
-    /// The digest of its bytes: the same membership can be written in several ways.
+    /// The digest of its bytes: one membership has several encodings.
     pub wording: u64,
 }
 
@@ -108,41 +108,41 @@ impl Entry {
     }
 }
 
-/// What a member is.
+/// A member's role.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// It follows, or waits.
+    /// It follows, or has no leader.
     Follower,
     /// It asks for votes.
     Candidate {
-        /// Who has given it theirs.
+        /// The members that voted for it.
         votes: Members,
     },
-    /// It was elected.
+    /// It leads.
     Leader(Leader),
     /// It does not run. Before it takes part again it asks the others.
     Down,
-    /// Its disk is lost. Under its number it never takes part again.
+    /// Its disk is lost. It never takes part again under this id.
     Lost,
 }
 
-/// What a leader knows.
+/// A leader's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Leader {
-    /// Up to which entry each member has its log, as it was told.
+    /// The last entry that each member has acknowledged.
     pub(crate) matched: Vec<Count>,
-    /// How long ago the last heartbeat was sent that each member answered; the lease, where that is longer ago or never was.
+    /// Time since the last heartbeat that each member answered was sent; at most, and without an answer, the lease.
     pub(crate) contact: Vec<u8>,
-    /// How long ago a heartbeat was sent that has arrived, and whose answer has not.
+    /// Time since a heartbeat was sent that has arrived and is not answered yet.
     pub(crate) unanswered: Vec<Option<u8>>,
-    /// It gives the leadership away, and serves no more in its term.
+    /// It is transferring the leadership, and no longer serves in its term.
     pub(crate) leaving: bool,
-    /// Its lease was over, and these have answered since: it takes no entries before a quorum has.
+    /// Its lease had expired, and these have answered since: it accepts no entries before a quorum has.
     pub(crate) overdue: Option<Members>,
 }
 
 impl Leader {
-    /// Of a member that was just elected.
+    /// The state of a newly elected member.
     pub(crate) fn elected(members: usize, lease: u8) -> Self {
         Self {
             matched: vec![0; members],
@@ -157,30 +157,30 @@ impl Leader {
 /// A log lost its last entry, which may have been acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Doubt {
-    /// The term of the vote that was stored then.
+    /// The term of the vote stored at that time.
     pub(crate) term: Term,
-    /// From this end on a log has all that may be lost.
+    /// A log with at least this end has all entries that may be lost.
     pub(crate) needed: End,
 }
 
 /// A member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
-    /// The latest term that it has heard of.
+    /// Its current term.
     pub term: Term,
-    /// Whom it gave its vote in that term.
+    /// Its vote in that term.
     pub vote: Option<Id>,
-    /// Its log, from the founding on.
+    /// Its log since the bootstrap.
     pub log: Vec<Entry>,
-    /// How much of its log is committed, for all that it knows.
+    /// Its commit index.
     pub commit: Count,
-    /// What it is.
+    /// Its role.
     pub role: Role,
-    /// For how long it still votes for nobody, because it has promised that to a leader.
+    /// Remaining time in which it votes for no candidate, as promised to a leader.
     pub promised: u8,
-    /// Others have committed this, and its own log does not go that far.
+    /// A committed end reported by others that its own log does not reach.
     pub told: Option<End>,
-    /// Whether the end of its log is in doubt.
+    /// Its doubt about the end of its log, if any.
     pub doubt: Option<Doubt>,
 }
 
@@ -199,7 +199,7 @@ impl Member {
         }
     }
 
-    /// Where the membership in force stands in its log, and the one before.
+    /// The membership in force and the one before, with their indexes in its log.
     pub(crate) fn memberships(&self) -> impl Iterator<Item = (usize, &Membership)> {
         let entries = self.log.iter().enumerate().rev();
         entries.filter_map(|(at, entry)| Some((at, entry.membership()?)))
@@ -215,14 +215,14 @@ impl Member {
         self.membership().map_or(&[], |membership| &membership.sets)
     }
 
-    /// Who is in the ring by its log.
+    /// The members of the ring by its log.
     pub(crate) fn ring(&self) -> Members {
         self.membership()
             .map(|membership| membership.members)
             .unwrap_or_default()
     }
 
-    /// The leadership, where it leads.
+    /// Its leader state, where it leads.
     pub(crate) fn leads(&self) -> Option<&Leader> {
         match &self.role {
             Role::Leader(leader) => Some(leader),
@@ -234,7 +234,7 @@ impl Member {
         !matches!(self.role, Role::Down | Role::Lost)
     }
 
-    /// What an election compares.
+    /// The key that elections compare.
     pub(crate) fn end(&self) -> End {
         (
             self.log.last().map_or(0, |entry| entry.term),
@@ -242,7 +242,7 @@ impl Member {
         )
     }
 
-    /// Its log has grown: what it had to have it may have now.
+    /// Its log has grown: it may now have the entries that it lacked.
     pub(crate) fn has_grown(&mut self) {
         let end = self.end();
         self.told = self.told.filter(|told| end < *told);
@@ -250,12 +250,12 @@ impl Member {
     }
 }
 
-/// How many entries there are.
+/// The number of entries.
 pub(crate) fn count(log: &[Entry]) -> Count {
     Count::try_from(log.len()).unwrap_or(Count::MAX)
 }
 
-/// Up to where two logs are the same, as members tell: by term and place.
+/// The length of the common prefix of two logs, compared by term and index as members do.
 pub(crate) fn common(one: &[Entry], other: &[Entry]) -> usize {
     let pairs = one.iter().zip(other);
     pairs
@@ -263,21 +263,21 @@ pub(crate) fn common(one: &[Entry], other: &[Entry]) -> usize {
         .count()
 }
 
-/// A repair of a lost quorum that an operator has ordered.
+/// An operator's order to repair a lost quorum.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Planned {
-    /// The member that goes on.
+    /// The surviving member.
     pub(crate) survivor: Id,
     /// The end of its log.
     pub(crate) end: End,
     /// The term of the repair.
     pub(crate) term: Term,
-    /// The operator was told that what was acknowledged behind that end may be lost, and accepted it.
+    /// The operator accepted the possible loss of acknowledged entries after that end.
     pub(crate) loss: bool,
 }
 
 impl Planned {
-    /// A plan that is carried out in this term.
+    /// A plan to be carried out in this term.
     pub(crate) fn of(plan: &RepairPlan, end: End, term: Term) -> Self {
         Self {
             survivor: plan.survivor.0 as Id,
@@ -293,22 +293,22 @@ impl Planned {
 pub struct Ring {
     /// The members.
     pub members: Vec<Member>,
-    /// All that any leader ever took for committed, but for what was given up in a repair.
+    /// All entries that any leader ever committed, except those abandoned in a repair.
     pub committed: Vec<Entry>,
-    /// A leader took something else for committed at a place where there was a committed entry already.
+    /// A leader committed another entry at an index that was already committed.
     pub contradicted: bool,
-    /// A repair lost what its plan had said not to be lost.
+    /// A repair lost an entry that its plan promised to keep.
     pub lost: bool,
-    /// The repair that is ordered.
+    /// The ordered repair.
     pub planned: Option<Planned>,
-    /// The terms of the repairs that were carried out, in their order.
+    /// The terms of the completed repairs, in order.
     pub repairs: Vec<Term>,
-    /// How many writes, moves, transfers and the like there were.
+    /// The number of writes, moves, transfers and other bounded steps so far.
     pub(crate) spent: Spent,
 }
 
 impl Ring {
-    /// A leader takes this for committed.
+    /// A leader commits these entries.
     pub(crate) fn take_for_committed(&mut self, taken: &[Entry]) {
         let known = taken.len().min(self.committed.len());
         if taken[..known] != self.committed[..known] {
@@ -320,7 +320,7 @@ impl Ring {
     }
 }
 
-/// What a scope bounds by its number.
+/// Counters of the steps that a scope bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Spent {
     pub(crate) writes: u8,

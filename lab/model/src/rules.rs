@@ -1,6 +1,5 @@
-//! The rules by which members act, over what a member has and is asked: who may vote for whom, what a quorum has agreed on, what a
-//! follower makes of a leader's entries, when the membership may change, who serves. The exploration goes by them, and traces of the
-//! real code are held against them.
+//! The members' rules over their own state and a request: who may vote for whom, agreement of a quorum, a follower's handling of a leader's
+//! entries, membership changes, serving. The exploration follows them, and traces of the real code are checked against them.
 
 use consensus::quorum::{is_safe_step, majority_of};
 
@@ -10,7 +9,7 @@ use crate::ring::{
 };
 use crate::scope::Broken;
 
-/// The rules, but for one that is broken.
+/// The rules, except for a broken one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rules {
     pub(crate) broken: Option<Broken>,
@@ -37,7 +36,7 @@ impl Rules {
         !sets.is_empty() && sets.iter().all(has_majority)
     }
 
-    /// Whether it may ask for votes, its promises left aside. The engine lets those campaign, too, that have no vote themselves.
+    /// Whether it may request votes, ignoring its promises. The engine also lets members without a vote campaign.
     pub(crate) fn may_campaign(self, member: &Member) -> bool {
         let in_doubt = member.doubt.is_some() && !self.lacks(Broken::TrustACutTail);
         let behind = member.told.is_some() && !self.lacks(Broken::ElectBehindTheRing);
@@ -48,7 +47,7 @@ impl Rules {
             && !behind
     }
 
-    /// Whether it may vote in this term for a candidate whose log ends there, its promises left aside.
+    /// Whether it may vote in this term for a candidate with this end of its log, ignoring its promises.
     pub(crate) fn may_vote(self, voter: &Member, candidate: Id, term: Term, end: End) -> bool {
         let free =
             voter.term < term || voter.term == term && voter.vote.is_none_or(|to| to == candidate);
@@ -60,7 +59,7 @@ impl Rules {
         voter.is_up() && free && has_all && !doubted && !behind
     }
 
-    /// Whether a member takes the calls of a leader of this term.
+    /// Whether a member accepts calls of a leader of this term.
     pub(crate) fn may_follow(self, member: &Member, term: Term) -> bool {
         let passed_over = member.told.is_some_and(|(told, _)| term < told);
         member.is_up()
@@ -68,7 +67,7 @@ impl Rules {
             && (!passed_over || self.lacks(Broken::FollowBehindTheRing))
     }
 
-    /// How much of a leader's log a quorum has.
+    /// The part of a leader's log that a quorum has.
     pub(crate) fn agreed(self, id: Id, member: &Member, leader: &Leader) -> Count {
         let has = |index: Count| -> Members {
             let others = (0..leader.matched.len()).filter(|other| *other != id);
@@ -78,7 +77,7 @@ impl Rules {
         self.committed_by(member, has)
     }
 
-    /// How much of a leader's log is committed where `has` says who has so many of its entries.
+    /// The committed part of a leader's log, where `has` returns the members with so many of its entries.
     pub(crate) fn committed_by(self, member: &Member, has: impl Fn(Count) -> Members) -> Count {
         let sets = member.voters();
         let own_term = |index: &Count| {
@@ -92,7 +91,7 @@ impl Rules {
         agreed.unwrap_or(member.commit)
     }
 
-    /// Whether it has committed an entry of its own term, so that it knows all that is committed.
+    /// Whether it has committed an entry of its own term, and thus knows all committed entries.
     pub(crate) fn own_entry_is_committed(member: &Member) -> bool {
         let last = (member.commit as usize).checked_sub(1);
         last.is_some_and(|last| member.log[last].term == member.term)
@@ -106,12 +105,12 @@ impl Rules {
             && (Self::own_entry_is_committed(member) || self.lacks(Broken::NarrowWithoutTheBarrier))
     }
 
-    /// Whether these voters may follow those in one step: the product's own rule.
+    /// Whether these voters may follow those in one step, by the product's own rule.
     pub(crate) fn is_step(from: &[Members], to: &[Members]) -> bool {
         is_safe_step(&named_sets(from), &named_sets(to))
     }
 
-    /// Whether clients may rely on a leader that a quorum has answered lately: what `lease::leadership::assess` says of the rest.
+    /// Whether clients may rely on a leader that a quorum has answered recently: the other conditions of `lease::leadership::assess`.
     pub(crate) fn may_serve(self, id: Id, member: &Member) -> bool {
         let Some(leader) = member.leads() else {
             return false;
@@ -124,7 +123,7 @@ impl Rules {
         own_entry && !leaving && !another_alone
     }
 
-    /// Whether another member is a quorum by itself, or was before a step that is not committed.
+    /// Whether another member is a quorum by itself, or was before an uncommitted step.
     fn another_alone(id: Id, member: &Member) -> bool {
         let mut open = true;
         let mut steps = member.memberships().take_while(|(at, _)| {
@@ -137,7 +136,7 @@ impl Rules {
         })
     }
 
-    /// What a follower becomes with the leader's next entry, and how much of its log is the leader's then.
+    /// A follower's state after the leader's next entry, and the length of its log that then equals the leader's.
     pub(crate) fn appended(
         self,
         (leader, from): (Id, &Member),
@@ -151,7 +150,7 @@ impl Rules {
         }
         Self::follow(&mut after, from.term, leader);
         if same < mark && same < from.log.len() {
-            // What is committed is compared: one of the two is of another history.
+            // Committed entries are compared: the two histories differ.
             after.role = Role::Down;
             return (after, 0);
         }

@@ -1,106 +1,106 @@
-//! How large a ring is looked at, and what is broken in it.
+//! The size of an explored ring, and its broken rule.
 
 use clap::ValueEnum;
 use consensus::quorum::{QuorumPolicy, RingRules};
 
 use crate::ring::Term;
 
-/// A rule that is taken away. Those that the simulator can break too have its names.
+/// A rule to break. Rules that the simulator breaks too have its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Broken {
     /// A leader counts a follower's answer before the follower has the entries
     CommitOnAMinority,
-    /// What a member without a vote has counts as what a voter has
+    /// Entries of a member without a vote count like a voter's
     CountALearner,
-    /// A voter votes for whoever asks, whatever the candidate's log lacks
+    /// A voter votes for every candidate, whatever the candidate's log lacks
     VoteWithoutTheLogCheck,
     /// A leader takes a step of the quorum before an entry of its own term is committed
     NarrowWithoutTheBarrier,
-    /// A leader takes a step of the quorum before the one before it is committed
+    /// A leader takes a step of the quorum before the previous one is committed
     StepBeforeTheLastIsCommitted,
-    /// The quorum goes from one set to another one without a joint step
+    /// The quorum changes from one set to another one without a joint step
     NoJointStep,
-    /// A leader takes entries of earlier terms for committed as soon as a majority has them
+    /// A leader commits entries of earlier terms as soon as a majority has them
     CommitAnEarlierTerm,
     /// Entries are acknowledged before they are synced, so that a restart loses them
     AcknowledgeBeforeTheDisk,
     /// A vote is given before it is synced, so that a restart forgets it
     SkipTheMetadataSync,
-    /// A member that lost the end of its log, which it may have acknowledged, votes and campaigns at once
+    /// A member that lost the end of its log, which it may have acknowledged, votes and campaigns immediately
     TrustACutTail,
-    /// A member that lost the end of its log asks those alone that vote how far theirs go
+    /// A member that lost the end of its log asks only voters for the ends of their logs
     LeaveOutWhoHasNoVote,
-    /// The same, where nobody without a vote leads, and each other voter is in no doubt itself
+    /// The same, where no member without a vote leads, and no other voter is in doubt itself
     LeaveOutWhoLooksOn,
-    /// A member whose disk was lost takes part under its old number, with an empty one
+    /// A member that lost its disk takes part under its old id, with an empty log
     TrustAWipedDisk,
-    /// What is relayed is what the relaying member has at that place, whatever term it is of
+    /// A proxy relays its own entry at that index, whatever its term
     ProxyIgnoresTheTerm,
-    /// A follower writes a membership in its own words
+    /// A follower encodes a membership in its own way
     RewordMemberships,
-    /// A voter that was just started votes at once, whatever lease it granted before
+    /// A restarted voter votes immediately, whatever lease it granted before
     ForgetTheLease,
-    /// The signs of a leader's death are believed although it lives
+    /// Members accept evidence of a leader's death although it lives
     RefuseForTheLiving,
-    /// A leader takes an answer for as old as itself, not as its heartbeat
+    /// A leader dates its contact by an answer, not by the heartbeat answered
     ContactIsAsOldAsTheAnswer,
-    /// A leader serves while another member could elect itself alone, whatever that one has promised
+    /// A leader serves while another member could elect itself alone, whatever it has promised
     ServeBesideALoneVoter,
-    /// A leader that gives the leadership away goes on serving
+    /// A leader continues to serve during a leadership transfer
     ServeThroughATransfer,
     /// A leader serves before an entry of its own term is committed
     ServeBeforeTheOwnEntry,
-    /// All answers of one set of a joint quorum are taken for a proof that nothing is lost
+    /// Answers of all members of one set of a joint quorum count as a proof that nothing is lost
     BelieveAnySet,
-    /// Repairs get the least term that their plan allows, whenever they are made
+    /// Repairs get the least term that their plan allows, whatever their time
     RepairWithoutAClock,
-    /// Who comes back behind a repair votes for members that lack it
+    /// A member that rejoins after a repair votes for members that lack it
     ElectBehindTheRing,
-    /// Who comes back behind a repair follows leaders from before it
+    /// A member that rejoins after a repair follows leaders from before it
     FollowBehindTheRing,
-    /// Who comes back behind a repair, and cuts its log back, has forgotten then what it was told
+    /// A member that rejoins after a repair, and cuts its log, forgets what it learned of the repair
     ForgetAtTheCut,
-    /// A follower takes all up to its commit mark for what the leader has there
+    /// A follower assumes that all entries up to its commit index are the leader's
     TrustTheCommitMark,
 }
 
-/// How large a ring is looked at, and for how long.
+/// Size and bounds of an exploration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// How many members each region has.
+    /// Number of members in each region.
     pub regions: Vec<usize>,
-    /// How many of the last region's are in the ring only when a leader has added them.
+    /// Members of the last region that join only when a leader adds them.
     pub spares: usize,
-    /// What the operator wants of the quorum.
+    /// The operator's rules for the quorum.
     pub rules: RingRules,
-    /// Whether the quorum is on its way from the first region to the second one at the beginning, and has both sets.
+    /// Whether the quorum starts as a joint one, in the move from the first region to the second.
     pub begins_joint: bool,
-    /// The last term; the founding is term 1.
+    /// The last term; the bootstrap is term 1.
     pub terms: Term,
-    /// How many terms there are behind each repair, of which the repair's own is one.
+    /// Number of terms after each repair, its own included.
     pub terms_behind_a_repair: Term,
-    /// How many entries a log has at most.
+    /// Maximum length of a log, in entries.
     pub entries: usize,
-    /// How many transactions clients write.
+    /// Number of client transactions.
     pub writes: u8,
-    /// How many steps the quorum takes.
+    /// Number of quorum steps.
     pub moves: u8,
-    /// How many members are added and removed.
+    /// Number of members added and removed.
     pub changes: u8,
-    /// How many times a leader gives the leadership away.
+    /// Number of leadership transfers.
     pub transfers: u8,
-    /// How many times a member is killed and started again.
+    /// Number of times a member is killed and restarted.
     pub restarts: u8,
-    /// How many members lose their disks.
+    /// Number of members that lose their disks.
     pub wipes: u8,
-    /// How many times a member loses the last entry of its log, which it may have acknowledged; a leader with it the membership behind it
+    /// Number of times a member loses the last entry of its log, which it may have acknowledged. A leader also loses a later membership
     /// that it has not written yet.
     pub rots: u8,
-    /// How many times an operator asks for a plan to repair a lost quorum.
+    /// Number of plans to repair a lost quorum.
     pub plans: u8,
-    /// How long a lease is, in ticks of the clock; without, there is neither time nor anybody who serves.
+    /// Length of a lease, in ticks; 0 leaves out time and serving.
     pub lease: u8,
-    /// What is broken.
+    /// The broken rule.
     pub broken: Option<Broken>,
 }
 

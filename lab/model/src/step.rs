@@ -1,126 +1,126 @@
-//! What may happen in a ring.
+//! The possible steps of a ring.
 
 use crate::ring::{Id, Members};
 
-/// What happens. A call and its effect at the callee are one step.
+/// One step. A call and its effect at the callee are one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// A member asks for votes in a new term.
+    /// A member requests votes in a new term.
     Campaign(Id),
-    /// A voter gives its vote, and the candidate hears of it.
+    /// A voter grants its vote, and the candidate receives it.
     Vote {
-        /// Who votes.
+        /// The voter.
         by: Id,
-        /// For whom.
+        /// The candidate.
         candidate: Id,
     },
     /// A candidate with enough votes leads.
     Lead(Id),
     /// A leader appends a client's transaction.
     Write(Id),
-    /// A follower cuts what is not the leader's, takes the next entry, and the leader hears of it.
+    /// A follower truncates entries that the leader lacks, appends the next one, and the leader gets the answer.
     Append {
-        /// Whose entry it is.
+        /// The entry's leader.
         leader: Id,
-        /// Who takes it.
+        /// The follower.
         to: Id,
     },
-    /// The same, where the entry's content is what another member has at its place. Taken only where that need not be the same.
+    /// The same, with the content that another member has at that index. Only taken where the two may differ.
     Relay {
-        /// Whose entry it is.
+        /// The entry's leader.
         leader: Id,
-        /// Who has put back the content.
+        /// The member that supplies the content.
         proxy: Id,
-        /// Who takes it.
+        /// The follower.
         to: Id,
     },
-    /// A member refuses a leader's call because it knows of a later term, and the leader follows.
+    /// A member refuses a leader's call because of a later term, and the leader becomes a follower.
     Refuse {
-        /// Who led.
+        /// The former leader.
         leader: Id,
-        /// Who refuses.
+        /// The refusing member.
         by: Id,
     },
-    /// A leader finds that more of its log is committed.
+    /// A leader commits more of its log.
     Commit(Id),
     /// A leader takes the next step of the quorum towards a region.
     Move {
-        /// Who leads.
+        /// The leader.
         leader: Id,
-        /// The region, by its place.
+        /// The region's index.
         home: usize,
     },
     /// A leader adds a member, without a vote.
     Add {
-        /// Who leads.
+        /// The leader.
         leader: Id,
-        /// Who joins.
+        /// The new member.
         member: Id,
     },
-    /// A leader lets a member go.
+    /// A leader removes a member.
     Remove {
-        /// Who leads.
+        /// The leader.
         leader: Id,
-        /// Who goes.
+        /// The removed member.
         member: Id,
     },
-    /// A leader begins to give the leadership away.
+    /// A leader begins to transfer the leadership.
     Leave(Id),
-    /// A member hears from such a leader that it need not keep its promise.
+    /// Such a leader releases a member from its promise.
     Release {
-        /// Who leaves.
+        /// The departing leader.
         leader: Id,
-        /// Who is released.
+        /// The released member.
         member: Id,
     },
-    /// A member sees that the process of the leader that it follows is gone, and need not keep its promise.
+    /// A member detects that its leader's process has ended, which releases it from its promise.
     SeeDead(Id),
     /// A heartbeat arrives.
     Heartbeat {
-        /// Whose it is.
+        /// The sender.
         leader: Id,
-        /// Where it arrives.
+        /// The receiver.
         to: Id,
     },
     /// The answer to the last heartbeat arrives.
     Answer {
-        /// Where it arrives.
+        /// The receiver.
         leader: Id,
-        /// Whose it is.
+        /// The sender.
         from: Id,
     },
     /// Time passes.
     Tick,
-    /// A member is killed and started again. What it had not synced is lost: nothing, unless a rule is broken.
+    /// A member is killed and restarted. It loses unsynced data: none, unless a rule is broken.
     Restart {
-        /// Who.
+        /// The member.
         member: Id,
         /// Whether its last entry is lost.
         loses: bool,
     },
     /// A member's disk is lost as a whole.
     Wipe(Id),
-    /// A member starts, and finds the last entry of its log damaged, and what a leader had not written yet behind it gone.
+    /// A member starts, and finds the last entry of its log damaged. As a leader it also loses unwritten later entries.
     Rot(Id),
-    /// Such a member asks one leader how far its log goes.
+    /// Such a member asks one leader for the end of its log.
     AskLeader {
-        /// Who asks.
+        /// The asking member.
         member: Id,
-        /// Who answers.
+        /// The answering leader.
         leader: Id,
     },
-    /// Such a member asks all others how far their logs go; fewer, where a rule is broken.
+    /// Such a member asks all others for the ends of their logs; fewer, where a rule is broken.
     AskAll(Id),
-    /// An operator asks for a plan to repair a lost quorum. Whoever does not answer does not run, and will not before the plan is
-    /// carried out.
+    /// An operator requests a plan to repair a lost quorum. Members that do not answer are down, and stay down until the plan is carried
+    /// out.
     Plan(Members),
     /// The survivor carries the plan out.
     CarryOut,
-    /// A member that did not run starts, asks one that has heard of the repair, and takes part.
+    /// A stopped member starts, asks one that knows of the repair, and takes part.
     ComeBack {
-        /// Who.
+        /// The member.
         member: Id,
-        /// Who answers.
+        /// The answering member.
         asked: Id,
     },
 }

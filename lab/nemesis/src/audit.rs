@@ -1,4 +1,4 @@
-//! Holds what the clients were told against what every server and every log has, while nobody writes.
+//! Compares the outcomes reported to the clients with every server and every log, while no client writes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,10 +16,10 @@ use crate::lists::History;
 use crate::stage::{MADE, Stage};
 
 const LOOK: Duration = Duration::from_millis(100);
-/// A server that was killed may have minutes of recovery before it on a busy machine.
+/// On a busy machine a killed server may need minutes for its recovery.
 const EQUAL_LIMIT: Duration = Duration::from_secs(180);
 const SCHEMA: &str = "nemesis";
-/// What has to be the same on all servers that have executed the same, beside the rows of the tables.
+/// Server state besides table rows that must be equal after the same transactions.
 const SAME_EVERYWHERE: [(&str, &str); 3] = [
     (
         "SELECT table_name, column_name, ordinal_position, column_type, column_default, is_nullable, extra \
@@ -34,7 +34,7 @@ const SAME_EVERYWHERE: [(&str, &str); 3] = [
     ("XA RECOVER CONVERT XID", "prepared transactions"),
 ];
 
-/// Fails with everything that is wrong.
+/// Fails with all differences.
 pub(crate) fn audit(stage: &mut Stage, ledger: &Ledger, history: &History) -> Result<()> {
     servers_are_equal(stage)?;
     logs_are_equal(stage)?;
@@ -143,7 +143,7 @@ fn contents(client: &MysqlClient) -> Result<Contents> {
     })
 }
 
-/// The numbers of the clients' transactions in what was cut off the binlog of a member's mysqld.
+/// The client transactions' numbers in the truncated tails of a mysqld's binlog.
 fn trimmed_numbers(stage: &Stage, member: usize) -> Result<Vec<u64>> {
     let folder = stage.ring.directory(member).join("trimmed/mysqld");
     let mut numbers = Vec::new();
@@ -151,7 +151,7 @@ fn trimmed_numbers(stage: &Stage, member: usize) -> Result<Vec<u64>> {
         let tree = stage.ring.server(member).tree();
         let arguments = ["--verbose", "--base64-output=DECODE-ROWS"];
         let read = mysqlbinlog(tree, &arguments, &[&tail])?;
-        // The last transaction of a tail may be half of one; what is before it is printed all the same.
+        // A tail's last transaction may be incomplete; mysqlbinlog still prints everything before it.
         let text = String::from_utf8_lossy(&read.stdout).into_owned();
         numbers.extend(numbers_in(&text));
     }
@@ -181,7 +181,7 @@ const INSERTED: [&str; 4] = [
     "`nemesis`.`xa_rows`",
 ];
 
-/// The first columns of the rows that are inserted into the clients' tables, as `mysqlbinlog --verbose` shows them.
+/// The first columns of rows inserted into the clients' tables, as `mysqlbinlog --verbose` prints them.
 fn numbers_in(text: &str) -> Vec<u64> {
     let mut numbers = Vec::new();
     let mut ours = false;

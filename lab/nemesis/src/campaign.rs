@@ -1,5 +1,5 @@
-//! One run: the ring comes up, faults come one after the other while clients write and readers look, and everything is
-//! checked every few faults and at the end.
+//! One run: the ring starts, then faults follow each other while clients write and readers read. Everything is checked every few faults and
+//! at the end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,23 +27,23 @@ use crate::strike::{cure, last, strike};
 use crate::summary::{Cycle, CycleLog, Findings, Summary, name};
 
 const READY_LIMIT: Duration = Duration::from_secs(120);
-/// Within which somebody has to take writes, while a quorum is there.
+/// Within this time a member must take writes, while there is a quorum.
 const WRITES_LIMIT: Duration = Duration::from_secs(60);
-/// Within which everybody has to have recovered.
+/// Within this time all members must have recovered.
 const SETTLE_LIMIT: Duration = Duration::from_secs(180);
-/// What is missing is told so often while that takes long.
+/// Interval of reports on a slow recovery.
 const LONG: Duration = Duration::from_secs(10);
-/// Within which an event that is to run each second runs at the primary.
+/// Within this time an event scheduled each second must run at the primary.
 const EVENT_LIMIT: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(25);
 /// Faults between two checks of everything.
 const CYCLES_PER_AUDIT: usize = 10;
-/// When nothing else was asked for.
+/// The default duration.
 const MINUTES: f64 = 10.0;
 
-/// Everybody who takes part.
+/// All parts of a run.
 struct Campaign {
-    // In the order in which they have to end.
+    // In the order of their end.
     readers: Readers,
     clients: Clients,
     guide: Guide,
@@ -53,10 +53,10 @@ struct Campaign {
     findings: Findings,
     stop: Arc<AtomicBool>,
     log: CycleLog,
-    /// Whether everybody had recovered, and nothing happened since.
+    /// Whether all members had recovered, without a fault since.
     calm: bool,
     cycles: Vec<Cycle>,
-    /// What members take of their machines, where that is looked at.
+    /// The members' resource use, in a soak.
     footprints: Footprints,
     began: Instant,
 }
@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             println!("figures: {}", figures.write()?.display());
             Ok(())
         }
-        // Nothing went wrong that somebody would want to look at.
+        // No failure to investigate.
         Err(error) if error.is::<Interrupted>() => Err(error),
         Err(error) => {
             home.disable_cleanup(true);
@@ -116,15 +116,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 impl Campaign {
-    /// Brings the ring up, until clients are acknowledged.
+    /// Starts the ring, and waits until clients are acknowledged.
     fn open(mut stage: Stage, stop: Arc<AtomicBool>, log: CycleLog) -> Result<Self> {
         stage.ring.bootstrap()?;
         let findings = Findings::default();
         let guide = Guide::start(stage.places(), &findings);
         let direction = guide.direction();
         let deadline = Instant::now() + READY_LIMIT;
-        // Everybody, and not the first primary: on a busy machine its mysqld may have been so slow to start that it gives the
-        // leadership away.
+        // All members, not only the first primary: on a busy machine its mysqld may start so slowly that its member gives up the
+        // leadership.
         let primary = loop {
             ensure_goes_on(&stop)?;
             stage
@@ -199,7 +199,7 @@ impl Campaign {
         self.judge_footprints()
     }
 
-    /// The kinds that were asked for, or all; without those that cannot be had on this machine, which is said.
+    /// The requested kinds, or all, without those that this machine cannot run, which are reported.
     fn kinds(&mut self, only: &[Kind]) -> Result<Vec<Kind>> {
         let mut kinds = match only {
             [] => Kind::value_variants().to_vec(),
@@ -240,7 +240,7 @@ impl Campaign {
             "{doing} {words}{met}{}",
             if calm { "" } else { " (unsettled)" }
         ))?;
-        // Before, its member or its mysqld may have been on the way to something else.
+        // Its member or mysqld may still be in transition.
         let databases = self.stage.ring.databases();
         let place_of = |member: usize| databases.iter().position(|index| *index == member);
         if let Some(place) = struck.cut_off.filter(|_| calm).and_then(place_of) {
@@ -289,7 +289,7 @@ impl Campaign {
         self.objections()
     }
 
-    /// Waits until a transaction is acknowledged that was begun after `moment`, and says how long after.
+    /// Waits until a transaction begun after `moment` is acknowledged, and returns the time since `moment`.
     fn writes_after(&self, moment: Instant) -> Result<Duration> {
         loop {
             ensure_goes_on(&self.stop)?;
@@ -306,7 +306,7 @@ impl Campaign {
         }
     }
 
-    /// Waits until everybody has recovered; who is the primary then.
+    /// Waits until all members have recovered; returns the primary.
     fn settle(&mut self) -> Result<usize> {
         let began = Instant::now();
         let mut told = None;
@@ -337,7 +337,7 @@ impl Campaign {
         }
     }
 
-    /// Nothing happens until then, but for the load: who leads stays, and what members take of their machines is looked at.
+    /// No faults until then: the leader must stay, and the members' resource use is recorded.
     fn rest_until(&mut self, next: Instant) -> Result<()> {
         let primary = self.settle()?;
         let calm_from = Instant::now() + CALMS_DOWN;
@@ -361,7 +361,7 @@ impl Campaign {
         Ok(())
     }
 
-    /// What members took of their machines has not grown.
+    /// The members' resource use must not have grown.
     fn judge_footprints(&mut self) -> Result<()> {
         for (index, taken) in self.footprints.judged() {
             let name = self.stage.ring.name(index);
@@ -373,7 +373,7 @@ impl Campaign {
         Ok(())
     }
 
-    /// Checks everything while the clients rest.
+    /// Checks everything while the clients pause.
     fn audit(&mut self) -> Result<()> {
         self.log.show("everything is compared");
         let primary = self.settle()?;
@@ -382,7 +382,7 @@ impl Campaign {
         self.stage
             .event_runs(primary, EVENT_LIMIT)
             .with_context(|| self.stage.ring.words())?;
-        // It would go on writing.
+        // The event would write during the check.
         self.let_event_run(false)?;
         audit(&mut self.stage, &self.ledger, &self.history)?;
         self.let_event_run(true)?;
@@ -396,7 +396,7 @@ impl Campaign {
         ))
     }
 
-    /// At whoever is the primary: what was done to the last one may move the leadership a moment after everybody has recovered.
+    /// At the current primary: after the last fault the leadership may still move, even when all members have recovered.
     fn let_event_run(&mut self, runs: bool) -> Result<()> {
         let mut tried = 0;
         loop {
@@ -416,7 +416,7 @@ impl Campaign {
         }
     }
 
-    /// Ends everything; what is to be looked at later stays.
+    /// Ends everything; files for an investigation stay.
     fn close(mut self, done: Result<()>) -> Result<Summary> {
         let summary = Summary::of(
             &self.cycles,
@@ -426,7 +426,7 @@ impl Campaign {
             self.readers.kept_off(),
         );
         if let Err(error) = &done {
-            // Written down even when the log cannot be: the error is what counts.
+            // A failure of the log itself is ignored: the run's error matters.
             let _ = self.log.line(&format!("FAILED {error:#}"));
             self.stage.keep_disks();
         }
@@ -434,7 +434,7 @@ impl Campaign {
     }
 }
 
-/// The user has had enough.
+/// The user pressed Ctrl-C.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("interrupted")]
 struct Interrupted;

@@ -1,7 +1,7 @@
-//! Clients as an application has them: an ordinary account, a connection to who says that it is the primary, and another look
-//! for it after every error, and when another one is the primary, as behind a proxy that ends sessions to a server that it takes
-//! for down. Most append or increment; one has foreign keys, one makes, alters and drops tables, and one is a manager of XA
-//! transactions: it finishes what it prepared, at whoever is the primary by then.
+//! Clients like an application's: an ordinary account and a connection to the reported primary. Each searches for the primary again after
+//! an error, or when another member is the primary, as a proxy ends sessions to a server it considers down. Most append or increment. One
+//! uses foreign keys, one makes, alters and drops tables, and one manages XA transactions: it finishes what it prepared, at the current
+//! primary.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -30,31 +30,31 @@ const CLIENTS: [(Work, Duration); 9] = [
     (Work::Append, PACE),
     (Work::Increment, PACE),
     (Work::Family, Duration::from_millis(60)),
-    // Seldom: followers apply nothing beside these. On a machine with a load of 20 to 32, one each in 1.5 s left a `rows` follower
-    // 10 to 16 s behind after three minutes, mostly for the force of each commit; a `native` one shares these.
+    // Rarely: followers apply nothing in parallel to these. On a machine with a load of 20 to 32, one each in 1.5 s left a `rows` follower
+    // 10 to 16 s behind after three minutes, mostly for each commit's sync; a `native` one shares syncs.
     (Work::Make, Duration::from_secs(5)),
     (Work::Xa, Duration::from_secs(3)),
     (Work::Lists, Duration::from_millis(60)),
     (Work::Lists, Duration::from_millis(60)),
 ];
-/// A client that waits longer for an answer looks for the primary again; what became of its commit it does not know.
+/// A client that waits longer for an answer searches for the primary again; the outcome of its commit is unknown.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(5);
-/// Between two transactions of a client, so that the machine's few processors are left to the ring.
+/// Pause between two transactions of a client, which leaves the machine's few processors to the ring.
 const PACE: Duration = Duration::from_millis(25);
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
-/// How long clients may take to come to a rest.
+/// Time limit for clients to pause.
 const REST_LIMIT: Duration = Duration::from_secs(30);
-/// Answers to a commit that say that nothing was done: a read-only server, a deadlock, a lock that was waited for too long.
+/// Errors after which a commit had no effect: read-only server, deadlock, lock wait timeout.
 const REFUSALS: [u16; 3] = [
     server_code::OPTION_PREVENTS_STATEMENT,
     DEADLOCK,
     server_code::LOCK_WAIT_TIMEOUT,
 ];
 const DEADLOCK: u16 = 1213;
-/// How the names of our XA transactions begin; behind it is the number.
+/// Prefix of XA transaction names, before the number.
 const XID: &str = "nemesis-";
 
-/// See the module. They end when this is dropped.
+/// See the module. Dropping this ends them.
 #[derive(Debug)]
 pub(crate) struct Clients {
     shared: Arc<Shared>,
@@ -69,7 +69,7 @@ struct Shared {
     findings: Findings,
     stop: AtomicBool,
     rest: AtomicBool,
-    /// Clients with a transaction under way.
+    /// Clients with a transaction in progress.
     busy: AtomicUsize,
 }
 
@@ -102,7 +102,7 @@ impl Clients {
                     })
                     .collect();
                 for client in clients {
-                    // One that panicked said so.
+                    // Its panic is printed.
                     let _ = client.await;
                 }
             });
@@ -113,19 +113,19 @@ impl Clients {
         })
     }
 
-    /// Lets them begin nothing new, and waits until nothing is under way.
+    /// Stops new transactions, and waits until none is in progress.
     pub(crate) fn rest(&self) -> Result<()> {
         self.shared.rest.store(true, Ordering::SeqCst);
         let at_rest = || self.shared.busy.load(Ordering::SeqCst) == 0;
         eventually("the clients come to a rest", REST_LIMIT, at_rest)
     }
 
-    /// Lets them go on.
+    /// Lets them continue.
     pub(crate) fn go_on(&self) {
         self.shared.rest.store(false, Ordering::SeqCst);
     }
 
-    /// Fails when one of them has ended by itself.
+    /// Fails when a client has ended by itself.
     pub(crate) fn look_after(&self) -> Result<()> {
         match &self.thread {
             Some(thread) if !thread.is_finished() => Ok(()),
@@ -138,7 +138,7 @@ impl Drop for Clients {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
-            // One that panicked said so.
+            // Its panic is printed.
             let _ = thread.join();
         }
     }
@@ -150,7 +150,7 @@ async fn live(number: u64, work: Work, pace: Duration, shared: Arc<Shared>) {
     let mut open = Prepared::default();
     let mut dice = Rng::with_seed(number);
     while !shared.stop.load(Ordering::SeqCst) {
-        // Counted before it looks, so that whoever asks for a rest sees it.
+        // Counted before the check, so that a pause request sees it.
         shared.busy.fetch_add(1, Ordering::SeqCst);
         if !shared.rest.load(Ordering::SeqCst) {
             match &mut connection {
@@ -193,7 +193,7 @@ async fn connect(direction: &Direction) -> Option<(usize, Connection)> {
     Some((index, Connection::open(&options).await.ok()?))
 }
 
-/// Waits until another one is the primary than the one at this place.
+/// Waits until the primary is not the one at this place.
 async fn moved(direction: &Direction, place: usize) {
     while direction.primary_index().is_none_or(|now| now == place) {
         tokio::time::sleep(LOOK_PAUSE).await;
@@ -208,7 +208,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Runs a statement; what became of it, if it did not succeed.
+    /// Runs a statement; an error is its outcome.
     async fn run(&mut self, statement: &str) -> Result<(), Outcome> {
         tokio::select! {
             answer = self.connection.execute(statement) => match answer {
@@ -219,7 +219,7 @@ impl Session<'_> {
         }
     }
 
-    /// A transaction over lists, which fills in what it reads.
+    /// A transaction over lists, which records its reads.
     async fn lists(&mut self, operations: &mut [Operation]) -> Outcome {
         for begin in ["SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", "BEGIN"] {
             if self.run(begin).await.is_err() {
@@ -235,7 +235,7 @@ impl Session<'_> {
                     items.map(|items| *read = values(&items.unwrap_or_default()))
                 }
             };
-            // Before the commit was asked for, nothing is done.
+            // Before the commit request, a failure has no effect.
             if done.is_err() {
                 return Outcome::Failed;
             }
@@ -246,7 +246,7 @@ impl Session<'_> {
             .unwrap_or(Outcome::Acknowledged)
     }
 
-    /// The only value that a statement reads, if there is one.
+    /// The single value that a statement reads, if any.
     async fn read(&mut self, statement: &str) -> Result<Option<String>, Outcome> {
         tokio::select! {
             answer = self.connection.query(statement) => match answer {
@@ -257,7 +257,7 @@ impl Session<'_> {
         }
     }
 
-    /// One statement that is a transaction, written down; whether the connection is to be used again.
+    /// One statement as a transaction, recorded; returns whether the connection remains usable.
     async fn transaction(&mut self, work: Work, number: u64, statement: &str) -> bool {
         let started = Instant::now();
         let done = self.run(statement).await;
@@ -267,7 +267,7 @@ impl Session<'_> {
     }
 }
 
-/// One transaction; whether the connection is to be used again.
+/// One transaction; returns whether the connection remains usable.
 async fn transact(session: &mut Session<'_>, work: Work, client: u64) -> bool {
     let ledger = &session.shared.ledger;
     let number = ledger.next();
@@ -304,7 +304,7 @@ async fn transact(session: &mut Session<'_>, work: Work, client: u64) -> bool {
         let Err(failed) = session.run(statement).await else {
             continue;
         };
-        // Before it was asked for, nothing is committed.
+        // Before the commit request, nothing is committed.
         let outcome = match place == last {
             true => failed,
             false => Outcome::Failed,
@@ -316,7 +316,7 @@ async fn transact(session: &mut Session<'_>, work: Work, client: u64) -> bool {
     true
 }
 
-/// One transaction over lists; whether the connection is to be used again.
+/// One transaction over lists; returns whether the connection remains usable.
 async fn transact_lists(session: &mut Session<'_>, dice: &mut Rng) -> bool {
     let number = session.shared.ledger.next();
     let mut operations = session.shared.history.plan(number, dice);
@@ -333,7 +333,7 @@ async fn transact_lists(session: &mut Session<'_>, dice: &mut Rng) -> bool {
     outcome == Outcome::Acknowledged
 }
 
-/// The client of tables: those that it made and did not try to drop yet, and what it does next.
+/// The client of tables: those that it made and has not tried to drop, and its next step.
 #[derive(Debug, Default)]
 struct Tables {
     made: VecDeque<u64>,
@@ -341,10 +341,10 @@ struct Tables {
 }
 
 impl Tables {
-    /// Tables that stay for a while.
+    /// Number of tables kept for a while.
     const KEPT: usize = 3;
 
-    /// Whether the connection is to be used again.
+    /// Returns whether the connection remains usable.
     async fn next(&mut self, session: &mut Session<'_>) -> bool {
         self.step += 1;
         match self.step % 4 {
@@ -372,7 +372,7 @@ impl Tables {
                 }
                 None => true,
             },
-            // A table that others write to, and whether the column is there depends on what became of the last try.
+            // Others write to this table; whether the column exists depends on the outcome of the last attempt.
             2 => {
                 let _ = session
                     .run("ALTER TABLE nemesis.appended ADD COLUMN extra INT DEFAULT 3")
@@ -394,16 +394,16 @@ impl Tables {
     }
 }
 
-/// The client of XA transactions: those whose PREPARE was answered and whose COMMIT nobody asked for yet.
+/// The client of XA transactions: those with an answered PREPARE and no COMMIT request.
 #[derive(Debug, Default)]
 struct Prepared {
     promised: BTreeSet<u64>,
-    /// Whether it has finished, over this connection, what was left.
+    /// Whether it has finished the remaining ones over this connection.
     looked: bool,
 }
 
 impl Prepared {
-    /// Whether the connection is to be used again.
+    /// Returns whether the connection remains usable.
     async fn next(&mut self, session: &mut Session<'_>) -> bool {
         if !self.looked {
             self.looked = self.finish(session).await;
@@ -424,7 +424,7 @@ impl Prepared {
             }
         }
         if session.run(&format!("XA PREPARE {xid}")).await.is_err() {
-            // Whoever finds it prepared commits it.
+            // A later recovery commits it if it is prepared.
             let ledger = &session.shared.ledger;
             ledger.write(Work::Xa, number, Outcome::Unknown, started);
             return false;
@@ -437,7 +437,7 @@ impl Prepared {
         let done = session.run(&format!("XA COMMIT '{XID}{number}'")).await;
         let outcome = match done {
             Ok(()) => Outcome::Acknowledged,
-            // A refused one is as prepared as it was, and somebody commits it later.
+            // A refused one is still prepared; a later attempt commits it.
             Err(Outcome::Failed) => return false,
             Err(_) => Outcome::Unknown,
         };
@@ -449,7 +449,7 @@ impl Prepared {
         done.is_ok()
     }
 
-    /// Commits everything that was left prepared, and says so when one is gone whose PREPARE was answered; whether all is done.
+    /// Commits all prepared transactions, and reports a missing one whose PREPARE was answered. Returns whether all are done.
     async fn finish(&mut self, session: &mut Session<'_>) -> bool {
         let Ok(answer) = session.connection.query("XA RECOVER").await else {
             return false;
@@ -478,7 +478,7 @@ fn number_of_xid(data: &str) -> Option<u64> {
     data.strip_prefix(XID)?.parse().ok()
 }
 
-/// What an error in answer to a commit says.
+/// The outcome of a commit that was answered with an error.
 fn outcome_of(error: &LinkError) -> Outcome {
     match error.server_code() {
         Some(code) if REFUSALS.contains(&code) => Outcome::Failed,

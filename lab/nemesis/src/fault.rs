@@ -1,4 +1,4 @@
-//! Which fault comes when: from the seed alone, whatever the ring does. Pure.
+//! The sequence of faults: from the seed alone, independent of the ring. Pure.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use clap::ValueEnum;
 use fastrand::Rng;
 use serde::Serialize;
 
-/// How long most faults stay.
+/// Duration of most faults.
 const SHORT: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(4));
-/// How long a file system takes nothing, or a member reaches nobody: long enough that somebody has to notice.
+/// Duration of a frozen file system or an isolated member: long enough that the ring must react.
 const STALL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(12));
-/// The least that is a long stop.
+/// Minimum of a long stop.
 const LONG: Duration = Duration::from_secs(10);
 
-/// The kinds that need file systems of their own for mysqlds or members, through loop devices.
+/// The kinds that need separate file systems for mysqlds or members, through loop devices.
 pub(crate) const NEED_LOOP_DEVICES: [Kind; 4] = [
     Kind::FreezeDisk,
     Kind::FullMysqld,
@@ -21,17 +21,17 @@ pub(crate) const NEED_LOOP_DEVICES: [Kind; 4] = [
     Kind::CutPower,
 ];
 
-/// What is done to the ring.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
-    /// SIGKILL of a member; its mysqld goes on
+    /// SIGKILL of a member; its mysqld continues
     KillMember,
     /// SIGKILL of a mysqld
     KillMysqld,
     /// SIGKILL of a database member and its mysqld
     KillHost,
-    /// The power of a member's host goes, and with it what was not forced to its disks
+    /// A power cut of a member's host, with the loss of unsynced data
     CutPower,
     /// SIGSTOP of a member for a while
     StopMember,
@@ -43,40 +43,40 @@ pub(crate) enum Kind {
     FreezeDisk,
     /// The file system with a mysqld's data is full
     FullMysqld,
-    /// A member and its mysqld reach no other member
+    /// A member and its mysqld are cut off from all other members
     CutMember,
-    /// A region reaches no other
+    /// A region is cut off from all others
     CutRegion,
-    /// A member hears nobody, or nobody hears it, or one does not hear another
+    /// A member receives from no other, sends to no other, or one link is cut one way
     OneWay,
-    /// A member and one other reach each other no more
+    /// A member and one other are cut off from each other
     CutLink,
-    /// A foreign semi-sync replica acknowledges all commits of a primary that reaches no other member
+    /// A foreign semi-sync replica acknowledges all commits of a primary that is cut off from all other members
     ForeignReplica,
     /// A session at a follower's mysqld owns GTIDs that the follower has to apply
     GtidOwner,
     /// The disk of a member's log is full
     FullDisk,
-    /// SIGTERM of a member, and its start
+    /// SIGTERM of a member, and a restart
     Restart,
-    /// SIGTERM of a member, and its start with the other build of its program
+    /// SIGTERM of a member, and a restart with the other build of its program
     ChangeVersion,
     /// Another database member is promoted
     Promote,
-    /// A witness is removed from the ring, and a new one taken in
+    /// A witness is removed from the ring, and a new one joins
     ReplaceWitness,
 }
 
-/// Whom a fault meets. The numbers choose among those who fit.
+/// The target of a fault. The numbers choose among the candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Who is the primary at that moment.
+    /// The current primary.
     Primary,
-    /// Anybody.
+    /// Any member.
     Any(usize),
 }
 
-/// Which packets a one-way cut takes.
+/// The packets that a one-way cut drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OneWay {
     /// Those to the member.
@@ -87,10 +87,10 @@ pub(crate) enum OneWay {
     OneLink(usize),
 }
 
-/// What a long stop stops.
+/// The processes of a long stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stopped {
-    /// A member, and its mysqld goes on.
+    /// A member; its mysqld continues.
     Member,
     /// A mysqld.
     Mysqld,
@@ -104,16 +104,16 @@ pub(crate) struct Fault {
     pub(crate) kind: Kind,
     pub(crate) target: Target,
     pub(crate) one_way: OneWay,
-    /// Which other member a cut link leads to.
+    /// The other end of a cut link.
     pub(crate) other: usize,
     pub(crate) stopped: Stopped,
-    /// How long it stays at least, where it stays.
+    /// Its minimum duration, if it lasts.
     pub(crate) hold: Duration,
-    /// Whether everybody shall have recovered before the next one.
+    /// Whether all members must have recovered before the next one.
     pub(crate) settle: bool,
 }
 
-/// All faults of a seed, one after the other. Each kind comes once before any comes again.
+/// All faults of a seed, in order. Each kind comes once before any repeats.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     random: Rng,
@@ -143,7 +143,7 @@ impl Iterator for Script {
             self.random.shuffle(&mut self.deck);
         }
         let kind = self.deck.pop()?;
-        // Everything is drawn for every kind, so that a fault does not depend on what became of the one before.
+        // Everything is drawn for every kind, so that a fault does not depend on the result of the previous one.
         let any = self.random.usize(..1 << 20);
         let target = match self.random.f64() < 0.6 {
             true => Target::Primary,

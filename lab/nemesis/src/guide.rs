@@ -1,5 +1,5 @@
-//! Where the clients write: asks every database member's `/primary` all the time, and checks what the answers promise, that
-//! nobody says yes any more once a later primary has said it.
+//! The clients' target: polls every database member's `/primary`. It also checks the answers: after a later primary has answered yes, no
+//! earlier one may.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,12 +13,12 @@ use testkit::cluster::http_get_within;
 
 use crate::summary::Findings;
 
-/// Between two questions to one member.
+/// Pause between two requests to one member.
 const PACE: Duration = Duration::from_millis(40);
-/// A member that does not answer by then is none, as for a load balancer.
+/// A member that does not answer in time is not the primary, as for a load balancer.
 const LIMIT: Duration = Duration::from_millis(1500);
 
-/// A database member, as clients know it.
+/// A database member, as clients see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) name: String,
@@ -26,7 +26,7 @@ pub(crate) struct Place {
     pub(crate) socket: PathBuf,
 }
 
-/// A yes: in which term, and when it was asked and heard.
+/// A yes: its term, and the times of request and answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Yes {
     pub(crate) term: u64,
@@ -36,14 +36,14 @@ pub(crate) struct Yes {
 
 #[derive(Debug, Default)]
 struct Board {
-    /// Who said yes to the last question.
+    /// The members that answered the last request with yes.
     yes: Vec<Option<Yes>>,
     /// The yes of the latest term.
     latest: Option<(usize, Yes)>,
 }
 
 impl Board {
-    /// Notes an answer; says whose later yes a stale one contradicts.
+    /// Records an answer; returns the member whose later yes a stale one contradicts.
     fn note(&mut self, place: usize, answer: Option<Yes>) -> Option<usize> {
         self.yes[place] = answer;
         let yes = answer?;
@@ -51,7 +51,7 @@ impl Board {
             Some((by, latest)) if latest.term > yes.term => {
                 (latest.heard < yes.asked).then_some(by)
             }
-            // The first one heard of a term counts.
+            // The first yes of a term counts.
             Some((_, latest)) if latest.term == yes.term => None,
             _ => {
                 self.latest = Some((place, yes));
@@ -61,7 +61,7 @@ impl Board {
     }
 }
 
-/// See the module. It ends when it is dropped.
+/// See the module. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Guide {
     places: Vec<Place>,
@@ -70,7 +70,7 @@ pub(crate) struct Guide {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// A look at the board.
+/// The results for clients.
 #[derive(Clone, Debug)]
 pub(crate) struct Direction {
     places: Arc<[Place]>,
@@ -122,13 +122,13 @@ impl Guide {
 }
 
 impl Direction {
-    /// Where to write now: which of the places, and the place.
+    /// The current target of writes: its place's index, and the place.
     pub(crate) fn primary(&self) -> Option<(usize, Place)> {
         let index = self.primary_index()?;
         Some((index, self.places[index].clone()))
     }
 
-    /// Which of the places that is.
+    /// That place's index.
     pub(crate) fn primary_index(&self) -> Option<usize> {
         let board = lock(&self.board);
         let said = board.yes.iter().enumerate();
@@ -139,7 +139,7 @@ impl Direction {
 }
 
 impl Direction {
-    /// The last answer of one of the places, if it says that it is the primary.
+    /// The last answer of a place, if it was yes.
     pub(crate) fn claim(&self, index: usize) -> Option<Yes> {
         lock(&self.board).yes[index]
     }
@@ -149,7 +149,7 @@ impl Drop for Guide {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in std::mem::take(&mut self.threads) {
-            // One that panicked said so.
+            // Its panic is printed.
             let _ = thread.join();
         }
     }

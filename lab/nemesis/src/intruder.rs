@@ -1,5 +1,5 @@
-//! A client that is not part of the ring and disturbs one mysqld: a foreign semi-sync replica that acknowledges everything, or a
-//! session that owns a GTID. The replica reconnects when its connection is closed, until it is dropped.
+//! A client outside the ring that disturbs one mysqld: a foreign semi-sync replica that acknowledges everything, or a session that owns a
+//! GTID. The replica reconnects when its connection is closed, until it is dropped.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use mysql_link::{ConnectOptions, Connection, DumpOptions, Endpoint, ReplicationS
 use testkit::cluster::{CLIENT, CLIENT_PASSWORD};
 use uuid::Uuid;
 
-/// A server id that no member and no mysqld of the ring has.
+/// A server id that no member or mysqld of the ring uses.
 const SERVER_ID: u32 = 4_000_000_001;
-/// More than a client of the nemesis writes in one transaction.
+/// More than the nemesis's clients write in one transaction.
 const MAX_TRANSACTION_BYTES: u64 = 1 << 30;
-/// The pause before it connects again.
+/// The pause before it reconnects.
 const RECONNECT: Duration = Duration::from_millis(20);
-/// How often the owner of a GTID checks whether its connection is still there.
+/// How often the owner of a GTID checks its connection.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What it does.
+/// The kind of disturbance.
 #[derive(Clone, Debug)]
 pub(crate) enum Intrusion {
-    /// Acknowledges all that it is sent, as a semi-sync replica.
+    /// Acknowledges every received transaction, as a semi-sync replica.
     Replica,
     /// Keeps a transaction with this GTID open.
     GtidOwner(String),
@@ -53,7 +53,7 @@ impl Intruder {
         let thread = thread::Builder::new().name("intruder".to_owned());
         let thread = thread.spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                // A closed connection, or a mysqld that is down, is what it has to expect.
+                // A closed connection or a stopped mysqld is expected.
                 let _ = runtime.block_on(intrude(&socket, &intrusion, &stopped));
                 if matches!(intrusion, Intrusion::GtidOwner(_)) {
                     break;
@@ -72,7 +72,7 @@ impl Drop for Intruder {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic has been printed.
+            // Its panic is printed.
             let _ = thread.join();
         }
     }

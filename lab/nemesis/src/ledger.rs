@@ -1,4 +1,4 @@
-//! What the clients were told of each of their transactions, and whether what a server holds agrees with it. Pure.
+//! The outcomes that the clients received for their transactions, and a check of a server's contents against them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use testkit::statistics::longest_gap;
 
-/// What a transaction does.
+/// The kind of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Work {
     /// It inserts a row.
     Append,
-    /// It adds one to a counter and to both halves of the pair, and inserts a row that says so.
+    /// It adds one to a counter and to both halves of the pair, and inserts a row that records it.
     Increment,
-    /// It inserts a parent with two children, and deletes an old parent, whose children a foreign key deletes.
+    /// It inserts a parent with two children, and deletes an old parent, whose children are deleted by a foreign key.
     Family,
     /// It makes a table.
     Make,
@@ -21,21 +21,21 @@ pub(crate) enum Work {
     Unmake,
     /// It inserts a row in an XA transaction.
     Xa,
-    /// It appends to lists, and reads some: [`crate::lists`] judges these.
+    /// It appends to lists, and reads some; [`crate::lists`] checks these.
     Lists,
 }
 
-/// Behind so many numbers a family may be deleted.
+/// After so many further numbers a family may be deleted.
 pub(crate) const FAMILY_LIVES: u64 = 2_000;
 
-/// What its client knows of it.
+/// The outcome that the client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Its commit was answered.
+    /// Its commit was acknowledged.
     Acknowledged,
-    /// It was certainly not done.
+    /// It certainly had no effect.
     Failed,
-    /// Nobody said.
+    /// No answer.
     Unknown,
 }
 
@@ -46,7 +46,7 @@ struct Acknowledgement {
     done: Instant,
 }
 
-/// The numbers of one kind of work.
+/// The numbers of one kind of transaction.
 #[derive(Clone, Debug, Default)]
 struct Numbers {
     acknowledged: BTreeSet<u64>,
@@ -64,15 +64,15 @@ struct Book {
     unmade: Numbers,
     xa: Numbers,
     lists: Numbers,
-    /// Since the times were forgotten.
+    /// Since the times were last dropped.
     recent: Vec<Acknowledgement>,
 }
 
-/// Shared by all clients. Every transaction has a number that no other has.
+/// Shared by all clients. Transaction numbers are unique.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger(Arc<Mutex<Book>>);
 
-/// How many transactions there were.
+/// Number of transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) acknowledged: usize,
@@ -80,22 +80,22 @@ pub(crate) struct Count {
     pub(crate) unknown: usize,
 }
 
-/// What a server holds.
+/// A server's contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
-    /// The numbers of the appended rows, as often as they are there.
+    /// The numbers of the appended rows, repeated as often as they are present.
     pub(crate) appended: Vec<u64>,
-    /// The numbers of the increments, with the counter that each was for.
+    /// The numbers of the increments, each with its counter.
     pub(crate) increments: Vec<(u64, u64)>,
     /// The counters.
     pub(crate) counters: BTreeMap<u64, u64>,
     /// Both halves of the pair.
     pub(crate) pair: [u64; 2],
-    /// The numbers of the parents, with how many children each has.
+    /// The parents' numbers, each with its number of children.
     pub(crate) parents: Vec<(u64, u64)>,
     /// Children without a parent.
     pub(crate) orphans: u64,
-    /// The numbers of the tables that were made.
+    /// The numbers of the existing tables.
     pub(crate) made: Vec<u64>,
     /// The numbers of the rows of XA transactions.
     pub(crate) xa: Vec<u64>,
@@ -114,7 +114,7 @@ impl Book {
         }
     }
 
-    /// What inserts rows that stay or makes tables.
+    /// Kinds that insert permanent rows or make tables.
     fn lasting(&self) -> [&Numbers; 5] {
         [
             &self.appended,
@@ -133,7 +133,7 @@ impl Ledger {
         book.next
     }
 
-    /// Writes an outcome down, before its client does anything else.
+    /// Records an outcome, before its client continues.
     pub(crate) fn write(&self, work: Work, number: u64, outcome: Outcome, started: Instant) {
         let mut book = self.book();
         let numbers = book.numbers(work);
@@ -149,19 +149,19 @@ impl Ledger {
         }
     }
 
-    /// Forgets when things were acknowledged.
+    /// Drops the times of the acknowledgements.
     pub(crate) fn forget_times(&self) {
         self.book().recent.clear();
     }
 
-    /// When the first transaction that began after `moment` was acknowledged.
+    /// The acknowledgement time of the first transaction that began after `moment`.
     pub(crate) fn first_begun_after(&self, moment: Instant) -> Option<Instant> {
         let book = self.book();
         let after = book.recent.iter().filter(|one| one.started >= moment);
         after.map(|one| one.done).min()
     }
 
-    /// The longest time without an acknowledgement from `from` to `to`, as far as the times are not forgotten.
+    /// The longest time without an acknowledgement between `from` and `to`, as far as the times were kept.
     pub(crate) fn longest_pause(&self, from: Instant, to: Instant) -> Duration {
         let book = self.book();
         let inside = book.recent.iter().map(|one| one.done);
@@ -182,12 +182,12 @@ impl Ledger {
         }
     }
 
-    /// How many increments were acknowledged.
+    /// Number of acknowledged increments.
     pub(crate) fn increments_acknowledged(&self) -> u64 {
         self.book().incremented.acknowledged.len() as u64
     }
 
-    /// Of these numbers, those that were acknowledged.
+    /// The acknowledged ones of these numbers.
     pub(crate) fn acknowledged_of(&self, numbers: &[u64]) -> Vec<u64> {
         let book = self.book();
         let all = book.lasting();
@@ -195,7 +195,7 @@ impl Ledger {
         numbers.iter().filter(acknowledged).copied().collect()
     }
 
-    /// Everything in which a server's contents contradict what the clients were told, in words.
+    /// All contradictions between a server's contents and the clients' outcomes, as text.
     pub(crate) fn judge(&self, contents: &Contents) -> Vec<String> {
         let book = self.book();
         let mut wrong = Vec::new();
@@ -240,7 +240,7 @@ impl Ledger {
 }
 
 fn judge_families(book: &Book, contents: &Contents, wrong: &mut Vec<String>) {
-    // Of older ones it is not known whether they were deleted.
+    // Older ones may have been deleted.
     let oldest = book.next.saturating_sub(FAMILY_LIVES);
     let mut told = book.families.clone();
     let old = told.acknowledged.iter().filter(|number| **number < oldest);
@@ -261,7 +261,7 @@ fn judge_families(book: &Book, contents: &Contents, wrong: &mut Vec<String>) {
 }
 
 fn judge_tables(book: &Book, there: &[u64], wrong: &mut Vec<String>) {
-    // One that somebody wanted to drop may be gone.
+    // A table that a client tried to drop may be missing.
     let mut told = book.made.clone();
     for number in book.unmade.unknown.iter().chain(&book.unmade.acknowledged) {
         told.acknowledged.remove(number);

@@ -1,5 +1,5 @@
-//! Clients that append to lists and read them in transactions, readers of the lists at every server, and what all of them saw, as
-//! `histories` checks it: the order of the transactions, and the order of time.
+//! Clients that append to lists and read them in transactions, and readers of the lists at every server. `histories` checks all results for
+//! transaction order and time order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,26 +13,26 @@ use histories::{Access, Operation, Outcome, Transaction, check_in_words};
 use mysql_link::Connection;
 use testkit::mysqld::MysqlClient;
 
-/// Behind so many numbers of transactions there are other lists, so that none grows long.
+/// After so many transaction numbers other lists are used, so that none grows long.
 const NUMBERS: u64 = 200;
-/// How many lists there are at a time.
+/// Number of lists in use at a time.
 const AT_A_TIME: u64 = 4;
-/// How many times ago a transaction may reach back.
+/// How many periods back a transaction may use lists.
 const REACHES_BACK: u64 = 5;
-/// What readers look at: the lists of now and of so many times before.
+/// Readers read the lists of the current period and of so many earlier ones.
 const LOOKS_BACK: u64 = 2;
 
-/// Characters of a transaction in a finding: a look at all lists is long.
+/// Characters per transaction in a finding: a read of all lists is long.
 const SHOWN: usize = 1_000;
 
-/// Everything that was seen. Clones are the same.
+/// The recorded history. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct History(Arc<Kept>);
 
 #[derive(Debug)]
 struct Kept {
     start: Instant,
-    /// The newest time of lists.
+    /// The newest period of lists.
     newest: AtomicU64,
     sessions: AtomicU64,
     seen: Mutex<Vec<Transaction>>,
@@ -50,7 +50,7 @@ impl Default for History {
 }
 
 impl History {
-    /// A transaction with this number: at least one append, so that its commit proves what it read.
+    /// A transaction with this number: at least one append, so that its commit proves its reads.
     pub(crate) fn plan(&self, number: u64, dice: &mut Rng) -> Vec<Operation> {
         let now = number / NUMBERS;
         self.0.newest.fetch_max(now, Ordering::Relaxed);
@@ -72,17 +72,17 @@ impl History {
         operations
     }
 
-    /// Writes a client's transaction down.
+    /// Records a client's transaction.
     pub(crate) fn write(&self, began: Instant, outcome: Outcome, operations: Vec<Operation>) {
         self.add(began, outcome, Access::Primary, operations);
     }
 
-    /// The number of a new reader's session: what one session sees does not go back.
+    /// The number of a new reader's session: reads of one session must not go back in time.
     pub(crate) fn session(&self) -> u64 {
         self.0.sessions.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// One look of a reader at the newest lists, in one statement; whether the connection can be used again.
+    /// One read of the newest lists, in one statement; returns whether the connection remains usable.
     pub(crate) async fn look(&self, session: u64, connection: &mut Connection) -> bool {
         let newest = self.0.newest.load(Ordering::Relaxed);
         let first = newest.saturating_sub(LOOKS_BACK) * AT_A_TIME;
@@ -105,7 +105,7 @@ impl History {
         true
     }
 
-    /// Reads all lists at a server, where everybody has come to a rest: whatever was acknowledged has to be there.
+    /// Reads all lists at a server while no client writes: every acknowledged append must be present.
     pub(crate) fn read_all(&self, client: &MysqlClient) -> Result<()> {
         let began = Instant::now();
         let rows = client.sql("SELECT list, items FROM nemesis.lists")?.0;
@@ -121,12 +121,12 @@ impl History {
         Ok(())
     }
 
-    /// Everything that no order of the transactions explains, in words.
+    /// All results that no order of the transactions explains, as text.
     pub(crate) fn judge(&self) -> Vec<String> {
         check_in_words(&self.seen(), SHOWN)
     }
 
-    /// How many transactions and looks there were.
+    /// Number of transactions and reads.
     pub(crate) fn len(&self) -> usize {
         self.seen().len()
     }
@@ -151,13 +151,13 @@ impl History {
     }
 }
 
-/// What was read of these lists; one that is not there is empty.
+/// The reads of these lists; a missing list is empty.
 fn reads(lists: Range<u64>, mut there: BTreeMap<u64, Vec<u64>>) -> Vec<Operation> {
     let read = |list| Operation::Read(list, there.remove(&list).unwrap_or_default());
     lists.map(read).collect()
 }
 
-/// The statement that does it.
+/// The statement of an operation.
 pub(crate) fn statement(operation: &Operation) -> String {
     match operation {
         Operation::Append(list, value) => format!(
@@ -167,7 +167,7 @@ pub(crate) fn statement(operation: &Operation) -> String {
     }
 }
 
-/// `,7,8` as 7 and 8. What is no number is a value that nobody appended.
+/// `,7,8` as 7 and 8. A text that is no number becomes a value that no client appended.
 pub(crate) fn values(items: &str) -> Vec<u64> {
     let items = items.split(',').filter(|item| !item.is_empty());
     items.map(|item| item.parse().unwrap_or(u64::MAX)).collect()

@@ -1,5 +1,5 @@
-//! A ring of real members and real mysqlds in three regions, clients that follow its primary, and faults at random from a
-//! seed; at the end, and now and then, what the clients were told is held against what every server has.
+//! A ring of real members and real mysqlds in three regions, clients that follow its primary, and random faults from a seed. At intervals
+//! and at the end the clients' outcomes are checked against every server.
 //!
 //! `cargo lab nemesis` builds the members and runs it.
 

@@ -1,6 +1,6 @@
-//! Readers of every server, followers and primary alike: each of their looks sees one state of the ring's log, and one at a
-//! server that was the primary all the while sees everything that was acknowledged before it began, or they say what they saw. A
-//! primary that was cut off answers none of them any more after a while.
+//! Readers of every server, followers and primary alike. Each read must see one state of the ring's log. At a server that was the primary
+//! throughout, it must see everything acknowledged before it began. A primary that was cut off must stop answering reads after a while.
+//! Violations are reported.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,17 +20,17 @@ use crate::stage::FENCE_AFTER;
 use crate::summary::Findings;
 
 const PACE: Duration = Duration::from_millis(40);
-/// Every so many looks the lists are read as well.
+/// Every so many reads the lists are read as well.
 const LISTS_EVERY: u64 = 8;
 const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
 const LIMIT: Duration = Duration::from_secs(5);
-/// From the cut of a primary to the end of its readers' sessions: one lease (0.75 s), `mysql.fence_after`, and what a busy machine takes.
+/// From the cut of a primary to the end of its readers' sessions: one lease (0.75 s), `mysql.fence_after`, and time for a busy machine.
 const KEPT_OFF_AFTER: Duration = Duration::from_secs(3).saturating_add(FENCE_AFTER);
 /// One statement, hence one state.
 const LOOK: &str = "SELECT (SELECT n FROM nemesis.pair WHERE half = 0), \
      (SELECT n FROM nemesis.pair WHERE half = 1), (SELECT SUM(n) FROM nemesis.counters)";
 
-/// See the module. They end when this is dropped.
+/// See the module. Dropping this ends them.
 #[derive(Debug)]
 pub(crate) struct Readers {
     stop: Arc<AtomicBool>,
@@ -42,7 +42,7 @@ pub(crate) struct Readers {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A primary that reaches no other member, with its mysqld beside it: by its place, and since when.
+/// A primary that is cut off together with its mysqld: its place, and the start of the cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
     place: usize,
@@ -50,18 +50,18 @@ struct Cut {
 }
 
 impl Cut {
-    /// Whether the readers of a place are kept off by `now`.
+    /// Whether the readers of a place must be refused at `now`.
     fn keeps_off(self, place: usize, now: Instant) -> bool {
         self.place == place && now >= self.since + KEPT_OFF_AFTER
     }
 }
 
-/// What one look saw: both halves of the pair, and the sum of the counters.
+/// The result of one read: both halves of the pair, and the sum of the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen([u64; 3]);
 
 impl Seen {
-    /// In words, if that never was, or lies before what the same server showed earlier.
+    /// The objection as text, if that state never existed, or precedes one that the same server showed earlier.
     fn objection(self, before: Option<Self>) -> Option<String> {
         let Self([left, right, sum]) = self;
         if left != right || left != sum {
@@ -74,33 +74,33 @@ impl Seen {
     }
 }
 
-/// A look at a server that had said that it is the primary, until its next answer says whether it was all the while.
+/// A read at a server that reported to be the primary, pending its next answer.
 #[derive(Clone, Copy, Debug)]
 struct AtPrimary {
-    /// Of the answer before the look.
+    /// The term of the answer before the read.
     term: u64,
-    /// How many increments were acknowledged before the look began.
+    /// Number of acknowledged increments before the read began.
     acknowledged: u64,
     seen: u64,
     ended: Instant,
 }
 
-/// What is known of such a look.
+/// The verdict on such a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// The server was not asked since.
+    /// No answer since.
     Open,
-    /// It was no primary in between, or may not have been: nothing is promised.
+    /// The server was not the primary throughout, or may not have been: no promise applies.
     Unjudged,
-    /// It saw all that it had to see.
+    /// It saw all required increments.
     Fresh,
-    /// It did not: in words.
+    /// It did not, as text.
     Stale(String),
 }
 
 impl AtPrimary {
-    /// `latest` is the server's last answer, if that is a yes. Two yeses of one term, heard before the look and asked for
-    /// behind it, say that nobody else can have acknowledged anything in between, so that no staleness at all is allowed.
+    /// `latest` is the server's last answer, if yes. Suppose two yeses of one term, one received before the read and one requested after
+    /// it. Then no other member acknowledged anything in between, so that no staleness is allowed.
     fn judge(&self, latest: Option<Yes>) -> Verdict {
         match latest {
             Some(yes) if yes.term != self.term => Verdict::Unjudged,
@@ -115,7 +115,7 @@ impl AtPrimary {
     }
 }
 
-/// What all readers share.
+/// The readers' shared state.
 #[derive(Clone, Debug)]
 struct Shared {
     direction: Direction,
@@ -140,7 +140,7 @@ impl Shared {
         places.remove(&place)
     }
 
-    /// The cut that keeps off the readers of a place at this moment, if one does.
+    /// The cut that must stop a place's readers now, if any.
     fn kept_off(&self, place: usize) -> Option<Cut> {
         let cut = *self.cut.lock().unwrap_or_else(PoisonError::into_inner);
         cut.filter(|cut| cut.keeps_off(place, Instant::now()))
@@ -179,7 +179,7 @@ impl Readers {
             runtime.block_on(async {
                 let readers: Vec<_> = readers.into_iter().map(tokio::spawn).collect();
                 for reader in readers {
-                    // One that panicked said so.
+                    // Its panic is printed.
                     let _ = reader.await;
                 }
             });
@@ -195,17 +195,17 @@ impl Readers {
         })
     }
 
-    /// How many looks they had.
+    /// Number of reads.
     pub(crate) fn looks(&self) -> u64 {
         self.looks.load(Ordering::Relaxed)
     }
 
-    /// How many of them were at a server that was the primary all the while.
+    /// Number of reads at a server that was the primary throughout.
     pub(crate) fn fresh(&self) -> u64 {
         self.fresh.load(Ordering::Relaxed)
     }
 
-    /// How often they were kept off a primary that was cut off, when they had to be.
+    /// How often a cut-off primary refused readers when it had to.
     pub(crate) fn kept_off(&self) -> u64 {
         self.kept_off.load(Ordering::Relaxed)
     }
@@ -216,7 +216,7 @@ impl Readers {
         self.note(Some(Cut { place, since }));
     }
 
-    /// The server at a place lost its power, and may come back behind what it showed.
+    /// The server at a place lost its power, and may restart with an older state than it showed.
     pub(crate) fn goes_back(&self, place: usize) {
         let mut places = self
             .goes_back
@@ -225,7 +225,7 @@ impl Readers {
         places.insert(place);
     }
 
-    /// Nobody is cut off from now on, or will be in a moment.
+    /// No primary is cut off from now on, or the cut is about to end.
     pub(crate) fn mended(&self) {
         self.note(None);
     }
@@ -239,7 +239,7 @@ impl Drop for Readers {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // One that panicked said so.
+            // Its panic is printed.
             let _ = thread.join();
         }
     }
@@ -290,7 +290,7 @@ async fn read(index: usize, place: Place, shared: Shared) {
         match look(connected).await {
             Some(seen) => {
                 shared.looks.fetch_add(1, Ordering::Relaxed);
-                // The same one is in force behind the look: nothing was mended in between.
+                // The same cut is in force after the read: it did not end in between.
                 if let Some(cut) = kept_off.filter(|_| kept_off == shared.kept_off(index)) {
                     shared.findings.add(format!(
                         "{} answers readers {:?} after it was the primary and was cut off",

@@ -1,5 +1,5 @@
-//! What has to stay as it is while a ring runs for hours with a fault now and then: the leadership between the faults, and what each
-//! member takes of its machine.
+//! Values that must not change while a ring runs for hours with occasional faults: the leadership between the faults, and each member's
+//! resource use.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,31 +9,31 @@ use anyhow::{Context, Result};
 use testkit::cluster::Cluster;
 use testkit::figures::private_memory;
 
-/// How long after everybody has recovered nothing is looked at yet: a member that is better placed may take the leadership then.
+/// Time without checks after a recovery: a better placed member may take the leadership then.
 pub(crate) const CALMS_DOWN: Duration = Duration::from_secs(10);
-/// Between two looks.
+/// Interval of the checks.
 pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_secs(5);
-/// A process that ran for less is not judged: its caches fill.
+/// A process that ran for less is not judged: its caches are filling.
 const JUDGED_FROM: Duration = Duration::from_secs(600);
-/// How much more memory is no growth: caches, and what the allocator keeps.
+/// Memory increase that is no growth: caches, and memory kept by the allocator.
 const MORE_MEMORY: (f64, u64) = (1.15, 16 << 20);
-/// How many more descriptors are no growth: connections that come and go.
+/// Increase of descriptors that is no growth: temporary connections.
 const MORE_DESCRIPTORS: u64 = 16;
 
-/// What a process takes at one moment.
+/// A process's resource use at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Taken {
     age: Duration,
-    /// What it has for itself alone, in bytes.
+    /// Private memory, in bytes.
     memory: u64,
     descriptors: u64,
 }
 
-/// What was seen of every member's processes.
+/// The recorded resource use of every member's processes.
 #[derive(Debug, Default)]
 pub(crate) struct Footprints(BTreeMap<(usize, u32), Vec<Taken>>);
 
-/// One process that ran long enough.
+/// A process that ran long enough to be judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Footprint {
     minutes: u64,
@@ -44,10 +44,10 @@ pub(crate) struct Footprint {
 }
 
 impl Footprints {
-    /// Looks at all members that run, at a moment of the run.
+    /// Records all running members at a moment of the run.
     ///
     /// # Errors
-    /// When the system does not say what one of them takes.
+    /// When the kernel does not report a member's resource use.
     pub(crate) fn look(&mut self, ring: &Cluster, at: Duration) -> Result<()> {
         for index in 0..ring.size() {
             let Some(process) = ring.process_id(index) else {
@@ -66,7 +66,7 @@ impl Footprints {
         Ok(())
     }
 
-    /// Each process that ran long enough, by the place of its member.
+    /// Each process that ran long enough, by its member's index.
     pub(crate) fn judged(&self) -> Vec<(usize, Footprint)> {
         let processes = self.0.iter();
         processes
@@ -76,7 +76,7 @@ impl Footprints {
 }
 
 impl Footprint {
-    /// Its second quarter against its last one, each by its median; the first quarter is the start. `None`: it did not run for long.
+    /// Compares the medians of its second and last quarter; the first quarter is the start. `None`: it did not run long enough.
     fn of(seen: &[Taken]) -> Option<Self> {
         let ran = seen.last()?.age.checked_sub(seen.first()?.age)?;
         if ran < JUDGED_FROM {
@@ -93,7 +93,7 @@ impl Footprint {
         })
     }
 
-    /// What grew, in words.
+    /// The growth as text.
     pub(crate) fn grew(&self) -> Option<String> {
         let (factor, more) = MORE_MEMORY;
         let allowed = (self.memory_early_bytes as f64 * factor) as u64 + more;
@@ -124,7 +124,7 @@ fn median(of: &[Taken], what: impl Fn(&Taken) -> u64) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A process that was looked at each minute.
+    /// A process that was recorded each minute.
     fn process(minutes: u64, taken: impl Fn(u64) -> (u64, u64)) -> Option<Footprint> {
         let seen = (0..=minutes).map(|minute| {
             let (mebibytes, descriptors) = taken(minute);

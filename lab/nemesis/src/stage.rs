@@ -1,5 +1,5 @@
-//! The ring: three regions with a database member and two witnesses each, at places of their own, mysqlds as their members'
-//! children; and what is to be seen of it from outside.
+//! The ring: three regions with a database member and two witnesses each, each with its own address, and mysqlds as their members'
+//! children. Also its state as seen from outside.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,26 +16,26 @@ use testkit::wait::{eventually, try_eventually};
 use crate::arguments::{Arguments, Mutation};
 use crate::guide::Place;
 
-/// How the names of tables begin that clients make; behind it is the number.
+/// Prefix of the clients' tables, before the number.
 pub(crate) const MADE: &str = "made_";
-/// How many counters are incremented.
+/// Number of counters.
 pub(crate) const COUNTERS: u64 = 4;
 const REGIONS: [&str; 3] = ["a", "b", "c"];
 /// One database member and two witnesses.
 const MEMBERS_OF_A_REGION: usize = 3;
-/// Members with a disk of their own: the database members, and a witness in two regions.
+/// Members with their own disk: the database members, and a witness in two regions.
 const WITH_A_DISK: [usize; 5] = [0, 3, 4, 6, 7];
 /// More than a long run writes.
 const DISK_BYTES: u64 = 4 << 30;
-/// Whose mysqld applies by its own replica threads: region `c`'s; the others' members apply row by row.
+/// The member whose mysqld applies with its own replica threads: region `c`'s; the others' apply row by row.
 pub(crate) const NATIVE: usize = 2 * MEMBERS_OF_A_REGION;
-/// How long clients may go on at a primary whose member does not serve. Shorter than the default, so that cuts outlast it.
+/// How long clients may continue at a primary whose member does not serve. Shorter than the default, so that cuts outlast it.
 pub(crate) const FENCE_AFTER: Duration = Duration::from_secs(3);
 /// `mysql.demote_after` of its members.
 pub(crate) const DEMOTE_AFTER: Duration = Duration::from_secs(5);
-/// In place of it, where the fence is taken away: longer than any run.
+/// Its value without the fence: longer than any run.
 const NEVER: Duration = Duration::from_secs(86_400);
-/// Within which a member answers after its start, also on a busy machine.
+/// A member answers within this time after its start, also on a busy machine.
 const STARTED: Duration = Duration::from_secs(10);
 const LEVEL: Level = Level {
     answered: Duration::from_secs(2),
@@ -46,18 +46,18 @@ const LEVEL: Level = Level {
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) ring: Cluster,
-    /// Under the data of the mysqlds, by region; none where they cannot be had.
+    /// Disks of the mysqlds' data, by region; empty where loop devices are unavailable.
     mysqld_disks: Vec<LoopDisk>,
-    /// Under the data of members, whose places in the ring are these; none where they cannot be had.
+    /// Disks of members, with their indexes; empty where loop devices are unavailable.
     member_disks: Vec<(usize, LoopDisk)>,
-    /// Why they cannot.
+    /// Why they are unavailable.
     without_loops: Option<String>,
     /// Another build of the members' program.
     previous: Option<PathBuf>,
 }
 
 impl Stage {
-    /// Makes it; no process runs yet. Everything that is left on disk is below `folder`.
+    /// Makes it; no process runs yet. All files are below `folder`.
     pub(crate) fn set(arguments: &Arguments, folder: &Path) -> Result<Self> {
         let one_way = |milliseconds: f64| Duration::from_secs_f64(milliseconds / 1e3);
         let (inside, across) = (one_way(arguments.inside_ms), one_way(arguments.across_ms));
@@ -76,7 +76,7 @@ impl Stage {
             let server = ChildServer::prepare(&tree, number, Some(data_dir))?;
             databases.push((region, server.into()));
         }
-        // In a soak the cache of the log has to be full by the time at which memory is judged.
+        // In a soak the log's cache must be full before memory is judged.
         let cache = match arguments.every {
             Some(_) => "1MiB",
             None => "64MiB",
@@ -110,7 +110,7 @@ impl Stage {
             }
         }
         for disk in &mysqld_disks {
-            // What was copied there is as what mysqld made long ago.
+            // The copied data counts as old data of mysqld.
             disk.force()?;
         }
         Ok(Self {
@@ -122,10 +122,10 @@ impl Stage {
         })
     }
 
-    /// Makes the clients' account and tables, through the ring.
+    /// Creates the clients' account and tables, through the ring.
     pub(crate) fn furnish(&self, primary: usize) -> Result<()> {
         let counters: Vec<String> = (0..COUNTERS).map(|id| format!("({id}, 0)")).collect();
-        // Rows that are appended have no unique key, so that one that is applied twice is there twice.
+        // Appended rows have no unique key, so that a transaction applied twice leaves two rows.
         let tables = format!(
             "CREATE DATABASE nemesis; USE nemesis; \
              CREATE TABLE parents (id BIGINT UNSIGNED PRIMARY KEY); \
@@ -159,7 +159,7 @@ impl Stage {
         })
     }
 
-    /// Lets the event run or not, through the primary: as a client, who is refused where the leadership has moved since.
+    /// Enables or disables the event through the primary, as a client: it is refused if the leadership has moved.
     pub(crate) fn let_event_run(&self, primary: usize, runs: bool) -> Result<()> {
         let state = match runs {
             true => "ENABLE",
@@ -172,14 +172,14 @@ impl Stage {
             .build()?;
         runtime.block_on(async {
             let mut session = Connection::open(&options).await?;
-            // Without it the event would be the client's from now on.
+            // Without it the client would become the event's definer.
             let words = format!("ALTER DEFINER = root@localhost EVENT nemesis.tick {state}");
             session.execute(&words).await?;
             anyhow::Ok(())
         })
     }
 
-    /// What clients know of the database members, in the order of [`Cluster::databases`].
+    /// The database members as clients see them, in the order of [`Cluster::databases`].
     pub(crate) fn places(&self) -> Vec<Place> {
         let place = |index: usize| Place {
             name: self.ring.name(index).to_owned(),
@@ -189,19 +189,19 @@ impl Stage {
         self.ring.databases().into_iter().map(place).collect()
     }
 
-    /// Members with a disk of their own.
+    /// Members with their own disk.
     pub(crate) fn with_a_disk(&self) -> impl Iterator<Item = usize> + '_ {
         self.member_disks.iter().map(|(index, _)| *index)
     }
 
-    /// The disk with a member's log and whatever else it keeps.
+    /// The disk with a member's log and its other files.
     pub(crate) fn member_disk(&self, index: usize) -> Result<&LoopDisk> {
         let mut disks = self.member_disks.iter();
         let found = disks.find(|(of, _)| *of == index);
         Ok(&found.context("this member has no disk of its own")?.1)
     }
 
-    /// The disk with the data of the mysqld beside a database member.
+    /// The disk with the data of a database member's mysqld.
     pub(crate) fn mysqld_disk(&self, member: usize) -> Result<&LoopDisk> {
         let disk = self.mysqld_disks.get(member / MEMBERS_OF_A_REGION);
         disk.context("its mysqld has no disk of its own")
@@ -218,7 +218,7 @@ impl Stage {
 
     /// Cuts the power of a member's host.
     pub(crate) fn cut_power(&mut self, index: usize) -> Result<()> {
-        // At one moment for all of it: while the first disk is dead, nobody goes on with the other one.
+        // At one moment for all disks: no process may continue with the second one after the first is dead.
         self.ring.signal(index, Signal::STOP)?;
         if self.ring.databases().contains(&index) {
             self.ring.server(index).signal(Signal::STOP)?;
@@ -229,7 +229,7 @@ impl Stage {
         self.ring.kill_host(index)
     }
 
-    /// Gives a host power again, and starts its member.
+    /// Restores a host's power, and starts its member.
     pub(crate) fn restore_power(&mut self, index: usize) -> Result<()> {
         for disk in self.disks_of(index)? {
             disk.restore_power()?;
@@ -237,7 +237,7 @@ impl Stage {
         self.ring.start(index)
     }
 
-    /// Has a member run the other build of its program from its next start on; which one that is, in words.
+    /// Sets the other build for a member's next start; returns its name.
     pub(crate) fn change_version(&mut self, index: usize) -> Result<&'static str> {
         let previous = self.previous.clone();
         let previous = previous.context("there is no other build: give one with --previous")?;
@@ -260,19 +260,18 @@ impl Stage {
         self.without_loops.as_deref()
     }
 
-    /// Who is the primary of a ring in which everybody has recovered, or what is not as it should be.
+    /// The primary of a ring in which all members have recovered, or the condition that does not hold.
     pub(crate) fn standing(&self) -> Result<usize> {
         self.ring.standing(LEVEL)
     }
 
-    /// A process that was started a moment ago does not hear a SIGTERM yet, and ends by it: until it answers, or as long as one
-    /// takes to start at most.
+    /// A process started a moment ago does not handle SIGTERM yet, and dies from it. Waits until it answers, at most the time of a start.
     pub(crate) fn wait_for_start(&self, index: usize) {
-        // What does not answer is not waited for any longer.
+        // A process that does not answer is not waited for any longer.
         let _ = eventually("it answers", STARTED, || self.ring.status(index));
     }
 
-    /// Lets the disks' images stay, for somebody who looks for what went wrong.
+    /// Keeps the disks' images, for an investigation.
     pub(crate) fn keep_disks(&mut self) {
         let members = self.member_disks.iter_mut().map(|(_, disk)| disk);
         for disk in self.mysqld_disks.iter_mut().chain(members) {
@@ -283,7 +282,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // What waits for a frozen disk cannot be killed.
+        // A process that waits for a frozen disk cannot be killed.
         for disk in &self.mysqld_disks {
             let _ = disk.thaw();
         }

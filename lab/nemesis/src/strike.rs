@@ -1,4 +1,4 @@
-//! Does a fault to the ring, and takes it back.
+//! Injects a fault into the ring, and ends it.
 
 use std::time::{Duration, Instant};
 
@@ -11,35 +11,35 @@ use crate::fault::{Fault, Kind, OneWay, Stopped, Target};
 use crate::intruder::{Intruder, Intrusion};
 use crate::stage::{DEMOTE_AFTER, NATIVE, Stage};
 
-/// How long a member may take to notice that its disk is full: it notices when it writes.
+/// Time for a member to detect that its disk is full, which it does at a write.
 const SETTLED: Duration = Duration::from_millis(500);
-/// For how long a command that is refused is given again, and the pause between two tries.
+/// How long a refused command is repeated, and the pause between two attempts.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(500);
 /// Refused by the ring: see `witness --help` for the exit codes.
 const REFUSED: i32 = 4;
 
-/// A fault that was done.
+/// An injected fault.
 #[derive(Debug)]
 pub(crate) struct Struck {
-    /// To whom, in words.
+    /// Its target, as text.
     pub(crate) words: String,
-    /// From when on.
+    /// Its start.
     pub(crate) began: Instant,
-    /// Whether it met the primary, or what the primary needs.
+    /// Whether it affects the primary, or resources that the primary needs.
     pub(crate) primary: bool,
-    /// Whether commits have to go on while it lasts.
+    /// Whether commits must continue while it lasts.
     pub(crate) quorum_stays: bool,
-    /// The primary, if it and its mysqld reach nobody any more.
+    /// The primary, if it and its mysqld are cut off from all others.
     pub(crate) cut_off: Option<usize>,
-    /// Who lost its power and had applied row by row: its last commits were shown before they were durable.
+    /// The member that lost power and had applied row by row: its last commits were visible before they were durable.
     pub(crate) goes_back: Option<usize>,
     cure: Cure,
     /// Ends with the fault.
     intruder: Option<Intruder>,
 }
 
-/// What takes it back.
+/// How to end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cure {
     Nothing,
@@ -54,7 +54,7 @@ enum Cure {
     MakeRoomForLog(usize),
 }
 
-/// Does it. `primary` is who takes writes at this moment, if anybody does; `calm` says that everybody had recovered before.
+/// Injects it. `primary` is the member that takes writes now, if any; `calm`: all members had recovered before.
 pub(crate) fn strike(
     stage: &mut Stage,
     fault: &Fault,
@@ -74,7 +74,7 @@ pub(crate) fn strike(
         intruder: None,
     };
     if struck.primary && calm && stalls_mysqld(fault) {
-        // A member that has just given the leadership away does so again only when its mysqld was sound for that long.
+        // A member that has just given up the leadership does so again only after its mysqld was healthy for that long.
         std::thread::sleep(DEMOTE_AFTER + SETTLED);
         struck.began = Instant::now();
     }
@@ -99,7 +99,7 @@ pub(crate) fn strike(
         }
         Kind::StopMysqld => {
             stage.ring.server(victim).signal(Signal::STOP)?;
-            // Its member leads on; whether another one should is not for this test to say.
+            // Its member still leads; this test does not decide whether another one should.
             struck.quorum_stays &= !struck.primary;
             struck.cure = Cure::ContinueMysqld(victim);
         }
@@ -212,7 +212,7 @@ pub(crate) fn strike(
     Ok(struck)
 }
 
-/// A GTID that a primary with this UUID will use soon.
+/// A GTID that a primary with this UUID will soon use.
 fn soon_used(uuid: &str, executed: &str) -> Result<String> {
     const AHEAD: u64 = 20;
     let of_primary = executed
@@ -226,7 +226,7 @@ fn soon_used(uuid: &str, executed: &str) -> Result<String> {
     Ok(format!("{uuid}:{}", last + AHEAD))
 }
 
-/// Takes it back.
+/// Ends it.
 pub(crate) fn cure(stage: &mut Stage, struck: &mut Struck) -> Result<()> {
     drop(struck.intruder.take());
     match struck.cure {
@@ -249,7 +249,7 @@ pub(crate) fn cure(stage: &mut Stage, struck: &mut Struck) -> Result<()> {
     }
 }
 
-/// Whether a mysqld stands still for as long as the fault lasts, so that another one has to take over.
+/// Whether a mysqld stalls for the duration of the fault, so that another one must take over.
 fn stalls_mysqld(fault: &Fault) -> bool {
     match fault.kind {
         Kind::FreezeDisk | Kind::FullMysqld => true,
@@ -258,7 +258,7 @@ fn stalls_mysqld(fault: &Fault) -> bool {
     }
 }
 
-/// The member that a fault meets.
+/// The target member of a fault.
 fn victim(stage: &Stage, fault: &Fault, primary: Option<usize>) -> usize {
     let databases = stage.ring.databases();
     let candidates: Vec<usize> = match fault.kind {
@@ -270,7 +270,7 @@ fn victim(stage: &Stage, fault: &Fault, primary: Option<usize>) -> usize {
         | Kind::FullMysqld => databases,
         Kind::LongStop if fault.stopped != Stopped::Member => databases,
         Kind::Promote | Kind::GtidOwner => {
-            // Always another one than the primary.
+            // Never the primary.
             let others = databases.iter().filter(|index| Some(**index) != primary);
             let others: Vec<usize> = others.copied().collect();
             let number = match fault.target {
@@ -280,14 +280,14 @@ fn victim(stage: &Stage, fault: &Fault, primary: Option<usize>) -> usize {
             return others[number % others.len()];
         }
         Kind::FullDisk | Kind::CutPower => stage.with_a_disk().collect(),
-        // The second one: the first one has a disk of its own that goes with it.
+        // The second one: the first one's disk would be lost with it.
         Kind::ReplaceWitness => databases.iter().map(|database| database + 2).collect(),
         _ => (0..stage.ring.size()).collect(),
     };
     match (fault.target, primary) {
         (Target::Primary, Some(primary)) if candidates.contains(&primary) => primary,
         (Target::Primary, Some(primary)) => {
-            // Somebody near the primary.
+            // A member of the primary's region.
             let near = stage.ring.neighbours(primary);
             let mut of_region = candidates.iter().filter(|index| near.contains(*index));
             of_region.next().copied().unwrap_or(candidates[0])
@@ -318,8 +318,7 @@ fn cut(stage: &Stage, some: &[usize], others: &[usize], to: bool, from: bool) {
     });
 }
 
-/// What it came to, in words. In a ring in which everybody has recovered it is refused for a moment at most: while its target
-/// has just begun to follow.
+/// The result, as text. In a recovered ring a refusal lasts a moment at most, while its target has just begun to follow.
 fn promote(stage: &Stage, name: &str, calm: bool) -> Result<String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -338,7 +337,7 @@ fn promote(stage: &Stage, name: &str, calm: bool) -> Result<String> {
     }
 }
 
-/// Removes a witness and takes in a new one in its place.
+/// Removes a witness and adds a new one in its place.
 fn replace(stage: &mut Stage, index: usize) -> Result<String> {
     let old = stage.ring.name(index).to_owned();
     command(stage, &["members", "remove", &old, "--yes"])?;
@@ -368,7 +367,7 @@ fn replace(stage: &mut Stage, index: usize) -> Result<String> {
     Ok(format!("{old} by {name}"))
 }
 
-/// Runs it until the ring has done it: it may be told to try again while it moves.
+/// Repeats it until the ring has done it: the ring may ask to try again during a move.
 fn command(stage: &Stage, arguments: &[&str]) -> Result<()> {
     let patience = Patience::every(PAUSE, PATIENCE);
     let what = format!("`witness {}` succeeds", arguments.join(" "));
@@ -376,7 +375,7 @@ fn command(stage: &Stage, arguments: &[&str]) -> Result<()> {
     eventually(&what, patience, succeeded).map(drop)
 }
 
-/// Makes room. A member waits for that; one whose file system refused an entry of the ring's own has ended.
+/// Frees space. A member waits for that; one whose file system refused the ring's own entry has ended.
 fn make_room_for_log(stage: &mut Stage, index: usize) -> Result<()> {
     stage.member_disk(index)?.make_room()?;
     match stage.ring.wait_for_exit(index, SETTLED) {
@@ -389,7 +388,7 @@ fn make_room_for_log(stage: &mut Stage, index: usize) -> Result<()> {
     }
 }
 
-/// Waits until a fault has lasted.
+/// Waits for the duration of a fault.
 pub(crate) fn last(since: Instant, fault: &Fault, goes_on: impl Fn() -> Result<()>) -> Result<()> {
     const LOOK: Duration = Duration::from_millis(50);
     while since.elapsed() < fault.hold {

@@ -1,4 +1,4 @@
-//! What came of all the faults: how many of each kind, and for how long nothing was acknowledged.
+//! Results of all faults: the number of each kind, and the times without acknowledgements.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,14 +19,13 @@ use testkit::statistics::Percentiles;
 use crate::fault::Kind;
 use crate::ledger::Count;
 
-/// One fault and what it did to the clients.
+/// One fault and its effect on the clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cycle {
     pub(crate) kind: Kind,
-    /// Whether it met the primary, or what it needs.
+    /// Whether it affected the primary, or resources that it needs.
     pub(crate) primary: bool,
-    /// From the fault, or from the end of one during which nobody need write, to the first acknowledgement of a transaction that was
-    /// begun afterwards.
+    /// From the fault, or from the end of one without required writes, to the first acknowledgement of a transaction begun afterwards.
     pub(crate) recovery: Duration,
     /// The longest time without an acknowledgement.
     pub(crate) pause: Duration,
@@ -52,8 +51,8 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// `looks`: how many looks readers had; `fresh`: of how many it is known that they had to be up to date, and were; `kept_off`:
-    /// how often readers were turned away by a primary that was cut off.
+    /// `looks`: number of reads; `fresh`: number of reads that had to be up to date, and were; `kept_off`: how often a cut-off primary
+    /// refused readers.
     pub(crate) fn of(
         cycles: &[Cycle],
         count: Count,
@@ -154,7 +153,7 @@ pub(crate) fn name(kind: Kind) -> String {
         .map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-// The file that a run leaves behind: a line for each fault and each check, with the time since the start.
+// The log file of a run: a line for each fault and each check, with the time since the start.
 
 /// See the module.
 #[derive(Debug)]
@@ -166,7 +165,7 @@ pub(crate) struct CycleLog {
 }
 
 impl CycleLog {
-    /// A new one, in place of the one of an earlier run with the same seed.
+    /// A new file, which replaces that of an earlier run with the same seed.
     pub(crate) fn create(folder: &Path, seed: u64, bar: ProgressBar) -> Result<Self> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let path = folder.join(format!("seed-{seed}.log"));
@@ -184,12 +183,12 @@ impl CycleLog {
         &self.path
     }
 
-    /// Writes a line, and shows it as what is being done.
+    /// Writes a line, and shows it as the current activity.
     pub(crate) fn line(&mut self, what: &str) -> Result<()> {
         let at = self.started.elapsed().as_secs_f64();
         let line = format!("{at:8.2} {what}");
         writeln!(self.file, "{line}")?;
-        // Without a terminal nobody sees the bar.
+        // Without a terminal the bar is invisible.
         match self.bar.is_hidden() {
             true => eprintln!("{line}"),
             false => self.show(what),
@@ -197,15 +196,15 @@ impl CycleLog {
         Ok(())
     }
 
-    /// Shows what is being done.
+    /// Shows the current activity.
     pub(crate) fn show(&self, what: &str) {
         self.bar.set_message(what.to_owned());
     }
 }
 
-// What those who watch all the time found wrong: the first ones in full, the rest as a number.
+// Violations found by the continuous checks: the first ones in full, the rest as a number.
 
-/// How many are kept in full.
+/// Number of violations kept in full.
 const KEPT: usize = 20;
 
 #[derive(Debug, Default)]
@@ -214,7 +213,7 @@ struct Found {
     more: usize,
 }
 
-/// Shared by all who watch.
+/// Shared by all continuous checks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Findings(Arc<Mutex<Found>>);
 
@@ -227,7 +226,7 @@ impl Findings {
         }
     }
 
-    /// All in words; nothing if there is none.
+    /// All of them as text; `None` if there are none.
     pub(crate) fn words(&self) -> Option<String> {
         let found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let more = match found.more {

@@ -1,4 +1,4 @@
-//! What the checkers are told. Every event is something that a member did or said, at the moment at which it did.
+//! Events for the checkers. Every event is an action or a report of a member, at the moment of its occurrence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,138 +11,138 @@ use raft_types::{
 
 use crate::operations::Operation;
 
-/// What was done to a member's disk on purpose, since its log was opened last.
+/// Deliberate damage to a member's disk since its log was last opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Damage {
     /// Nothing.
     #[default]
     None,
-    /// A bit of the log's very end was turned around, where a write may have been torn: it may be cut off.
+    /// A bit at the log's very end was flipped, where a write may have been torn: it may be truncated.
     Tail,
-    /// A bit of an older part was turned around: the log must be refused.
+    /// A bit of an older part was flipped: the log must be refused.
     Closed,
-    /// All of it is gone, and the member starts with an empty disk.
+    /// Everything is lost, and the member starts with an empty disk.
     Wiped,
 }
 
-/// A repair of a lost quorum, as its plan says.
+/// The plan of a repair of a lost quorum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Repair {
-    /// The end of the log of the member that goes on.
+    /// End of the surviving member's log.
     pub(crate) after: Option<OpId>,
-    /// The term in which it does.
+    /// The term in which it continues.
     pub(crate) term: u64,
-    /// The operator was told that what was acknowledged behind that end may be lost, and accepted it.
+    /// The operator was warned that acknowledged entries after that end may be lost, and accepted it.
     pub(crate) loss: bool,
 }
 
-/// One thing that happened.
+/// One event.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
-    /// A member's store is told to append entries behind those that it has.
+    /// A member's store gets entries to append.
     Appended {
         member: MemberId,
         entries: Vec<Seen>,
     },
     /// A member's store acknowledged that everything up to here is durable.
     Durable { member: MemberId, upto: OpId },
-    /// A member's store is told to take back what lies behind `keep`.
+    /// A member's store is ordered to truncate entries after `keep`.
     Truncated {
         member: MemberId,
         keep: Option<OpId>,
     },
-    /// A member comes back to a ring that went on without the end of its log, and cuts it off.
+    /// A member returns to a ring that continued without the end of its log, and truncates that.
     CutBack {
         member: MemberId,
         keep: Option<OpId>,
     },
     /// An operator orders the repair of a lost quorum.
     Repaired(Repair),
-    /// A member's store is told to begin behind an entry whose predecessors are purged elsewhere.
+    /// A member's store is ordered to begin after an entry whose predecessors are purged elsewhere.
     Began {
         member: MemberId,
         before: OpId,
-        /// The membership that is in force there.
+        /// The membership in force there.
         membership: Option<(OpId, Arc<VoterSets>)>,
     },
     /// A member's store acknowledged a vote.
     Voted { member: MemberId, vote: Vote },
-    /// A member opened its log after a stop and read all of it back.
+    /// A member opened its log after a stop and read all of it.
     Opened {
         member: MemberId,
         /// The last entry before the first readable one: the purge floor.
         floor: Option<OpId>,
         entries: Vec<Seen>,
         vote: Option<Vote>,
-        /// What was done to its disk before.
+        /// Previous damage to its disk.
         damage: Damage,
     },
     /// A member could not open its log.
     RefusedToOpen {
         member: MemberId,
         why: String,
-        /// What was done to its disk before.
+        /// Previous damage to its disk.
         damage: Damage,
     },
     /// A member's engine stopped by itself.
     EngineStopped {
         member: MemberId,
         why: String,
-        /// Its disk was told to fail.
+        /// Its disk has injected failures.
         excused: bool,
     },
-    /// A member's commit mark moved over these entries, as it reads them from its own log.
+    /// A member's commit mark moved over these entries, as read from its own log.
     Committed {
         member: MemberId,
         entries: Vec<Seen>,
     },
     /// A leader sent entries or a heartbeat in this term.
     Led { term: u64, leader: MemberId },
-    /// A client was told that its transaction is committed.
+    /// A client received the commit of its transaction.
     Acknowledged {
         member: MemberId,
         op_id: OpId,
         content: Content,
     },
-    /// A client was told that its transaction was not taken, and never will be.
+    /// A client received a final refusal of its transaction.
     Refused { member: MemberId, content: Content },
-    /// A member that says that it serves was read from.
+    /// A read from a member that claims to serve.
     Read {
         member: MemberId,
         mark: Option<OpId>,
     },
-    /// An operator added a member with another disk under a number that the ring has, or had.
+    /// An operator added a member with another disk under a number that the ring has or had.
     UsedNumberTaken { member: MemberId, by: MemberId },
-    /// In which regions members vote, in a run in which purges must not cut one off.
+    /// The regions of voting members, in a run in which purges must not disconnect one.
     Regions { voting: BTreeMap<MemberId, Region> },
-    /// A client of a server heard what became of its transaction, or gave up waiting.
+    /// A client of a server received its transaction's outcome, or stopped waiting.
     Told {
         client: usize,
-        /// Beside which member the server is.
+        /// The server's member.
         by: MemberId,
         outcome: Outcome,
     },
-    /// Operators did something to servers and their members, or something came of it.
+    /// An operator's action on servers and their members, or its outcome.
     Operation(Operation),
-    /// What clients of the servers were told and have read has no order.
+    /// The clients' results and reads have no consistent order.
     Unexplained { words: String },
-    /// The log of a member says a format that its program does not speak.
+    /// A member's log has a format that its program does not support.
     BeyondItsProgram {
         member: MemberId,
         format: FormatVersion,
         speaks: FormatRange,
     },
-    /// Everything was mended; from here on the ring has to come back by itself.
+    /// All faults are fixed; from here on the ring has to recover by itself.
     Healed,
-    /// A member was told that its data directory was put back to an earlier state. Nobody does that here.
+    /// A member reported a restored data directory. No run restores one.
     PutBack { member: MemberId, words: String },
     /// Something in a member's process panicked.
     Panicked { member: MemberId, words: String },
-    /// The end: the ring has committed again, and every member that can has caught up.
+    /// The end: the ring has committed again, and every possible member has caught up.
     Finished,
-    /// The ring had this long to commit after everything was mended, and did not.
+    /// The ring did not commit within this time after all faults were fixed.
     Stuck { words: String },
-    /// The ring let a member go, and did not go on.
+    /// The ring removed a member, and did not continue.
     Wedged { words: String },
 }
 
@@ -225,7 +225,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// A few entries one by one, many as the first and the last.
+/// Few entries one by one, many as the first and the last.
 fn range(entries: &[Seen]) -> String {
     match entries {
         [] => "nothing".to_owned(),
@@ -239,12 +239,12 @@ fn range(entries: &[Seen]) -> String {
     }
 }
 
-// Entries as the checkers know them: where they stand, and a digest of what they carry.
+// Entries for the checkers: their positions, and digests of their contents.
 
 /// The voter sets of a membership entry.
 pub(crate) type VoterSets = Vec<BTreeSet<MemberId>>;
 
-/// What an entry carries.
+/// An entry's contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Content {
     Blank,
@@ -253,7 +253,7 @@ pub(crate) enum Content {
     Membership(Digest, Arc<VoterSets>),
 }
 
-/// 64 bits of a hash (FNV-1a) of everything that an entry carries.
+/// A 64-bit hash (FNV-1a) of an entry's contents.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Digest(u64);
 

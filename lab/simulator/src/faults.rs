@@ -1,20 +1,18 @@
-//! What may go wrong, and the choice of the next thing that does. Pure: the dice decide from what is running.
+//! Fault model, and the choice of the next fault. Pure: the dice decide from the state of the world.
 //!
 //! # The model
 //!
-//! Within the guarantee, for any number of members and at any time: processes killed between any two calls to their disk;
-//! power cut there, with what was not synced lost, kept or torn; calls to the disk that fail; full and slow disks; processes
-//! that are stopped and go on; clocks that run up to 3 % too fast or too slow; messages that are late, lost, doubled and
-//! overtaken; links that are cut in one or both directions.
+//! Within the guarantee, for any number of members and at any time: processes killed between any two calls to their disk; power cut there,
+//! with unsynced data lost, kept or torn; failing disk calls; full and slow disks; paused processes; clocks up to 3 % too fast or too slow;
+//! messages delayed, lost, duplicated and reordered; links cut in one or both directions.
 //!
-//! Within it, for a minority: disks that rot. In an old part of the log the member must refuse to start, and counts as lost
-//! from then on. At the log's very end, in what may be the torn end of a write, nothing on the disk tells the two apart: the
-//! member may cut it off, although it was acknowledged, and must then not help to lose it. And disks that are lost as a whole: whoever comes back
-//! with an empty one is nobody that the ring knows, and an operator puts another member in its place.
+//! Within it, for a minority: bit rot. In an old part of the log the member must refuse to start, and counts as lost from then on. At the
+//! log's very end, bit rot is indistinguishable from a torn write: the member may truncate it, although it was acknowledged, and must then
+//! not help to lose it. Also whole lost disks: a member with an empty disk is unknown to the ring, and an operator replaces it by another
+//! member.
 //!
-//! Outside, and not played: a disk that lies about syncing and then loses power, on a member that votes. In a quorum of two
-//! of three it may have held the only other copy; no consensus survives that. Clocks that stand still while a process
-//! runs.
+//! Outside, and not played: a disk of a voter that acknowledges syncs falsely and then loses power. In a quorum of two of three it may have
+//! had the only other copy; no consensus survives that. Also clocks that stop while a process runs.
 
 mod proxies;
 
@@ -33,34 +31,33 @@ use crate::record::News;
 /// How a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Crash {
-    /// It is killed; the machine goes on, and refuses calls.
+    /// It is killed; the machine keeps running, and refuses calls.
     Kill,
-    /// The machine loses its power, and says nothing any more.
+    /// The machine loses power, and no longer answers.
     PowerCut(Survival),
-    /// It is told to stop and does so in good order.
+    /// It is asked to stop, and shuts down gracefully.
     Stop,
 }
 
-/// What happens to a server.
+/// A fault of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MysqldFault {
     /// It is killed.
     Kill,
     /// It is killed, and its member with it.
     KillWithMember,
-    /// Somebody else than its member asks it to stop.
+    /// Another process than its member asks it to stop.
     Terminate,
-    /// It is stopped where it stands, and goes on later.
+    /// It is paused, and resumes later.
     Pause(Duration),
-    /// Its member is stopped where it stands, and so much later the host loses its power: what the server has written meanwhile nobody
-    /// else has.
+    /// Its member is paused, and after this time the host loses power: the server's writes in between exist nowhere else.
     LosePowerBehindAHangingMember(Duration),
 }
 
-/// One thing that goes wrong.
+/// One fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// After so many more calls to its disk, or soon if there are not so many.
+    /// After this many more calls to its disk, or soon if there are fewer.
     Crash {
         member: MemberId,
         crash: Crash,
@@ -71,19 +68,19 @@ pub(crate) enum Fault {
         member: MemberId,
         time: Duration,
     },
-    /// Something happens to the server beside a member.
+    /// A fault of a member's server.
     Mysqld {
         member: MemberId,
         fault: MysqldFault,
     },
-    /// Messages from the first group to the second do not arrive; `both`: nor the other way.
+    /// Messages from the first group to the second do not arrive; `both`: in neither direction.
     Cut {
         from: Vec<MemberId>,
         to: Vec<MemberId>,
         both: bool,
         time: Duration,
     },
-    /// What is between two members forgets the connections that they have, and lets nothing of these through any more.
+    /// A device between two members drops their connections' state, and no longer forwards their packets.
     ForgetConnections {
         one: MemberId,
         other: MemberId,
@@ -97,66 +94,67 @@ pub(crate) enum Fault {
         delay: Duration,
         time: Duration,
     },
-    /// Entries that a member sends take longer, as when its line is busy; op ids for a proxy do not.
+    /// A member's entries take longer, as over a busy line; op ids for a proxy do not.
     Lag {
         member: MemberId,
         delay: Duration,
         time: Duration,
     },
-    /// So many bytes fit and no more.
+    /// The disk has room for this many bytes.
     FullDisk {
         member: MemberId,
         room: u64,
         time: Duration,
     },
-    /// A call to the disk fails.
+    /// A disk call fails.
     BadCall {
         member: MemberId,
         after_calls: u64,
         fault: CallFault,
     },
-    /// The next restart finds one bit of an old part of the log turned around.
+    /// The next restart finds a flipped bit in an old part of the log.
     Rot {
         member: MemberId,
         place: u64,
     },
-    /// Others do not hear from the ring for a while; then a bit of the end of this member's log is turned around, in what it
-    /// has acknowledged last, and the leader dies for longer than the member.
+    /// The others are disconnected for a while. Then a bit at the end of this member's log is flipped, among its last acknowledged entries,
+    /// and the leader is down for longer than the member.
     RotTail {
         member: MemberId,
         place: u64,
         after: Duration,
         down: Duration,
     },
-    /// The member loses its whole disk. With a time to be alone, the others do not hear from the ring for so long before,
-    /// and the leader dies behind it: what was committed meanwhile, only those two had.
+    /// The member loses its whole disk. With a time to be alone, the others are disconnected for that long before, and the leader fails
+    /// afterwards: only those two had the commits in between.
     Wipe {
         member: MemberId,
         alone: Option<Duration>,
         down: Duration,
     },
-    /// One that could lead hears nothing from the leader for so long, and campaigns in vain; then the leader is cut off from all
-    /// others, and these are killed and are back at once. Whoever forgot what lease it granted elects the one while the other still serves.
+    /// A possible leader is disconnected from the leader for this time, and campaigns without success. Then the leader is cut off from all
+    /// others, which are killed and restart immediately. If they forget the lease that they granted, they elect the candidate while the
+    /// leader still serves.
     Relapse {
         which: u64,
         alone: Duration,
         time: Duration,
     },
-    /// For so long this member, and no other, sees the leader hang up again and again, and its address refuse, although it lives.
+    /// For this time, only this member sees the living leader close connections repeatedly and its address refuse calls.
     FalseAlarm {
         member: MemberId,
         time: Duration,
     },
-    /// The same for all but the leader, which nobody hears and who hears nobody: no minority is lied to any more, and only a ring
-    /// that is broken on purpose is played so.
+    /// The same for all members but the leader, which is disconnected in both directions. More than a minority gets false evidence, so only
+    /// a deliberately broken ring is played so.
     FalseDeath {
         time: Duration,
     },
-    /// A voter campaigns, or is given the leadership, although nobody is missing.
+    /// A voter campaigns, or gets the leadership, although no member is missing.
     Campaign {
         member: MemberId,
     },
-    /// An operator gives the leadership to this member.
+    /// An operator transfers the leadership to this member.
     Transfer {
         to: MemberId,
     },
@@ -176,8 +174,7 @@ pub(crate) enum Fault {
     Remove {
         member: MemberId,
     },
-    /// This member purges the files before its last entries: as far as everybody has them, or, when it waits for nobody, as
-    /// far as they are committed.
+    /// This member purges the files before its last entries: those that all members have, or without waiting, those that are committed.
     Purge {
         member: MemberId,
         keep: u64,
@@ -185,29 +182,28 @@ pub(crate) enum Fault {
     },
 }
 
-/// What mostly goes wrong in this run.
+/// The kind of faults in this run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stress {
     /// A little of everything.
     Everything,
-    /// Leaders come and go quickly, voters restart at once, logs are purged meanwhile: what the search for the matching point
-    /// has to bear.
+    /// Leaders change quickly, voters restart immediately, and logs are purged: stress for the search for the matching point.
     Leaders,
-    /// The quorum moves between regions that lose sight of each other.
+    /// The quorum moves between regions that lose their connections.
     Moves,
-    /// Power cuts, slow disks, and one that rots at its end.
+    /// Power cuts, slow disks, and bit rot at the end of a log.
     Disks,
-    /// A quorum is lost for good and repaired, and those that were lost come back.
+    /// A quorum is lost permanently and repaired, and the lost members return.
     Lost,
 }
 
-/// How much goes wrong in this run.
+/// Intensity of the faults in this run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Intensity {
     pub(crate) stress: Stress,
-    /// The mean time between two faults.
+    /// Mean time between two faults.
     pub(crate) pause: Duration,
-    /// How long faults last at most.
+    /// Maximum duration of faults.
     pub(crate) longest: Duration,
 }
 
@@ -217,13 +213,13 @@ impl Intensity {
             0..=3 => Stress::Everything,
             4 => Stress::Disks,
             5..=6 => Stress::Leaders,
-            // `Lost` has a scenario of its own.
+            // `Lost` has its own scenario.
             _ => Stress::Moves,
         };
         Self::of(stress, dice)
     }
 
-    /// A move of the quorum takes a while: it would never come about if everything broke all the time.
+    /// A move of the quorum takes time: it would never complete with permanent faults.
     pub(crate) fn of(stress: Stress, dice: &mut Rng) -> Self {
         let (pauses, longest): ([u64; 3], [u64; 3]) = match stress {
             Stress::Everything | Stress::Leaders | Stress::Disks => {
@@ -239,34 +235,34 @@ impl Intensity {
     }
 }
 
-/// What the choice looks at.
+/// Inputs of the choice.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     pub(crate) members: Vec<MemberId>,
     pub(crate) running: Vec<MemberId>,
     pub(crate) regions: BTreeMap<MemberId, Region>,
     pub(crate) leader: Option<MemberId>,
-    /// Voting database members that do not lead, in other regions than the leader if there are such.
+    /// Voting database members that do not lead, in other regions than the leader if there are any.
     pub(crate) primaries: Vec<MemberId>,
-    /// Members whose disk may rot without the ring losing its majorities.
+    /// Members whose disk may rot while the ring keeps its majorities.
     pub(crate) may_rot: Vec<MemberId>,
-    /// Members the end of whose log may rot, likewise.
+    /// Members whose log's end may rot, under the same condition.
     pub(crate) may_rot_tail: Vec<MemberId>,
     /// Members that can be added.
     pub(crate) spares: Vec<MemberId>,
-    /// Members that may be removed without leaving the ring without a primary.
+    /// Members whose removal leaves the ring a possible primary.
     pub(crate) removable: Vec<MemberId>,
     /// The sessions with proxies.
     pub(crate) relayed: Vec<Relayed>,
 }
 
-/// Chooses the next fault; `None` when what was drawn cannot be now.
+/// Chooses the next fault; `None` if the drawn one is not possible now.
 pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Option<Fault> {
     let time = |dice: &mut Rng| {
         let longest = u64::try_from(intensity.longest.as_millis()).unwrap_or(u64::MAX);
         Duration::from_millis(dice.u64(10..longest.max(11)))
     };
-    // The leader is where faults hurt: it is chosen as often as all others together.
+    // Faults of the leader are the most harmful: it is chosen as often as all others together.
     let member = match view.leader {
         Some(leader) if view.running.contains(&leader) && dice.bool() => leader,
         _ if view.running.is_empty() => return None,
@@ -285,7 +281,7 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
             ],
         ),
         Stress::Disks => *pick(dice, &[0, 0, 0, 0, 25, 35, 65, 65, 65, 81, 81, 100, 108]),
-        // No links are cut: who was lost must not come back where it cannot reach who went on.
+        // No links are cut: lost members must not return where they cannot reach the repaired ring.
         Stress::Lost => *pick(dice, &[0, 0, 55, 65, 82, 85, 85, 85, 85, 100]),
         // Mostly promotions.
         Stress::Moves => *pick(
@@ -364,7 +360,7 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
             to: *pick(dice, &view.members),
         },
         85..=90 => Fault::Promote {
-            // Now and then somebody who cannot.
+            // Sometimes a member that cannot lead.
             to: match dice.u32(0..6) {
                 0 => *pick(dice, &view.members),
                 _ => *pick_some(dice, &view.primaries)?,
@@ -397,7 +393,7 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
     })
 }
 
-/// The machine loses its power, and its disk some of what was not synced.
+/// The machine loses power, and its disk some unsynced data.
 pub(crate) fn power_cut(dice: &mut Rng) -> Crash {
     Crash::PowerCut(match dice.u32(0..4) {
         0 => Survival::Nothing,
@@ -406,7 +402,7 @@ pub(crate) fn power_cut(dice: &mut Rng) -> Crash {
     })
 }
 
-/// Connections of two members are forgotten between them; half of the times those of the leader.
+/// Drops connections between two members; in half of the cases the leader's.
 pub(crate) fn forget_connections(view: &View, dice: &mut Rng) -> Option<Fault> {
     let mut members = view.members.clone();
     dice.shuffle(&mut members);
@@ -416,7 +412,7 @@ pub(crate) fn forget_connections(view: &View, dice: &mut Rng) -> Option<Fault> {
     Some(Fault::ForgetConnections { one, other })
 }
 
-/// Voters forget a lease, if they do.
+/// Voters forget a lease, if they can.
 pub(crate) fn relapse(dice: &mut Rng, time: impl FnOnce(&mut Rng) -> Duration) -> Fault {
     Fault::Relapse {
         which: dice.u64(..),
@@ -425,14 +421,14 @@ pub(crate) fn relapse(dice: &mut Rng, time: impl FnOnce(&mut Rng) -> Duration) -
     }
 }
 
-/// Chooses what to do about something that has just happened; mostly nothing.
+/// Chooses a reaction to a recent event; mostly none.
 pub(crate) fn ambush(
     news: News,
     view: &View,
     intensity: Intensity,
     dice: &mut Rng,
 ) -> Option<Fault> {
-    // A proxy is asked for the new leader's entries while it has an older one's at their places.
+    // A proxy gets the new leader's entries while it has an older leader's at their indexes.
     if let News::Leads(member) = news
         && dice.u32(0..4) == 0
     {
@@ -484,7 +480,7 @@ fn region(view: &View, member: MemberId) -> (Vec<MemberId>, Vec<MemberId>) {
     view.members.iter().partition(at_home)
 }
 
-/// Two groups that cannot talk: one member against all others, or any half against the other.
+/// Two groups without connections: one member against all others, or one random half against the other.
 fn groups(view: &View, member: MemberId, dice: &mut Rng) -> (Vec<MemberId>, Vec<MemberId>) {
     if dice.u32(0..3) == 0 {
         return region(view, member);

@@ -1,83 +1,82 @@
-//! Ways to break a ring on purpose. Each switches off one thing on which safety rests, and shows that the checkers see
-//! it when that is missing. None needs a switch in the product: the network or the store of the simulator lies in one
-//! way, or a mover beside the member's own takes a step that the product never takes.
+//! Deliberate breakages of a ring. Each disables one condition of safety, to prove that the checkers detect its absence. None needs a
+//! switch in the product: the simulator's network or store misbehaves in one way, or an additional mover takes a step that the product
+//! never takes.
 
 use clap::ValueEnum;
 
 use crate::faults::Stress;
 use crate::scenario::Scenario;
 
-/// What is broken.
+/// The broken part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mutation {
-    /// A leader counts a follower's answer when it sends the entries, so it commits on a minority.
+    /// A leader counts a follower's answer when it sends the entries, so that it commits on a minority.
     CommitOnAMinority,
-    /// A leader narrows a joint quorum to its own region at once, before an entry of its own term is committed.
+    /// A leader narrows a joint quorum to its own region immediately, before an entry of its own term is committed.
     NarrowWithoutTheBarrier,
-    /// The search for the matching point believes a follower's report whatever vote the follower has stored (rule 1 of the
-    /// local answers).
+    /// The search for the matching point trusts a follower's report whatever vote the follower has stored (rule 1 of the local answers).
     BelieveReportsOfAnotherVote,
-    /// Entries are acknowledged before the disk has them.
+    /// Entries are acknowledged before they are durable.
     AcknowledgeBeforeTheDisk,
-    /// Entries are acknowledged before the writer has been asked to write them.
+    /// Entries are acknowledged before the writer gets them.
     AnswerBeforeTheFlush,
-    /// Votes, and all else in the hard state, are acknowledged before they are synced.
+    /// Votes and the rest of the hard state are acknowledged before they are synced.
     SkipTheMetadataSync,
-    /// A voter votes for whoever asks, whatever the candidate's log lacks.
+    /// A voter votes for any candidate, whatever its log lacks.
     VoteWithoutTheLogCheck,
-    /// A member that cut bytes off its log which it may have acknowledged votes and campaigns at once.
+    /// A member that truncated possibly acknowledged bytes of its log votes and campaigns immediately.
     TrustACutTail,
-    /// A read of entries that fails is told to the engine, whomever they are for.
+    /// A failed read of entries is reported to the engine, for any purpose.
     StopAtABadRead,
-    /// A leader moves the quorum by the policy of its file, whatever the log says.
+    /// A leader moves the quorum by its file's policy, whatever the log has.
     BelieveTheFile,
-    /// The engine's loop waits for room in the disk's queue, and nobody waits in front of it.
+    /// The engine's loop itself waits for room in the disk's queue.
     WaitInTheLoop,
-    /// Whoever proposes or sends entries does not ask whether disks have room for them.
+    /// Proposals and sent entries do not check for room on the disks.
     ProposeWithoutRoom,
-    /// An operator takes all answers of one set of a joint quorum for a proof that nothing is lost.
+    /// An operator takes all answers of one set of a joint quorum as proof that nothing is lost.
     BelieveAnySet,
-    /// A voter that was just started votes at once, whatever lease it may have granted before.
+    /// A restarted voter votes immediately, whatever lease it may have granted before.
     ForgetTheLease,
-    /// Somebody hangs up in the name of a leader that lives and refuses connections to it, towards all others at once: both signs of
-    /// its death lie to a majority.
+    /// Towards all other members, a living leader's connections are closed and its address refuses calls: a majority gets both kinds of
+    /// false evidence of its exit.
     RefuseForTheLiving,
-    /// Repairs get the least term that their plan allows, whenever they are made: two that do not know of each other get the same.
+    /// Repairs get the least term of their plan, regardless of time: two independent ones get the same.
     RepairWithoutAClock,
-    /// A member whose disk was lost takes part under its old number, with an empty one.
+    /// A member with a lost disk takes part under its old number, with an empty disk.
     TrustAWipedDisk,
     /// A leader adds a member under a number that was used before.
     ForgetUsedNumbers,
-    /// What a member without a vote has counts as what the leader's voters have, while it is cut off from them.
+    /// A learner's entries count as the leader's voters', while it is disconnected from them.
     CountALearner,
-    /// Logs are purged as far as a majority of the leader's region has them, whatever other regions have.
+    /// Logs are purged as far as a majority of the leader's region has them, regardless of other regions.
     PurgePastRegions,
-    /// A member is let go where the other voters of its region have a majority, whatever the quorum needs.
+    /// A member is removed if the other voters of its region have a majority, regardless of the quorum.
     RemoveByRegion,
-    /// A proxy puts back what its log has at the index, whatever term it is of.
+    /// A proxy fills in its own log's entry at an index, regardless of the term.
     ProxyIgnoresTheTerm,
-    /// A member writes a membership that it gets in its own words, in place of the bytes that were proposed.
+    /// A member re-encodes a received membership instead of storing the proposed bytes.
     RewordMemberships,
-    /// A server tells its clients that their commits succeeded before the ring has acknowledged them.
+    /// A server reports commits to its clients before the ring has acknowledged them.
     AnswerBeforeTheAck,
-    /// What a server's binlog has beyond the ring stays there when the server is started again.
+    /// A server's binlog tail beyond the ring stays at its restart.
     KeepTheTail,
-    /// A member that is told to stop asks its server to stop first, whatever commits wait in it for the ring, and is gone.
+    /// A member that is asked to stop first stops its server, despite commits waiting for the ring, and exits.
     StopTheServerFirst,
-    /// Somebody resumes failover while operators believe that it is paused.
+    /// Failover is resumed while operators assume that it is paused.
     ResumeUnasked,
-    /// The note that a server's data are being replaced is gone when its member is started again.
+    /// The record of a running data copy is lost when its member restarts.
     ForgetTheCopy,
-    /// Members that are told to release a follower say that they have, and go on managing it.
+    /// Members confirm the release of a follower, and continue to manage it.
     ReleaseInWords,
-    /// Nobody asks whether the other end of an open connection is still there.
+    /// No check whether the other end of an open connection still exists.
     TrustOpenConnections,
-    /// Members tell the leader that they speak the next format, whatever program they run.
+    /// Members claim support of the next format to the leader, whatever program they run.
     ClaimAnyFormat,
 }
 
 impl Mutation {
-    /// What has to go wrong for it to show.
+    /// The faults that expose it.
     pub(crate) fn stress(self) -> Option<Stress> {
         match self {
             Self::NarrowWithoutTheBarrier => Some(Stress::Moves),
@@ -92,8 +91,8 @@ impl Mutation {
         }
     }
 
-    /// Whether the local answers to the search have to be on, or off, for it to show. The engine's own search asks a member
-    /// without entries at first: who has answered may be a proxy, and still has what its next entries replace.
+    /// Whether it needs the local answers to the search on, or off. The engine's own search first asks a member without entries: the answer
+    /// may be a proxy's, which still has entries that will be replaced.
     pub(crate) fn searches_itself(self) -> Option<bool> {
         match self {
             Self::BelieveReportsOfAnotherVote => Some(true),
@@ -102,7 +101,7 @@ impl Mutation {
         }
     }
 
-    /// Whether a property of the ring is what breaks; else it is that members stay and the ring comes back.
+    /// Whether it violates a property of the ring; otherwise members stop or the ring does not recover.
     pub(crate) fn breaks_a_property(self) -> bool {
         !matches!(
             self,
@@ -116,7 +115,7 @@ impl Mutation {
         )
     }
 
-    /// What has to be played for it to show.
+    /// The scenario that exposes it.
     pub(crate) fn scenario(self) -> Option<Scenario> {
         match self {
             Self::ProposeWithoutRoom => Some(Scenario::FullDisks),
@@ -136,22 +135,22 @@ impl Mutation {
         }
     }
 
-    /// Whether a second repair must be made that knows nothing of the first for it to show.
+    /// Whether it needs a second, independent repair.
     pub(crate) fn concerns_second_repairs(self) -> bool {
         self == Self::RepairWithoutAClock
     }
 
-    /// Whether the quorum must move, and be lost in the middle of that, for it to show.
+    /// Whether the quorum must move, and be lost in the middle of the move.
     pub(crate) fn concerns_narrowing(self) -> bool {
         self == Self::BelieveAnySet
     }
 
-    /// Whether several members of a quorum must be able to serve for it to show.
+    /// Whether several members of a quorum must be able to serve.
     pub(crate) fn concerns_primaries(self) -> bool {
         matches!(self, Self::ForgetTheLease | Self::RefuseForTheLiving)
     }
 
-    /// Whether there must be proxies for it to show.
+    /// Whether it needs proxies.
     pub(crate) fn concerns_proxies(self) -> bool {
         self == Self::ProxyIgnoresTheTerm
     }

@@ -1,5 +1,5 @@
-//! What the router of `containers/compose.yaml` delays packets with where the kernel has no netem: a TUN device that gives back
-//! what is routed into it a while later. Runs inside of the router's container, as root.
+//! The packet delay in the router of `containers/compose.yaml` where the kernel lacks netem: a TUN device that returns packets routed into
+//! it after a delay. Runs in the router's container, as root.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,7 +17,7 @@ const PACKET: usize = 2048;
 pub(crate) struct Options {
     /// Name of the device
     device: String,
-    /// How late packets come back
+    /// Delay of packets
     #[arg(value_parser = humantime::parse_duration)]
     delay: Duration,
 }
@@ -49,7 +49,7 @@ fn take(device: &SyncDevice, delay: Duration, in_order: &Sender<Due>) -> Result<
 fn give_back(device: &SyncDevice, packets: &Receiver<Due>) {
     for (due, packet) in packets {
         thread::sleep(due.saturating_duration_since(Instant::now()));
-        // A packet that the kernel refuses is lost, as on any way.
+        // A packet that the kernel refuses is lost, as on any network.
         let _ = device.send(&packet);
     }
 }

@@ -1,4 +1,4 @@
-//! What is done to the containers, in order, and after how long clients wrote again.
+//! The faults of the containers, in order, and the times until clients wrote again.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -13,24 +13,24 @@ use crate::mysql;
 
 const TABLE: &str = "shop.orders";
 const CLIENT: (&str, &str) = ("shop", "shop-password");
-/// Clients write again by then, or the test fails.
+/// Time limit for clients to write again.
 const RECOVERY: Duration = Duration::from_secs(60);
-/// A member that was away is where it belongs by then.
+/// Time limit for a member to return to its role.
 const RETURN: Duration = Duration::from_secs(120);
-/// An alert fires by then: it waits for a while itself, and is looked at only now and then.
+/// Time limit for an alert: its rule has a wait, and is evaluated only at intervals.
 const ALERT: Duration = Duration::from_secs(180);
 const LOOK: Duration = Duration::from_millis(200);
-/// Writes between two faults.
+/// Time of writes between two faults.
 const CALM: Duration = Duration::from_secs(2);
 
-/// How long the primary is paused.
+/// Duration of the primary's pause.
 const PAUSE: Duration = Duration::from_secs(60);
-/// How long it is off its network.
+/// Duration of its disconnection.
 const CUT: Duration = Duration::from_secs(30);
-/// How long it is watched that nothing is acknowledged without a quorum.
+/// Time without a quorum in which nothing may be acknowledged.
 const NO_QUORUM_WATCHED: Duration = Duration::from_secs(10);
 
-/// A ring whose clients write.
+/// A ring with writing clients.
 pub(super) struct Faults<'e> {
     stack: Stack<'e>,
     writer: Writer,
@@ -38,7 +38,7 @@ pub(super) struct Faults<'e> {
 }
 
 impl<'e> Faults<'e> {
-    /// Begins to write into the table of the page.
+    /// Starts to write into the page's table.
     pub(super) fn begin(stack: Stack<'e>, short: bool) -> Result<Self> {
         let tree = mysql::provide_unpacked()?;
         let writer = Writer::start(&tree, stack.writes, CLIENT, TABLE);
@@ -52,7 +52,7 @@ impl<'e> Faults<'e> {
         })
     }
 
-    /// Does all of it, or what a change has to pass, and proves that nothing acknowledged is lost.
+    /// Injects all faults, or those for every change, and checks that no acknowledged row is lost.
     pub(super) fn all(self) -> Result<()> {
         self.killed()?;
         if !self.short {
@@ -115,7 +115,7 @@ impl<'e> Faults<'e> {
         self.all_are_back(&region)
     }
 
-    /// `witness status` and an alert say that there is no quorum, and what to do.
+    /// `witness status` and an alert report the lost quorum, and the remedy.
     fn says_why(&self, lost: &[Member]) -> Result<()> {
         let left = MEMBERS.into_iter().find(|member| !lost.contains(member));
         let left = left.context("all members are lost")?;
@@ -158,8 +158,8 @@ impl<'e> Faults<'e> {
         self.all_are_back(&region)
     }
 
-    /// Every container by one of the next version: witnesses, followers, and the primary's last. In the short form
-    /// the primary's alone.
+    /// Replaces every container by one of the next version: witnesses, followers, and the primary's last. In the short form only the
+    /// primary's.
     fn replaced(&self) -> Result<()> {
         let primary = self.calm()?;
         let begun = Instant::now();
@@ -187,7 +187,7 @@ impl<'e> Faults<'e> {
         Ok(())
     }
 
-    /// Every row that a client was told is there is in every mysqld.
+    /// Every acknowledged row is in every mysqld.
     fn nothing_is_lost(self) -> Result<()> {
         self.calm()?;
         let acknowledged = self.writer.stop();
@@ -210,14 +210,14 @@ impl<'e> Faults<'e> {
         Ok(())
     }
 
-    /// The primary, after clients have written for a while.
+    /// The primary, after a while of writes.
     fn calm(&self) -> Result<Member> {
         thread::sleep(CALM);
         self.writer.wrote_again(Instant::now(), RECOVERY)?;
         self.stack.primary(RECOVERY)
     }
 
-    /// Waits until clients write after what was done to the members, and prints how long no row was acknowledged since it began.
+    /// Waits until clients write after a fault, and prints how long no row was acknowledged since its begin.
     fn interrupted(
         &self,
         what: &str,

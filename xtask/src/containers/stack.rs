@@ -1,4 +1,4 @@
-//! The containers of `containers/compose.yaml`, as the test uses them. They are removed with this value.
+//! The containers of `containers/compose.yaml` for the test. Dropping this value removes them.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,7 +23,7 @@ use crate::docker::Engine;
 const PROJECT: &str = "witness-containers";
 const OVERRIDES: &str = "overrides.yaml";
 const PAGE: &str = "docs/containers.md";
-/// The metric of when a certificate expires, and its label for a member's own one.
+/// The metric of a certificate's expiry, and its label for a member's own certificate.
 const CERTIFICATE_EXPIRES: [&str; 2] = [
     "witness_certificate_expiry_timestamp_seconds{",
     "key=\"tls.certificate_file\"",
@@ -34,10 +34,10 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const HTTP: u16 = 7480;
-/// Until all members answer, on a machine that initialises three mysqlds at once.
+/// Until all members answer, on a machine that initialises three mysqlds in parallel.
 const START_LIMIT: Duration = Duration::from_secs(180);
 
-/// A member of the ring; its container's service has this name.
+/// A member of the ring; its container's service has the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) name: &'static str,
@@ -71,7 +71,7 @@ impl Member {
         self.name.ends_with("-db")
     }
 
-    /// Asks it over HTTPS; `None` when it does not answer.
+    /// Sends it a request over HTTPS; `None` when it does not answer.
     fn ask(self, path: &str, agent: &Agent) -> Option<(u16, String)> {
         let address = SocketAddr::from((self.address, HTTP));
         let answer = agent.get(format!("https://{address}{path}")).call();
@@ -86,7 +86,7 @@ impl Member {
     }
 }
 
-/// Somebody who believes an authority; each question is asked on a connection of its own.
+/// A client that trusts an authority; each request has its own connection.
 fn agent_of(authority: &Path) -> Result<Agent> {
     let authority = fs::read(authority).context("there is no authority")?;
     let tls = TlsConfig::builder()
@@ -109,18 +109,18 @@ pub(super) fn databases() -> impl Iterator<Item = Member> {
 
 pub(super) struct Stack<'e> {
     engine: &'e Engine,
-    /// As a checkout in which `cargo xtask dist` was run.
+    /// Like a checkout after `cargo xtask dist`.
     folder: TempDir,
-    /// What differs on this machine.
+    /// Settings specific to this machine.
     variables: Vec<(&'static str, String)>,
     pub(super) writes: SocketAddr,
     prometheus: SocketAddr,
-    /// Once there are certificates.
+    /// Set once there are certificates.
     agent: OnceLock<Agent>,
 }
 
 impl<'e> Stack<'e> {
-    /// Builds the images, starts all containers and creates the ring, by the commands of the page's quick start.
+    /// Builds the images, starts all containers and bootstraps the ring, with the commands of the page's quick start.
     ///
     /// # Errors
     /// When one of them fails.
@@ -145,14 +145,14 @@ impl<'e> Stack<'e> {
             agent: OnceLock::new(),
         };
         fs::write(stack.place().join(OVERRIDES), delay_without_netem()?)?;
-        // Of a run that was killed.
+        // Remains of a killed run.
         stack.down()?;
         let blocks = shell_blocks(PAGE, "Quick start")?;
         let [images, certificates, start, create, clients] = &blocks[..] else {
             bail!("{PAGE} has another quick start than this test");
         };
         let begun = Instant::now();
-        // What it would make is there.
+        // Its results exist already.
         let images = format!("cargo() {{ [ \"$*\" = 'xtask dist' ]; }}\n{images}");
         stack.shell(stack.folder.path(), &images)?;
         say("images", begun);
@@ -194,7 +194,7 @@ impl<'e> Stack<'e> {
         self.engine.shell(commands, folder, &self.variables)
     }
 
-    /// The member whose mysqld is the primary; waits for it.
+    /// Waits for the member whose mysqld is the primary, and returns it.
     ///
     /// # Errors
     /// When there is none within the limit.
@@ -206,7 +206,7 @@ impl<'e> Stack<'e> {
         .with_context(|| self.last_words())
     }
 
-    /// Waits until a member is where it belongs, and has applied all but the last two seconds.
+    /// Waits until a member has its usual role, and has applied all but the last two seconds.
     ///
     /// # Errors
     /// When that does not happen.
@@ -228,7 +228,7 @@ impl<'e> Stack<'e> {
         self.agent.get().context("there are no certificates yet")
     }
 
-    /// Gives a command as an operator; returns what it printed.
+    /// Runs a command as an operator; returns its output.
     ///
     /// # Errors
     /// When it fails.
@@ -238,7 +238,7 @@ impl<'e> Stack<'e> {
         self.shell(&self.place(), &command)
     }
 
-    /// Runs the program in a member's container, whatever comes of it.
+    /// Runs the program in a member's container; its failure is in the result.
     ///
     /// # Errors
     /// When it cannot be run.
@@ -254,7 +254,7 @@ impl<'e> Stack<'e> {
         )
     }
 
-    /// Runs statements as `root` in a member's mysqld; returns what they printed.
+    /// Runs statements as `root` in a member's mysqld; returns their output.
     ///
     /// # Errors
     /// When they fail.
@@ -276,7 +276,7 @@ impl<'e> Stack<'e> {
         ])
     }
 
-    /// Does something to a member's container: `kill`, `pause`, `unpause`, `start`.
+    /// Runs an action on a member's container: `kill`, `pause`, `unpause`, `start`.
     ///
     /// # Errors
     /// When Docker refuses.
@@ -289,7 +289,7 @@ impl<'e> Stack<'e> {
         self.engine.docker(&command).map(drop)
     }
 
-    /// Takes a member off its network.
+    /// Disconnects a member from its network.
     ///
     /// # Errors
     /// When Docker refuses.
@@ -301,7 +301,7 @@ impl<'e> Stack<'e> {
             .map(drop)
     }
 
-    /// Puts it back.
+    /// Reconnects it.
     ///
     /// # Errors
     /// When Docker refuses.
@@ -313,7 +313,7 @@ impl<'e> Stack<'e> {
             .map(drop)
     }
 
-    /// Replaces a member's container by one of the next version, by the commands of the page.
+    /// Replaces a member's container by one of the next version, with the commands of the page.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -339,10 +339,10 @@ impl<'e> Stack<'e> {
         Ok(())
     }
 
-    /// Gives every member a new certificate, by the commands of the page.
+    /// Gives every member a new certificate, with the commands of the page.
     ///
     /// # Errors
-    /// When one of them goes on with the one that it had.
+    /// When a member keeps its old one.
     pub(super) fn renew_certificates(&self) -> Result<()> {
         let before = self.expiries()?;
         let commands = shell_blocks(PAGE, "Renew certificates")?.join("\n");
@@ -357,7 +357,7 @@ impl<'e> Stack<'e> {
         Ok(())
     }
 
-    /// When the certificate of each member expires, as the member read it last.
+    /// The expiry of each member's certificate, as the member last read it.
     fn expiries(&self) -> Result<Vec<String>> {
         let agent = self.agent()?;
         let expiry = |member: &Member| {
@@ -373,7 +373,7 @@ impl<'e> Stack<'e> {
         MEMBERS.iter().map(of).collect()
     }
 
-    /// The names of the alerts that Prometheus has in this state: `firing`, or `pending`.
+    /// The names of Prometheus's alerts in this state: `firing`, or `pending`.
     ///
     /// # Errors
     /// When it does not answer.
@@ -390,7 +390,7 @@ impl<'e> Stack<'e> {
         Ok(names)
     }
 
-    /// How the regions are apart; waits until the router says so: members answer before it has laid its routes.
+    /// The delays between the regions; waits for the router's report, since members answer before its routes exist.
     fn distance(&self) -> Result<String> {
         let router = self.container("router")?;
         let patience = Patience::every(LOOK, COMMAND_LIMIT);
@@ -423,7 +423,7 @@ impl<'e> Stack<'e> {
         .map(drop)
     }
 
-    /// The end of what the containers printed.
+    /// The end of the containers' output.
     pub(super) fn last_words(&self) -> String {
         let words = |service: &str| {
             let container = self.container(service).unwrap_or_default();
@@ -451,9 +451,9 @@ fn network(member: Member) -> String {
     format!("{PROJECT}_{}", member.region)
 }
 
-/// Lets the router delay packets by this program where the kernel has no netem.
+/// Makes the router delay packets with this program where the kernel lacks netem.
 fn delay_without_netem() -> Result<String> {
-    // Not the running one, whose file is gone where the tests have compiled it anew since.
+    // Not the running one, whose file is gone if the tests have recompiled it since.
     let program = program(Profile::Dev, "xtask");
     ensure!(
         program.is_file(),

@@ -1,4 +1,4 @@
-//! A client that writes through HAProxy all the time, and knows what was acknowledged to it and when.
+//! A client that writes through HAProxy continuously, and records its acknowledgements with their times.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -13,12 +13,12 @@ use testkit::mysqld::MysqlClient;
 use testkit::wait::{Patience, eventually};
 
 const SESSIONS: u64 = 2;
-/// After which a client gives a statement up, connects again, and goes on with another row.
+/// After this time a client abandons a statement, reconnects, and continues with another row.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(3);
 const BETWEEN: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// It ends with this value.
+/// Dropping this value ends it.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     sessions: Vec<JoinHandle<()>>,
@@ -28,11 +28,11 @@ struct Shared {
     stop: AtomicBool,
     next: AtomicU64,
     acknowledged: Mutex<Vec<Acknowledged>>,
-    /// What the last failure was.
+    /// The last failure.
     failure: Mutex<String>,
 }
 
-/// A row that a client was told is there.
+/// An acknowledged row.
 #[derive(Clone, Copy)]
 struct Acknowledged {
     id: u64,
@@ -41,7 +41,7 @@ struct Acknowledged {
 }
 
 impl Writer {
-    /// Starts to write rows into a table that has a column `id`.
+    /// Starts to write rows into a table with a column `id`.
     pub(super) fn start(
         tree: &MysqlTree,
         address: SocketAddr,
@@ -65,7 +65,7 @@ impl Writer {
         }
     }
 
-    /// How long after `since` a client was acknowledged what it began to write then; waits for it.
+    /// Waits for the first acknowledgement of a write begun after `since`; returns the time in between.
     ///
     /// # Errors
     /// When that does not happen within the limit.
@@ -85,12 +85,12 @@ impl Writer {
         Some(first.at - since)
     }
 
-    /// Whether anything that began then was acknowledged.
+    /// Whether any write begun since then was acknowledged.
     pub(super) fn has_written_since(&self, since: Instant) -> bool {
         self.first_since(since).is_some()
     }
 
-    /// The longest time from one acknowledgement to the next since then.
+    /// The longest time between two acknowledgements since then.
     pub(super) fn longest_gap(&self, since: Instant) -> Duration {
         let mut last = since;
         let mut longest = Duration::ZERO;
@@ -103,7 +103,7 @@ impl Writer {
         longest
     }
 
-    /// Stops, and returns the rows that were acknowledged.
+    /// Stops, and returns the acknowledged rows.
     pub(super) fn stop(mut self) -> BTreeSet<u64> {
         self.end();
         self.acknowledged().into_iter().map(|row| row.id).collect()
@@ -133,7 +133,7 @@ impl Shared {
         while !self.stop.load(Ordering::Relaxed) {
             let (id, began) = (self.next.fetch_add(1, Ordering::Relaxed), Instant::now());
             let insert = format!("INSERT INTO {table} (id) VALUES ({id})");
-            // What fails has an unknown outcome, and is never written again.
+            // A failed row has an unknown outcome, and is never written again.
             match client.sql_within(&insert, STATEMENT_LIMIT) {
                 Ok(_) => {
                     let at = Instant::now();

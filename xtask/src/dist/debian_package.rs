@@ -1,4 +1,4 @@
-//! One Debian package: its files are laid out in a folder, with what `packaging/debian/` has for it, and `dpkg-deb` packs them.
+//! One Debian package: its files are laid out in a folder with those of `packaging/debian/`, then `dpkg-deb` packs them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::dist::{source, tool};
 const TEMPLATES: &str = "packaging/debian";
 const SCRIPTS: [&str; 4] = ["preinst", "postinst", "prerm", "postrm"];
 
-/// A package in the making.
+/// A package under construction.
 pub(super) struct Package {
     name: String,
     version: String,
@@ -39,7 +39,7 @@ impl Package {
         dependencies.clone_into(&mut self.dependencies);
     }
 
-    /// Takes a file in, at its place below `/`.
+    /// Adds a file at its place below `/`.
     pub(super) fn file(&mut self, from: &Path, place: &str, mode: u32) -> Result<()> {
         let to = self.root.join(place);
         fs::create_dir_all(to.parent().unwrap_or(&self.root))?;
@@ -55,7 +55,7 @@ impl Package {
         tool("gzip", &["-9", "--no-name", &file]).map(drop)
     }
 
-    /// License, and what every package documents of itself.
+    /// Adds the license and the documentation of every package.
     pub(super) fn documentation(&mut self) -> Result<()> {
         let folder = format!("usr/share/doc/{}", self.name);
         for (file, name) in [
@@ -126,7 +126,7 @@ fn all_files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Puts the values into a template.
+/// Inserts the values into a template.
 fn control(template: &str, values: &[(&str, &str)]) -> String {
     let mut text = template.to_owned();
     for (name, value) in values {
@@ -135,7 +135,7 @@ fn control(template: &str, values: &[(&str, &str)]) -> String {
     text
 }
 
-/// The packages of the shared libraries, by what `objdump -T` says of the program: the C library of the newest symbol that it uses.
+/// The packages of the shared libraries, from the program's `objdump -T`: the C library version of its newest symbol.
 pub(super) fn libraries(symbols: &str) -> String {
     let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {
         let text: String = rest

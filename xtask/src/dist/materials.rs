@@ -1,5 +1,5 @@
-//! The bill of materials (CycloneDX 1.5): every crate that the program is built of, as cargo resolves it, with its license, which is
-//! one that the program may be given away under.
+//! The bill of materials (CycloneDX 1.5): every crate in the program, as cargo resolves it, with its license, which must permit
+//! distribution.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -7,10 +7,10 @@ use testkit::bounded_run;
 
 use crate::dist::{FEATURES, TOOL_LIMIT};
 
-/// Between the fields of a line of `cargo tree`; in no name, version or license.
+/// Separator of the fields in a line of `cargo tree`; not part of any name, version or license.
 const SEPARATOR: char = '|';
 
-/// Licenses that ask for nothing but to be named; `deny.toml` has the same list.
+/// Licenses that only require attribution; `deny.toml` has the same list.
 const ALLOWED: [&str; 9] = [
     "0BSD",
     "Apache-2.0",
@@ -23,7 +23,7 @@ const ALLOWED: [&str; 9] = [
     "Zlib",
 ];
 
-/// That of `witness` as it is packed.
+/// The bill of the packaged `witness`.
 pub(super) fn of_witness(version: &str) -> Result<String> {
     let mut command = bounded_run::cargo();
     command.args([
@@ -71,7 +71,7 @@ fn bill(tree: &str, version: &str) -> Value {
     })
 }
 
-/// `name v1.2.3 (/where)|license`. Those of this workspace stand with a folder, and are no material.
+/// `name v1.2.3 (/where)|license`. Crates of this workspace have a folder, and are excluded.
 fn component(line: &str) -> Option<Value> {
     let (package, license) = line.split_once(SEPARATOR)?;
     let mut words = package.split(' ');
@@ -79,7 +79,7 @@ fn component(line: &str) -> Option<Value> {
     if words.any(|word| word.starts_with("(/")) {
         return None;
     }
-    // Older crates wrote `/` for OR.
+    // Older crates use `/` for OR.
     let expression = license.replace('/', " OR ");
     Some(json!({
         "type": "library",
@@ -90,7 +90,7 @@ fn component(line: &str) -> Option<Value> {
     }))
 }
 
-/// Whether one of the licenses that can be chosen is allowed, of all that apply.
+/// Whether an allowed license can be chosen, for all that apply.
 fn is_allowed(expression: &str) -> bool {
     let all = expression.split(" AND ");
     all.map(|part| part.trim_matches(['(', ')', ' ']))

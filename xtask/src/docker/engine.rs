@@ -1,5 +1,5 @@
-//! A Docker engine: the machine's, or one that is started here from Debian's packages, with data and a socket of its own, and ends
-//! with this value.
+//! A Docker engine: the machine's, or one started here from Debian's packages, with its own data and socket. Dropping this value ends that
+//! one.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use testkit::bounded_run;
 use testkit::mysql_tree::find_on_path;
 
-/// What the tests with containers need, and the package that has it.
+/// The programs that the container tests need, and their packages.
 const PROGRAMS: [(&str, &str); 4] = [
     ("dockerd", "docker.io"),
     ("docker", "docker.io"),
@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Where containers run.
 pub(crate) struct Engine {
-    /// `None`: the machine's, as its environment names it.
+    /// `None`: the machine's, from its environment.
     own: Option<Daemon>,
 }
 
@@ -39,7 +39,7 @@ struct Daemon {
 }
 
 impl Engine {
-    /// The machine's engine if it answers, else one that is started here.
+    /// The machine's engine if it answers, else one started here.
     ///
     /// # Errors
     /// When there is neither, with what to install.
@@ -69,20 +69,20 @@ impl Engine {
             .is_ok()
     }
 
-    /// Runs `docker` with these arguments; returns what it printed.
+    /// Runs `docker` with these arguments; returns its output.
     ///
     /// # Errors
-    /// When it fails, with what it said.
+    /// When it fails, with its output.
     pub(crate) fn docker(&self, arguments: &[&str]) -> Result<String> {
         let what = format!("docker {}", arguments.join(" "));
         bounded_run::run(&*what, self.command(arguments), Vec::new(), COMMAND_LIMIT)?
             .into_text(&what)
     }
 
-    /// Builds an image of a Dockerfile and the folder that it takes files from.
+    /// Builds an image from a Dockerfile and its context folder.
     ///
     /// # Errors
-    /// With what it said.
+    /// When it fails, with its output.
     pub(crate) fn build(&self, tag: &str, dockerfile: &Path, folder: &Path) -> Result<()> {
         let mut command = self.command(&["build", "--quiet", "--tag", tag, "--file"]);
         command.arg(dockerfile).arg(folder);
@@ -92,18 +92,18 @@ impl Engine {
             .map(drop)
     }
 
-    /// `docker` at this engine.
+    /// A `docker` command for this engine.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("docker");
         command.args(arguments);
         self.point(command)
     }
 
-    /// Runs commands of a page in a folder, with variables of its own. Where the engine has no plugin `docker compose`,
-    /// `docker-compose` stands in for it.
+    /// Runs a page's commands in a folder, with extra variables. Where the engine lacks the plugin `docker compose`, `docker-compose`
+    /// replaces it.
     ///
     /// # Errors
-    /// When one of them fails, with what it said.
+    /// When one of them fails, with its output.
     pub(crate) fn shell(
         &self,
         commands: &str,
@@ -141,7 +141,7 @@ impl Daemon {
         fs::create_dir_all(&data)?;
         let log = fs::File::create(log_file())?;
         let socket = folder.path().join("docker.sock");
-        // It ends with this process, whatever ends that.
+        // It ends with this process, however that ends.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "TERM", "dockerd", "--data-root"])
@@ -177,7 +177,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Below the target folder: what is kept from one run to the next.
+/// Below the target folder: data kept between runs.
 pub(super) fn folder_of_containers() -> PathBuf {
     testkit::checkout().join("target/containers")
 }
@@ -194,7 +194,7 @@ fn install_what_is_missing(has_engine: bool) -> Result<()> {
     install(&needed.copied().collect::<Vec<_>>())
 }
 
-/// Installs the packages of those programs that are not there.
+/// Installs the packages of missing programs.
 fn install(programs: &[(&str, &str)]) -> Result<()> {
     let missing = programs.iter().filter(|(program, _)| {
         find_on_path(program).is_none() && !Path::new("/usr/sbin").join(program).exists()

@@ -1,4 +1,4 @@
-//! A container that is a host of its own: systemd is its first process, packages can be installed. It is removed with this value.
+//! A container that acts as a host: systemd is its first process, packages can be installed. Dropping this value removes it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,15 +18,15 @@ const LOOK: Duration = Duration::from_millis(200);
 pub(crate) struct Machine<'e> {
     engine: &'e Engine,
     name: String,
-    /// A hierarchy of control groups of its own, where the machine's own one is of the older kind, which systemd refuses.
+    /// A separate control group hierarchy, where the machine's is of version 1, which systemd refuses.
     groups: Option<PathBuf>,
 }
 
 impl<'e> Machine<'e> {
-    /// Boots one that can read a folder of this machine, in a place of its own; with an address of a network, if one is named.
+    /// Boots one with a mounted folder of this machine, and with an address of a network, if one is given.
     ///
     /// # Errors
-    /// When systemd does not come up.
+    /// When systemd does not start.
     pub(crate) fn boot(
         engine: &'e Engine,
         image: &str,
@@ -41,7 +41,7 @@ impl<'e> Machine<'e> {
             None => PathBuf::from("/sys/fs/cgroup"),
         };
         let tree = format!("{}:/sys/fs/cgroup:rw", tree.display());
-        // All rights but one that a container may not have in another one.
+        // All rights but one that a nested container may not have.
         let rights = ["--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE"];
         let filters = [
             "--security-opt",
@@ -75,7 +75,7 @@ impl<'e> Machine<'e> {
         engine.docker(&arguments)?;
         let deadline = Instant::now() + BOOT_LIMIT;
         loop {
-            // A container's kernel takes no modules, which systemd calls `degraded`.
+            // A container cannot load kernel modules, which systemd reports as `degraded`.
             let state = machine.try_run("systemctl is-system-running")?.1;
             if ["running", "degraded"].contains(&state.trim()) {
                 return Ok(machine);
@@ -88,7 +88,7 @@ impl<'e> Machine<'e> {
         }
     }
 
-    /// Runs a shell command; returns what it printed, its errors included.
+    /// Runs a shell command; returns its output, including standard error.
     ///
     /// # Errors
     /// When it fails.
@@ -100,7 +100,7 @@ impl<'e> Machine<'e> {
         Ok(said)
     }
 
-    /// Whether a shell command succeeded, and what it printed.
+    /// Whether a shell command succeeded, and its output.
     ///
     /// # Errors
     /// When the container cannot be reached.
@@ -133,7 +133,7 @@ impl Drop for Machine<'_> {
             .engine
             .docker(&["rm", "--force", "--volumes", &self.name]);
         if let Some(groups) = &self.groups {
-            // What its systemd made is empty now.
+            // The folders made by its systemd are empty now.
             let mut remove = Command::new("find");
             remove
                 .arg(groups.join(&self.name))
@@ -144,7 +144,7 @@ impl Drop for Machine<'_> {
     }
 }
 
-/// Mounts one, if it is needed, and makes a folder in it by this name: a host sees no more of it than that.
+/// Mounts a hierarchy, if needed, and makes a folder in it by this name: a host sees only that part of it.
 fn own_groups(engine: &Engine, name: &str) -> Result<Option<PathBuf>> {
     let version = engine.docker(&["info", "--format", "{{.CgroupVersion}}"])?;
     if version.trim() != "1" {

@@ -1,5 +1,5 @@
-//! Containers for tests: an engine that runs them, images to begin with, and a container that is a whole host. Needs root and Debian
-//! where the machine has no Docker engine of its own.
+//! Containers for tests: an engine, base images, and a container that acts as a whole host. Needs root and Debian where the machine has no
+//! Docker engine.
 
 mod base_image;
 mod engine;

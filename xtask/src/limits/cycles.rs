@@ -1,5 +1,5 @@
-//! Files of one crate that import each other. An import is a path that begins with `crate` or `super`; a `pub use` only passes a name
-//! on, and is none.
+//! Files of one crate that import each other. An import is a path that begins with `crate` or `super`. A `pub use` only re-exports a name,
+//! and is none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -49,7 +49,7 @@ fn module(inside: &[&str]) -> Module {
     module
 }
 
-/// Which modules each of them imports from.
+/// The modules that each of them imports from.
 fn imports(modules: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Module>> {
     let of = |(module, text): (&Module, &String)| {
         let mut imported = BTreeSet::new();
@@ -59,7 +59,7 @@ fn imports(modules: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Modu
                 .rev()
                 .map(|length| &path[..length])
                 .find(|prefix| modules.contains_key(*prefix));
-            // A crate's root passes names on.
+            // A crate's root re-exports names.
             if let Some(longest) = longest.filter(|longest| !longest.is_empty()) {
                 imported.insert(longest.to_vec());
             }

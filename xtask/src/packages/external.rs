@@ -1,5 +1,5 @@
-//! A member in mode `external` with the package `witness-external-mysqld`: systemd kills the mysqld of a member that has failed, and
-//! no mysqld that the member does not manage: not when a member fails to start, and not after `witness disable-raft`.
+//! A member in mode `external` with the package `witness-external-mysqld`: systemd kills the mysqld of a failed member, but no mysqld that
+//! the member does not manage. It kills none after a failed start of a member, and none after `witness disable-raft`.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use testkit::mysql_tree::MysqlTree;
 
 use super::{Host, LIMIT, LOOK, options_there, words_there};
 
-/// Takes the place of the section `[mysql]` of a member that runs its mysqld itself.
+/// Replaces the section `[mysql]` of a member that runs its mysqld itself.
 const EXTERNAL: &str = r#"[mysql]
 mode = "external"
 datadir = "/var/lib/witness/mysql"
@@ -20,7 +20,7 @@ stop_command = ["systemctl", "stop", "mysql"]
 kill_command = ["systemctl", "kill", "--signal=KILL", "mysql"]
 "#;
 const RECORD: &str = "/run/witness/managed-mysqld";
-/// From a failure of the member until systemd has run what it runs then.
+/// Time from a member's failure until systemd has run its actions.
 const SETTLED: Duration = Duration::from_secs(3);
 
 /// The unit of a mysqld with the options of the package.
@@ -94,7 +94,7 @@ impl Host<'_> {
             "cp -a /root/right.toml /etc/witness/witness.toml; systemctl reset-failed witness";
         let taken = "systemd-run --unit=holder systemd-socket-activate -l 7400 /bin/true; sleep 1; systemctl start --no-block witness";
         fails("the member's port is in use", &format!("{again}; {taken}"))?;
-        // A member that has no ring yet, as before `witness enable-raft`.
+        // A member without a ring, as before `witness enable-raft`.
         let fresh = "systemctl stop witness holder; sed -i 's#^data_dir = .*#data_dir = \"/var/lib/witness/fresh\"#' /etc/witness/witness.toml; systemctl start witness";
         fails("a member starts that has no ring", fresh)?;
         fails("a member dies that has no ring", die)?;

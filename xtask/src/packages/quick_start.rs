@@ -1,5 +1,5 @@
-//! Does what docs/quick-start.md says, with its commands as they stand there, on hosts that are containers. Only the addresses are
-//! other ones, and files go from one to another by way of this machine.
+//! Runs the commands of docs/quick-start.md unchanged, on hosts that are containers. Only the addresses differ, and files between hosts go
+//! through this machine.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,11 +14,11 @@ use crate::packages::{MYSQL_PLACE, options_there, words_there};
 
 const PAGE: &str = "docs/quick-start.md";
 const NETWORK: &str = "witness-quick-start";
-/// Of the page, and here.
+/// The page's, and this test's.
 const SUBNET: [&str; 2] = ["10.0.0.", "10.91.0."];
 const MEMBERS: [(&str, &str); 3] = [("db-1", "11"), ("witness-1", "12"), ("witness-2", "13")];
 const ADMIN: (&str, &str) = ("admin", "10");
-/// The page's headings in their order, and the hosts that their commands are for.
+/// The page's headings in order, with the hosts of their commands.
 const PARTS: [(&str, &[&str]); 7] = [
     (
         "On every host, and on admin",
@@ -34,7 +34,7 @@ const PARTS: [(&str, &[&str]); 7] = [
     ("Create the ring, on db-1", &["db-1"]),
     ("Look at it, on witness-1", &["witness-1"]),
 ];
-/// In the place of `scp`: puts a file where the hosts' own are fetched from, with the rights that it has.
+/// Replaces `scp`: copies a file, with its rights, to a folder from which this test fetches it.
 const SCP: &str = r#"scp() { to="/root/outbox/${2#root@}"; to="${to%%:*}${to#*:}"; mkdir -p "${to%/*}"; cp -p "$1" "$to"; }"#;
 
 /// Runs it with these packages.
@@ -51,7 +51,7 @@ pub(super) fn run(engine: &Engine, image: &str, tree: &MysqlTree, packages: &Pat
     }
     let database = hosts.get("db-1").context("there is no db-1")?;
     install_mysql(database, tree)?;
-    // What the page begins with is there.
+    // The page's prerequisites.
     let begun = Instant::now();
     for (heading, names) in PARTS {
         let commands = shell_blocks(PAGE, heading)?.join("\n");
@@ -77,7 +77,7 @@ pub(super) fn run(engine: &Engine, image: &str, tree: &MysqlTree, packages: &Pat
     Ok(())
 }
 
-/// Takes what `admin` has sent to the members' hosts there.
+/// Copies the files sent by `admin` to the members' hosts.
 fn deliver(hosts: &BTreeMap<&str, Machine<'_>>) -> Result<()> {
     let admin = hosts.get(ADMIN.0).context("there is no admin")?;
     for (name, _) in MEMBERS {
@@ -94,7 +94,7 @@ fn deliver(hosts: &BTreeMap<&str, Machine<'_>>) -> Result<()> {
     Ok(())
 }
 
-/// As a package of MySQL would: programs at their usual places.
+/// As a package of MySQL would: programs in their usual folders.
 fn install_mysql(host: &Machine<'_>, tree: &MysqlTree) -> Result<()> {
     let client = tree.mysql.as_ref().context("the tree has no client")?;
     let mut options = options_there(tree);
@@ -111,7 +111,7 @@ fn install_mysql(host: &Machine<'_>, tree: &MysqlTree) -> Result<()> {
     Ok(())
 }
 
-/// The hosts' network; it is removed with this value.
+/// The hosts' network; dropping this value removes it.
 struct Network<'e>(&'e Engine);
 
 impl<'e> Network<'e> {

@@ -1,8 +1,8 @@
-//! The compiler that checks what it compiles, for the packages of this workspace: clippy's driver in the place of rustc, and rustdoc
-//! behind it. The lints cost next to nothing then, and the documentation is made from what was compiled, where runs of their own
-//! would check everything once more, the dependencies too.
+//! The compiler that also checks, for the packages of this workspace: clippy's driver in place of rustc, followed by rustdoc. The lints
+//! then cost almost nothing, and the documentation reuses compiled dependencies. Separate runs would check everything again, including the
+//! dependencies.
 //!
-//! cargo calls it in the place of rustc (`RUSTC_WORKSPACE_WRAPPER`). It is this very program under another name.
+//! Cargo calls it in place of rustc (`RUSTC_WORKSPACE_WRAPPER`). It is this program under another name.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -14,11 +14,11 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result, ensure};
 use testkit::figures::target_folder;
 
-/// The name under which this program is called in the place of rustc.
+/// The name of this program in place of rustc.
 const NAME: &str = "checking-compiler";
-/// Tells it where clippy's driver is, beside which rustdoc is.
+/// The path of clippy's driver; rustdoc is next to it.
 const DRIVER_VARIABLE: &str = "WITNESS_CLIPPY_DRIVER";
-/// Options of rustc that have a value behind them and mean nothing to documentation.
+/// Options of rustc that take a value and mean nothing to rustdoc.
 const FOR_PROGRAMS: [&str; 2] = ["-C", "--out-dir"];
 
 /// The compiler, as cargo calls it.
@@ -29,7 +29,7 @@ pub(super) struct CheckingCompiler {
 }
 
 impl CheckingCompiler {
-    /// That of the toolchain of this run.
+    /// That of the current toolchain.
     ///
     /// # Errors
     /// When it has no clippy, or this program cannot be copied into the target folder.
@@ -52,14 +52,14 @@ impl CheckingCompiler {
         })
     }
 
-    /// Has a cargo compile with it, any warning being an error. Whatever is compiled with another compiler is compiled anew, so
-    /// that all cargos of a run need it.
+    /// Makes a cargo compile with it; any warning is an error. Code from another compiler is recompiled, so that all cargos of a run need
+    /// it.
     pub(super) fn used_by(&self, cargo: &mut Command) {
         cargo.env("RUSTC_WORKSPACE_WRAPPER", &self.program);
         cargo.env(DRIVER_VARIABLE, &self.driver);
-        // Line numbers in backtraces, which nothing here prints, are an eighth of the compiler's work.
+        // Line numbers in backtraces, which nothing here prints, cost an eighth of the compiler's work.
         cargo.env("CARGO_PROFILE_DEV_DEBUG", "none");
-        // As `cargo clippy -- -D warnings` hands it on.
+        // As `cargo clippy -- -D warnings` passes them.
         let arguments = ["-D", "warnings"];
         cargo.env(
             "CLIPPY_ARGS",
@@ -70,14 +70,14 @@ impl CheckingCompiler {
     }
 }
 
-/// A copy of this program: cargo compiles it once more, and puts another one where it was.
+/// A copy of this program: cargo recompiles the original, and replaces it.
 fn program() -> Result<PathBuf> {
     static TURN: Mutex<()> = Mutex::new(());
-    // Cargos are run beside each other, and need it at the same moment.
+    // Cargos run in parallel, and need it at the same moment.
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = target_folder();
     let program = folder.join(NAME);
-    // It can be read when it has no name any more.
+    // It remains readable after its file was removed.
     let own = Path::new("/proc/self/exe");
     let is_there = || -> Option<bool> {
         let (own, copy) = (fs::metadata(own).ok()?, fs::metadata(&program).ok()?);
@@ -97,7 +97,7 @@ fn rustdoc_beside(driver: &Path) -> PathBuf {
     driver.with_file_name("rustdoc")
 }
 
-/// Where cargo calls this program in the place of rustc: compiles, lints and documents. How that ended.
+/// Runs where cargo calls this program in place of rustc: compiles, lints and documents. Returns the exit code.
 pub(crate) fn as_rustc() -> Option<ExitCode> {
     let mut arguments = env::args_os();
     let own = PathBuf::from(arguments.next()?);
@@ -133,8 +133,8 @@ pub(crate) fn as_rustc() -> Option<ExitCode> {
     })
 }
 
-/// What rustdoc is called with where cargo calls a compiler with this; none for what is not documented: tests, examples, benches and
-/// scripts of builds, and the program beside a library, as `cargo doc` has it.
+/// The arguments of rustdoc for a compiler call of cargo. `None` for undocumented code: tests, examples, benches, build scripts, and a
+/// program next to a library, as in `cargo doc`.
 fn documentation_of(
     rustc: &[OsString],
     folder: &Path,

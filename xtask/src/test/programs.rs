@@ -1,4 +1,4 @@
-//! The programs of tests: which of them run at once, and which tests run once more.
+//! The test programs: which of them run in parallel, and which tests run again.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -14,12 +14,12 @@ use super::checking_compiler::CheckingCompiler;
 use super::scratch_folder::ScratchFolder;
 use crate::second_chance::{Failure, second_chances, summary};
 
-/// The program of the whole-system tests that get along with whatever else runs: what they wait for has tens of seconds. With another
-/// one, so that all others together take as long.
+/// The whole-system test program that tolerates a busy machine: its waits have tens of seconds. Another one runs with it, so that both
+/// lanes take equally long.
 const BESIDE_OTHERS: [&str; 2] = ["two_at_once", "facts_of_mysqld"];
-/// The program of the whole-system tests that do not: they measure a time or the memory, or must not see an election because something else runs.
+/// The whole-system test program that does not: its tests measure time or memory, or fail on an election caused by load.
 const ALONE: &str = "one_at_a_time";
-/// Programs whose tests do nothing but compute, for longest, and look at no clock for less than a second.
+/// Programs whose tests only compute, longest first, without time limits below a second.
 const COMPUTING: [&str; 9] = [
     "a_seed_is_reproducible",
     "decoding",
@@ -31,11 +31,11 @@ const COMPUTING: [&str; 9] = [
     "store",
     "traces_are_the_models",
 ];
-/// Other programs whose tests use a mysqld. A test elsewhere that does has `mysqld` in its name.
+/// Other programs whose tests use a mysqld. Such a test elsewhere has `mysqld` in its name.
 const WITH_MYSQLD: [&str; 2] = ["mysql_target", "tail_trim"];
 
-/// Compiles, lints and documents everything, also what only later steps run, and the benches, which nothing runs: alone it would be
-/// compiled anew, with other features.
+/// Compiles, lints and documents everything, including programs of later steps and the benches, which are not run: a separate build would
+/// recompile them with other features.
 pub(super) fn build() -> Result<()> {
     let all = ["--tests", "--benches", "--examples"];
     // Programs that no test starts.
@@ -47,7 +47,7 @@ pub(super) fn build() -> Result<()> {
     Ok(())
 }
 
-/// Runs what uses no mysqld.
+/// Runs the tests without a mysqld.
 pub(super) fn run_quick() -> Result<()> {
     let others = other_programs()?;
     let others = others
@@ -56,7 +56,7 @@ pub(super) fn run_quick() -> Result<()> {
     let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--lib", "--bins"]);
     command.args(others.flat_map(|name| ["--test", name]));
     command.args(["--", "--skip", "mysqld"]);
-    // A test of these that uses a mysqld and does not say so in its name fails.
+    // A test of these that uses a mysqld without that in its name fails.
     command.env(QUICK_VARIABLE, "1").env(BUILT_VARIABLE, "1");
     CheckingCompiler::find()?.used_by(&mut command);
     let status = command.status().context("cannot run cargo")?;
@@ -64,14 +64,14 @@ pub(super) fn run_quick() -> Result<()> {
     Ok(())
 }
 
-/// Runs all tests but those that run alone and those that only compute, and of those that failed the ones that get a second chance once more, each by itself. A
-/// long step tells all that fails, not the first thing only.
+/// Runs all tests except those that run alone and those that only compute. Failed tests with a second chance run again, each alone. A long
+/// step reports all failures, not only the first.
 pub(super) fn run_most(again: bool) -> Result<Vec<Failure>> {
     let others = other_programs()?;
     let folder = &ScratchFolder::new()?;
     let mut most: Vec<&str> = vec!["--lib", "--bins"];
     most.extend(others.iter().flat_map(|name| ["--test", name]));
-    // Most of what takes long waits, for processes, clocks and disks, and does so beside the others.
+    // Most slow tests wait for processes, clocks and disks, and do so in parallel to the others.
     let (beside, rest) = std::thread::scope(|scope| {
         let beside = BESIDE_OTHERS.map(|name| ["--test", name]).concat();
         let beside = scope.spawn(move || run_programs(&beside, Some(folder), "│ "));
@@ -84,19 +84,19 @@ pub(super) fn run_most(again: bool) -> Result<Vec<Failure>> {
     judged(&[beside, most, examples], again)
 }
 
-/// As [`run_most`], those that only compute.
+/// As [`run_most`], for those that only compute.
 pub(super) fn run_computing(again: bool) -> Result<Vec<Failure>> {
     let programs = COMPUTING.map(|name| ["--test", name]).concat();
     let folder = ScratchFolder::new()?;
     judged(&[run_programs(&programs, Some(&folder), "")?], again)
 }
 
-/// As [`run_most`], those that run alone: on the disk, as they measure.
+/// As [`run_most`], for those that run alone: on the disk, as they measure.
 pub(super) fn run_alone(again: bool) -> Result<Vec<Failure>> {
     judged(&[run_programs(&["--test", ALONE], None, "")?], again)
 }
 
-/// What failed and passed once more, by how programs of tests ended and what they printed.
+/// The failed tests that passed their second run, from the exit statuses and outputs of the test programs.
 fn judged(runs: &[(ExitStatus, String)], again: bool) -> Result<Vec<Failure>> {
     let failed: Vec<_> = runs
         .iter()
@@ -122,7 +122,7 @@ fn judged(runs: &[(ExitStatus, String)], again: bool) -> Result<Vec<Failure>> {
     Ok(failures)
 }
 
-/// Runs these programs of tests one after the other, as they are built with everything else; how that ended, and what was printed.
+/// Runs these test programs sequentially, as built with everything else; returns exit status and output.
 fn run_programs(
     which: &[&str],
     folder: Option<&ScratchFolder>,
@@ -139,7 +139,7 @@ fn run_programs(
     heard(&mut command, prefix)
 }
 
-/// The programs of tests but for those that run beside them or behind them, or only compute.
+/// The test programs, except those that run in parallel or afterwards, or only compute.
 fn other_programs() -> Result<Vec<String>> {
     let arguments = ["metadata", "--no-deps", "--format-version", "1"];
     let said = cargo(&arguments).output().context("cannot run cargo")?;
@@ -174,12 +174,12 @@ struct Target {
     kind: Vec<String>,
 }
 
-/// Runs it, and passes on what it prints, each line behind a prefix, while it is kept.
+/// Runs it, and forwards its output with a prefix on each line while recording it.
 fn heard(command: &mut Command, prefix: &str) -> Result<(ExitStatus, String)> {
     let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     let errors = writer.try_clone().context("cannot make a pipe")?;
     let spawned = command.stdout(writer).stderr(errors).spawn();
-    // Until it is closed here too, it has no end.
+    // The pipe has no end until this copy is closed too.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = spawned.context("cannot run cargo")?;
     let mut printed = Vec::new();
@@ -202,7 +202,7 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    /// A file of tests that no program names is not compiled, and its tests never run.
+    /// A test file outside of every program is not compiled, and its tests never run.
     #[test]
     fn every_file_of_tests_is_in_a_program() {
         let checkout = testkit::checkout();
@@ -242,7 +242,7 @@ mod tests {
         modules
     }
 
-    /// What is in a folder; nothing, when there is none.
+    /// A folder's entries; empty when there is no folder.
     fn entries(folder: &Path) -> Vec<PathBuf> {
         let entries = fs::read_dir(folder).into_iter().flatten();
         entries.map(|entry| entry.unwrap().path()).collect()

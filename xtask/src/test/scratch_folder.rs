@@ -1,5 +1,5 @@
-//! Where tests put their temporary files: in memory, since those of some hundreds of mysqlds are made and synced, each of which lives
-//! for seconds. What a power cut leaves is tested on disks of the tests' own, and by the simulator.
+//! The tests' temporary files: in memory, since hundreds of short-lived mysqlds make and sync them. Power cuts are tested on the tests' own
+//! disks, and by the simulator.
 
 use std::fs;
 use std::path::Path;
@@ -9,17 +9,17 @@ use anyhow::{Context, Result};
 use tempfile::TempDir;
 use testkit::figures::available_memory;
 
-/// Where Linux has a file system in memory.
+/// Linux's file system in memory.
 const IN_MEMORY: &str = "/dev/shm";
-/// How much of it has to be free, in bytes: ten times what the suite was seen to take.
+/// Free space that it must have, in bytes: ten times the observed use of the suite.
 const ROOM: u64 = 8 << 30;
-/// How much memory has to be available, in bytes: for these files, a dozen mysqlds and as many members.
+/// Memory that must be available, in bytes: for these files, a dozen mysqlds and as many members.
 const MEMORY: u64 = 14 << 30;
 
-/// What the names of its folders begin with, before the process id of who made them.
+/// The prefix of its folders' names, before the process id of their maker.
 const PREFIX: &str = "witness-tests-";
 
-/// A folder for temporary files, which goes with what is in it; in memory where there is much of that, else where the system has them.
+/// A folder for temporary files, deleted with its contents; in memory if there is enough of it, else the system's default.
 pub(super) struct ScratchFolder(Option<TempDir>);
 
 impl ScratchFolder {
@@ -29,7 +29,7 @@ impl ScratchFolder {
             return Ok(Self(None));
         }
         remove_what_others_left();
-        // A socket's path may have at most 107 bytes.
+        // A socket's path has at most 107 bytes.
         let prefix = format!("{PREFIX}{}-", std::process::id());
         let made = tempfile::Builder::new()
             .prefix(&prefix)
@@ -38,7 +38,7 @@ impl ScratchFolder {
             .with_context(|| format!("cannot make a folder in {IN_MEMORY}"))
     }
 
-    /// Lets a program have its temporary files there.
+    /// Sets a program's folder for temporary files.
     pub(super) fn used_by(&self, command: &mut Command) {
         if let Some(folder) = &self.0 {
             command.env("TMPDIR", folder.path());
@@ -46,13 +46,13 @@ impl ScratchFolder {
     }
 }
 
-/// Who is killed leaves its folder, and with it the memory.
+/// A killed process leaves its folder in memory.
 fn remove_what_others_left() {
     for entry in fs::read_dir(IN_MEMORY).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let maker = name.to_str().and_then(maker_in);
         if maker.is_some_and(|maker| !Path::new("/proc").join(maker.to_string()).exists()) {
-            // Somebody else's, who may be removing it as well.
+            // Another run's, which another process may be removing as well.
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -1,17 +1,17 @@
-//! What a change has to pass, and what may run beside what; pure.
+//! The steps that a change must pass, and which of them may run in parallel; pure.
 
-/// How many seeds of the simulator a change has to pass.
+/// Number of simulator seeds that a change must pass.
 const SEEDS: u64 = 60;
-/// Within how many something broken has to be found.
+/// Number of seeds within which a broken rule must be found.
 const FOUND_WITHIN: u64 = 300;
-/// How many in which a quorum is lost and repaired.
+/// Number of seeds in which a quorum is lost and repaired.
 const LOST_QUORUMS: u64 = 32;
-/// How many in which another scenario is played.
+/// Number of seeds of any other scenario.
 const PLAYED: u64 = 8;
-/// How many where a seed takes several seconds.
+/// Number of seeds where a seed takes several seconds.
 const PLAYED_SLOWLY: u64 = 4;
-/// What is broken on purpose: the step's name, the first seed that is run, which is the first that finds it where that is far, and
-/// the simulator's word for it.
+/// The rules broken on purpose: the step's name, the first seed (the first that finds it, where that is a high number), and the simulator's
+/// name for the rule.
 const BROKEN: [(&str, u64, &str); 28] = [
     ("broken barrier", 97, "narrow-without-the-barrier"),
     ("broken majority", 1, "commit-on-a-minority"),
@@ -43,28 +43,28 @@ const BROKEN: [(&str, u64, &str); 28] = [
     ("broken conversion", 1, "release-in-words"),
 ];
 
-/// All steps, in two lanes: those of one run one after the other, beside those of the other one.
+/// All steps, in lanes: the steps of a lane run sequentially, in parallel to the other lanes.
 pub(super) struct Plan {
-    /// What has to have the machine, and leaves much of it idle, because it waits for processes, clocks and disks.
+    /// Steps that need the machine and leave much of it idle, because they wait for processes, clocks and disks.
     pub(super) waiting: Vec<Step>,
-    /// What waits as well, and for nothing that a step beside it could be in the way of.
+    /// Waiting steps too, whose waits no parallel step disturbs.
     pub(super) packaging: Vec<Step>,
-    /// What takes what those leave: nothing in it looks at the time, or has a limit in time that may be short beside a build.
+    /// Steps for the remaining processor time: none measures time, or has a limit that a parallel build could exceed.
     pub(super) computing: Vec<Step>,
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Compares size, import cycles, words and commit subjects with their limits.
     Limits,
-    /// Looks whether all is formatted.
+    /// Checks the format of all files.
     Format,
     /// Compiles, lints and documents everything.
     Programs,
-    /// Runs the tests, but for those that must run alone and those that only compute.
+    /// Runs the tests, except those that must run alone and those that only compute.
     Tests,
-    /// Runs the tests that use no mysqld.
+    /// Runs the tests without a mysqld.
     QuickTests,
     /// Runs the tests that only compute.
     ComputingTests,
@@ -72,25 +72,24 @@ pub(super) enum Action {
     TestsAlone,
     /// Finds or unpacks a mysqld.
     Mysql,
-    /// Runs `cargo lab` with these arguments, of programs that the tests have built.
+    /// Runs `cargo lab` with these arguments, with programs that the tests have built.
     Lab(Vec<String>),
-    /// Installs, uses and removes packages of the programs that are built, in a container.
+    /// Installs, uses and removes packages of the built programs, in a container.
     Packages,
-    /// Does faults to a ring in three regions of containers with the programs that are built.
+    /// Injects faults into a ring in three regions of containers, with the built programs.
     Containers,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) name: &'static str,
-    /// The step of the other lane that has to be over before this one begins: it needs what that one makes, or takes cargo's lock, for
-    /// which that one would have to wait.
+    /// A step of another lane that must end first: this one needs its result, or takes cargo's lock, for which that one would wait.
     pub(super) behind: Option<&'static str>,
     pub(super) action: Action,
 }
 
 impl Plan {
-    /// Everything; `quick` leaves out what uses a mysqld or a container.
+    /// All steps; `quick` leaves out those with a mysqld or a container.
     pub(super) fn new(quick: bool) -> Self {
         let limits = Step::new("limits", Action::Limits);
         let format = Step::new("format", Action::Format);
@@ -112,7 +111,7 @@ impl Plan {
                 Step::new("tests", Action::Tests),
                 Step::new("tests alone", Action::TestsAlone),
                 Step::new("nemesis", lab("nemesis --short")),
-                // Two engines would have one folder.
+                // Two engines would use the same folder.
                 Step::new("containers", Action::Containers).behind("packages"),
             ];
             let packages = Step::new("packages", Action::Packages).behind("tests alone");
@@ -125,10 +124,10 @@ impl Plan {
         }
     }
 
-    /// Without what stands before a step in its lane; and of the other lanes without what it is behind.
+    /// Removes the steps before `name` in its lane, and from the other lanes the step that it waits for.
     ///
     /// # Errors
-    /// The names of all steps, where there is none of this one.
+    /// The names of all steps, where none has this name.
     pub(super) fn from(mut self, name: &str) -> Result<Self, Vec<&'static str>> {
         let place = |steps: &[Step], name| steps.iter().position(|step| step.name == name);
         if !self.has(name) {
@@ -303,7 +302,7 @@ mod tests {
         );
     }
 
-    /// Of two steps that wait for each other, or of one that waits for one of its own lane, none would ever begin.
+    /// Two steps that wait for each other, or one that waits for a step of its own lane, would never begin.
     #[test]
     fn every_step_can_begin() {
         for quick in [false, true] {

@@ -11,7 +11,7 @@ use crate::decode::failure::{DecodeCause, DecodeFailure, misplaced};
 use crate::decode::own_schema::{OwnSchema, Verdict};
 use crate::decode::parsed::{BarrierParts, Content, Head, Parsed, Parts, RowParts};
 
-/// Bytes that the notes of a transaction's rows and keys take at most, so that places among them fit into 32 bits.
+/// Maximum bytes of the metadata of a transaction's rows and keys, so that indexes into it fit into 32 bits.
 const MAX_KEY_BYTES: u64 = 8 << 30;
 
 /// Decodes transactions, each by itself.
@@ -22,25 +22,25 @@ pub struct Decoder {
 
 /// A transaction as far as it is read.
 enum Reading {
-    /// Nothing but what may stand in front of everything.
+    /// Only events that may precede any content.
     Nothing,
     Rows(RowParts),
     Barrier(BarrierParts),
 }
 
 impl Decoder {
-    /// A decoder that takes at most so many bytes for the events of a compressed transaction, and as many again for what it
-    /// notes of their rows.
+    /// A decoder with this limit for the events of a compressed transaction, and again for the
+    /// metadata of its rows.
     pub fn new(max_transaction_bytes: u64) -> Self {
         Self {
             max_transaction_bytes,
         }
     }
 
-    /// Reads a transaction's events. Rows are not looked into before [`Parsed::finish`].
+    /// Reads a transaction's events. Rows are decoded only in [`Parsed::finish`].
     ///
     /// # Errors
-    /// [`DecodeFailure`]; it says what to do.
+    /// [`DecodeFailure`], with the remedy.
     pub fn parse(&self, framed: &FramedTransaction) -> Result<Parsed, DecodeFailure> {
         self.read(framed).map_err(|cause| DecodeFailure {
             gtid: framed.gtid,
@@ -66,7 +66,7 @@ impl Decoder {
                         return Err(misplaced(&event));
                     };
                     let inner = self.decompress(&event)?;
-                    // The compressed bytes are not needed any more.
+                    // The compressed bytes are no longer needed.
                     bytes = 0;
                     for event in inner {
                         let event = event?;
@@ -110,7 +110,7 @@ impl Decoder {
     }
 }
 
-/// An event of a payload in canonical form: it has no checksum, but a position.
+/// An event of a payload in canonical form: without a checksum, with a position.
 fn bare(event: RawEvent) -> Result<RawEvent, DecodeCause> {
     if event.header().log_pos == 0 {
         return Ok(event);
@@ -119,7 +119,7 @@ fn bare(event: RawEvent) -> Result<RawEvent, DecodeCause> {
     Ok(RawEvent::new(canonical)?)
 }
 
-/// Whether an event says nothing to a replica, wherever it stands.
+/// Whether an event is irrelevant to a replica, at any position.
 fn is_neutral(event: &RawEvent) -> bool {
     matches!(
         event.event_type(),
@@ -132,7 +132,7 @@ fn is_neutral(event: &RawEvent) -> bool {
 }
 
 impl Reading {
-    /// Takes an event, but for what is of the applier's own schema.
+    /// Processes an event, except those of the applier's own schema.
     fn take_others(self, event: RawEvent, own: &mut OwnSchema) -> Result<Self, DecodeCause> {
         match own.look_at(event)? {
             Verdict::Read(event) => self.take(event),

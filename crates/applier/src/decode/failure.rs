@@ -18,13 +18,13 @@ use crate::schema::TableName;
 pub struct DecodeFailure {
     /// The transaction that cannot be applied.
     pub gtid: Gtid,
-    /// The table that it is about, if it is about one.
+    /// The affected table, if there is one.
     pub table: Option<TableName>,
-    /// The reason, with what to do about it.
+    /// The reason, with the remedy.
     pub cause: Box<DecodeCause>,
 }
 
-/// What is wrong with a transaction.
+/// Why a transaction cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecodeCause {
     /// An event cannot be read.
@@ -46,15 +46,15 @@ pub enum DecodeCause {
          that has this transaction"
     )]
     LoadData,
-    /// An event stands where it cannot.
+    /// An event at an impossible position.
     #[error(
         "a {event_type} event cannot stand at its place; the log lacks events, or is of a later MySQL version"
     )]
     Misplaced {
-        /// The type that its header says.
+        /// The type in its header.
         event_type: EventType,
     },
-    /// Rows of a table that no table map names.
+    /// Rows of a table without a table map.
     #[error(
         "its rows are of table number {0}, which no table map of it names; the log lacks events"
     )]
@@ -75,7 +75,7 @@ pub enum DecodeCause {
     KeyColumn(#[from] KeyColumnMissing),
 }
 
-/// An event that has no place where it stands.
+/// An event at an impossible position.
 pub(super) fn misplaced(event: &RawEvent) -> DecodeCause {
     DecodeCause::Misplaced {
         event_type: event.event_type(),

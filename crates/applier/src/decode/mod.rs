@@ -1,5 +1,5 @@
-//! Makes transactions of the log ready to be scheduled: tells changes of rows from barriers, takes rows events apart into
-//! rows, and finds the keys of each row. Pure: what it has to know of the target's tables is given to it.
+//! Prepares transactions of the log for scheduling: separates row changes from barriers, splits rows events into
+//! rows, and finds the keys of each row. Pure: the caller supplies the shapes of the target's tables.
 //!
 //! ```text
 //! FramedTransaction ─► Decoder::parse ─► Parsed ─(the target's tables)─► Parsed::finish ─► Transaction

@@ -1,10 +1,10 @@
-//! Leaves out what a log has of the applier's own schema.
+//! Leaves out a log's changes to the applier's own schema.
 //!
-//! The row of the checkpoint says what *this* target has; nobody logs it, and yet a log may have one: that of another server, whose
-//! dump was loaded at the source. Applied, it would be taken for the target's own, and what it names for executed there.
+//! The checkpoint row describes *this* target and is never logged. A log may nevertheless contain the row of another server, whose
+//! dump was loaded at the source. Applied, it would count as the target's own, and its GTIDs as executed there.
 //!
-//! What is left out is understood to be about that schema alone: whole statements in row format, and DDL. A statement that
-//! changes other tables as well is read as it is. A transaction of which nothing is left is an empty one.
+//! Only changes known to affect that schema alone are left out: whole statements in row format, and DDL. A statement that
+//! changes other tables as well is kept. A transaction with nothing left becomes an empty one.
 
 use binlog_format::event::{EventType, HEADER_LEN, RawEvent};
 use binlog_format::events::{Query, Rows, is_rows};
@@ -14,36 +14,36 @@ use crate::decode::schema_change::{is_of_a_schema, schema_change};
 use crate::schema::{OWN_SCHEMA, TableName};
 use crate::transaction::{Changed, SchemaChange};
 
-/// Looks at a transaction's events in their order.
+/// Checks a transaction's events in order.
 #[derive(Debug, Default)]
 pub(super) struct OwnSchema {
     at: At,
-    /// Whether something was left out.
+    /// Whether a change was left out.
     pub(super) left_out: bool,
     /// Table maps of a statement, as long as all are of the own schema.
     held: Vec<RawEvent>,
 }
 
-/// Where in the statements of rows.
+/// Position within the row statements.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum At {
     #[default]
     Between,
-    /// Behind table maps of the own schema alone, before the first rows.
+    /// After table maps of the own schema alone, before the first rows.
     Maps,
     /// Within a statement that is left out.
     Own,
-    /// Within one that is read.
+    /// Within one that is kept.
     Others,
 }
 
-/// What to do with an event.
+/// How to treat an event.
 #[derive(Debug)]
 pub(super) enum Verdict {
     Read(RawEvent),
-    /// Nothing now: it is left out, or kept until the next ones tell.
+    /// Not yet: it is left out, or held until the next ones decide.
     Nothing,
-    /// These were kept, and are to be read.
+    /// These were held, and are kept.
     ReadAll(Vec<RawEvent>),
 }
 
@@ -103,7 +103,7 @@ impl OwnSchema {
 /// The number of the table, in all rows events and table maps.
 const TABLE_ID: usize = 6;
 
-/// The schema that a table map names: each statement has a map, so that nothing else of it is read here.
+/// The schema of a table map: each statement has a map, so only its schema is read here.
 fn schema_of(map: &RawEvent) -> Option<&[u8]> {
     let (&length, rest) = map
         .bytes()
@@ -147,13 +147,13 @@ fn is_own(statement: &[u8], schema: &[u8]) -> bool {
     }
 }
 
-/// Most statements are a BEGIN.
+/// Fast path: most statements are a BEGIN.
 fn starts_ddl(statement: &[u8]) -> bool {
     let first = statement.trim_ascii_start().first();
     first.is_some_and(|first| b"cdar".contains(&first.to_ascii_lowercase()))
 }
 
-/// `/*!40000 … */` around all of a statement, as dumps have it: it is logged where it was run.
+/// `/*!40000 … */` around a whole statement, as in dumps: it is logged where it was run.
 fn without_version_comment(statement: &[u8]) -> &[u8] {
     let inner = statement.trim_ascii().strip_prefix(b"/*!");
     let inner = inner.and_then(|inner| inner.strip_suffix(b"*/"));

@@ -1,4 +1,4 @@
-//! A transaction that is read, and lacks only what the target's tables decide.
+//! A transaction that is read, and lacks only the shapes of the target's tables.
 
 use std::collections::HashMap;
 use std::mem::size_of;
@@ -28,12 +28,12 @@ use crate::transaction::{
 pub struct Parsed {
     pub(super) head: Head,
     pub(super) bytes: usize,
-    /// Bytes that the notes of its rows and keys may take.
+    /// Limit for the metadata of its rows and keys, in bytes.
     pub(super) max_key_bytes: u64,
     pub(super) content: Content,
 }
 
-/// What its GTID event says.
+/// Content of its GTID event.
 #[derive(Debug, Clone)]
 pub(super) struct Head {
     pub(super) gtid: Gtid,
@@ -51,7 +51,7 @@ pub(super) enum Content {
 /// Events of a row transaction.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Parts {
-    /// What its BEGIN says.
+    /// The session context of its BEGIN.
     pub(super) context: RowContext,
     pub(super) tables: Vec<LoggedTable>,
     pub(super) events: Vec<RowsPart>,
@@ -71,14 +71,14 @@ pub struct LoggedTable {
 #[derive(Debug, Clone)]
 pub(super) struct RowsPart {
     pub(super) event: Bytes,
-    /// Where in it the images begin.
+    /// Offset of the images in it.
     pub(super) images_at: u32,
-    /// Its place among the tables.
+    /// Its index among the tables.
     pub(super) table: u32,
     pub(super) ends_statement: bool,
 }
 
-/// A table with what it takes to read its rows.
+/// A table with everything needed to read its rows.
 #[derive(Debug)]
 struct ReadyTable {
     shape: Arc<TableShape>,
@@ -86,24 +86,24 @@ struct ReadyTable {
     keys: TableKeys,
 }
 
-/// More tables than a busy server writes to at a time. With more than that, all are made ready again.
+/// More tables than a busy server writes to at a time. Above that, the cache is emptied.
 const MOST_READY_TABLES: usize = 1024;
 
-/// What is kept from one transaction to the next: a log maps the same tables over and over, and tables made ready once serve until
-/// they look different.
+/// Cache across transactions: a log maps the same tables repeatedly, and a prepared table is reused until its map
+/// changes.
 #[derive(Debug, Default)]
 pub struct ReadyTables {
-    /// By their maps without the header, which has a time.
+    /// By their maps without the header, which contains a time.
     by_map: HashMap<Bytes, Arc<ReadyTable>>,
     row_keys: RowKeys,
-    /// The last `time_zone` that a transaction said.
+    /// The last `time_zone` in a transaction.
     time_zone: Option<Arc<[u8]>>,
 }
 
 impl ReadyTables {
-    /// Gives a context the time zone that the log does not say, as a replica's thread has it: from the last one that did.
+    /// Fills in a time zone that the log omits, as a replica's thread has it: the last one in the log.
     fn keep_time_zone(&mut self, context: &mut RowContext) {
-        // The same text is kept as one, so that contexts are compared by its address.
+        // Equal texts share one allocation, so that contexts are compared by address.
         if context.time_zone.is_some() && context.time_zone != self.time_zone {
             self.time_zone = context.time_zone.take();
         }
@@ -124,7 +124,7 @@ impl ReadyTables {
         if self.by_map.len() >= MOST_READY_TABLES {
             self.by_map.clear();
         }
-        // A copy: a part of the transaction's bytes would keep all of them.
+        // A copy: a slice of the transaction's bytes would keep all of them in memory.
         let map = Bytes::copy_from_slice(map);
         self.by_map.insert(map, Arc::clone(&ready));
         Ok(ready)
@@ -146,7 +146,7 @@ impl Parsed {
         matches!(self.content, Content::Barrier(_))
     }
 
-    /// The tables whose shapes [`Self::finish`] asks for; none for a barrier.
+    /// The tables whose shapes [`Self::finish`] needs; none for a barrier.
     pub fn tables(&self) -> impl Iterator<Item = &TableName> {
         self.logged_tables().iter().map(|table| &table.name)
     }
@@ -159,12 +159,12 @@ impl Parsed {
         }
     }
 
-    /// The transaction, with its rows and their keys. `lookup` gives the target's tables. One whose rows and keys would take
-    /// more memory than a transaction may have becomes a barrier: it is applied alone, without them. So does one that writes to a
+    /// The transaction, with its rows and their keys. `lookup` supplies the target's tables. It becomes a barrier, applied alone
+    /// without rows and keys, if these would exceed a transaction's memory limit. So does a transaction that writes to a
     /// table whose engine has no transactions.
     ///
     /// # Errors
-    /// When the target has no such table, or rows do not fit.
+    /// When the target lacks a table, or rows do not fit.
     pub fn finish(
         self,
         lookup: impl Fn(&TableName) -> Option<Arc<TableShape>>,
@@ -172,7 +172,7 @@ impl Parsed {
         self.finish_with(&mut ReadyTables::default(), lookup)
     }
 
-    /// The same for one transaction of many, with what is kept between them.
+    /// The same with a cache across transactions.
     ///
     /// # Errors
     /// As [`Self::finish`].
@@ -217,11 +217,11 @@ impl Parsed {
     }
 }
 
-/// A cause, and the table that it is about.
+/// A cause, and the affected table.
 type InTable = (Option<TableName>, DecodeCause);
 
 impl Parts {
-    /// The body, and the bytes that it takes besides the events.
+    /// The body, and its bytes in addition to the events.
     fn finish(
         self,
         ready: &mut ReadyTables,
@@ -299,7 +299,7 @@ impl Parts {
     }
 }
 
-/// Bytes of the notes about rows.
+/// Size of the metadata about rows, in bytes.
 fn bytes_of(changes: &RowChanges) -> usize {
     changes.rows.len() * size_of::<RowWrite>() + changes.keys.len() * size_of::<KeyAccess>()
 }
@@ -318,7 +318,7 @@ impl ReadyTable {
 }
 
 impl RowsPart {
-    /// Appends the event and its rows; false when that takes more than `max_key_bytes`.
+    /// Appends the event and its rows; false when that exceeds `max_key_bytes`.
     fn split(
         &self,
         table: &ReadyTable,
@@ -331,13 +331,13 @@ impl RowsPart {
         let event = changes.events.len() as u32;
         let first = changes.rows.len() as u32;
         let cascades_logged = rows.flags & Rows::CASCADES_LOGGED != 0;
-        // The image after of a partial update begins with options of its own, which no other event has there.
+        // The image after of a partial update begins with options of its own, as in no other event.
         let is_partial = rows.change == RowsChange::PartialUpdate;
         while let Some(row) = reader.next_row()? {
             if bytes_of(changes) as u64 > max_key_bytes {
                 return Ok(false);
             }
-            // All of it is within an event, whose size has 32 bits, and the bound above is far from as many keys.
+            // All of it is within an event, whose size has 32 bits, and the bound above is far below that many keys.
             let images =
                 self.images_at + row.range.start as u32..self.images_at + row.range.end as u32;
             let first_key = changes.keys.len() as u32;
@@ -363,12 +363,12 @@ impl RowsPart {
     }
 }
 
-// Transactions that are changes of rows and nothing else.
+// Transactions that only change rows.
 
 /// The parts of a row transaction, as far as they are read.
 #[derive(Debug)]
 pub(super) struct RowParts {
-    /// Everything that was read, for the case that it turns out to be none.
+    /// All events read, in case it turns out to be a barrier.
     events: Vec<RawEvent>,
     parts: Parts,
     has_ended: bool,
@@ -391,7 +391,7 @@ impl RowParts {
         }))
     }
 
-    /// Takes the next event; gives it back when it makes the transaction a barrier.
+    /// Processes the next event; returns it when it makes the transaction a barrier.
     pub(super) fn take(&mut self, event: RawEvent) -> Result<Option<RawEvent>, DecodeCause> {
         if self.has_ended {
             return Err(misplaced(&event));
@@ -402,7 +402,7 @@ impl RowParts {
             rows if is_rows(rows) => self.rows(&event)?,
             EventType::Query => match kind(&event)? {
                 Some(StatementKind::Commit) => self.has_ended = true,
-                // What was rolled back to it is not in the log; where that is, in a barrier, it is needed.
+                // Changes rolled back to it are not in the log; where they are, in a barrier, it is needed.
                 Some(StatementKind::Savepoint) => {}
                 _ => return Ok(Some(event)),
             },
@@ -418,7 +418,7 @@ impl RowParts {
         events.try_fold(BarrierParts::default(), BarrierParts::take)
     }
 
-    /// The parts, when its end has come.
+    /// The parts, once its end was read.
     pub(super) fn finish(self) -> Result<Parts, DecodeCause> {
         if self.has_ended {
             Ok(self.parts)
@@ -431,7 +431,7 @@ impl RowParts {
 
     fn table_map(&mut self, event: &RawEvent) -> Result<(), DecodeCause> {
         let map = TableMap::decode(event.canonical())?;
-        // A table comes with a map for each statement.
+        // A table has a map for each statement.
         let known = self
             .parts
             .tables
@@ -484,7 +484,7 @@ fn kind(event: &RawEvent) -> Result<Option<StatementKind>, DecodeCause> {
     Ok(Some(StatementKind::of(&statement)))
 }
 
-/// What a BEGIN says of its session. Variables of a later version are passed over, as a replica's thread does.
+/// The session context of a BEGIN. Variables of a later version are skipped, as a replica's thread does.
 fn context(begin: &Query<'_>) -> Result<RowContext, DecodeCause> {
     Ok((&SessionContext::decode(&begin.status_variables)?).into())
 }
@@ -492,7 +492,7 @@ fn context(begin: &Query<'_>) -> Result<RowContext, DecodeCause> {
 /// Whether a table map names the table of an earlier one. Flags and optional metadata depend on variables that may change within
 /// a transaction.
 fn is_same_table(known: &[u8], event: &[u8], map: &TableMap<'_>) -> Result<bool, DecodeCause> {
-    // What follows the header is nearly always the same; headers differ in their time.
+    // The bytes after the header are nearly always equal; headers differ in their time.
     if known.get(HEADER_LEN..) == event.get(HEADER_LEN..) {
         return Ok(true);
     }
@@ -503,17 +503,17 @@ fn is_same_table(known: &[u8], event: &[u8], map: &TableMap<'_>) -> Result<bool,
         && known.metadata == map.metadata)
 }
 
-// Transactions that are not just changes of rows.
+// Transactions with more than row changes.
 
 /// The parts of a barrier, as far as they are read.
 #[derive(Debug, Default)]
 pub(super) struct BarrierParts {
-    /// Whether BEGIN or XA START came.
+    /// Whether BEGIN or XA START was read.
     has_begun: bool,
-    /// What its BEGIN says.
+    /// The session context of its BEGIN.
     context: Option<RowContext>,
     steps: Vec<Step>,
-    /// Table maps and rows events of a statement whose end has not come.
+    /// Table maps and rows events of an unfinished statement.
     rows: Vec<Bytes>,
     /// Events that belong to the statement that follows them.
     variables: Vec<Bytes>,
@@ -596,7 +596,7 @@ impl BarrierParts {
         }
     }
 
-    /// The barrier, when its end has come.
+    /// The barrier, once its end was read.
     pub(super) fn finish(mut self) -> Result<Barrier, DecodeCause> {
         self.end_rows();
         let end = self.end.ok_or(DecodeCause::Misplaced {
@@ -612,7 +612,7 @@ impl BarrierParts {
     }
 }
 
-/// The statement that the server makes of an XA_PREPARE event.
+/// The statement that the server generates from an XA_PREPARE event.
 fn second_phase(prepare: &XaPrepare<'_>) -> String {
     let hex = |bytes: &[u8]| {
         bytes

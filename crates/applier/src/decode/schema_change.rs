@@ -1,26 +1,26 @@
-//! Which tables may look different behind a statement of the log.
+//! Which tables may have another shape after a statement of the log.
 //!
-//! What is said wrongly here would let rows be scheduled by the keys that a table no longer has. Therefore only statements that
-//! are understood to the last name are taken at their word, and whatever else there is may have changed any table:
+//! A wrong answer here would let rows be scheduled by keys that a table no longer has. Therefore only statements that
+//! are completely understood give an exact answer, and every other statement may have changed any table:
 //!
-//! * A name that is not plain ASCII, a comment that servers execute (`/*!`), a word that is not expected: any.
-//! * The rest of a definition is not read as SQL. It can name further tables behind three words only: REFERENCES, RENAME and
-//!   EXCHANGE. These are looked for as bytes, in comments and strings, too: in all character sets that a client may have, ASCII
-//!   bytes are where ASCII words are, so that such a word may be found where there is none, and never missed.
-//! * A name without a schema behind those words may be in the table's schema or in the session's: both are named.
+//! * A name that is not plain ASCII, a comment that servers execute (`/*!`), an unexpected word: any.
+//! * The rest of a definition is not parsed as SQL. It can name further tables only after three words: REFERENCES, RENAME and
+//!   EXCHANGE. These are searched as bytes, in comments and strings, too: in all character sets of a client, ASCII
+//!   bytes are where ASCII words are. Such a word may be found where there is none, and is never missed.
+//! * A name without a schema after those words may be in the table's schema or in the session's: both are named.
 //!
-//! A foreign key makes the shape of a table tell of others. That is not looked at here: whoever forgets shapes by this forgets
-//! those that tell of a named table, too.
+//! A foreign key makes the shape of a table depend on others. That is not handled here: the user of the result must also forget
+//! shapes that depend on a named table.
 
 use crate::schema::TableName;
 use crate::transaction::{Changed, SchemaChange};
 
-/// Which tables may look different behind a statement that ran in a session with this schema.
+/// Which tables may have another shape after a statement that ran in a session with this schema.
 pub(super) fn schema_change(statement: &[u8], schema: &[u8]) -> SchemaChange {
     read(statement, schema).unwrap_or(SchemaChange::Anything)
 }
 
-/// Whether a statement makes, alters or drops a schema.
+/// Whether a statement creates, alters or drops a schema.
 pub(super) fn is_of_a_schema(statement: &[u8]) -> bool {
     let mut words = Words {
         rest: statement,
@@ -33,7 +33,7 @@ pub(super) fn is_of_a_schema(statement: &[u8]) -> bool {
     next_is(&["CREATE", "ALTER", "DROP"]) && next_is(&["DATABASE", "SCHEMA"])
 }
 
-/// `None`: it is not understood for sure.
+/// `None`: it is not fully understood.
 fn read(statement: &[u8], schema: &[u8]) -> Option<SchemaChange> {
     let session = std::str::from_utf8(schema)
         .ok()
@@ -44,7 +44,7 @@ fn read(statement: &[u8], schema: &[u8]) -> Option<SchemaChange> {
     };
     let first = words.word()?;
     let is = |known: &[&str]| known.iter().any(|known| same(first, known));
-    // Rows, rights and statistics. TRUNCATE makes the same table again, and a function that a statement calls makes none.
+    // Rows, privileges and statistics. TRUNCATE recreates the same table, and a function called by a statement creates none.
     if is(&[
         "INSERT",
         "UPDATE",
@@ -78,7 +78,7 @@ fn read(statement: &[u8], schema: &[u8]) -> Option<SchemaChange> {
     }
 }
 
-/// What can be made, altered and dropped, and is no table and holds none.
+/// Objects that can be created, altered and dropped, and that are no tables and contain none.
 const NO_TABLES: [&str; 8] = [
     "VIEW",
     "TRIGGER",
@@ -87,7 +87,7 @@ const NO_TABLES: [&str; 8] = [
     "EVENT",
     "USER",
     "ROLE",
-    // In front of a view, a routine, a trigger or an event.
+    // Before a view, a routine, a trigger or an event.
     "DEFINER",
 ];
 
@@ -102,7 +102,7 @@ impl<'a> Words<'a> {
     fn create(&mut self) -> Option<SchemaChange> {
         let mut word = self.word()?;
         if same(word, "OR") {
-            // The parser of some servers knows CREATE OR REPLACE TABLE.
+            // The parser of some servers accepts CREATE OR REPLACE TABLE.
             self.expect("REPLACE")?;
             word = self.word()?;
             let view = ["ALGORITHM", "SQL"].iter().any(|known| same(word, known));
@@ -111,7 +111,7 @@ impl<'a> Words<'a> {
         if no_tables(word) || same(word, "ALGORITHM") || same(word, "AGGREGATE") {
             return Some(SchemaChange::Nothing);
         }
-        // There is no table in a new schema, and a temporary one has no rows in the log, nor hides another from
+        // A new schema has no table. A temporary table has no rows in the log, and hides no other one from
         // `information_schema`.
         if ["DATABASE", "SCHEMA", "TEMPORARY"]
             .iter()
@@ -148,7 +148,7 @@ impl<'a> Words<'a> {
     }
 
     fn drop(&mut self) -> Option<SchemaChange> {
-        // How the server writes it where the statement was in its own words.
+        // The server's spelling where it has not kept the client's text.
         const TEMPORARY: &[u8] = b"/*!40005 TEMPORARY */";
         self.skip_blanks();
         if self.rest.starts_with(TEMPORARY) {
@@ -199,7 +199,7 @@ impl<'a> Words<'a> {
         self.at_end().then_some(SchemaChange::Tables(tables))
     }
 
-    /// A table's name, and what is said of it: the tables that are named in it, too.
+    /// A table's name and definition: with the tables named in it.
     fn definition(&mut self) -> Option<SchemaChange> {
         let table = self.name()?;
         let mut tables = vec![Changed::Table(table.clone())];
@@ -252,7 +252,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// One identifier, quoted (in either way: where a name is expected, no string can be) or not.
+    /// One identifier, quoted (in either way: where a name is expected, no string can occur) or not.
     fn identifier(&mut self) -> Option<String> {
         self.skip_blanks();
         let quote = match self.rest.first()? {
@@ -276,7 +276,7 @@ impl<'a> Words<'a> {
         (!name.is_empty()).then_some(name)
     }
 
-    /// The next word; `None` when something else comes, or it is not plain ASCII.
+    /// The next word; `None` for any other token, or if it is not plain ASCII.
     fn word(&mut self) -> Option<&'a str> {
         self.skip_blanks();
         let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$');
@@ -289,7 +289,7 @@ impl<'a> Words<'a> {
         std::str::from_utf8(word).ok()
     }
 
-    /// All of these words, or none: which it was. `None` if there are some only.
+    /// All of these words, or none: returns which. `None` for only some of them.
     fn skip_words(&mut self, words: &[&str]) -> Option<bool> {
         let Some((first, others)) = words.split_first() else {
             return Some(true);
@@ -303,7 +303,7 @@ impl<'a> Words<'a> {
         Some(true)
     }
 
-    /// One of these words; whether it was there.
+    /// One of these words; returns whether it was there.
     fn skip_any(&mut self, words: &[&str]) -> bool {
         let before = self.rest;
         let found = self
@@ -335,7 +335,7 @@ impl<'a> Words<'a> {
         self.rest.is_empty()
     }
 
-    /// White space and comments. What a server may execute stays, and so is no word.
+    /// White space and comments. Executable comments stay, and so end the words.
     fn skip_blanks(&mut self) {
         loop {
             self.rest = self.rest.trim_ascii_start();
@@ -352,7 +352,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// A word behind which a definition names another table.
+/// A word after which a definition names another table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Further {
     References,
@@ -361,7 +361,7 @@ enum Further {
 }
 
 impl Further {
-    /// The first one, wherever it stands; `text` is what comes behind it then.
+    /// The first one, at any position; `text` is then the rest after it.
     fn find(text: &mut &[u8]) -> Option<Self> {
         const WORDS: [(Further, &[u8]); 3] = [
             (Further::References, b"REFERENCES"),
@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn a_statement_changes_the_tables_that_it_names_and_an_odd_one_may_change_any() {
         for (statement, expected) in [
-            // Rows, rights, and what is no table.
+            // Rows, privileges, and objects other than tables.
             ("insert into t values (1)", ""),
             ("/* who */ /**/ UPDATE t SET a = 1", ""),
             ("XA COMMIT X'31',X'',1", ""),
@@ -447,7 +447,7 @@ mod tests {
             ("ALTER TABLE/* which? */t/* that */ADD UNIQUE (b)", "d.t"),
             ("CREATE UNIQUE INDEX i USING BTREE ON e.t (a)", "e.t"),
             ("DROP INDEX `on` ON t ALGORITHM=INPLACE", "d.t"),
-            // Other tables behind a word.
+            // Other tables after a word.
             (
                 "ALTER TABLE t RENAME COLUMN a TO b, RENAME KEY k TO l",
                 "d.t",
@@ -460,7 +460,7 @@ mod tests {
                 "d.c ->e.p ->d.q ->d.q",
             ),
             ("ALTER TABLE t ADD renamed_at INT", "d.t d.d_at d.d_at"),
-            // Not understood for sure.
+            // Not fully understood.
             ("ALTER TABLE t EXCHANGE PARTITION p WITH TABLE u", "*"),
             ("ALTER TABLE t COMMENT 'rename'", "*"),
             (
@@ -500,7 +500,7 @@ mod tests {
                 |statement: &str| in_words(schema_change(statement.as_bytes(), schema.as_bytes()));
             assert_eq!(change("CREATE TABLE t (a INT)"), "*");
             assert_eq!(change("CREATE TABLE e.t (a INT)"), "e.t");
-            // Where it is not plain, the other schema may be the session's, whose name nobody knows here.
+            // The other schema may be the session's, whose name is unknown where it is not plain ASCII.
             assert_eq!(change("ALTER TABLE e.t RENAME u"), "*");
             assert_eq!(change("INSERT INTO t VALUES (1)"), "");
         }

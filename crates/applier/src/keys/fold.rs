@@ -1,20 +1,20 @@
-//! Which values of a column are equal to a key of it. Wrong in one direction only: what the database takes for equal gets
+//! Which values of a column are equal to a key of it. Conservative: values that the database considers equal get
 //! equal bytes (or none); values that differ may share theirs, which costs parallelism.
 
 use binlog_format::row_image::{CollationId, ColumnType};
 
-/// How a column's values are made comparable: what the database takes for equal becomes the same bytes.
+/// How a column's values are made comparable: values that the database considers equal get the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fold {
     /// Equal bytes, and no others (numbers, times).
     Bytes,
     /// Equal up to spaces or zero bytes at the end (binary strings, binary collations).
     Trimmed,
-    /// Printable ASCII is equal up to case and spaces at the end; nothing is known of other text.
+    /// Printable ASCII is equal up to case and trailing spaces; other text is opaque.
     AsciiCase,
     /// A floating-point number: -0 equals 0.
     Float,
-    /// Nothing is known: all values count as equal.
+    /// Unknown: all values count as equal.
     Opaque,
 }
 
@@ -35,11 +35,11 @@ const ASCII_CASE: [(&str, u32); 12] = [
     ("ascii_general_ci", 11),
 ];
 
-/// Collations that compare bytes, up to padding, of which the log has the number only.
+/// Collations that compare bytes, up to padding, of which the log has only the number.
 const BINARY: [u32; 6] = [63, 46, 309, 83, 47, 65];
 
 impl Fold {
-    /// The fold of a column by what `information_schema.columns` says: `data_type` and `collation_name` (NULL: `None`).
+    /// The fold of a column by `data_type` and `collation_name` (NULL: `None`) of `information_schema.columns`.
     pub fn of_column(data_type: &str, collation: Option<&str>) -> Self {
         match data_type.to_ascii_lowercase().as_str() {
             "tinyint" | "smallint" | "mediumint" | "int" | "integer" | "bigint" | "decimal"
@@ -59,7 +59,7 @@ impl Fold {
         }
     }
 
-    /// The fold of a column by what a table map says of it.
+    /// The fold of a column by its table map.
     pub fn of_logged(column: ColumnType, collation: Option<CollationId>) -> Self {
         match column {
             ColumnType::TinyInt
@@ -96,11 +96,11 @@ impl Fold {
         }
     }
 
-    /// Appends what is the same for all values that the database takes for equal to `value` in a key over at most the first
-    /// `prefix` characters. False, with nothing appended, when that cannot be told of this value.
+    /// Appends bytes that are the same for all values that the database considers equal to `value` in a key over at most the first
+    /// `prefix` characters. False, with nothing appended, when that is unknown for this value.
     #[must_use]
     pub fn append(self, value: &[u8], prefix: Option<u32>, out: &mut Vec<u8>) -> bool {
-        // A character has at least a byte, so that as many bytes are not more than as many characters.
+        // A character has at least one byte, so `prefix` bytes contain at most `prefix` characters.
         let value = prefix
             .and_then(|characters| value.get(..characters as usize))
             .unwrap_or(value);

@@ -1,4 +1,4 @@
-//! Keys of row writes: what two writes have in common when their order matters.
+//! Keys of row writes: two writes whose order matters share a key.
 
 pub(crate) mod fold;
 mod row_keys;
@@ -15,7 +15,7 @@ use crate::schema::TableName;
 /// How a write uses a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
-    /// It depends on it: any number of such writes may go on beside each other (a child row and its parent, any row and
+    /// It depends on it: any number of such writes may proceed concurrently (a child row and its parent, any row and
     /// its table).
     Shared,
     /// It takes, changes or frees it.
@@ -25,28 +25,28 @@ pub enum Access {
 /// One key of a row write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyAccess {
-    /// The key as a hash, which takes the place of table and value.
+    /// The key as a hash, which replaces table and value.
     pub key: KeyHash,
-    /// Whether the write shares the key with others or needs it alone.
+    /// Whether the write shares the key with others or needs it exclusively.
     pub access: Access,
 }
 
-// Hashes of keys. XXH3 with 64 bits: its values are fixed by its specification, so that they are the same in every version
-// and on every machine, and it is among the fastest for inputs of this size (one to a few dozen bytes, one pass).
+// Hashes of keys. XXH3 with 64 bits: its specification fixes its values for every version and machine. It is among the
+// fastest for inputs of this size (one to a few dozen bytes, one pass).
 
-/// The hash of a table's key and one value of it. Two values that the database takes for equal have the same;
-/// two others may have, which only costs parallelism.
+/// The hash of a table's key and one value of it. Values that the database considers equal have equal hashes;
+/// others may collide, which only costs parallelism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(pub u64);
 
 impl KeyHash {
-    /// The key that stands for a whole table.
+    /// The key of a whole table.
     pub fn of_table(table: &TableName) -> Self {
         Self(hash_names([&*table.schema, &*table.table]))
     }
 }
 
-/// What all values of a key have in common in their hashes: the table and the key's columns, in the key's order.
+/// The common part of the hashes of a key's values: the table and the key's columns, in the key's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct KeySeed(u64);
 
@@ -70,8 +70,8 @@ impl KeySeed {
     }
 }
 
-/// Names that differ in case only hash alike: whether they mean the same table is a setting of the server, and a foreign key
-/// may spell a column as it likes.
+/// Names that differ only in case have equal hashes: whether they mean the same table is a setting of the server, and a foreign key
+/// may spell a column in any case.
 fn hash_names<const N: usize>(names: [&str; N]) -> u64 {
     let mut bytes = Vec::new();
     for name in names {
@@ -79,13 +79,13 @@ fn hash_names<const N: usize>(names: [&str; N]) -> u64 {
             let mut buffer = [0; 4];
             bytes.extend_from_slice(character.encode_utf8(&mut buffer).as_bytes());
         }
-        // No name holds a zero.
+        // No name contains a zero.
         bytes.push(0);
     }
     xxh3_64(&bytes)
 }
 
-/// Something for each of some keys.
+/// A map by key hash.
 pub(crate) type KeyMap<V> = HashMap<KeyHash, V, BuildHasherDefault<KeyHasher>>;
 
 /// 2^64 divided by the golden ratio.
@@ -107,7 +107,7 @@ impl Hasher for KeyHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // The product, folded, so that high and low bits both depend on all of it.
+        // The product, folded, so that high and low bits both depend on all input bits.
         let product = u128::from(self.0 ^ number) * u128::from(GOLDEN_RATIO);
         self.0 = (product as u64) ^ ((product >> 64) as u64);
     }
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(different(numbers.iter().map(|number| hash(&[*number]))), 5);
     }
 
-    /// A map of the standard library finds its places by the lowest bits, and what is in them by the highest.
+    /// The standard library's map uses the lowest bits for the bucket, and the highest for its tags.
     #[test]
     fn all_bits_of_a_hash_go_by_all_bits_of_a_key() {
         for shift in [0, 20, 57] {
@@ -158,7 +158,7 @@ mod tests {
                 "bit {bit} is set in {ones} of 1024"
             );
         }
-        // Nor does the first number hide a second one.
+        // The first number does not hide a second one.
         assert_eq!(different((0..128).map(|number| hash(&[7, number]))), 128);
     }
 }

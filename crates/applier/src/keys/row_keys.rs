@@ -1,10 +1,10 @@
-//! The keys of one row write, by what its images say.
+//! The keys of one row write, from its images.
 //!
 //! | the row's …                                            | access |
 //! |--------------------------------------------------------|--------|
-//! | table                                                  | Shared; Exclusive when it is serial, or a value of a key cannot be told |
+//! | table                                                  | Shared; Exclusive when it is serial, or a value of a key is unknown |
 //! | primary, unique and referenced keys, old and new value | Exclusive; none for a value with a NULL |
-//! | keys of parents that it refers or referred to          | Shared, and Shared on the parent's table; Exclusive on that when the value cannot be told |
+//! | keys of parents that it refers or referred to          | Shared, and Shared on the parent's table; Exclusive on that when the value is unknown |
 //! | tables that refer to it, when a value of it goes       | Shared; Exclusive where the server removes or changes rows with it, unseen by the log |
 
 use binlog_format::row_image::{Image, Row, Value};
@@ -14,25 +14,25 @@ use crate::keys::fold::Fold;
 use crate::keys::{Access, KeyAccess, KeyHash, KeySeed};
 use crate::schema::{KeyPart, KeyShape, TableName, TableShape};
 
-/// Computes keys of rows, into memory that it uses again for each.
+/// Computes keys of rows, in memory that is reused for each.
 #[derive(Debug, Default)]
 pub struct RowKeys {
     keys: Vec<KeyAccess>,
     value: Vec<u8>,
 }
 
-/// What is known of a key's value in a row.
+/// A key's value in a row, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     Is(KeyHash),
     /// It has a NULL: it is equal to nothing and refers to nothing.
     Nothing,
-    /// The log does not have enough of the row to tell.
+    /// The log has too little of the row.
     Unknown,
 }
 
 impl RowKeys {
-    /// The keys of one row write of the table, each key once. `cascades_logged` says that rows which go with this one come as
+    /// The keys of one row write of the table, each key once. `cascades_logged`: rows that change together with this one are logged as
     /// writes of their own ([`Rows::CASCADES_LOGGED`](binlog_format::events::Rows::CASCADES_LOGGED)).
     pub fn of(
         &mut self,
@@ -50,7 +50,7 @@ impl RowKeys {
             goes |= value_goes;
         }
         if untold {
-            // Every other write of the table has this key, too, which makes those of single values superfluous.
+            // Every other write of the table has this key, too, so those of single values are superfluous.
             self.keys.clear();
             self.take(table.table, Access::Exclusive);
         }
@@ -70,11 +70,11 @@ impl RowKeys {
         &self.keys
     }
 
-    /// Whether the values of the key can be told, and whether its old value goes.
+    /// Whether the values of the key are known, and whether its old value goes.
     fn own_key(&mut self, key: &OwnKey, row: &Row<'_, '_>) -> (bool, bool) {
         let is_touched = is_touched(&key.parts, row);
-        // The image before of a partial update names the row by its primary key; what it does not show of other keys does
-        // not matter while they stay as they are.
+        // The image before of a partial update identifies the row by its primary key; other keys missing in it do
+        // not matter while they are unchanged.
         if !is_touched && !key.is_primary {
             return (true, false);
         }
@@ -126,7 +126,7 @@ impl RowKeys {
         }
     }
 
-    /// The value of a key, whose parts `value_of` gives.
+    /// The value of a key, whose parts `value_of` returns.
     fn value<'a>(
         &mut self,
         seed: KeySeed,
@@ -142,7 +142,7 @@ impl RowKeys {
                 Value::Bytes(bytes) => {
                     let start = self.value.len();
                     told &= part.fold.append(bytes, part.prefix, &mut self.value);
-                    // The length behind each part keeps ("a", "bc") and ("ab", "c") apart.
+                    // The length after each part distinguishes ("a", "bc") from ("ab", "c").
                     let length = (self.value.len() - start) as u32;
                     self.value.extend_from_slice(&length.to_le_bytes());
                 }
@@ -185,8 +185,8 @@ fn is_changed(parts: &[Part], row: &Row<'_, '_>) -> bool {
     }
 }
 
-/// A column's value after an update: what the image after does not have stays as it was. An insert has no such column, so
-/// that its default, which is not in the log, holds.
+/// A column's value after an update: columns missing in the image after are unchanged. In an insert a missing column has
+/// its default, which is not in the log.
 fn merged<'a>(part: &Part, before: Option<&Image<'a>>, after: &Image<'a>) -> Value<'a> {
     match (after.value(part.column), before) {
         (Value::Absent, Some(before)) => before.value(part.column),
@@ -194,15 +194,15 @@ fn merged<'a>(part: &Part, before: Option<&Image<'a>>, after: &Image<'a>) -> Val
     }
 }
 
-// The keys of a table, made ready for its rows.
+// The keys of a table, prepared for its rows.
 
-/// The keys of a table, made ready for its rows: serves any number of them.
+/// The keys of a table, prepared for any number of its rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableKeys {
     /// The table as a whole.
     pub(super) table: KeyHash,
-    /// Whether all writes of the table are in each other's way: it has no primary key, or a key of something that images do
-    /// not show.
+    /// Whether all writes of the table conflict: it has no primary key, or a key of an expression that images do
+    /// not contain.
     pub(super) is_serial: bool,
     /// Primary, unique and referenced keys; the primary one first.
     pub(super) own: Vec<OwnKey>,
@@ -218,14 +218,14 @@ pub struct TableKeys {
 pub(super) struct OwnKey {
     pub(super) seed: KeySeed,
     pub(super) parts: Vec<Part>,
-    /// The primary key: every image tells it, and every row has it.
+    /// The primary key: every image contains it, and every row has it.
     pub(super) is_primary: bool,
 }
 
 /// A key of another table that the table's rows refer to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ParentKey {
-    /// The table that is referred to, as a whole.
+    /// The referenced table, as a whole.
     pub(super) table: KeyHash,
     pub(super) seed: KeySeed,
     pub(super) parts: Vec<Part>,
@@ -239,7 +239,7 @@ pub(super) struct Part {
     pub(super) prefix: Option<u32>,
 }
 
-/// A key of the target's table has a column that the log's rows have not.
+/// A key of the target's table has a column that is missing in the log's rows.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "column {column} of a key of the target's table is not among the {in_log} columns of the log's rows"
@@ -256,7 +256,7 @@ impl TableKeys {
     /// every column of a key is among them.
     ///
     /// # Errors
-    /// When one is not.
+    /// When one is missing.
     pub fn of(shape: &TableShape, in_log: usize) -> Result<Self, KeyColumnMissing> {
         let mut is_serial = shape.primary_key.is_none();
         let mut own = Vec::new();
@@ -290,9 +290,9 @@ impl TableKeys {
         })
     }
 
-    /// Whether the write leaves a row that is known as a whole, and takes no key from another row or leaves one to it: an
-    /// insert, or an update with whole images that changes no column of a key of the table's own or of a parent. What such
-    /// an update does, the write before it could have done.
+    /// Whether the write leaves a completely known row, and neither takes a key from another row nor leaves one to it: an
+    /// insert, or an update with complete images that changes no column of a key of the table's own or of a parent. The write
+    /// before it could have had the effect of such an update.
     pub fn can_be_joined(&self, row: &Row<'_, '_>) -> bool {
         let is_whole = |image: &Image<'_>| {
             let mut values = image.values().iter();
@@ -313,7 +313,7 @@ impl TableKeys {
             && parts.all(|part| before.value(part.column) == after.value(part.column))
     }
 
-    /// Whether all writes of the table are in each other's way, whatever their values.
+    /// Whether all writes of the table conflict, whatever their values.
     pub fn is_serial(&self) -> bool {
         self.is_serial
     }
@@ -341,7 +341,7 @@ fn own_key(
     })
 }
 
-/// The seed that the table's own key over the same columns has.
+/// The seed of the table's own key over the same columns.
 fn referred_seed(table: &TableName, columns: &[Box<str>]) -> KeySeed {
     KeySeed::new(table, columns.iter().map(|name| (&**name, None)))
 }

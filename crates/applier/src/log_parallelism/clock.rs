@@ -1,8 +1,8 @@
-//! What the log's own dependency information says: `last_committed` and `sequence_number` of each transaction.
+//! The log's own dependency information: `last_committed` and `sequence_number` of each transaction.
 //!
-//! A group is the longest run of transactions in the log's order that could go on at the same moment: each of them depends on
-//! nothing at or behind the group's first. For the longest chain, a transaction begins when all up to its `last_committed` are
-//! finished, as MySQL's parallel replica does it.
+//! A group is the longest run of consecutive transactions that could proceed at the same moment: none of them depends on
+//! the group's first transaction or a later one. For the longest chain, a transaction begins when all up to its `last_committed` are
+//! finished, as in MySQL's parallel replica.
 
 use binlog_format::events::LogicalClock;
 
@@ -11,10 +11,10 @@ use super::groups::GroupCounts;
 #[derive(Debug, Default)]
 pub(super) struct ClockedLog {
     counts: GroupCounts,
-    /// The open group: its first transaction's number, and how many it has.
+    /// The open group: its first transaction's number, and its size.
     first: i64,
     size: u64,
-    /// Numbers since the clock began, each with when all up to it are finished.
+    /// Numbers since the clock began, each with the time when all up to it are finished.
     finished: Vec<(i64, u64)>,
     /// When everything before the clock began is finished.
     base: u64,
@@ -22,10 +22,10 @@ pub(super) struct ClockedLog {
 }
 
 impl ClockedLog {
-    /// Takes the next transaction, which writes so many rows.
+    /// Adds the next transaction, with this number of row writes.
     pub(super) fn add(&mut self, clock: LogicalClock, writes: u64) {
         let last = self.finished.last().map(|(number, _)| *number);
-        // Each file of a server begins anew.
+        // Each file of a server begins again.
         if last.is_none_or(|last| clock.sequence_number <= last) {
             self.close_group();
             self.finished.clear();
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_group_ends_before_what_depends_on_it() {
-        // [lag]'s example: 1786 to 1789 go together; 1790 depends on one of them; 1791 on none from there on.
+        // [lag]'s example: 1786 to 1789 are parallel; 1790 depends on one of them; 1791 on none from there on.
         let log = log(&[
             (1784, 1785),
             (1785, 1786),

@@ -1,14 +1,14 @@
-//! How many transactions make a group, as a table.
+//! The sizes of transaction groups, as a table.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// How many groups there are of each size.
+/// The number of groups of each size.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct GroupCounts(BTreeMap<u64, u64>);
 
-/// Groups of transactions that could go on at the same moment.
+/// Groups of transactions that could proceed at the same moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Groups {
     /// Transactions in all of them.
@@ -37,14 +37,14 @@ pub struct GroupSize {
 }
 
 impl GroupCounts {
-    /// Counts a group; one without transactions is none.
+    /// Counts a group; an empty one does not count.
     pub(super) fn add(&mut self, size: u64) {
         if size > 0 {
             *self.0.entry(size).or_default() += 1;
         }
     }
 
-    /// The groups by their size, as a report has them.
+    /// The groups by size, for a report.
     pub(super) fn table(&self) -> Groups {
         let groups: u64 = self.0.values().sum();
         let transactions: u64 = self.0.iter().map(|(size, groups)| size * groups).sum();

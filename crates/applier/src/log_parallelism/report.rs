@@ -1,4 +1,4 @@
-//! Takes transactions and says how parallel they are.
+//! Analyses transactions and reports their parallelism.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::transaction::{Body, Transaction};
 /// Keys that are remembered: about 100 MB of memory.
 const REMEMBERED_KEYS: usize = 1 << 20;
 
-/// Looks at a log, transaction by transaction.
+/// Analyses a log, transaction by transaction.
 #[derive(Debug)]
 pub struct Analysis {
     decoder: Decoder,
@@ -34,22 +34,22 @@ pub struct Analysis {
 pub struct Report {
     /// The number of transactions in the log.
     pub transactions: u64,
-    /// Those among them that are applied alone: DDL, statements, XA.
+    /// Barriers among them, which are applied alone: DDL, statements, XA.
     pub barriers: u64,
     /// Row writes, and one for each barrier.
     pub row_writes: u64,
     /// Commit groups by the dependency information in the log.
     pub by_log: Groups,
-    /// Levels of the policy `transactions`: those of one level conflict with nothing of it and with something of the level
-    /// before.
+    /// Levels of the policy `transactions`: those of one level conflict with none of it, and with one or more of the previous
+    /// level.
     pub by_writesets: Groups,
     /// The longest chains, one for each way of applying.
     pub chains: Vec<Chain>,
-    /// Tables without a primary key: their rows are written one after the other.
+    /// Tables without a primary key: their rows are written sequentially.
     pub tables_without_primary_key: Vec<String>,
-    /// Tables of which the log does not say whether they have one; counted as having none.
+    /// Tables whose primary key is missing in the log; counted as having none.
     pub tables_with_unknown_primary_key: Vec<String>,
-    /// Keys that were forgotten for want of memory. Whatever uses one of them again counts as waiting for all of them, so
+    /// Keys forgotten because of the memory limit. A write that uses one of them again counts as waiting for all of them, so
     /// that the figures are too low rather than too high.
     pub forgotten_keys: u64,
 }
@@ -66,7 +66,7 @@ pub struct Chain {
 }
 
 impl Analysis {
-    /// Of transactions of at most so many bytes.
+    /// For transactions up to this size.
     pub fn new(max_transaction_bytes: u64) -> Self {
         Self {
             decoder: Decoder::new(max_transaction_bytes),
@@ -80,7 +80,7 @@ impl Analysis {
         }
     }
 
-    /// Takes the next transaction of the log.
+    /// Adds the next transaction of the log.
     ///
     /// # Errors
     /// When it cannot be decoded.
@@ -122,7 +122,7 @@ impl Analysis {
         parsed.finish(|name| shapes.get(name).cloned())
     }
 
-    /// What is known so far.
+    /// The report on all transactions so far.
     pub fn report(&self) -> Report {
         let end = self.writesets.end();
         let chains = [

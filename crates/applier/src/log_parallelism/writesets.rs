@@ -1,4 +1,4 @@
-//! What the policies `transactions` and `rows` find in a log.
+//! Conflicts in a log as the policies `transactions` and `rows` find them.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use crate::transaction::{Body, RowChanges, Transaction};
 #[derive(Debug)]
 pub(super) struct Writesets {
     uses: LastUses,
-    /// How many transactions are of each level, from level 1 on.
+    /// The number of transactions of each level, from level 1 on.
     levels: Vec<u64>,
     end: Moment,
     /// When the last barrier is done.
@@ -25,7 +25,7 @@ pub(super) struct Writesets {
 }
 
 impl Writesets {
-    /// An empty log; at most so many keys are remembered.
+    /// An empty log; at most this many keys are remembered.
     pub(super) fn new(remembered_keys: usize) -> Self {
         Self {
             uses: LastUses::new(remembered_keys),
@@ -89,7 +89,7 @@ impl Writesets {
         done
     }
 
-    /// Levels as groups: the transactions of one could go on at the same moment.
+    /// Levels as groups: the transactions of one could proceed at the same moment.
     pub(super) fn groups(&self) -> GroupCounts {
         let mut counts = GroupCounts::default();
         for size in &self.levels {
@@ -102,15 +102,15 @@ impl Writesets {
         self.end
     }
 
-    /// How many keys were forgotten for want of room.
+    /// The number of keys forgotten because of the memory limit.
     pub(super) fn forgotten_keys(&self) -> u64 {
         self.uses.forgotten()
     }
 }
 
-// Who used a key last.
+// The last use of each key.
 
-/// When something is done, by each measure; each of them only ever grows along a chain.
+/// Completion time by each measure; each only ever grows along a chain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Moment {
     /// The transaction's level: one more than the highest that it waits for.
@@ -122,7 +122,7 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// The later one, by each measure for itself.
+    /// The later one, by each measure separately.
     pub(super) fn max(self, other: Self) -> Self {
         Self {
             level: self.level.max(other.level),
@@ -138,13 +138,13 @@ struct Use {
     shared: Moment,
 }
 
-/// The last uses of the keys that are remembered. When there are too many, the older half is forgotten: whatever uses one of
+/// The last uses of the remembered keys. When there are too many, the older half is forgotten: a use of one of
 /// those waits for all of them.
 #[derive(Debug)]
 pub(super) struct LastUses {
     uses: HashMap<KeyHash, Use>,
     limit: usize,
-    /// All that is not remembered is done at this moment.
+    /// Everything not remembered is done at this moment.
     floor: Moment,
     forgotten: u64,
 }
@@ -159,7 +159,7 @@ impl LastUses {
         }
     }
 
-    /// What a use of a key waits for.
+    /// The completion of everything that a use of a key waits for.
     pub(super) fn before(&self, key: KeyAccess) -> Moment {
         let Some(last) = self.uses.get(&key.key) else {
             return self.floor;
@@ -183,13 +183,13 @@ impl LastUses {
         }
     }
 
-    /// Forgets all uses, since nothing waits for them any more.
+    /// Forgets all uses, since later ones no longer wait for them.
     pub(super) fn clear(&mut self) {
         self.uses.clear();
         self.floor = Moment::default();
     }
 
-    /// How many keys were forgotten for want of room.
+    /// The number of keys forgotten because of the memory limit.
     pub(super) fn forgotten(&self) -> u64 {
         self.forgotten
     }
@@ -219,16 +219,16 @@ impl Use {
     }
 }
 
-// A table's shape as far as the log alone tells it.
+// A table's shape, as far as the log alone shows it.
 
-/// What a table map says of the primary key.
+/// The primary key in a table map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PrimaryKey {
-    /// It has one, and the log says which.
+    /// It has one, and the log names it.
     Logged,
-    /// The table has none, as the log says.
+    /// The log shows that the table has none.
     None,
-    /// The log does not say.
+    /// Missing in the log.
     Unknown,
 }
 

@@ -28,39 +28,39 @@ use crate::transaction::SchemaChange;
 #[derive(Debug)]
 pub struct MysqlBackend {
     options: Arc<MysqlOptions>,
-    /// For questions; made again when it is lost.
+    /// For queries; reopened when it is lost.
     questions: tokio::sync::Mutex<Option<Connection>>,
-    /// For questions about locks, which must not wait behind others.
+    /// For queries about locks, which must not queue after others.
     locks: tokio::sync::Mutex<Option<Connection>>,
     open: Arc<OpenSessions>,
     foreign_keys: Mutex<ForeignKeys>,
     /// Where transactions commit as one.
     checkpoint: Option<Arc<Checkpoint>>,
-    /// While a run is at work there.
+    /// During a run with such commits.
     publisher: tokio::sync::Mutex<Option<Publisher>>,
     /// For rows that are larger than the target's packets.
     room: Arc<PacketRoom>,
-    /// For rows that take longer than they may.
+    /// For rows that exceed their time limit.
     patience: Arc<Patience>,
-    /// For rows that stay when they are rolled back.
+    /// For rows that a rollback does not remove.
     for_good: Arc<Begun>,
 }
 
 impl MysqlBackend {
-    /// Connects, and checks that the target can be applied to.
+    /// Connects, and checks the target's suitability.
     ///
     /// The account needs REPLICATION_APPLIER and SESSION_VARIABLES_ADMIN (before 8.0.18, BINLOG_ADMIN and
-    /// SYSTEM_VARIABLES_ADMIN); INSERT, UPDATE and DELETE on the tables that the log changes; and what the log's statements
-    /// need: CREATE, ALTER, DROP, INDEX, REFERENCES and others, or SUPER and all of them; for `GRANT PROXY`, which all of them are not
-    /// enough for, PROXY on `''@''` with the grant option. With `read_only` it needs
+    /// SYSTEM_VARIABLES_ADMIN); INSERT, UPDATE and DELETE on the tables that the log changes; and the privileges of the log's statements:
+    /// CREATE, ALTER, DROP, INDEX, REFERENCES and others, or SUPER and all of them. `GRANT PROXY` additionally needs
+    /// PROXY on `''@''` with the grant option, which all of them do not include. With `read_only` it needs
     /// CONNECTION_ADMIN; with `super_read_only` no account can apply. From 8.3 on it needs TRANSACTION_GTID_TAG, for tagged
-    /// transactions. SELECT on `performance_schema` lets sessions that hold up
-    /// others be told from those that do not. With [`MysqlOptions::batches`], SYSTEM_VARIABLES_ADMIN and, on the schema
-    /// `witness_applier`, CREATE, SELECT, INSERT and UPDATE let transactions commit as one; without them they do not, and that is
-    /// said.
+    /// transactions. With SELECT on `performance_schema` blocking sessions are
+    /// distinguished from others. With [`MysqlOptions::batches`], SYSTEM_VARIABLES_ADMIN and, on the schema
+    /// `witness_applier`, CREATE, SELECT, INSERT and UPDATE let transactions commit as one; without them they do not, and a
+    /// warning is logged.
     ///
     /// # Errors
-    /// What is missing or set otherwise, with the statement that mends it.
+    /// A missing privilege or a wrong setting, with the statement that fixes it.
     pub async fn connect(options: MysqlOptions) -> Result<Self, BackendError> {
         let mut backend = Self {
             options: Arc::new(options),
@@ -105,7 +105,7 @@ impl MysqlBackend {
         })
     }
 
-    /// Makes ready what lets transactions commit as one, or says why they do not.
+    /// Prepares transactions for committing as one, or logs why they do not.
     async fn checkpoint(&self, may_publish: bool) -> Result<Option<Arc<Checkpoint>>, BackendError> {
         let checkpoint = Checkpoint::new();
         let prepared = match may_publish {
@@ -128,7 +128,7 @@ impl MysqlBackend {
         }
     }
 
-    /// Checks the target. Says whether the account may change `gtid_purged`.
+    /// Checks the target. Returns whether the account may change `gtid_purged`.
     async fn check(&self) -> Result<bool, BackendError> {
         let refused = |words: String| {
             let target = &self.options.connect.endpoint;
@@ -167,7 +167,7 @@ impl MysqlBackend {
                     .to_owned(),
             );
         }
-        // A `BINLOG` statement passes over them as replica threads do.
+        // A `BINLOG` statement skips them as replica threads do.
         let skips = self
             .ask(
                 "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('replica_skip_errors', 'slave_skip_errors')",
@@ -220,7 +220,7 @@ impl MysqlBackend {
         known.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the foreign keys that are not known, or may have changed.
+    /// Reads the foreign keys that are unknown, or may have changed.
     async fn read_foreign_keys(&self) -> Result<(), BackendError> {
         let Some(unread) = self.foreign_keys().unread() else {
             return Ok(());
@@ -243,7 +243,7 @@ impl MysqlBackend {
         name.unwrap_or_else(|| format!("{}@%", self.options.connect.user))
     }
 
-    /// Whether the target shows locks at all. With `performance_schema = OFF` its tables are there, and empty.
+    /// Whether the target shows locks at all. With `performance_schema = OFF` its tables exist, and are empty.
     async fn locks_are_shown(&self) -> Result<bool, BackendError> {
         let query = "SELECT @@GLOBAL.performance_schema";
         let answer = ask(&self.locks, &self.options, query).await;
@@ -258,14 +258,14 @@ impl MysqlBackend {
     }
 }
 
-/// Asks over a connection that is kept, and made again when it was lost.
+/// Runs a query over a kept connection, which is reopened after a loss.
 async fn ask(
     kept: &tokio::sync::Mutex<Option<Connection>>,
     options: &MysqlOptions,
     query: &str,
 ) -> Result<QueryResult, LinkError> {
     let mut kept = kept.lock().await;
-    // One that the server has closed meanwhile is noticed by using it.
+    // A connection closed by the server in the meantime is noticed on use.
     if let Some(connection) = kept.as_mut().filter(|connection| connection.is_usable()) {
         match connection.query(query).await {
             Err(LinkError::Closed { .. }) => {}
@@ -285,10 +285,10 @@ async fn ask(
     kept.insert(connection).query(query).await
 }
 
-/// The first version that has tagged GTIDs, and a right to them.
+/// The first version with tagged GTIDs, and a privilege for them.
 const GTID_TAGS_FROM: ServerVersion = ServerVersion::new(8, 3, 0);
 
-/// About what it takes to read one, so that many do not hold up the process's other tasks.
+/// Approximate cost of reading one, so that many do not delay the process's other tasks.
 const BYTES_OF_A_KEY: usize = 256;
 
 /// The first version whose primary keys may be hidden from `information_schema`.
@@ -303,7 +303,7 @@ impl Backend for MysqlBackend {
     }
 
     async fn begin(&self) -> Result<GtidSet, BackendError> {
-        // Whatever happened since an earlier run.
+        // Tables may have changed since an earlier run.
         self.schema_changed(&SchemaChange::Anything);
         let number = match &self.checkpoint {
             Some(checkpoint) => checkpoint.begin(),
@@ -336,7 +336,7 @@ impl Backend for MysqlBackend {
         let _ = tokio::time::timeout(PUBLISHED_WITHIN, publisher.checkpoint.all_published()).await;
         let settled = async {
             let mut connection = open(&self.options).await?;
-            // With what a lost session had committed, too.
+            // Including commits of a lost session.
             take_over(&mut connection, publisher.checkpoint.begin(), None).await?;
             if let Some(quiet) = publisher.quiet() {
                 let_it_tell(&mut connection, quiet).await?;
@@ -396,8 +396,8 @@ impl Backend for MysqlBackend {
 
     async fn executed(&self) -> Result<GtidSet, BackendError> {
         let mut executed = GtidSet::new();
-        // In this order: what is in the row and not in the variable yet may be in the variable and not in the row a moment later.
-        // The lock waits for a commit that is under way.
+        // In this order: a GTID in the row and not yet in the variable may move to the variable a moment later.
+        // The lock waits for a commit in progress.
         let row = format!("SELECT gtids, n FROM {TABLE} WHERE id = 1 FOR SHARE");
         let row = self.checkpoint.as_ref().map(|_| row);
         for query in row
@@ -406,7 +406,7 @@ impl Backend for MysqlBackend {
             .chain(["SELECT @@GLOBAL.gtid_executed"])
         {
             let answer = match ask(&self.questions, &self.options, query).await {
-                // Whoever has dropped the row wants transactions to go one by one.
+                // An operator who drops the row requests transactions one by one.
                 Err(error) if is_missing(&error) => continue,
                 answer => answer.map_err(backend_error)?,
             };
@@ -452,7 +452,7 @@ impl Backend for MysqlBackend {
                 }
                 some => Ok(some),
             },
-            // Without the right to look, every other session may be the one.
+            // Without the privilege, every other session is a candidate.
             Err(LinkError::Server(error))
                 if error.code == server_code::TABLE_ACCESS_DENIED
                     || error.code == code::SCHEMA_ACCESS_DENIED =>

@@ -1,6 +1,6 @@
 //! A barrier: everything that is not just rows, with the session of its events. One statement of the log at a time, since its
-//! outcome decides what follows. What is ours goes in one packet before it and one behind it: nothing else is applied while a
-//! barrier is, and each answer that is waited for is a round trip.
+//! outcome decides the next step. Our own statements go in one packet before it and one after it: nothing else is applied during a
+//! barrier, and each awaited answer is a round trip.
 
 use std::borrow::Cow;
 
@@ -30,7 +30,7 @@ use crate::schema::TableName;
 use crate::transaction::{Barrier, BarrierEnd, Statement, Step, Transaction};
 
 impl MysqlSession {
-    /// Applies a barrier, and puts the session back. Where it is `for_good`, it was noted before.
+    /// Applies a barrier, and restores the session. Where it is `for_good`, the note was written before.
     pub(super) async fn barrier(
         &mut self,
         transaction: &Transaction,
@@ -46,7 +46,7 @@ impl MysqlSession {
             Ok(()) => Ok(()),
             Err(WriteError::Lost(words)) => Err(WriteError::Lost(words)),
             Err(error) if self.take_back(barrier).await? => {
-                // Whatever becomes of the session.
+                // Whatever happens to the session.
                 let _ = self.put_back(barrier).await;
                 Err(half_written(error, &tables_of_barrier(barrier)))
             }
@@ -72,16 +72,16 @@ impl MysqlSession {
         let mut prepare = vec![for_barrier(has_statements, &self.options).into_bytes()];
         prepare.extend(barrier.context.as_ref().map(rows_statement));
         if is_xa(barrier) && !self.options.target_binlog {
-            // A server with a binlog rolls prepared transactions back after a crash that are not in it.
+            // After a crash a server with a binlog rolls back prepared transactions that are not in it.
             prepare.push(b"SET sql_log_bin=1".to_vec());
         }
         prepare.extend(before_all(contexts(barrier)));
-        // A failure without BEGIN uses the naming up.
+        // A failure without BEGIN uses up the named GTID.
         let named_alone = match barrier.end {
             BarrierEnd::ByItself => vec![RELEASE.to_vec(), begin(transaction)],
             BarrierEnd::Commit | BarrierEnd::Rollback | BarrierEnd::Xa(_) => Vec::new(),
         };
-        // A question behind SET gtid_next would use the GTID up where no BEGIN follows.
+        // A query after SET gtid_next would use up the GTID where no BEGIN follows.
         let unknown = self.unknown_collations(barrier)?;
         if !unknown.is_empty() {
             self.run(prepare.drain(..)).await?;
@@ -121,8 +121,8 @@ impl MysqlSession {
         Ok(())
     }
 
-    /// A statement with what it needs, behind statements of ours, of which those of `again` are repeated when one fails that need
-    /// not succeed. One that failed on the source must fail here in the same way.
+    /// A statement with its settings, after statements of ours, of which those in `again` are repeated when an optional one
+    /// fails. A statement that failed on the source must fail here in the same way.
     async fn statement(
         &mut self,
         mut before: Vec<Vec<u8>>,
@@ -144,8 +144,8 @@ impl MysqlSession {
                 shown_statement(&query.statement, SHOWN)
             ))
         })?;
-        // The context is in UTF-8, whatever the statement before was in. (Nothing may stand between a CREATE TABLE …
-        // START TRANSACTION and its rows, so that this is not done behind one.)
+        // The context is in UTF-8, whatever the previous statement was in. (No statement may come between a CREATE TABLE …
+        // START TRANSACTION and its rows, so this is not done after one.)
         before.push(b"SET NAMES utf8mb4".to_vec());
         let use_schema = use_statement(event.header(), &query);
         let at_use = use_schema.is_some().then_some(before.len());
@@ -156,7 +156,7 @@ impl MysqlSession {
         before.push(context_statement(event.header(), &query, &context));
         let ran = self.run_as_far(&before).await?;
         if let Some(error) = ran.error {
-            // The source's session may have stood in a schema that is gone, and not have needed it.
+            // The source's session may have had a default schema that is gone, and not have needed it.
             if at_use != Some(ran.done) || error.code != code::UNKNOWN_SCHEMA {
                 return Err(write_error(&error));
             }
@@ -191,7 +191,7 @@ impl MysqlSession {
         }
     }
 
-    /// Runs a statement of the log, and says meanwhile who holds it up.
+    /// Runs a statement of the log, and logs the sessions that block it.
     async fn ask(&mut self, text: &[u8], query: &Query<'_>) -> Result<QueryResult, LinkError> {
         let limit = self.options.statement_limit;
         let telling = lock_holders::tell(&self.options, self.id(), &query.statement);
@@ -202,11 +202,11 @@ impl MysqlSession {
         }
     }
 
-    /// Runs a statement once more that the target refused since it does not trust those who create functions, while it does.
+    /// Retries a statement that the target refused because `log_bin_trust_function_creators` is off, with the setting on.
     ///
-    /// Its source did trust them. The setting is the whole server's, and keeps nobody from anything but creating functions and
-    /// triggers, which nobody may at a server that only follows. It is off before, or nothing would have been refused. If the
-    /// process is killed in this moment, it stays on until the target is restarted or it is set back.
+    /// It was on at the source. The setting is server-wide, and restricts only the creation of functions and
+    /// triggers, which no client may do at a follower. It is off before, or nothing would have been refused. If the
+    /// process is killed at this point, it stays on until the target is restarted or it is reset.
     async fn trusted(
         &mut self,
         refused: Result<QueryResult, LinkError>,
@@ -220,7 +220,7 @@ impl MysqlSession {
         let ran = self.run_as_far(&before).await?;
         let ended = match ran.error {
             None => Ok(self.ask(text, query).await),
-            // The account may not set it: what was refused says what helps.
+            // The account may not set it: the refusal names the remedy.
             Some(_) if ran.done <= 1 => {
                 trusting.ended();
                 return Ok(refused);
@@ -233,7 +233,7 @@ impl MysqlSession {
         ended
     }
 
-    /// The assignment that a variable's event stands for.
+    /// The assignment for a variable's event.
     fn variable(&self, event: &Bytes) -> Result<Vec<u8>, WriteError> {
         let event = EventRef::new(event).map_err(unreadable)?;
         Ok(match event.event_type() {
@@ -258,7 +258,7 @@ impl MysqlSession {
         })
     }
 
-    /// The collations of the barrier's user variables whose names were not asked for yet.
+    /// The collations of the barrier's user variables whose names were not queried yet.
     fn unknown_collations(&self, barrier: &Barrier) -> Result<Vec<u32>, WriteError> {
         let mut unknown = Vec::new();
         for event in statements(barrier).flat_map(|statement| &statement.variables) {
@@ -277,7 +277,7 @@ impl MysqlSession {
         Ok(unknown)
     }
 
-    /// Asks for the names of collations. They are the same as long as the server runs.
+    /// Queries the names of collations. They are constant while the server runs.
     async fn learn_collations(&mut self, numbers: Vec<u32>) -> Result<(), WriteError> {
         for number in numbers {
             let names = self.collation(number).await?;
@@ -297,8 +297,8 @@ impl MysqlSession {
             .and_then(|row| Some((row.text_at(0)?.to_owned(), row.text_at(1)?.to_owned()))))
     }
 
-    /// Makes sure that the transaction's GTID is executed, and puts the session back. A statement that committed nothing still
-    /// has the GTID; `XA ROLLBACK` and `ROLLBACK` give it back unused.
+    /// Ensures that the transaction's GTID is executed, and restores the session. A statement that committed nothing still
+    /// has the GTID; `XA ROLLBACK` and `ROLLBACK` release it unused.
     async fn end(
         &mut self,
         transaction: &Transaction,
@@ -320,13 +320,13 @@ impl MysqlSession {
         }
         match ran.error {
             None => Ok(()),
-            // The transaction is there, and the session of no use.
+            // The transaction is applied, and the session unusable.
             Some(error) if ran.done >= taken => Err(WriteError::Lost(error.to_string())),
             Some(error) => Err(write_error(&error)),
         }
     }
 
-    /// Takes back what a barrier has done that failed, as far as it can be. Says whether something stays all the same.
+    /// Reverts a failed barrier as far as possible. Returns whether some changes stay.
     async fn take_back(&mut self, barrier: &Barrier) -> Result<bool, WriteError> {
         match self.connection.execute("ROLLBACK").await {
             Err(LinkError::Server(error)) if error.code == code::XA_WRONG_STATE => {}
@@ -352,7 +352,7 @@ impl MysqlSession {
             .map_err(|error| WriteError::Lost(error.to_string()))
     }
 
-    /// What makes the session again what it was before the barrier.
+    /// Statements that restore the session's state from before the barrier.
     fn as_before(&self, barrier: &Barrier) -> Vec<String> {
         let mut all = vec!["SET gtid_next='AUTOMATIC'".to_owned()];
         if is_xa(barrier) && !self.options.target_binlog {
@@ -400,7 +400,7 @@ impl MysqlSession {
 const TRUST: &[u8] = b"SET GLOBAL log_bin_trust_function_creators = 1";
 const DISTRUST: &str = "SET GLOBAL log_bin_trust_function_creators = 0";
 
-/// Whether the target refuses a statement only since `log_bin_trust_function_creators` is off.
+/// Whether the target refuses a statement only because `log_bin_trust_function_creators` is off.
 const fn needs_trust(error: &ServerError) -> bool {
     matches!(
         error.code,
@@ -408,7 +408,7 @@ const fn needs_trust(error: &ServerError) -> bool {
     )
 }
 
-/// The target trusts those who create functions. Dropped, it does not any more, also where the session is lost or given up meanwhile.
+/// The setting is on at the target. A drop switches it off, also where the session is lost or abandoned.
 struct Trusting(Option<ConnectOptions>);
 
 impl Trusting {
@@ -440,7 +440,7 @@ const RELEASE: &[u8] = b"SET gtid_next='AUTOMATIC'";
 
 fn begin(transaction: &Transaction) -> Vec<u8> {
     let mut begin = Vec::new();
-    // Where it came into being matters to a statement whether or not it is logged here.
+    // Its origin matters to a statement whether or not it is logged here.
     append_begin(transaction, true, &mut begin);
     begin
 }
@@ -474,7 +474,7 @@ pub(super) fn tables_of_barrier(barrier: &Barrier) -> Vec<TableName> {
     names
 }
 
-/// What the barrier's statements need of the session. One that cannot be read is refused when its turn comes.
+/// The session requirements of the barrier's statements. An unreadable one is refused when its turn comes.
 fn contexts(barrier: &Barrier) -> impl Iterator<Item = SessionContext<'_>> {
     statements(barrier).filter_map(|statement| {
         let event = EventRef::new(&statement.query).ok()?;
@@ -491,7 +491,7 @@ fn is_xa(barrier: &Barrier) -> bool {
     statements(barrier).any(is_phase)
 }
 
-/// Whether a barrier has statements that change something by themselves, not only rows, savepoints and the phases of XA
+/// Whether a barrier has statements with changes of their own, not only rows, savepoints and the phases of XA
 /// transactions.
 pub(super) fn has_statements(barrier: &Barrier) -> bool {
     statements(barrier).any(|statement| !is_phase(statement) && !is_savepoint(statement))
@@ -531,7 +531,7 @@ fn unreadable(error: binlog_format::DecodeError) -> WriteError {
     ))
 }
 
-/// A statement that fails and did not on its source, with its text.
+/// A statement that fails here and did not on its source, with its text.
 fn of_statement(error: &ServerError, query: &Query<'_>) -> WriteError {
     if failing(error) != Failing::Refused {
         return write_error(error);

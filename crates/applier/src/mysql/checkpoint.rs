@@ -1,8 +1,8 @@
-//! The row in which a target says what was committed as one.
+//! The row in which a target records transactions that were committed as one.
 //!
 //! Transactions of the log that commit as one transaction of the target have no GTIDs of their own there. So each batch writes
-//! into one row, in its own transaction and right before its COMMIT: its number, instead of its predecessor's, and which
-//! transactions are committed with it and are not in `gtid_executed` yet. They are put there behind the commit (`publishing`).
+//! into one row, in its own transaction and right before its COMMIT: its number, instead of its predecessor's, and the
+//! transactions committed with it that are not in `gtid_executed` yet. They are added there after the commit (`publishing`).
 //!
 //! ```text
 //! session of k      rows │ row: k, if it is k-1 │ COMMIT k: visible, locks go ···· force ·│ answer │ k is published
@@ -10,14 +10,14 @@
 //! session of k+1    rows                        row: k+1, if it is k │ COMMIT k+1 ···· force ·│ answer
 //! ```
 //!
-//! What the row keeps:
+//! What the row ensures:
 //!
 //! * **The order.** A batch finds its predecessor's number only when that is committed. A write that finds another number
-//!   fails, and with it the packet, in front of the COMMIT. InnoDB shows a transaction and lets its locks go before it forces
-//!   its log, so that the next one goes on and shares the force.
-//! * **Once.** A call of a session that was lost, or of another applier, may still be under way. Whatever commits first, the
-//!   other one finds a number that it does not expect.
-//! * **After a crash,** the row says which transactions are in the tables and not in `gtid_executed`.
+//!   fails, and with it the packet, before the COMMIT. InnoDB shows a transaction and releases its locks before it syncs
+//!   its log, so that the next one proceeds and shares the sync.
+//! * **Once.** A call of a lost session, or of another applier, may still be in progress. Whichever commits first, the
+//!   other one finds an unexpected number.
+//! * **After a crash,** the row names the transactions that are in the tables and not in `gtid_executed`.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -30,14 +30,14 @@ use tokio::sync::Notify;
 use crate::backend::Turn;
 use crate::batch::{Batch, BatchSeq};
 
-/// The table; the row whose `id` is 1. The other one is for what nobody can take back (`for_good`).
+/// The table; the row whose `id` is 1. The other row is for transactions that cannot be rolled back (`for_good`).
 pub(super) const TABLE: &str = "witness_applier.checkpoint";
-/// What an account needs on its schema; CREATE only where it is not there.
+/// Privileges that an account needs on its schema; CREATE only where it is missing.
 pub(super) const RIGHTS: &str = "CREATE, SELECT, INSERT, UPDATE";
-/// `BIGINT UNSIGNED value is out of range`: how a write of the row fails that finds another number than the one before.
+/// `BIGINT UNSIGNED value is out of range`: the error of a write of the row that does not find its predecessor's number.
 pub(super) const OUT_OF_RANGE: u16 = 1690;
 
-/// The statements that make the table where it is not.
+/// The statements that create the table where it is missing.
 pub(super) const MAKE: [&str; 3] = [
     "CREATE DATABASE IF NOT EXISTS witness_applier",
     "CREATE TABLE IF NOT EXISTS witness_applier.checkpoint (id TINYINT UNSIGNED NOT NULL PRIMARY KEY, \
@@ -46,36 +46,36 @@ pub(super) const MAKE: [&str; 3] = [
     "INSERT IGNORE INTO witness_applier.checkpoint VALUES (1, 1, '')",
 ];
 
-/// Who has written a number into the row.
+/// The writer of a number in the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whose {
     /// This batch, as one.
     Batch(BatchSeq),
-    /// A transaction of this run by itself, or the batch that was answered last.
+    /// A transaction of this run by itself, or the last answered batch.
     One,
     /// Another run, or another applier.
     Somebody,
 }
 
-/// What the sessions of one applier know of the row.
+/// Knowledge of one applier's sessions about the row.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     state: Mutex<State>,
     given_up: AtomicBool,
-    /// Something is to be published, or was.
+    /// Something must be published, or was.
     pub(super) changed: Notify,
 }
 
 #[derive(Debug)]
 struct State {
-    /// The first number of this run, and the latest one that was given.
+    /// The first number of this run, and the latest one assigned.
     begun: u64,
     given: u64,
-    /// The number that the row has, as far as answers tell.
+    /// The number in the row, as far as answers show.
     committed: u64,
-    /// Committed, and not in `gtid_executed` as far as is known.
+    /// Committed, and not known to be in `gtid_executed`.
     unpublished: GtidSet,
-    /// Batches whose commit was asked for and not answered.
+    /// Batches with a requested and unanswered commit.
     under_way: BTreeMap<BatchSeq, UnderWay>,
 }
 
@@ -83,12 +83,12 @@ struct State {
 struct UnderWay {
     number: u64,
     gtids: GtidSet,
-    /// It was asked for before, over a session that was lost: that call may be committed yet.
+    /// It was requested before, over a lost session: that call may still commit.
     in_doubt: bool,
 }
 
 impl State {
-    /// What is before this batch is committed, also where no answer came.
+    /// Everything before this batch is committed, also without an answer.
     fn settle_before(&mut self, batch: BatchSeq) {
         while let Some(first) = self
             .under_way
@@ -104,7 +104,7 @@ impl State {
 
 impl Checkpoint {
     pub(super) fn new() -> Self {
-        // Numbers begin at random, so that those of another applier are never taken for ours. Hashers are seeded at random.
+        // Numbers begin at random, so that those of another applier are never mistaken for ours. Hashers are seeded at random.
         let random = RandomState::new().build_hasher().finish();
         let start = (random >> 2) + 1;
         Self {
@@ -120,7 +120,7 @@ impl Checkpoint {
         }
     }
 
-    /// A number that nobody has, for the row to begin with.
+    /// An unused number, for the row to begin with.
     pub(super) fn begin(&self) -> u64 {
         let mut state = self.lock();
         state.given += 1;
@@ -131,7 +131,7 @@ impl Checkpoint {
     }
 
     /// The statement by which a batch takes its turn to commit as one. To be followed by [`Self::committed`] or
-    /// [`Self::failed`], unless its outcome is not known.
+    /// [`Self::failed`], unless its outcome is unknown.
     pub(super) fn take_turn(&self, batch: &Batch, turn: Turn) -> String {
         let mut state = self.lock();
         if turn == Turn::First {
@@ -140,7 +140,7 @@ impl Checkpoint {
         }
         let before = state.under_way.range(..batch.seq).next_back();
         let before = before.map_or(state.committed, |(_, one)| one.number);
-        // One that was asked for before and is not known to have failed keeps its number, by which it is recognized.
+        // A batch requested before and not known to have failed keeps its number, which identifies it.
         let known = state.under_way.get(&batch.seq).map(|known| known.number);
         let number = known.unwrap_or_else(|| {
             state.given += 1;
@@ -159,8 +159,8 @@ impl Checkpoint {
         format!("{}, gtids='{gtids}' WHERE id=1", set_number(number, before))
     }
 
-    /// The statements by which some transactions of a batch, one after the other, show that nobody else has committed it:
-    /// the first thing in each of them. To be followed by [`Self::one_committed`] for each that is.
+    /// The first statement of each of some transactions of a batch, which proves that no other applier has committed it.
+    /// To be followed by [`Self::one_committed`] for each commit.
     pub(super) fn guards(&self, batch: BatchSeq, count: usize) -> Vec<(u64, String)> {
         let mut state = self.lock();
         state.settle_before(batch);
@@ -198,7 +198,7 @@ impl Checkpoint {
         }
     }
 
-    /// The row has this number: what is committed with it is taken for committed.
+    /// The row has this number: transactions recorded with it count as committed.
     pub(super) fn found(&self, number: u64) -> Whose {
         let mut state = self.lock();
         let mut all = state.under_way.iter();
@@ -218,7 +218,7 @@ impl Checkpoint {
         Whose::One
     }
 
-    /// What is committed and not in `gtid_executed`, as far as is known.
+    /// Committed transactions that are not known to be in `gtid_executed`.
     pub(super) fn unpublished(&self) -> GtidSet {
         self.lock().unpublished.clone()
     }
@@ -246,7 +246,7 @@ impl Checkpoint {
         self.given_up.load(Relaxed)
     }
 
-    /// Nothing is committed as one any more, and it is said why.
+    /// No more batches commit as one; logs the reason.
     pub(super) fn give_up(&self, why: &str) {
         if !self.given_up.swap(true, Relaxed) {
             tracing::warn!(
@@ -263,7 +263,7 @@ impl Checkpoint {
     }
 }
 
-/// A wrong predecessor makes the sum larger than the column's type.
+/// A wrong predecessor makes the sum exceed the column's type.
 fn set_number(own: u64, before: u64) -> String {
     format!("UPDATE {TABLE} SET n={own}+(n<>{before})*{}", u64::MAX)
 }
@@ -299,7 +299,7 @@ mod tests {
         Batch::new(BatchSeq(seq), Commits::AsOne, gnos.map(one).collect())
     }
 
-    /// Of a checkpoint whose row has the number 1000.
+    /// A checkpoint whose row has the number 1000.
     fn checkpoint() -> Checkpoint {
         let checkpoint = Checkpoint::new();
         checkpoint.lock().given = 999;
@@ -334,7 +334,7 @@ mod tests {
         row.committed(second.seq);
         row.committed(third.seq);
         assert_eq!(row.unpublished().to_string(), format!("{UUID}:4-6"));
-        // A barrier was between.
+        // A barrier was in between.
         let later = batch(11, 8..=8);
         assert_eq!(
             row.take_turn(&later, Turn::First),
@@ -368,7 +368,7 @@ mod tests {
         );
     }
 
-    /// A session was lost behind its COMMIT, and the target has the batch, or has it a little later.
+    /// A session was lost after its COMMIT, and the target has the batch, or has it a little later.
     #[test]
     fn a_batch_whose_outcome_is_not_known_keeps_its_number() {
         let row = checkpoint();

@@ -1,4 +1,4 @@
-//! Which row of a transaction the server refuses: found by applying the rows one by one, in a transaction that is rolled
+//! Finds the row of a transaction that the server refuses, by applying the rows one by one, in a transaction that is rolled
 //! back. Only after a failure.
 
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::schema::TableName;
 use crate::transaction::RowChanges;
 
 impl MysqlSession {
-    /// What to say of a failure among some rows of a batch's transaction that has been rolled back.
+    /// The refusal for a failure among some rows of a rolled-back transaction of a batch.
     pub(super) async fn refusal(
         &mut self,
         batch: &Batch,
@@ -24,13 +24,13 @@ impl MysqlSession {
         if failing(error) != Failing::Refused {
             return write_error(error);
         }
-        // Rows are told as places in their transaction.
+        // Rows are reported by position in their transaction.
         let before = batch.rows_of(transaction).start;
         let told = |error: &ServerError, rows: Range<usize>| {
             let place = rows.start.saturating_sub(before);
             refused(error, table_of(batch, rows), Some(place))
         };
-        // It was sent alone, and would be sent once more for nothing.
+        // It was sent alone, and a repetition is pointless.
         if error.code == server_code::PACKET_TOO_LARGE && suspects.len() == 1 {
             return told(error, suspects);
         }
@@ -44,12 +44,12 @@ impl MysqlSession {
         let error = &self.in_full(error).await;
         match found {
             Ok(Some((row, same))) if same.code == error.code => told(error, row..row + 1),
-            // It went through this time, or failed elsewhere: one of these rows it was.
+            // It succeeded this time, or failed elsewhere: the cause is one of these rows.
             _ => told(error, suspects),
         }
     }
 
-    /// The error in more words, where the server tells its error log more than its client: the lack of a right on a table,
+    /// The detailed error, where the server's error log has more than the client's message: a missing privilege on a table,
     /// and columns that differ. That log is read if the account may.
     async fn in_full(&mut self, error: &ServerError) -> ServerError {
         let mut error = error.clone();
@@ -77,12 +77,12 @@ impl MysqlSession {
                 error.message
             ),
         };
-        // The question has begun a transaction. A session that is lost is noticed by the next one who uses it.
+        // The query has begun a transaction. A lost session is noticed at its next use.
         let _ = self.connection.execute("ROLLBACK").await;
         error
     }
 
-    /// The first row that fails by itself, and how.
+    /// The first row that fails by itself, and its error.
     async fn first_refused(
         &mut self,
         batch: &Batch,

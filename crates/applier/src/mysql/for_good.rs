@@ -1,16 +1,16 @@
-//! Transactions that are written for good: those that write to tables whose engine has no transactions. What they have written stays
-//! when they are rolled back, and stands twice where they begin again.
+//! Irreversible transactions: those that write to tables whose engine has no transactions. Their writes stay
+//! after a rollback, and are duplicated by a retry.
 //!
-//! So each of them is applied alone, and before it begins, that is noted: in a row of the applier's table (`id` 2), which is on disk
-//! before the first of its rows is written; in memory where there is no such table. A session that is lost, an applier that is killed
-//! and a server that ends leave the note. Nobody comes to a transaction again that is executed; whoever comes to this one again finds
+//! So each of them is applied alone, after a note: in a row of the applier's table (`id` 2), durable
+//! before the first of its rows is written; in memory where there is no such table. A lost session, a killed applier
+//! and a server that ends leave the note. An executed transaction is never retried; a retry of this one finds
 //! the note, and stops.
 //!
-//! A failure that the server answers leaves no doubt. Its ROLLBACK warns where something stays, and then the applier stops; where
-//! nothing does, the note is taken back, and a lock that was not had in time is tried again as ever.
+//! An error answered by the server is unambiguous. Its ROLLBACK warns where changes stay, and then the applier stops. Otherwise
+//! the note is removed, and a lock timeout is retried as usual.
 //!
-//! What a statement of the log writes to is not known. Where the server has tables without transactions, each transaction of
-//! statements is taken for one that writes to them.
+//! The tables written by a statement of the log are unknown. Where the server has tables without transactions, each transaction of
+//! statements is assumed to write to them.
 
 use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,23 +28,23 @@ use crate::mysql::table_shape::rolls_back;
 use crate::schema::TableName;
 use crate::transaction::{Barrier, BarrierEnd, SchemaChange};
 
-/// The row of the applier's table with the transaction that was begun last.
+/// The row of the applier's table with the last transaction begun.
 const NOTE: u32 = 2;
-/// `Some non-transactional changed tables couldn't be rolled back`: the warning of a ROLLBACK behind which something stays.
+/// `Some non-transactional changed tables couldn't be rolled back`: the warning of a ROLLBACK after which changes stay.
 const NOT_ROLLED_BACK: &str = "1196";
 
-/// How long it is known which tables of the server have no transactions: somebody beside the log may make one. What the log does is
-/// seen at once.
+/// How long the list of the server's tables without transactions is valid: a client may create one. Changes by the log are
+/// noticed immediately.
 const KNOWN_FOR: Duration = Duration::from_secs(10);
-/// They are named in messages alone, and one is enough.
+/// Only messages name them, and one is enough.
 const NAMED: usize = 10;
 
-/// What all sessions of an applier know.
+/// Shared state of an applier's sessions.
 #[derive(Debug, Default)]
 pub(super) struct Begun {
-    /// Which transaction was begun last; asked where there is no row for it.
+    /// The last transaction begun; used where there is no row for it.
     last: Mutex<Option<Gtid>>,
-    /// Some of the server's tables without transactions, and when they were asked for.
+    /// Some of the server's tables without transactions, and the time of the query.
     tables: Mutex<Option<(Instant, Vec<TableName>)>>,
 }
 
@@ -57,7 +57,7 @@ impl Begun {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A barrier has come to its end.
+    /// A barrier has ended.
     pub(super) fn ended(&self, barrier: &Barrier) {
         if barrier.changes != SchemaChange::Nothing {
             *self.tables() = None;
@@ -66,12 +66,12 @@ impl Begun {
 }
 
 impl MysqlSession {
-    /// The tables that a barrier writes to for good, or may write to.
+    /// The tables that a barrier changes irreversibly, or may change.
     pub(super) async fn written_for_good<'a>(
         &mut self,
         barrier: &'a Barrier,
     ) -> Result<Cow<'a, [TableName]>, WriteError> {
-        // What stands alone changes tables, not rows, and finds them changed where it comes again.
+        // Standalone statements change tables, not rows, and a retry finds them changed.
         let by_statements = barrier.end != BarrierEnd::ByItself && has_statements(barrier);
         if !by_statements || !barrier.without_transactions.is_empty() {
             return Ok(Cow::Borrowed(&barrier.without_transactions));
@@ -95,7 +95,7 @@ impl MysqlSession {
         Ok(Cow::Owned(tables))
     }
 
-    /// Asks outside of any transaction. One may be named yet, whose GTID a question would use up.
+    /// Runs a query outside of any transaction. A GTID may still be named, which a query would use up.
     async fn asked(&mut self, question: &str) -> Result<QueryResult, WriteError> {
         let named = self.connection.execute("SET gtid_next='AUTOMATIC'").await;
         named.map_err(link_error)?;
@@ -104,7 +104,7 @@ impl MysqlSession {
         Ok(answer)
     }
 
-    /// To be called before a barrier begins that writes to these tables for good, or may write to them.
+    /// Call this before a barrier begins that changes these tables irreversibly, or may change them.
     pub(super) async fn begin_for_good(
         &mut self,
         gtid: Gtid,
@@ -126,12 +126,12 @@ impl MysqlSession {
         self.note(Some(gtid)).await
     }
 
-    /// Nothing of the transaction stands that was begun.
+    /// No change of the begun transaction remains.
     pub(super) async fn nothing_stays(&mut self) -> Result<(), WriteError> {
         self.note(None).await
     }
 
-    /// What the row says.
+    /// The content of the row.
     async fn noted(&mut self) -> Result<Option<String>, WriteError> {
         let query = format!("SELECT gtids FROM {TABLE} WHERE id = {NOTE}");
         let answer = self.asked(&query).await?;
@@ -140,7 +140,7 @@ impl MysqlSession {
     }
 
     async fn note(&mut self, gtid: Option<Gtid>) -> Result<(), WriteError> {
-        // Also for the case that the row cannot be written any more.
+        // Also in case the row can no longer be written.
         *self.for_good.lock() = gtid;
         if self.usable_checkpoint().is_none() {
             return Ok(());
@@ -161,17 +161,17 @@ impl MysqlSession {
         }
     }
 
-    /// Whether the ROLLBACK that was the last statement of this session has left something.
+    /// Whether the ROLLBACK that was this session's last statement has left changes.
     pub(super) async fn something_stays(&mut self) -> Result<bool, WriteError> {
         let warnings = self.connection.query("SHOW WARNINGS").await;
-        // Without an answer nobody knows, as without the session.
+        // Without an answer that is unknown, as for a lost session.
         let warnings = warnings.map_err(|error| WriteError::Lost(error.to_string()))?;
         let mut codes = warnings.rows.iter().filter_map(|row| row.text("Code"));
         Ok(codes.any(|code| code == NOT_ROLLED_BACK))
     }
 }
 
-/// Why a transaction failed that is not to begin again, since some of it stays.
+/// Why a failed transaction must not be retried: some of its changes stay.
 pub(super) fn half_written(why: WriteError, tables: &[TableName]) -> WriteError {
     let stays = format!(
         "; and the rows that it had written before that stay in {}, whose engine takes nothing back",

@@ -1,9 +1,9 @@
 //! The target's foreign keys: which tables refer to which, and how far cascades reach.
 //!
-//! A server has no index of them by the table that is referred to, so that a question who refers to a table reads the keys of all.
-//! Therefore they are read once, and who refers to whom is worked out here, without I/O. Behind a change those are read again
-//! that it can have altered: of a table that it names, and of the tables that refer to one (a column or a table that gets
-//! another name has it in their keys, too). A table that a new key refers to has none of that: the key is its child's.
+//! A server has no index of them by referenced table, so a query for a table's children reads all keys.
+//! Therefore they are read once, and the references are resolved here, without I/O. After a change, the affected keys are read
+//! again: of each named table, and of the tables that refer to it (their keys contain the names of renamed columns and tables).
+//! A table that a new key refers to needs no reread: the key belongs to its child.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::mysql::statement_context::text_literal;
 use crate::schema::TableName;
 use crate::transaction::{Changed, SchemaChange};
 
-/// Of more tables than so many, the keys are not read one table after the other, but all keys are.
+/// For more tables than this, all keys are read instead of those of single tables.
 const MOST_AT_ONCE: usize = 256;
 
-/// The foreign keys that are known, and which have to be read before they are used. About 400 bytes for each.
+/// The known foreign keys, and which must be read before they are used. About 400 bytes for each.
 #[derive(Debug)]
 pub(super) struct ForeignKeys {
     of: HashMap<Arc<TableName>, Vec<ForeignKey>>,
-    /// The tables that refer to each one, which may not exist.
+    /// The tables that refer to each table, which may not exist.
     children: HashMap<Arc<TableName>, Vec<Arc<TableName>>>,
     unread: Unread,
 }
@@ -32,11 +32,11 @@ pub(super) struct ForeignKey {
     pub(super) parent: Arc<TableName>,
     /// Its columns in order, with the parent's.
     pub(super) columns: Box<[(Box<str>, Box<str>)]>,
-    /// Whether the server changes rows of the table by itself when one of the parent changes or goes.
+    /// Whether the server itself changes rows of the table when one of the parent changes or goes.
     pub(super) cascades: bool,
 }
 
-/// Which keys are not known.
+/// The unknown keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Unread {
     All,
@@ -55,7 +55,7 @@ impl Unread {
         }
     }
 
-    /// The questions: for the columns of the keys, and for those that cascade.
+    /// The queries: for the columns of the keys, and for those that cascade.
     pub(super) fn sql(&self) -> [String; 2] {
         // A constraint is in the schema of its table.
         let of = |schema: &str| match self {
@@ -136,7 +136,7 @@ fn key_name(row: &Row) -> Option<KeyName> {
 }
 
 impl Default for ForeignKeys {
-    /// Nothing is known.
+    /// All keys are unknown.
     fn default() -> Self {
         Self {
             of: HashMap::new(),
@@ -147,12 +147,12 @@ impl Default for ForeignKeys {
 }
 
 impl ForeignKeys {
-    /// What to read before the keys are used; `None` if all are known.
+    /// The keys to read before use; `None` if all are known.
     pub(super) fn unread(&self) -> Option<Unread> {
         (self.unread != Unread::nothing()).then(|| self.unread.clone())
     }
 
-    /// Takes in the answers of what was unread.
+    /// Adds the answers for the unread keys.
     pub(super) fn take(&mut self, mut columns: Vec<KeyColumn>, cascading: &HashSet<KeyName>) {
         match std::mem::replace(&mut self.unread, Unread::nothing()) {
             Unread::All => {
@@ -184,7 +184,7 @@ impl ForeignKeys {
         }
     }
 
-    /// Tables look different from now on.
+    /// Applies a change of tables.
     pub(super) fn forget(&mut self, change: &SchemaChange) {
         let changed = match change {
             SchemaChange::Nothing => return,
@@ -233,7 +233,7 @@ impl ForeignKeys {
         })
     }
 
-    /// The tables that cascades reach from a table, however far; itself, too, where they come back.
+    /// The tables that cascades reach from a table, however far; itself, too, where they return.
     pub(super) fn reached_from(&self, table: &TableName) -> Vec<TableName> {
         let (mut reached, mut seen) = (vec![], HashSet::new());
         let mut next = vec![table];
@@ -258,7 +258,7 @@ impl ForeignKeys {
         let child = self.shared(child);
         let parent = self.shared(parent);
         let children = self.children.entry(Arc::clone(&parent)).or_default();
-        // Keys of one table are added one after the other.
+        // Keys of one table are added consecutively.
         if children.last() != Some(&child) {
             children.push(Arc::clone(&child));
         }
@@ -280,7 +280,7 @@ impl ForeignKeys {
         }
     }
 
-    /// A name that is in memory once.
+    /// A name with a single allocation.
     fn shared(&self, name: &TableName) -> Arc<TableName> {
         let known = self.of.get_key_value(name).map(|(known, _)| known);
         let known = known.or_else(|| self.children.get_key_value(name).map(|(known, _)| known));
@@ -392,7 +392,7 @@ mod tests {
             (known.unread(), known.to(&name("hub")).count()),
             (None, 3001)
         );
-        // So many that may have got other names: all of them at once.
+        // Too many renamed tables: all of them are read together.
         known.forget(&table("hub"));
         assert_eq!(known.unread(), Some(Unread::All));
     }
@@ -415,7 +415,7 @@ mod tests {
             (table("c"), "d.c"),
             // Its children's keys have its columns' names.
             (table("a"), "d.B d.a d.b"),
-            // Which of them is meant, is not known here.
+            // Which of them is meant is unknown here.
             (table("b"), "d.B d.b d.c e.x"),
             (table("GONE"), "d.GONE d.orphan"),
             (table("self"), "d.self"),
@@ -431,7 +431,7 @@ mod tests {
     fn what_is_read_again_is_in_the_place_of_what_was_known() {
         let mut known = known(&["b>a", "c>a", "c>b", "e.x>c"]);
         known.forget(&table("c"));
-        // It refers to itself now, and the schema's tables are as they were.
+        // It refers to itself now, and the schema's tables are unchanged.
         let (columns, cascading) = server(&["c=>c", "e.x>c"]);
         known.take(columns, &cascading);
         assert_eq!(known.unread(), None);

@@ -1,9 +1,9 @@
-//! The account by which a statement was run on its source, written into the statement. Pure.
+//! Writes the account by which a statement was run on its source into the statement. Pure.
 //!
-//! mysqld mostly logs statements that mean the session's account with the account in them. Some it logs in the client's
-//! words, with the account beside them ([`SessionContext::invoker`]), for its own replica threads: `DROP USER`,
-//! `RENAME USER` and `REVOKE` of CURRENT_USER(), and ALTER EVENT without a definer, whose definer then is whoever runs it.
-//! No session can be told of it but a replica thread. What is not understood for sure is refused: it would be run for the
+//! mysqld logs most statements about the session's account with that account in them. Some it logs as the client's
+//! text, with the account in an extra field ([`SessionContext::invoker`]), for its own replica threads: `DROP USER`,
+//! `RENAME USER` and `REVOKE` of CURRENT_USER(), and ALTER EVENT without a definer, which makes the invoker the definer.
+//! Only a replica thread can receive that field. Statements that are not fully understood are refused: they would run for the
 //! applier's own account.
 
 use std::borrow::Cow;
@@ -12,13 +12,13 @@ use binlog_format::events::{Invoker, SessionContext};
 
 use crate::mysql::statement_context::append_name;
 
-/// Why it cannot be said what a statement means.
+/// Why a statement's meaning is unknown.
 pub(super) type Untold = &'static str;
 
-/// The statement as it is to be run: with the account in it where it means that.
+/// The statement to run: with the account in the places that mean it.
 ///
 /// # Errors
-/// When it cannot be told where it does.
+/// When these places are unknown.
 pub(super) fn as_invoker<'a>(
     statement: &'a [u8],
     context: &SessionContext<'_>,
@@ -34,7 +34,7 @@ pub(super) fn as_invoker<'a>(
     let word = |token: Option<Token>, words: &[&str]| {
         token.is_some_and(|token| token.is_one_of(statement, words))
     };
-    // Of statements that have an object with a definer, all behind that is a body, which means its own session's account.
+    // In statements about an object with a definer, everything after that is a body, which means its own session's account.
     if word(first, &["CREATE", "ALTER"])
         && let Some(head) = Head::of(tokens.clone())?
     {
@@ -85,7 +85,7 @@ struct Place {
     end: usize,
 }
 
-/// The statement with other text in some places, which are in its order.
+/// The statement with other text in some places, given in order.
 fn replaced(statement: &[u8], places: &[Place], by: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(statement.len() + places.len() * by.len());
     let mut from = 0;
@@ -109,7 +109,7 @@ fn account(invoker: &Invoker<'_>, context: &SessionContext<'_>) -> Result<Vec<u8
     for (part, before) in [(invoker.user, &b""[..]), (invoker.host, b"@")] {
         out.extend_from_slice(before);
         match part {
-            // No name is empty between backquotes.
+            // An empty name cannot be in backquotes.
             [] => out.extend_from_slice(b"''"),
             part => append_name(part, &mut out),
         }
@@ -122,7 +122,7 @@ fn is_utf8(collation: u16) -> bool {
     matches!(collation, 33 | 45 | 46 | 76 | 83 | 192..=247 | 255..=323)
 }
 
-/// Whether characters of the collation's set have bytes in them that are ASCII by themselves: big5, sjis, gbk, cp932, gb18030.
+/// Whether characters of the collation's set contain bytes that are ASCII by themselves: big5, sjis, gbk, cp932, gb18030.
 fn hides_ascii(collation: u16) -> bool {
     matches!(
         collation,
@@ -138,7 +138,7 @@ fn mentions_current_user(text: &[u8]) -> bool {
         .any(|part| part.eq_ignore_ascii_case(name))
 }
 
-/// Where the rest of a statement means the account.
+/// The places that mean the account in the rest of a statement.
 fn meant(mut tokens: Tokens<'_>) -> Result<Vec<Place>, Untold> {
     let mut places = Vec::new();
     let mut before = None;
@@ -155,7 +155,7 @@ fn meant(mut tokens: Tokens<'_>) -> Result<Vec<Place>, Untold> {
     Ok(places)
 }
 
-// What stands before the name of an object that has a definer.
+// The part before the name of an object that has a definer.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Object {
@@ -165,7 +165,7 @@ enum Object {
     Other,
 }
 
-/// What stands between CREATE or ALTER and the name of an object that has a definer.
+/// The part between CREATE or ALTER and the name of an object that has a definer.
 #[derive(Debug, Clone, Copy)]
 struct Head {
     object: Object,
@@ -226,7 +226,7 @@ impl Head {
     }
 }
 
-// The words of a statement, as far as it takes to know which stand in quotes and comments.
+// The words of a statement, as far as needed to recognise quotes and comments.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -253,7 +253,7 @@ impl Token {
     }
 }
 
-/// The tokens of a statement from some place on.
+/// The tokens of a statement from some offset on.
 #[derive(Debug, Clone)]
 struct Tokens<'a> {
     text: &'a [u8],
@@ -278,7 +278,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The next token, behind blanks and comments.
+    /// The next token, after blanks and comments.
     fn next(&mut self) -> Result<Option<Token>, Untold> {
         loop {
             let rest = self.text.get(self.at..).unwrap_or_default();
@@ -322,7 +322,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Bytes of a text or a name in quotes, with these.
+    /// Length in bytes of a text or a name, quotes included.
     fn quoted(&self, quote: u8, rest: &[u8]) -> Result<usize, Untold> {
         let is_text = quote == b'\'' || quote == b'"' && !self.ansi_quotes;
         let mut at = 1;
@@ -339,7 +339,7 @@ impl<'a> Tokens<'a> {
         Err("has quotes without an end")
     }
 
-    /// The place of CURRENT_USER or CURRENT_USER(), if `token`, which was read last, is that and no part of a name: behind a
+    /// The place of CURRENT_USER or CURRENT_USER(), if `token`, read last, is that and no part of a name: after a
     /// point or an `@` it is one.
     fn meant_by(&mut self, token: Token, before: Option<Kind>) -> Result<Option<Place>, Untold> {
         let is_part = matches!(before, Some(Kind::Symbol(b'.' | b'@')));

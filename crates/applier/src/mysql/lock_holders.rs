@@ -1,5 +1,5 @@
-//! Who holds a table that a statement of the log waits for, and telling the operator: the statement waits as long as it may run,
-//! and readers of its table queue behind it.
+//! Logs the sessions that hold a table which a statement of the log waits for: the statement waits for as long as it may run,
+//! and readers of its table queue after it.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use mysql_link::{Connection, LinkError, QueryResult};
 use crate::backend::SessionId;
 use crate::mysql::options::MysqlOptions;
 
-/// It is told again this often.
+/// Interval of the repeated log message.
 const TOLD_EVERY: Duration = Duration::from_secs(600);
 
-/// Tells for whom a session waits, when a statement of it has taken as long as a lock is waited for elsewhere; never ends.
+/// Logs the sessions that block another one, once its statement has taken as long as a usual lock wait; never ends.
 pub(super) async fn tell(
     options: &MysqlOptions,
     waiting: SessionId,
@@ -45,7 +45,7 @@ async fn holders(options: &MysqlOptions, waiting: SessionId) -> Result<Vec<Strin
     Ok(read_holders(&answer?))
 }
 
-/// The sessions that hold what a session waits for, as far as metadata locks go: on a table, or for a backup.
+/// The sessions that block another one by metadata locks: on a table, or for a backup.
 fn holders_query(waiting: SessionId) -> String {
     format!(
         "SELECT DISTINCT CONCAT('session ', holder.processlist_id, ' of ', holder.processlist_user, ' on ', held.object_type, \

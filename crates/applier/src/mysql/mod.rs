@@ -1,4 +1,4 @@
-//! A MySQL server as it ships: transactions reach it over ordinary connections.
+//! A stock MySQL server: transactions reach it over ordinary connections.
 //!
 //! ```text
 //! BINLOG '<table maps and rows in base64>' ; UPDATE witness_applier.checkpoint … ; COMMIT     a batch, as one transaction
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! `BINLOG` is the server's own row applier, without SQL to parse and exact in every type; `gtid_next` keeps the identifier.
-//! All of it goes as statements of one packet, because the server stops at the first that fails: a COMMIT in a packet of its
-//! own would commit what a failed BINLOG left (`docs/mysqld-facts.md`).
+//! All of it goes as statements of one packet, because the server stops at the first failure: a COMMIT in a packet of its
+//! own would commit the partial result of a failed BINLOG (`docs/mysqld-facts.md`).
 
 mod backend;
 mod barrier;

@@ -1,4 +1,4 @@
-//! How a MySQL is applied to.
+//! Options for applying to a MySQL.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,26 +9,26 @@ use mysql_link::{ConnectOptions, literal};
 
 use crate::backend::SessionId;
 
-/// How a MySQL is applied to.
+/// Options for applying to a MySQL.
 #[derive(Debug, Clone)]
 pub struct MysqlOptions {
-    /// Where it is, and as whom to connect; see the rights in [`MysqlBackend::connect`](crate::mysql::MysqlBackend::connect).
+    /// Its address, and the account; see the privileges in [`MysqlBackend::connect`](crate::mysql::MysqlBackend::connect).
     pub connect: ConnectOptions,
-    /// Whether transactions go into the target's binlog. Without it they go there empty, with their GTIDs alone, where the
-    /// target writes a binlog at all: such files must not be served to a replica.
+    /// Whether transactions go into the target's binlog. Without it, a target with a binlog logs them as empty transactions
+    /// with their GTIDs only: such files must not be served to a replica.
     pub target_binlog: bool,
-    /// Whether transactions that follow each other may commit as one, and sessions pass on the turn to do so, by the row of
-    /// `witness_applier.checkpoint`, which is made where it is not. Not done with [`Self::target_binlog`].
+    /// Whether consecutive transactions may commit as one, and sessions pass on the turn to do so, by the row of
+    /// `witness_applier.checkpoint`, which is created if missing. Not done with [`Self::target_binlog`].
     pub batches: bool,
-    /// All transactions of the log, where that is known when a run begins: what the row says beyond them is of another
-    /// log, and not believed. `None`: the row is believed.
+    /// All transactions of the log, where known when a run begins: entries in the row beyond them are of another
+    /// log, and ignored. `None`: the whole row counts.
     pub log_has: Option<GtidSet>,
-    /// How long a row or a table lock is waited for before the transaction is taken back and tried again. Whole seconds.
+    /// Timeout for a row or a table lock, after which the transaction is rolled back and retried. Whole seconds.
     pub lock_wait: Duration,
-    /// How long rows may take: one packet of them. What takes longer counts as a lost connection, and gets twice the time when
-    /// it comes again, up to [`Self::statement_limit`].
+    /// Time limit for one packet of rows. Exceeding it counts as a lost connection, and a retry gets twice the time,
+    /// up to [`Self::statement_limit`].
     pub rows_limit: Duration,
-    /// How long a statement of a barrier may take, such as an ALTER TABLE.
+    /// Time limit for a statement of a barrier, such as an ALTER TABLE.
     pub statement_limit: Duration,
 }
 
@@ -46,15 +46,15 @@ impl MysqlOptions {
         }
     }
 
-    /// The lock wait as the server takes it: at least a second.
+    /// The lock wait in the server's unit: at least one second.
     pub(super) fn lock_wait_seconds(&self) -> u64 {
         self.lock_wait.as_secs().max(1)
     }
 }
 
-// What an account may, from the lines of SHOW GRANTS. Pure.
+// An account's privileges, from the lines of SHOW GRANTS. Pure.
 
-/// Privileges on everything or on something, without telling which.
+/// Privileges on any object, without distinguishing which.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Grants {
     held: Vec<String>,
@@ -75,7 +75,7 @@ impl Grants {
         Self { held }
     }
 
-    /// Which of some privileges it has nowhere.
+    /// Those privileges that it has on no object.
     pub(super) fn lacks<'a>(&self, wanted: &[&'a str]) -> Vec<&'a str> {
         let all = ["ALL PRIVILEGES", "ALL"].iter().any(|all| self.has(all));
         let missing = wanted.iter().filter(|one| !all && !self.has(one));
@@ -87,17 +87,17 @@ impl Grants {
     }
 }
 
-/// The rights that rows of all tables need.
+/// The privileges for rows of all tables.
 pub(super) const FOR_ROWS: [&str; 3] = ["INSERT", "UPDATE", "DELETE"];
 
-/// Which of the rights that a run needs for rows an account lacks, by the lines of SHOW GRANTS.
+/// The privileges for rows that an account lacks for a run, by the lines of SHOW GRANTS.
 pub fn lacks_for_rows<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<&'static str> {
     Grants::parse(lines).lacks(&FOR_ROWS)
 }
 
-/// What an account is to be given that may make accounts and may not let them be used by others: it stops at the log's first
-/// `GRANT PROXY` or `REVOKE PROXY`. `lines` are those of SHOW GRANTS, `account` is as CURRENT_USER() says it. ALL PRIVILEGES are
-/// without it.
+/// The grant for an account that may create accounts and not grant PROXY: it stops at the log's first
+/// `GRANT PROXY` or `REVOKE PROXY`. `lines` are those of SHOW GRANTS, `account` is the result of CURRENT_USER(). ALL PRIVILEGES do
+/// not include it.
 pub(super) fn lacking_proxy<'a>(
     mut lines: impl Iterator<Item = &'a str> + Clone,
     account: &str,
@@ -110,12 +110,12 @@ pub(super) fn lacking_proxy<'a>(
     let lacks = !of_all && grants.lacks(&["CREATE USER"]).is_empty();
     lacks.then(|| {
         let account = quoted(account);
-        // In the log it would be the first to stop those who lack it.
+        // In the log it would be the first to stop members that lack it.
         format!("SET sql_log_bin = 0; GRANT PROXY ON ''@'' TO {account} WITH GRANT OPTION")
     })
 }
 
-/// The statement that gives an account what it lacks. `account` is as CURRENT_USER() says it: user@host.
+/// The statement that grants the missing privileges. `account` is the result of CURRENT_USER(): user@host.
 pub(super) fn grant_statement(privileges: &[&str], account: &str) -> String {
     let account = quoted(account);
     format!("GRANT {} ON *.* TO {account}", privileges.join(", "))
@@ -128,8 +128,8 @@ fn quoted(account: &str) -> String {
 
 // Which sessions of this program are open on the target.
 
-/// The numbers of the sessions that are open, and of how many sessions each is: a target that was started again gives numbers
-/// which sessions have that were lost with it, and those are not all dropped yet.
+/// The ids of open sessions, each with a count: a restarted target reuses ids
+/// of sessions that were lost with it and are not all dropped yet.
 #[derive(Debug, Default)]
 pub(super) struct OpenSessions {
     ids: Mutex<BTreeMap<SessionId, usize>>,
@@ -148,7 +148,7 @@ impl OpenSessions {
         }
     }
 
-    /// All of them but one.
+    /// All except one.
     pub(super) fn but(&self, one: SessionId) -> Vec<SessionId> {
         let ids = self.lock();
         ids.keys().copied().filter(|id| *id != one).collect()
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(lacking(&[all]), told);
         let of_one = "GRANT PROXY ON `a`@`b` TO `w`@`localhost` WITH GRANT OPTION";
         assert_eq!(lacking(&[all, of_one]), told);
-        // Names are quoted in the one way or the other.
+        // Names are quoted in either way.
         for of_all in ["``@``", "''@''"] {
             let grant = format!("GRANT PROXY ON {of_all} TO `w`@`localhost` WITH GRANT OPTION");
             assert_eq!(lacking(&[all, &grant]), None);
@@ -211,7 +211,7 @@ mod open_sessions_tests {
         let (first, second) = (SessionId(12), SessionId(13));
         open.add(first);
         open.add(second);
-        // The target was started again: another worker's new session has the first one's number.
+        // The target was restarted: another worker's new session has the first one's id.
         open.add(first);
         open.remove(first);
         assert_eq!(open.but(second), [first]);

@@ -1,11 +1,11 @@
-//! What an error of the server means for what was being applied. Pure.
+//! The meaning of a server error for the transaction being applied. Pure.
 
 use mysql_link::{LinkError, QueryResult, ServerError, not_followed};
 
 use crate::backend::{BackendError, Refusal, SessionId, WriteError};
 use crate::schema::TableName;
 
-/// Error numbers on which something is decided here.
+/// Error numbers that are handled individually.
 pub(super) mod code {
     pub(crate) const FTS_DOC_ID: u16 = 182;
     pub(crate) const SCHEMA_ACCESS_DENIED: u16 = 1044;
@@ -21,12 +21,12 @@ pub(super) mod code {
     pub(crate) const ALREADY_EXECUTED: u16 = 3546;
 }
 
-/// What to do about a transaction that failed.
+/// How to handle a failed transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failing {
-    /// It may be applied again as it is.
+    /// It may be retried unchanged.
     Again,
-    /// The session is over; another one is needed.
+    /// The session is lost; another one is needed.
     Lost,
     Refused,
 }
@@ -41,7 +41,7 @@ pub(super) fn failing(error: &ServerError) -> Failing {
     }
 }
 
-/// A failure of a transaction without more to say of where it was.
+/// A transaction's failure without a known position.
 pub(super) fn write_error(error: &ServerError) -> WriteError {
     match failing(error) {
         Failing::Again => WriteError::Again(error.to_string()),
@@ -50,7 +50,7 @@ pub(super) fn write_error(error: &ServerError) -> WriteError {
     }
 }
 
-/// A refusal in the server's words, with what helps where they do not say it.
+/// A refusal with the server's message, and the remedy where that does not name it.
 pub(super) fn refused(
     error: &ServerError,
     table: Option<TableName>,
@@ -69,7 +69,7 @@ pub(super) fn refused(
     }))
 }
 
-/// A refusal of ours: the server has not been asked, or has not objected.
+/// A refusal by the applier, without an error of the server.
 pub(super) fn refused_by_us(words: String) -> WriteError {
     WriteError::Refused(Box::new(Refusal {
         table: None,
@@ -98,7 +98,7 @@ fn advice(code: u16) -> Option<&'static str> {
     })
 }
 
-/// What a failure of the connection means for a transaction.
+/// The meaning of a connection failure for a transaction.
 pub(super) fn link_error(error: LinkError) -> WriteError {
     match error {
         LinkError::Server(error) => write_error(&error),
@@ -106,7 +106,7 @@ pub(super) fn link_error(error: LinkError) -> WriteError {
     }
 }
 
-/// What a failure means for a question.
+/// The meaning of a failure for a query.
 pub(super) fn backend_error(error: LinkError) -> BackendError {
     match &error {
         LinkError::Server(server) | LinkError::Refused { error: server, .. } => {
@@ -125,9 +125,9 @@ pub(super) fn backend_error(error: LinkError) -> BackendError {
     }
 }
 
-// Who holds the row locks that a session waits for. Pure but for the query.
+// The holders of row locks that a session waits for. Pure except for the query.
 
-/// The sessions that a session waits for, as far as InnoDB's row locks go.
+/// The sessions that block another one by InnoDB's row locks.
 pub(super) fn blockers_query(waiting: SessionId) -> String {
     format!(
         "SELECT DISTINCT holder.processlist_id FROM performance_schema.data_lock_waits AS waits \

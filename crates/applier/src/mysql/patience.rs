@@ -1,6 +1,6 @@
-//! How long a packet of rows may take that has taken too long before. Pure.
+//! Time limits for packets of rows that exceeded them before. Pure.
 //!
-//! What is given up begins again in another session, and would be given up again, for ever, where the target needs longer than the
+//! A packet that is given up is retried in another session, and would fail indefinitely where the target needs longer than the
 //! limit: a large table without a primary key is searched for each row. So a batch gets twice the time with each attempt.
 
 use std::collections::BTreeMap;
@@ -9,19 +9,19 @@ use std::time::Duration;
 
 use binlog_format::gtid::Gtid;
 
-/// The limits of batches and barriers that were given up, by their first transactions, until they are done.
+/// The limits of abandoned batches and barriers, by their first transactions, until they are done.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     limits: Mutex<BTreeMap<Gtid, Duration>>,
 }
 
 impl Patience {
-    /// How long a packet may take of what begins with this transaction; `usual` if it was not given up before.
+    /// Time limit for a packet of the batch that begins with this transaction; `usual` if it was not abandoned before.
     pub(super) fn limit(&self, first: Gtid, usual: Duration) -> Duration {
         self.lock().get(&first).copied().unwrap_or(usual)
     }
 
-    /// A packet of it was given up after `limit`: how long it may take when it comes again, `most` at most.
+    /// A packet of it was abandoned after `limit`: returns the limit of its retry, at most `most`.
     pub(super) fn ran_out(&self, first: Gtid, limit: Duration, most: Duration) -> Duration {
         let next = limit.saturating_mul(2).min(most).max(limit);
         self.lock().insert(first, next);
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(patience.limit(other, seconds(3)), seconds(3));
         patience.done(slow);
         assert_eq!(patience.limit(slow, seconds(3)), seconds(3));
-        // A bound below the limit is none.
+        // A bound below the limit has no effect.
         assert_eq!(patience.ran_out(slow, seconds(3), seconds(1)), seconds(3));
     }
 }

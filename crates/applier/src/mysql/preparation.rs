@@ -1,4 +1,4 @@
-//! What a session is told before it applies anything, and again after a barrier has changed it. Pure.
+//! A session's settings before it applies anything, and again after a barrier has changed them. Pure.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,7 +7,7 @@ use mysql_link::{ConnectOptions, Connection, LinkError, ServerError, ServerVersi
 use crate::mysql::options::MysqlOptions;
 use crate::mysql::row_run::format_description;
 
-/// A statement, and the right that an account lacks which may not run it.
+/// A statement, and the privilege that it needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Setting {
     pub(super) sql: Vec<u8>,
@@ -24,11 +24,11 @@ const TABLE_ENCRYPTION_FROM: ServerVersion = ServerVersion::new(8, 0, 16);
 const CASCADE_TRIGGERS_FROM: ServerVersion = ServerVersion::new(9, 7, 0);
 const STANDARD_FOREIGN_KEYS_FROM: ServerVersion = ServerVersion::new(8, 4, 0);
 
-/// The largest `lock_wait_timeout` that a server takes, in seconds.
+/// The largest `lock_wait_timeout` that a server accepts, in seconds.
 const LONGEST_LOCK_WAIT: u64 = 31_536_000;
 
-/// The statements that make a new connection a session, in order. None of them needs to be run again but those of
-/// [`again`].
+/// The statements that make a new connection a session, in order. Only those of [`again`] ever need to be
+/// repeated.
 pub(super) fn settings(
     version: ServerVersion,
     connection: u32,
@@ -62,7 +62,7 @@ pub(super) fn settings(
         privilege: session_admin,
     });
     let lock_wait = options.lock_wait_seconds();
-    // An idle session stays, and one that is written to slowly.
+    // An idle session stays, and so does one that receives a statement slowly.
     all.push(Setting {
         sql: format!(
             "SET innodb_lock_wait_timeout={lock_wait},wait_timeout=31536000,\
@@ -79,10 +79,10 @@ pub(super) fn settings(
     all
 }
 
-/// The statements that put back what the statements of a barrier may have changed.
+/// The statements that restore settings which a barrier's statements may have changed.
 ///
-/// What rows need of `sql_mode`, `time_zone` and `lc_time_names` is set with them, since the log says it of each transaction.
-/// They are read committed, so that sessions beside each other lock rows and not the gaps between them.
+/// `sql_mode`, `time_zone` and `lc_time_names` are set together with the rows, since each transaction in the log has its own.
+/// Rows are applied as read committed, so that concurrent sessions lock rows and not the gaps between them.
 pub(super) fn again(
     version: ServerVersion,
     connection: u32,
@@ -104,7 +104,7 @@ pub(super) fn again(
          default_collation_for_utf8mb4=DEFAULT,collation_server=DEFAULT,innodb_strict_mode=0,\
          lock_wait_timeout={lock_wait}"
     );
-    // What the source allowed is allowed here.
+    // Settings of the source are valid here.
     for (from, more) in [
         (ORIGINAL_VERSION_FROM, ",original_server_version=DEFAULT"),
         (REQUIRED_PRIMARY_KEYS_FROM, ",sql_require_primary_key=0"),
@@ -126,20 +126,20 @@ pub(super) fn again(
     vec![
         "SET NAMES utf8mb4".to_owned(),
         set,
-        // A schema that is always there, so that no statement finds its tables in one that another statement used.
+        // A schema that always exists, so that no statement depends on the default schema of another one.
         "USE information_schema".to_owned(),
-        // The text of BINLOG statements is read faster when its bytes are no characters.
+        // BINLOG statements are parsed faster with a binary character set.
         "SET character_set_client=binary".to_owned(),
     ]
 }
 
-/// The assignments that a barrier needs besides what its events say. Statements are repeatable reads, as they are on their
-/// source by default. Rows alone are read committed, as mysqld's own replica threads apply them: a prepared transaction keeps
-/// its locks until its end comes, which stands behind others in the log, and InnoDB lets those on gaps go at `XA PREPARE` at
-/// that level only.
+/// Assignments for a barrier in addition to its events. Statements are repeatable reads, as they are on their
+/// source by default. Rows alone are read committed, as mysqld's own replica threads apply them. A prepared transaction keeps
+/// its locks until its end, which comes after others in the log. Only at that level InnoDB releases gap locks at
+/// `XA PREPARE`.
 ///
-/// A statement waits for readers of its table as long as it may run: one that gave up would throw away what it has rebuilt, and
-/// begin with it again. No session of ours is in its way, since all before a barrier is committed and nothing behind it is begun.
+/// A statement waits for readers of its table as long as it may run: giving up would discard its rebuilt table, and
+/// a retry would begin again. No session of ours blocks it, since everything before a barrier is committed and nothing later is begun.
 pub(super) fn for_barrier(has_statements: bool, options: &MysqlOptions) -> String {
     let (isolation, lock_wait) = match has_statements {
         true => (
@@ -158,16 +158,16 @@ pub(super) fn for_barrier(has_statements: bool, options: &MysqlOptions) -> Strin
 
 // Packets for rows that are larger than the target's `max_allowed_packet`.
 //
-// A row of n bytes is a `BINLOG` statement of 4/3 n, so that what fitted into a packet on the source may not fit into one
-// here. A session's limit is the server's at the moment in which it connects, and cannot be changed afterwards. So the
-// server's is raised for the moment of one connection and put back. That is safe: the setting bounds what a client may
-// send and decides nothing about data, and a client that connects in that moment may send more than others. If the applier
-// is killed in it, the raised value stays until the target is restarted or set back.
+// A row of n bytes is a `BINLOG` statement of 4/3 n, so a row that fitted into a packet on the source may not fit into one
+// here. A session's limit is the server's at the moment of its connection, and cannot be changed afterwards. So the
+// server's limit is raised for the moment of one connection and then restored. That is safe: the setting bounds a client's
+// packets and affects no data, and only a client that connects in that moment may send more than others. If the applier
+// is killed in it, the raised value stays until the target is restarted or it is reset.
 
 /// The largest `max_allowed_packet` that a server has.
 pub(super) const LARGEST: usize = 1 << 30;
 
-/// Whether new sessions are opened with more room, and one opening at a time.
+/// Whether new sessions are opened with more room, one at a time.
 #[derive(Debug, Default)]
 pub(super) struct PacketRoom {
     asked: AtomicBool,
@@ -180,13 +180,13 @@ impl PacketRoom {
         self.asked.store(true, Ordering::Release);
     }
 
-    /// Whether it was asked for.
+    /// Whether more room was requested.
     pub(super) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Acquire)
     }
 
-    /// Opens a connection with the largest packets that the server has; with its ordinary ones if the account may not set
-    /// them, which is said.
+    /// Opens a connection with the server's largest packets; with ordinary ones if the account may not set
+    /// them, which is logged.
     ///
     /// # Errors
     /// When there is no connection.
@@ -225,7 +225,7 @@ impl PacketRoom {
     }
 }
 
-/// What is said of a row for which there is no packet.
+/// The error for a row that fits into no packet.
 pub(super) fn no_packet(length: usize) -> ServerError {
     ServerError {
         code: server_code::PACKET_TOO_LARGE,

@@ -1,9 +1,9 @@
-//! What was committed as one is put into the target's `gtid_executed`: behind every commit, all of it that came together
-//! meanwhile, in the log's order.
+//! Adds transactions committed as one to the target's `gtid_executed`: after every commit, all that accumulated in the
+//! meantime, in the log's order.
 //!
-//! `SET GLOBAL gtid_purged` does it: the GTIDs go into the table `mysql.gtid_executed`, and the target owns none of them in a
-//! binlog. The server writes two lines into its error log for each, at a level that no verbosity leaves out; a filter that
-//! comes with the server drops these two while an applier is at work. Where there is none, it is done once a second.
+//! `SET GLOBAL gtid_purged` does it: the GTIDs go into the table `mysql.gtid_executed`, and the target has none of them in a
+//! binlog. The server writes two lines into its error log for each, at a level that no verbosity suppresses; a filter shipped
+//! with the server drops these two while an applier is running. Without the filter, it is done once a second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::mysql::checkpoint::{Checkpoint, MAKE, TABLE};
 use crate::mysql::options::MysqlOptions;
 use crate::mysql::outcome::{backend_error, code};
 
-/// From one publication to the next where each is two lines in the error log.
+/// Interval of publications where each causes two lines in the error log.
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
-/// How long it may take until what is committed is in `gtid_executed`, before that is said.
+/// Delay until commits are in `gtid_executed`, after which a warning is logged.
 pub(super) const PUBLISHED_WITHIN: Duration = Duration::from_secs(5);
 /// From a failure to the next attempt.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -31,7 +31,7 @@ const FILTER: &str = "log_filter_dragnet";
 const SERVICES: &str = "log_error_services";
 const RULES: &str = "dragnet.log_error_filter_rules";
 
-/// Publishes what is committed as one, for as long as it is polled.
+/// Publishes transactions committed as one, for as long as it is polled.
 pub(super) async fn publish_all(options: &MysqlOptions, checkpoint: &Checkpoint, quiet: bool) {
     let mut connection = None;
     let mut refused = Refused::default();
@@ -73,7 +73,7 @@ pub(super) async fn publish_all(options: &MysqlOptions, checkpoint: &Checkpoint,
     }
 }
 
-/// Since when mysqld has refused what is to be published, and whether that was said. Pure.
+/// Since when mysqld has refused a publication, and whether that was logged. Pure.
 #[derive(Debug, Default)]
 struct Refused {
     since: Option<Instant>,
@@ -81,7 +81,7 @@ struct Refused {
 }
 
 impl Refused {
-    /// It was refused once more. A session that was lost may own a GTID for a moment: only what lasts is said, once.
+    /// Another refusal. A lost session may own a GTID for a moment: only a lasting refusal is logged, once.
     fn is_news(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         let is_news = !self.is_told && now.duration_since(since) >= PUBLISHED_WITHIN;
@@ -90,11 +90,11 @@ impl Refused {
     }
 }
 
-/// Puts these into `gtid_executed`, as far as they are not there, and as far as the row has them: this may be a server that has
-/// lost what it had answered, with its power, and was started again since. It gets that again, and not its GTIDs alone.
+/// Adds these to `gtid_executed`, as far as they are missing there and the row has them: after a power cut and a restart, the server
+/// may have lost acknowledged transactions. It then receives them again, and not only their GTIDs.
 async fn publish(connection: &mut Connection, gtids: &GtidSet) -> Result<(), LinkError> {
-    // A statement of its own, of the same connection, and so of the same life of the server: a subquery of `SET` would wait for
-    // the row, which batches hold until they commit.
+    // A separate statement on the same connection, and so in the same start of the server: a subquery of `SET` would wait for
+    // the row, which batches lock until they commit.
     let read = format!("SELECT gtids INTO @committed FROM {TABLE} WHERE id = 1");
     connection.execute(read).await?;
     let gtids = literal(&gtids.to_string());
@@ -105,14 +105,14 @@ async fn publish(connection: &mut Connection, gtids: &GtidSet) -> Result<(), Lin
     connection.execute(statement).await.map(|_| ())
 }
 
-/// A connection whose statements nobody logs.
+/// A connection with unlogged statements.
 pub(super) async fn open(options: &MysqlOptions) -> Result<Connection, LinkError> {
     let mut connection = Connection::open_with_own_settings(&options.connect).await?;
     connection.execute("SET sql_log_bin = 0").await?;
     Ok(connection)
 }
 
-/// Takes a target over on which an applier may have been before: [`take_over`], where there is something to be taken over.
+/// Takes over a target that an earlier applier may have used: [`take_over`], where that is needed.
 ///
 /// # Errors
 /// As there.
@@ -121,7 +121,7 @@ pub(super) async fn take_over_if_used(
     number: u64,
     log_has: Option<&GtidSet>,
 ) -> Result<(), LinkError> {
-    // An account without rights on it does not see it: no error of its own, which whoever watches for denied rights would see.
+    // An account without privileges on it does not see it: this avoids an error that a monitor of denied privileges would report.
     let there = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'witness_applier' AND table_name = 'checkpoint'";
     let there = connection.query(there).await?;
     if there.first().and_then(|row| row.text_at(0)) == Some("0") {
@@ -130,25 +130,25 @@ pub(super) async fn take_over_if_used(
     take_over(connection, number, log_has).await
 }
 
-/// Takes the target over: no commit of an earlier applier, or of a session that was lost, goes through from here on, and what
-/// was committed before is in `gtid_executed`. `number` is one that nobody else has. What the row says beyond `log_has`, if that
-/// is known, no applier of this log has written: a dump of another server has brought it. It is not believed, and is taken out of
-/// the row, before anybody believes it who does not know the log.
+/// Takes the target over: no commit of an earlier applier, or of a lost session, succeeds from here on, and all
+/// earlier commits are in `gtid_executed`. `number` must be unused. Entries in the row beyond `log_has`, if that
+/// is known, are from no applier of this log: a dump of another server has brought them. They are ignored, and removed from
+/// the row, before a caller without knowledge of the log relies on them.
 ///
 /// # Errors
-/// It cannot be done: the target's `gtid_executed` may lack what its tables have.
+/// It cannot be done: the target's `gtid_executed` may lack transactions of its tables.
 pub(super) async fn take_over(
     connection: &mut Connection,
     number: u64,
     log_has: Option<&GtidSet>,
 ) -> Result<(), LinkError> {
-    // Waits for a commit that is under way.
+    // Waits for a commit in progress.
     let set = format!("UPDATE {TABLE} SET n = {number} WHERE id = 1");
     match connection.execute(set).await {
         Ok(_) => {}
         // An account that may not write the row has never written it.
         Err(error) if is_missing(&error) || is_denied(&error) => return Ok(()),
-        // Nobody can write: nobody else either.
+        // The server is read-only: no other applier can write either.
         Err(LinkError::Server(error)) if error.code == code::READ_ONLY => {}
         Err(error) => return Err(error),
     }
@@ -157,7 +157,7 @@ pub(super) async fn take_over(
     let mut refused = None;
     loop {
         let answer = match connection.query(question.clone()).await {
-            // Where nobody can write, that is said before the table is looked for.
+            // A read-only server is reported before the table is searched.
             Err(error) if is_missing(&error) || is_denied(&error) => return Ok(()),
             answer => answer?,
         };
@@ -172,7 +172,7 @@ pub(super) async fn take_over(
         }
         let set = format!("SET GLOBAL gtid_purged = '+{lacks}'");
         match connection.execute(set).await {
-            // What was committed before is still being published, and has come between: less is missing now. The same again is
+            // Earlier commits were still being published, and came in between: less is missing now. An unchanged set is
             // refused for another reason.
             Err(LinkError::Server(error))
                 if error.code == code::ALREADY_EXECUTED && refused.as_ref() != Some(&lacks) =>
@@ -191,13 +191,13 @@ pub(super) async fn take_over(
     }
 }
 
-/// What of these the log has. The row has no others from here on.
+/// Those of them that are in the log. The row has no others from here on.
 async fn of_the_log(
     connection: &mut Connection,
     lacks: &str,
     log_has: &GtidSet,
 ) -> Result<String, LinkError> {
-    // What cannot be read is refused by the server, too, with words about it.
+    // The server refuses an unreadable set too, with a message.
     let Ok(all) = lacks.parse::<GtidSet>() else {
         return Ok(lacks.to_owned());
     };
@@ -214,7 +214,7 @@ async fn of_the_log(
     let own = all.difference(&others).to_string();
     let set = format!("UPDATE {TABLE} SET gtids = '{own}' WHERE id = 1");
     match connection.execute(set).await {
-        // Nobody can write, and so no applier begins here, to which the row would say something.
+        // The server is read-only, so no applier begins here and reads the row.
         Err(LinkError::Server(error)) if error.code == code::READ_ONLY => {}
         done => {
             done?;
@@ -223,15 +223,15 @@ async fn of_the_log(
     Ok(own)
 }
 
-/// How long a session may take to commit what it was asked for before it was lost.
+/// How long a lost session may take to complete a requested commit.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// Waits until the sessions that own GTIDs now do not any more, for a while at most. One that was lost may be at its commit still: it
-/// shows its rows and lets its locks go before its GTID is in `gtid_executed`, and whoever looks in between would take
-/// the transaction for missing, and write its rows again in a batch.
+/// Waits until the sessions that own GTIDs now no longer do, up to a limit. A lost session may still be committing: its
+/// rows are visible and its locks released before its GTID is in `gtid_executed`. A check in between would
+/// consider the transaction missing, and write its rows again in a batch.
 ///
 /// # Errors
-/// The target cannot be asked, or its answer cannot be read.
+/// The target cannot be queried, or its answer cannot be read.
 pub(super) async fn owners_end(connection: &mut Connection) -> Result<(), BackendError> {
     let mut left = owned(connection).await?;
     let deadline = Instant::now() + ENDING;
@@ -259,9 +259,9 @@ async fn owned(connection: &mut Connection) -> Result<GtidSet, BackendError> {
     })
 }
 
-/// Puts what an applier has committed as one, and was ended before it could tell, into the target's `gtid_executed`. Any run of
-/// an applier begins with this; whoever lets somebody else apply there, or compares, does it before. A target on which nothing
-/// was committed as one stays as it is. `log_has` are the transactions of the log that was applied, where they are known: as
+/// Adds transactions that an applier committed as one, and could not publish before it ended, to the target's `gtid_executed`.
+/// Every run of an applier begins with this; call it before another applier is used there, or GTIDs are compared. A target
+/// without such commits is unchanged. `log_has` are the transactions of the applied log, where they are known: as
 /// [`MysqlOptions::log_has`].
 ///
 /// # Errors
@@ -276,7 +276,7 @@ pub async fn complete_gtid_executed(
     Ok(())
 }
 
-/// Makes the table, where it is not, and tries whether its row can be written and read.
+/// Creates the table if missing, and tests whether its row can be written and read.
 ///
 /// # Errors
 /// It cannot.
@@ -303,7 +303,7 @@ fn is_denied(error: &LinkError) -> bool {
     matches!(error, LinkError::Server(error) if denied.contains(&error.code))
 }
 
-/// The table is not there.
+/// The table does not exist.
 pub(super) fn is_missing(error: &LinkError) -> bool {
     let LinkError::Server(error) = error else {
         return false;
@@ -311,17 +311,17 @@ pub(super) fn is_missing(error: &LinkError) -> bool {
     matches!(error.code, code::UNKNOWN_SCHEMA | code::UNKNOWN_TABLE)
 }
 
-/// The error log's filters as they were, and as they were set.
+/// The error log's filters before and after the change.
 #[derive(Debug, Clone)]
 pub(super) struct Quiet {
     services: (String, String),
     rules: (String, String),
 }
 
-/// Keeps the two lines out of the error log. `None` where somebody has done so already.
+/// Suppresses the two lines in the error log. `None` where they already are.
 ///
 /// # Errors
-/// It cannot be done: the filter is not there, or the account may not.
+/// It cannot be done: the filter does not exist, or the account may not.
 pub(super) async fn keep_quiet(connection: &mut Connection) -> Result<Option<Quiet>, LinkError> {
     let services = variable(connection, SERVICES).await?;
     let with_filter = services_with_filter(&services);
@@ -339,7 +339,7 @@ pub(super) async fn keep_quiet(connection: &mut Connection) -> Result<Option<Qui
     }))
 }
 
-/// Sets the filter's rules: those that were there, and those that are.
+/// Sets the filter's rules; returns the old and the new ones.
 async fn quiet_rules(connection: &mut Connection) -> Result<(String, String), LinkError> {
     let before = variable(connection, RULES).await?;
     let with_ours = rules_with_ours(&before);
@@ -349,7 +349,7 @@ async fn quiet_rules(connection: &mut Connection) -> Result<(String, String), Li
     Ok((before, with_ours))
 }
 
-/// Puts the error log's filters back, unless somebody else has changed them.
+/// Restores the error log's filters, unless another session has changed them.
 pub(super) async fn let_it_tell(
     connection: &mut Connection,
     quiet: &Quiet,
@@ -373,7 +373,7 @@ async fn set(connection: &mut Connection, name: &str, value: &str) -> Result<(),
     connection.execute(statement).await.map(|_| ())
 }
 
-/// The filter comes before whatever writes the log.
+/// The filter precedes the components that write the log.
 fn services_with_filter(services: &str) -> String {
     if services.contains(FILTER) {
         return services.to_owned();
@@ -393,7 +393,7 @@ fn rules_with_ours(rules: &str) -> String {
     all.join(" ")
 }
 
-/// What a backend does besides its sessions, while a run commits batches as one.
+/// A backend's background task while a run commits batches as one.
 #[derive(Debug)]
 pub(super) struct Publisher {
     pub(super) checkpoint: Arc<Checkpoint>,
@@ -402,7 +402,7 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    /// Begins to publish. `quiet` is what came of [`keep_quiet`].
+    /// Starts publishing. `quiet` is the result of [`keep_quiet`].
     pub(super) fn start(
         options: &Arc<MysqlOptions>,
         checkpoint: &Arc<Checkpoint>,
@@ -426,7 +426,7 @@ impl Publisher {
         }
     }
 
-    /// What it set so that the error log keeps quiet.
+    /// Its changes that suppress lines of the error log.
     pub(super) fn quiet(&self) -> Option<&Quiet> {
         self.quiet.as_ref()
     }

@@ -1,17 +1,17 @@
 //! Some rows of a batch as events that one BINLOG statement applies. Pure.
 //!
-//! The server opens the tables of a statement at its first rows event, so that all table maps come before it, and ends the
-//! statement at the event that says so, so that the last one does and no other.
+//! The server opens a statement's tables at its first rows event, so all table maps precede it. It ends the
+//! statement at the event with the end flag, which only the last one has.
 //!
 //! # Foreign keys
 //!
 //! A source that carries out cascades above its storage engine logs the rows that they change ([`Rows::CASCADES_LOGGED`]), and
-//! its rows are applied without foreign keys: no checks, and no cascades. The source has checked them, and all that its
-//! cascades did is in its log, so that its rows alone, in their order, give what it has. With foreign keys they do not always:
-//! where a statement changes a child's row both by itself and by a cascade, both stand in one event, before the parent's row
-//! and without the flag that lets the cascade's pass (1452); and a REPLACE of a parent's row, which leaves its children alone
-//! there, would delete them here. What is lost is that a target which lacks a parent's row says so when a child comes; rows
-//! that are to be changed or deleted are looked for as ever.
+//! its rows are applied without foreign keys: no checks, and no cascades. The source has checked them, and its log contains the
+//! effects of its cascades, so that its rows alone, in their order, reproduce its data. With foreign keys they do not always.
+//! Where a statement changes a child's row both directly and by a cascade, both are in one event. It precedes the parent's row
+//! and lacks the flag that admits the cascade's row (1452). And a REPLACE of a parent's row, which keeps its children
+//! there, would delete them here. The cost: a target that lacks a parent's row does not report it when a child arrives; rows
+//! to change or delete are still searched.
 
 mod joined;
 #[cfg(test)]
@@ -32,21 +32,21 @@ use crate::batch::Batch;
 use crate::mysql::row_run::joined::{Write, joined};
 use crate::transaction::{RowChanges, RowContext, RowsEvent};
 
-/// Where the type stands in an event's header.
+/// Offset of the type in an event's header.
 const TYPE: usize = 4;
-/// Where the size stands in an event's header.
+/// Offset of the size in an event's header.
 const SIZE: Range<usize> = 9..13;
-/// Where the table's number stands in its map and in rows events.
+/// Offset of the table's number in its map and in rows events.
 const NUMBER: Range<usize> = HEADER_LEN..HEADER_LEN + 6;
-/// Where the flags of a rows event stand.
+/// Offset of the flags of a rows event.
 const FLAGS: Range<usize> = NUMBER.end..NUMBER.end + 2;
 
-/// The first rows of `rows` that go into one BINLOG statement of at most `bound` bytes of events, table maps aside: at
-/// least one row. Rows events that differ in their flags (`foreign_key_checks` and the like) do not share a statement,
-/// because the server looks at those of the first one only; nor do rows that need different sessions.
+/// The first rows of `rows` that fit into one BINLOG statement of at most `bound` bytes of events, table maps aside: at
+/// least one row. Rows events with different flags (`foreign_key_checks` and the like) do not share a statement,
+/// because the server reads only those of the first one; nor do rows that need different sessions.
 pub(super) fn first_run(batch: &Batch, rows: Range<usize>, bound: usize) -> Range<usize> {
     let start = rows.start;
-    // A row that no event has is left out by its encoding; going on behind it ends every loop over runs.
+    // A row without an event is left out by its encoding; advancing past it ends every loop over runs.
     let at_least = (start + 1).min(rows.end);
     let mut end = start;
     let mut bytes = 0_usize;
@@ -75,9 +75,9 @@ pub(super) fn first_run(batch: &Batch, rows: Range<usize>, bound: usize) -> Rang
 }
 
 /// Appends the events of some rows, which must be one run of [`first_run`], to `out`: the maps of their tables, then rows
-/// events. Whole ones are taken as they are, of others the header and the images; writes of one row that can be
-/// [joined](joined()) are. Tables are numbered anew: transactions of different servers may stand beside each other, and mean
-/// different tables by one number.
+/// events. Complete ones are copied unchanged, of others the header and the images; writes of one row that can be
+/// [joined](joined()) are. Tables are renumbered: transactions of different servers may be neighbours, and use
+/// one number for different tables.
 pub(super) fn append_run(batch: &Batch, rows: Range<usize>, out: &mut Vec<u8>) {
     let mut tables = Tables::default();
     for part in parts(batch, rows.clone()) {
@@ -104,7 +104,7 @@ pub(super) fn append_run(batch: &Batch, rows: Range<usize>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends rows of one event as they are in the log.
+/// Appends rows of one event unchanged.
 fn append_part(part: &Part<'_>, begin: usize, out: &mut Vec<u8>) {
     if part.is_whole() {
         out.extend_from_slice(&part.event.event);
@@ -116,7 +116,7 @@ fn append_part(part: &Part<'_>, begin: usize, out: &mut Vec<u8>) {
     append_event(part.event, begin, [cut.unwrap_or_default()], out);
 }
 
-/// Appends what is left of an event's rows, of which some are joined; says whether anything is.
+/// Appends the remaining rows of an event, of which some are joined; returns whether any remain.
 fn append_joined(part: &Part<'_>, writes: &[Write<'_>], begin: usize, out: &mut Vec<u8>) -> bool {
     if writes.iter().all(|write| *write == Write::LeftOut) {
         return false;
@@ -157,7 +157,7 @@ fn append_event<'a>(
     overwrite(out, begin, SIZE, &size.to_le_bytes());
 }
 
-/// The events of one row (its table's map, the head of its rows event, its images), with no copy of the images: for a row
+/// The events of one row (its table's map, the head of its rows event, its images), without a copy of the images: for a row
 /// that is too large to share a statement.
 pub(super) fn single_row(batch: &Batch, row: usize) -> Vec<Bytes> {
     let Some(part) = parts(batch, row..row + 1).next() else {
@@ -190,8 +190,8 @@ pub(super) fn image_bytes(batch: &Batch, row: usize) -> usize {
     piece.map_or(0, |(changes, rows)| images(changes, rows.start).len())
 }
 
-/// The events of a statement (table maps, then rows events, as a source wrote them) as those of one BINLOG statement or
-/// several of at most about `bound` bytes, each with the maps and an end of its own. Rows events are not copied.
+/// The events of a statement (table maps, then a source's rows events) as those of one or more BINLOG statements of
+/// at most about `bound` bytes, each with the maps and an end flag of its own. Rows events are not copied.
 pub(super) fn statement_runs(events: &[Bytes], bound: usize) -> Vec<Vec<Bytes>> {
     let is_map = |event: &&Bytes| event.get(TYPE) == Some(&EventType::TableMap.code());
     let maps: Vec<Bytes> = events.iter().filter(is_map).cloned().collect();
@@ -220,7 +220,7 @@ pub(super) fn statement_runs(events: &[Bytes], bound: usize) -> Vec<Vec<Bytes>> 
 struct Part<'a> {
     changes: &'a RowChanges,
     event: &'a RowsEvent,
-    /// Which rows of their transaction they are.
+    /// Their index range within their transaction.
     rows: Range<usize>,
 }
 
@@ -255,7 +255,7 @@ fn map_of<'a>(changes: &'a RowChanges, event: &RowsEvent) -> Option<&'a Bytes> {
     Some(&table.map)
 }
 
-/// The tables of a statement, by what their maps say besides the number; theirs here is their place, from 1 on.
+/// The tables of a statement, by their maps without the number; here each has its position as number, from 1 on.
 #[derive(Default)]
 struct Tables<'a> {
     // Most statements have a few tables; one with hundreds is slow anyway.
@@ -263,7 +263,7 @@ struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    /// Appends the map of an event's table, if it is not there.
+    /// Appends the map of an event's table, if it is missing.
     fn map(&mut self, changes: &'a RowChanges, event: &RowsEvent, out: &mut Vec<u8>) {
         let Some(map) = map_of(changes, event) else {
             return;
@@ -278,7 +278,7 @@ impl<'a> Tables<'a> {
         self.number(changes, event, begin, out);
     }
 
-    /// Writes the number of an event's table into the event that begins there, or the map.
+    /// Writes the number of an event's table into the event or map at this offset.
     fn number(&self, changes: &RowChanges, event: &RowsEvent, begin: usize, out: &mut [u8]) {
         let map = map_of(changes, event).and_then(|map| map.get(NUMBER.end..));
         let place = self.maps.iter().position(|says| Some(*says) == map);
@@ -287,14 +287,14 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// Where the images of a row stand in its event.
+/// Range of a row's images in its event.
 fn images(changes: &RowChanges, row: usize) -> Range<usize> {
     changes.rows.get(row).map_or(0..0, |row| {
         row.images.start as usize..row.images.end as usize
     })
 }
 
-/// The flags of a rows event that hold for its whole statement.
+/// The flags of a rows event that apply to its whole statement.
 fn statement_flags(event: &RowsEvent) -> u16 {
     match event.event.get(FLAGS) {
         Some([low, high]) => {
@@ -304,7 +304,7 @@ fn statement_flags(event: &RowsEvent) -> u16 {
     }
 }
 
-/// The flags with which rows are applied that have these in the log: see the module.
+/// The flags for applying rows that have these in the log: see the module.
 fn without_foreign_keys(flags: u16) -> u16 {
     match flags & Rows::CASCADES_LOGGED {
         0 => flags,
@@ -312,7 +312,7 @@ fn without_foreign_keys(flags: u16) -> u16 {
     }
 }
 
-/// Makes the flags of a rows event those of one that ends its statement, or does not.
+/// Sets or clears the end-of-statement flag of a rows event.
 fn set_flags(out: &mut [u8], event: usize, ends: bool) {
     let place = event + FLAGS.start..event + FLAGS.end;
     if let Some([low, high]) = out.get_mut(place) {
@@ -336,16 +336,16 @@ fn overwrite(out: &mut [u8], event: usize, place: Range<usize>, bytes: &[u8]) {
 const HEAD: &[u8] = b"BINLOG '";
 const TAIL: &[u8] = b"'";
 
-/// Bytes of events that are encoded at once while a statement is sent: a multiple of three, so that only the last piece is
+/// Bytes of events encoded per piece while a statement is sent: a multiple of three, so that only the last piece is
 /// padded.
 const PIECE: usize = 48 << 10;
 
-/// How many bytes the statement has that applies so many bytes of events.
+/// Size in bytes of the statement that applies so many bytes of events.
 pub(super) fn statement_bytes(events: usize) -> usize {
     HEAD.len() + encoded_len(events, true).unwrap_or(usize::MAX / 2) + TAIL.len()
 }
 
-/// The statement that applies `events`, in pieces that are made one by one.
+/// The statement that applies `events`, in pieces that are created lazily.
 pub(super) fn statement_pieces(events: &[Bytes]) -> impl Iterator<Item = Vec<u8>> + Send + '_ {
     let mut slices = events.iter();
     let mut slice: &[u8] = &[];
@@ -378,18 +378,18 @@ pub(super) fn append_binlog(events: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + length, 0);
     if let Some(room) = out.get_mut(start..) {
-        // Fails only for a room that is too small.
+        // Fails only if the buffer is too small.
         let _ = STANDARD.encode_slice(events, room);
     }
     out.extend_from_slice(TAIL);
 }
 
-/// Bytes of events that fit into a statement of so many bytes.
+/// Bytes of events that fit into a statement of this size.
 pub(super) fn events_within(statement_bytes: usize) -> usize {
     (statement_bytes.saturating_sub(HEAD.len() + TAIL.len()) / 4) * 3
 }
 
-/// The statement that tells a session how the events of later ones are written: as canonical events are, without
+/// The statement that describes the format of later events to a session: canonical events, without
 /// checksums. (This event itself has one: a format description always does.)
 pub(super) fn format_description() -> Vec<u8> {
     let description = FormatDescription {

@@ -1,4 +1,4 @@
-//! A connection that transactions are applied over.
+//! A connection for applying transactions.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -33,7 +33,7 @@ const STATEMENT_BYTES: usize = 1 << 20;
 /// Statements above this are sent before more are written; a row above it is encoded while it is sent.
 pub(super) const FLUSH_AT: usize = 4 << 20;
 
-/// A connection to a MySQL that transactions are applied over. `autocommit` is off, so that the first statement behind
+/// A connection to a MySQL for applying transactions. `autocommit` is off, so that the first statement after
 /// `SET gtid_next` begins a transaction, and a lost connection ends it.
 #[derive(Debug)]
 pub struct MysqlSession {
@@ -42,34 +42,34 @@ pub struct MysqlSession {
     pub(super) script: Script,
     /// Bytes of events that one statement may have.
     pub(super) events_bound: usize,
-    /// Whether the transaction at hand has been begun.
+    /// Whether the current transaction has begun.
     begun: bool,
     /// Whether `gtid_next` names a transaction, or did.
     named: bool,
     open: Arc<OpenSessions>,
     /// Where transactions commit as one.
     checkpoint: Option<Arc<Checkpoint>>,
-    /// Bytes that a statement may have.
+    /// Maximum size of a statement in bytes.
     packet_limit: usize,
-    /// Larger packets for sessions that need them, and whether this one was opened after one was asked for.
+    /// Larger packets for sessions that need them, and whether this session was opened after a request for one.
     room: Arc<PacketRoom>,
     opened_with_room: bool,
-    /// More time for rows that need it, how long a packet of those at hand may take, and whether one has taken longer.
+    /// More time for rows that need it, the limit of the current packets, and whether one has exceeded it.
     patience: Arc<Patience>,
     rows_limit: Duration,
     ran_out: bool,
-    /// The last transaction that was begun whose rows stay when it is rolled back.
+    /// The last transaction begun whose rows stay after a rollback.
     pub(super) for_good: Arc<Begun>,
-    /// The character sets and names of collations that were asked for.
+    /// The character sets and names of the collations queried so far.
     pub(super) collations: HashMap<u32, Option<(String, String)>>,
 }
 
 /// A connection that becomes a session.
 pub(super) struct Opened {
     pub(super) connection: Connection,
-    /// Bytes that a statement may have.
+    /// Maximum size of a statement in bytes.
     pub(super) packet_limit: usize,
-    /// Whether it was opened after larger packets were asked for.
+    /// Whether it was opened after a request for larger packets.
     pub(super) with_room: bool,
 }
 
@@ -83,9 +83,9 @@ enum Ending<'a> {
     },
 }
 
-/// A packet that was not run to its end.
+/// A packet that failed before its end.
 struct Stopped {
-    /// What the statement was for.
+    /// The purpose of the statement.
     mark: Option<Mark>,
     error: ServerError,
 }
@@ -113,7 +113,7 @@ impl MysqlSession {
             script: Script::default(),
             events_bound: STATEMENT_BYTES.min(events_within(packet_limit / 2)),
             begun: false,
-            // A format description leaves open what follows.
+            // A format description leaves this undefined.
             named: true,
             open,
             checkpoint,
@@ -127,7 +127,7 @@ impl MysqlSession {
         }
     }
 
-    /// Sends what the script has.
+    /// Sends the content of the script.
     pub(super) async fn run_script(&mut self) -> Result<Ran, WriteError> {
         let limit = self.rows_limit;
         let run = self.connection.run_all(&mut self.script.statements, limit);
@@ -135,19 +135,19 @@ impl MysqlSession {
         ran.map_err(|error| self.packet_error(error))
     }
 
-    /// What it means that a packet of rows was not answered.
+    /// The error for an unanswered packet of rows.
     fn packet_error(&mut self, error: LinkError) -> WriteError {
         self.ran_out = matches!(error, LinkError::Timeout { .. });
         link_error(error)
     }
 
-    /// Rows come of the batch or barrier that begins with this transaction.
+    /// Rows follow of the batch or barrier that begins with this transaction.
     pub(super) fn rows_begin(&mut self, first: &Transaction) {
         self.rows_limit = self.patience.limit(first.gtid, self.options.rows_limit);
         self.ran_out = false;
     }
 
-    /// What became of them: nothing more comes of what is done, and what has taken too long gets more time when it comes again.
+    /// The result of these rows: a completed batch is forgotten, and one that exceeded its limit gets more time when it is retried.
     pub(super) fn rows_end(
         &self,
         first: &Transaction,
@@ -174,14 +174,14 @@ impl MysqlSession {
         }
     }
 
-    /// The same; says when the script's turn is taken, before its commit is done.
+    /// The same; reports when the script's turn is taken, before its commit is done.
     async fn run_script_in_turn(
         &mut self,
         passed: &mut (dyn FnMut() + Send),
     ) -> Result<Ran, WriteError> {
         let limit = self.rows_limit;
         let marks = &self.script.marks;
-        // Without a changed row there is none, or the transaction was there already and is passed over: no one is to follow.
+        // Without a changed row there is none, or the transaction was already there and is skipped: no batch may follow.
         let note = |done: usize, changed: u64| {
             if changed == 1 && matches!(marks.get(done), Some(Mark::Turn)) {
                 passed();
@@ -193,13 +193,13 @@ impl MysqlSession {
         ran.map_err(|error| self.packet_error(error))
     }
 
-    /// Rows of more bytes than these are sent alone.
+    /// Rows larger than this are sent alone.
     fn large_row(&self) -> usize {
         FLUSH_AT.min(events_within(self.packet_limit / 2))
     }
 
-    /// Applies the events of one statement, encoded while they are sent. What the server refuses is returned. When the
-    /// packet is larger than this session may send, the session counts as lost, and the next one is opened with more room.
+    /// Applies the events of one statement, encoded while they are sent. Returns the server's refusal. When the
+    /// packet exceeds this session's limit, the session counts as lost, and the next one is opened with more room.
     pub(super) async fn binlog(
         &mut self,
         events: &[Bytes],
@@ -224,7 +224,7 @@ impl MysqlSession {
         }
     }
 
-    /// Sends what the script has, and begins a new one. Adds the commits that were done.
+    /// Sends the content of the script, and begins a new one. Adds the completed commits.
     async fn flush(&mut self, committed: &mut usize) -> Result<Result<(), Stopped>, WriteError> {
         if self.script.statements.is_empty() {
             return Ok(Ok(()));
@@ -233,7 +233,7 @@ impl MysqlSession {
         Ok(self.account(ran, committed))
     }
 
-    /// What became of the script; begins a new one.
+    /// The script's result; begins a new one.
     fn account(&mut self, ran: Ran, committed: &mut usize) -> Result<(), Stopped> {
         let Ran { done, error } = ran;
         let marks = self.script.marks.iter().take(done);
@@ -262,7 +262,7 @@ impl MysqlSession {
         }
     }
 
-    /// Writes the statements of some rows, and sends what becomes too much.
+    /// Writes the statements of some rows, and sends when they exceed the limit.
     async fn put_rows(
         &mut self,
         batch: &Batch,
@@ -362,8 +362,8 @@ impl MysqlSession {
         Ok(sent)
     }
 
-    /// Names the transaction that follows; for a target with a binlog also when and where it came into being, so that chains
-    /// of replicas know.
+    /// Names the following transaction; for a target with a binlog also its origin and its time, for
+    /// chains of replicas.
     pub(super) fn name(&mut self, transaction: &Transaction) {
         self.named = true;
         self.script.marks.push(Mark::Begin);
@@ -371,14 +371,14 @@ impl MysqlSession {
         append_begin(transaction, self.options.target_binlog, out);
     }
 
-    /// What follows has no GTID.
+    /// The following statements have no GTID.
     fn name_nobody(&mut self) {
         self.named = false;
         self.script.marks.push(Mark::Begin);
         self.script.statements.push("SET gtid_next='AUTOMATIC'");
     }
 
-    /// The transactions of a batch from one of them on, until the first that fails.
+    /// The transactions of a batch from one of them on, until the first failure.
     async fn put_all(
         &mut self,
         batch: &Batch,
@@ -428,7 +428,7 @@ impl MysqlSession {
         checkpoint.filter(|checkpoint| !checkpoint.is_given_up())
     }
 
-    /// Takes the transaction back that failed, and says why it did. It is `at` in its batch, where transactions go one by one.
+    /// Rolls the failed transaction back, and returns the reason. It is `at` in its batch, where transactions go one by one.
     async fn failure(&mut self, batch: &Batch, at: Option<usize>, stopped: Stopped) -> WriteError {
         if let Err(lost) = self.rolled_back().await {
             return lost;
@@ -442,7 +442,7 @@ impl MysqlSession {
         }
     }
 
-    /// The checkpoint's row was not written, though it says nothing else than it should.
+    /// The checkpoint's row was not written, although its content is as expected.
     fn row_failure(&self, error: &ServerError) -> WriteError {
         if failing(error) == Failing::Refused
             && let Some(checkpoint) = &self.checkpoint
@@ -453,7 +453,7 @@ impl MysqlSession {
         write_error(error)
     }
 
-    /// The number that the row has, where a write has not found the one that it follows.
+    /// The number in the row, where a write has not found its predecessor's.
     async fn number_in_row(&mut self) -> Result<u64, WriteError> {
         let query = format!("SELECT n FROM {TABLE} WHERE id=1");
         let answer = self.connection.query(query).await.map_err(link_error)?;
@@ -462,8 +462,8 @@ impl MysqlSession {
         Ok(number.unwrap_or_default())
     }
 
-    /// What it means that the row has another number than the last one that was answered: this batch was committed after all,
-    /// by a call of a session that was lost, or a part of it, or somebody else is at work.
+    /// The meaning of a number in the row that was not answered last: this batch, or a part of it, was committed
+    /// by a call of a lost session, or another applier is running.
     async fn explain_number(&mut self, batch: &Batch) -> Result<(), WriteError> {
         let found = self.number_in_row().await?;
         let whose = self
@@ -472,7 +472,7 @@ impl MysqlSession {
             .map(|checkpoint| checkpoint.found(found));
         match whose {
             Some(Whose::Batch(seq)) if seq == batch.seq => Ok(()),
-            // What is executed says how far it has come.
+            // The executed GTIDs show how far it got.
             Some(Whose::Batch(_) | Whose::One) => Err(WriteError::Lost(
                 "a call of a lost session has gone on".to_owned(),
             )),
@@ -487,7 +487,7 @@ impl MysqlSession {
         self.script.clear();
         self.script.context = None;
         let back = self.connection.execute("ROLLBACK").await;
-        // A session that cannot take a transaction back is of no use.
+        // A session that cannot roll back is unusable.
         back.map(|_| ())
             .map_err(|error| WriteError::Lost(error.to_string()))
     }
@@ -536,7 +536,7 @@ impl Session for MysqlSession {
                 return Ok(());
             }
             Ok(Err(stopped)) => stopped,
-            // Whether it is committed is not known, unless it is refused.
+            // Its outcome is unknown, unless it is refused.
             Err(error) => {
                 if !matches!(error, WriteError::Lost(_)) {
                     checkpoint.failed(batch.seq);
@@ -562,7 +562,7 @@ impl Session for MysqlSession {
             return why;
         }
         let why = self.failure(batch, None, stopped).await;
-        // A statement that failed has left nothing; one that has ended with its session may have been the COMMIT.
+        // A failed statement has left nothing; one that ended with its session may have been the COMMIT.
         if !matches!(why, WriteError::Lost(_)) {
             checkpoint.failed(batch.seq);
         }
@@ -599,7 +599,7 @@ impl Session for MysqlSession {
         let Body::Barrier(barrier) = &transaction.body else {
             return Err(refused_by_us("rows are no barrier".to_owned()));
         };
-        // For the look of it: nothing depends on it.
+        // Cosmetic: nothing depends on it.
         if let Some(checkpoint) = &self.checkpoint {
             let _ = tokio::time::timeout(PUBLISHED_WITHIN, checkpoint.all_published()).await;
         }
@@ -627,20 +627,20 @@ impl Drop for MysqlSession {
     }
 }
 
-// The statements of a packet, and what each of them is for.
+// The statements of a packet, with the purpose of each.
 
-/// What a statement does.
+/// The purpose of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// Names the transaction that follows, or none.
+    /// Names the following transaction, or none.
     Begin,
-    /// Makes the session what the rows need that follow.
+    /// Sets up the session for the following rows.
     Context,
     /// Rows of the batch.
     Rows(Range<usize>),
     /// Takes the turn to commit, by the checkpoint's row.
     Turn,
-    /// Commits, with the number that the checkpoint's row has then where transactions go one by one.
+    /// Commits; where transactions go one by one, with the checkpoint row's number after that.
     Commit { guard: Option<u64> },
 }
 
@@ -650,7 +650,7 @@ pub(super) struct Script {
     pub(super) statements: Statements,
     pub(super) marks: Vec<Mark>,
     events: Vec<u8>,
-    /// What the session is behind these statements, if that is known; it stays so from one packet to the next.
+    /// The session's state after these statements, if known; it persists from one packet to the next.
     pub(super) context: Option<RowContext>,
 }
 
@@ -663,7 +663,7 @@ impl Script {
         }
     }
 
-    /// Makes the session what a row needs, if it is not. Most transactions of a workload need the same.
+    /// Sets up the session for a row, if needed. Most transactions of a workload need the same.
     fn context(&mut self, batch: &Batch, row: usize) {
         let Some(context) = context_of(batch, row) else {
             return;
@@ -675,7 +675,7 @@ impl Script {
         }
     }
 
-    /// Writes one run of rows, with the session that it needs, and returns it: the first of `rows` that fit into one statement.
+    /// Writes one run of rows, with its session settings, and returns it: the first of `rows` that fit into one statement.
     pub(super) fn rows(&mut self, batch: &Batch, rows: Range<usize>, bound: usize) -> Range<usize> {
         self.context(batch, rows.start);
         let run = first_run(batch, rows, bound);

@@ -1,5 +1,5 @@
-//! The session that a statement of the log needs, as assignments. Pure. What a server writes into its log and `mysqlbinlog`
-//! makes of it was the model; what is not written keeps the session's own value.
+//! The session that a statement of the log needs, as assignments. Pure. Modelled on the server's log format and
+//! `mysqlbinlog`; a variable that is not logged keeps the session's own value.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::transaction::RowContext;
 /// The collation that text literals and tables had by default before 8.0 gave it a name of its own: utf8mb4_general_ci.
 const OLD_DEFAULT_COLLATION: u16 = 45;
 
-/// The assignments that a statement needs, as one SET statement; without [`before_all`], which is refused inside of a
+/// The assignments that a statement needs, as one SET statement; without those of [`before_all`], which the server refuses within a
 /// transaction.
 pub(super) fn context_statement(
     header: &EventHeader,
@@ -37,7 +37,7 @@ pub(super) fn context_statement(
     if let Some(sql_mode) = context.sql_mode {
         set.put("sql_mode", sql_mode);
     }
-    // Not written when they have these values.
+    // Not logged with these values.
     let (increment, offset) = context
         .auto_increment
         .map_or((1, 1), |auto| (auto.increment, auto.offset));
@@ -65,7 +65,7 @@ pub(super) fn context_statement(
     if let Some(number) = context.collation_database {
         set.put("collation_database", number);
     }
-    // Last: from here on the session reads its text as the statement is written.
+    // Last: from here on the session parses text in the statement's character set.
     if let Some(sets) = context.character_sets {
         set.put("collation_connection", sets.connection);
         set.put("collation_server", sets.server);
@@ -89,8 +89,8 @@ pub(super) fn rows_statement(context: &RowContext) -> Vec<u8> {
     set.text
 }
 
-/// What has to be assigned before a barrier's transaction begins, since the server refuses it inside of one (1766):
-/// `explicit_defaults_for_timestamp`, which statements bring that make `TIMESTAMP` columns. The first value serves all of
+/// Assignments before a barrier's transaction begins, since the server refuses them within one (1766):
+/// `explicit_defaults_for_timestamp`, logged with statements that create `TIMESTAMP` columns. The first value serves all of
 /// the barrier's statements: the source's session could not change it within the transaction either.
 pub(super) fn before_all<'a>(
     mut contexts: impl Iterator<Item = SessionContext<'a>>,
@@ -101,7 +101,7 @@ pub(super) fn before_all<'a>(
     Some(set.text)
 }
 
-/// The statement that makes a schema the default one; `None` when the statement needs none.
+/// The statement that sets the default schema; `None` when the statement needs none.
 pub(super) fn use_statement(header: &EventHeader, query: &Query<'_>) -> Option<Vec<u8>> {
     if query.schema.is_empty() || header.flags.contains(EventFlags::SUPPRESS_USE) {
         return None;
@@ -111,7 +111,7 @@ pub(super) fn use_statement(header: &EventHeader, query: &Query<'_>) -> Option<V
     Some(out)
 }
 
-/// The statement that gives an INTVAR event's number to the next one.
+/// The statement that sets an INTVAR event's number for the next one.
 pub(super) fn int_var_statement(number: &IntVar) -> Vec<u8> {
     let name = match number.kind {
         IntVarKind::LastInsertId => "last_insert_id",
@@ -120,7 +120,7 @@ pub(super) fn int_var_statement(number: &IntVar) -> Vec<u8> {
     format!("SET {name}={}", number.value).into_bytes()
 }
 
-/// The statement that gives a RAND event's seeds to the next one.
+/// The statement that sets a RAND event's seeds for the next one.
 pub(super) fn rand_statement(rand: &Rand) -> Vec<u8> {
     format!(
         "SET rand_seed1={},rand_seed2={}",
@@ -134,7 +134,7 @@ fn append_hex_text(text: &[u8], out: &mut Vec<u8>) {
     append_hex(text, out);
 }
 
-/// A SET statement that grows.
+/// A SET statement under construction.
 #[derive(Default)]
 struct Assignments {
     text: Vec<u8>,
@@ -159,8 +159,8 @@ impl Assignments {
 
 // The literal of a user variable that a statement of the log needs. Pure.
 
-/// Appends the statement that sets it; `None` when its value cannot be read. `collation` is the name of a text's collation
-/// with that of its character set.
+/// Appends the statement that sets it; `None` when its value cannot be read. `collation` is the name of a text's character set
+/// and that of its collation.
 pub(super) fn append_user_variable(
     variable: &UserVar<'_>,
     collation: Option<(&str, &str)>,
@@ -194,7 +194,7 @@ fn append_value(
             if !number.is_finite() {
                 return None;
             }
-            // With an exponent, or the server takes it for a DECIMAL.
+            // With an exponent, or the server parses it as a DECIMAL.
             out.extend_from_slice(format!("{number:e}").as_bytes());
         }
         UserVarType::Int => {
@@ -223,14 +223,14 @@ fn append_value(
 
 // DECIMAL as binlogs have it, as text. Pure.
 //
-// Digits stand in groups of nine, four bytes each, big-endian; what does not fill a group, at the outer ends of both
-// parts, takes fewer bytes. The highest bit is turned around, and all bits are in a negative number.
+// Digits are in groups of nine, four bytes each, big-endian; an incomplete group, at the outer ends of both
+// parts, takes fewer bytes. The highest bit is inverted, and in a negative number all bits are.
 
-/// Bytes that so many digits of a group take.
+/// Bytes for a group by its number of digits.
 const BYTES: [usize; 10] = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4];
 const GROUP: usize = 9;
 
-/// The text of a value of `precision` digits, `scale` of them behind the point; `None` when the bytes are no such value.
+/// The text of a value of `precision` digits, `scale` of them after the point; `None` when the bytes are no such value.
 pub(super) fn decimal_text(precision: usize, scale: usize, bytes: &[u8]) -> Option<String> {
     let whole = precision.checked_sub(scale)?;
     if precision > 65 || precision == 0 {
@@ -275,7 +275,7 @@ pub(super) fn decimal_text(precision: usize, scale: usize, bytes: &[u8]) -> Opti
     Some(format!("{sign}{before}{point}{behind}"))
 }
 
-// Names and texts inside of statements, whatever characters they have. Pure.
+// Names and texts within statements, in any character set. Pure.
 
 /// Appends a name between backquotes.
 pub(super) fn append_name(name: &[u8], out: &mut Vec<u8>) {
@@ -289,7 +289,7 @@ pub(super) fn append_name(name: &[u8], out: &mut Vec<u8>) {
     out.push(b'`');
 }
 
-/// Appends bytes as a hexadecimal literal, which no `sql_mode` reads otherwise.
+/// Appends bytes as a hexadecimal literal, which every `sql_mode` reads the same way.
 pub(super) fn append_hex(bytes: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     out.extend_from_slice(b"X'");

@@ -1,4 +1,4 @@
-//! The task in the middle: tells the plan what happened, and does what the plan says.
+//! The central task: reports events to the plan, and executes its orders.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::transaction::{Seq, Transaction};
 
 /// Transactions between reader and driver; they are in the window already.
 const ITEMS: usize = 64;
-/// At the end, workers that are still at a call are waited for so long.
+/// At the end, how long to wait for workers that are still in a call.
 const LAST_CALLS: Duration = Duration::from_secs(10);
 
 /// A transaction on its way.
@@ -44,10 +44,10 @@ pub(super) struct Driver<B> {
     control: watch::Receiver<Control>,
     cancel: CancellationToken,
     progress: Arc<Progress>,
-    /// Workers, and calls of the backend that are none of theirs.
+    /// Workers, and other calls of the backend.
     tasks: JoinSet<()>,
     reader: JoinSet<()>,
-    /// How the log ended, when it has.
+    /// The result of the log, once it has ended.
     log_end: Option<Result<(), ApplyError>>,
     cancelled: bool,
     asks_blockers: bool,
@@ -83,7 +83,7 @@ impl<B: Backend> Driver<B> {
     ) -> Self {
         handle.progress.set_drained(false);
         let first = Seq(u64::try_from(executed.count()).unwrap_or(u64::MAX / 2)).next();
-        // A worker has at most a new session, a turn and a report to tell.
+        // A worker has at most a new session, a turn and a report to send.
         let (to_self, events) = mpsc::channel(options.workers * 3 + 4);
         let (to_driver, items) = mpsc::channel(ITEMS);
         let mut reader = JoinSet::new();
@@ -137,7 +137,7 @@ impl<B: Backend> Driver<B> {
         let mut control_goes_on = true;
         self.obey();
         loop {
-            // One moment for both: what comes due between two would be waited for by nobody.
+            // One moment for both: otherwise no timer would cover a moment between them.
             let now = self.now();
             self.act(now);
             if let Some(ended) = self.end()? {
@@ -162,7 +162,7 @@ impl<B: Backend> Driver<B> {
                 broken = self.tasks.join_next() => task_ended(broken)?,
                 () = sleep_until(wake), if may_wake => {}
             }
-            // Whatever else is there already, before the next look at everything.
+            // All other pending events, before the next check of everything.
             while let Ok(event) = self.events.try_recv() {
                 self.hear(event)?;
             }
@@ -182,12 +182,12 @@ impl<B: Backend> Driver<B> {
         self.began.elapsed()
     }
 
-    /// Does what the plan says.
+    /// Executes the plan's orders.
     fn act(&mut self, now: Duration) {
         for (worker, order) in self.plan.orders(now) {
             let sent = self.orders.get(worker.0).map(|to| to.try_send(order));
             if !matches!(sent, Some(Ok(()))) {
-                // It has ended, and said why.
+                // It has ended, and reported why.
                 tracing::debug!(worker = worker.0, "a worker takes no order");
             }
         }
@@ -261,7 +261,7 @@ impl<B: Backend> Driver<B> {
         }
     }
 
-    /// Takes what the reader has, or that it has ended.
+    /// Processes an item of the reader, or its end.
     fn take(&mut self, item: Option<Item>) {
         match item {
             Some(Item::Transaction {
@@ -281,7 +281,7 @@ impl<B: Backend> Driver<B> {
         }
     }
 
-    /// Takes over what the operator wants.
+    /// Applies the operator's control settings.
     fn obey(&mut self) {
         let control = *self.control.borrow_and_update();
         if self.cancelled {
@@ -317,7 +317,7 @@ impl<B: Backend> Driver<B> {
         progress.set_counts(plan.depth(), mishaps.retries, mishaps.step_backs);
     }
 
-    /// Lets workers end their calls and take back what is open.
+    /// Lets workers end their calls and roll back open transactions.
     async fn shut_down(mut self) {
         self.reader.abort_all();
         self.orders.clear();
@@ -330,7 +330,7 @@ impl<B: Backend> Driver<B> {
     }
 }
 
-/// Lets the database tell everybody what is committed.
+/// Lets the database make all commits visible to its clients.
 async fn settle<B: Backend>(backend: &B) {
     if timeout(LAST_CALLS, backend.settle()).await.is_err() {
         tracing::warn!(

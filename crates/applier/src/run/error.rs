@@ -12,13 +12,13 @@ use crate::persistence::Persistence;
 use crate::run::options::OptionsError;
 use crate::source::SourceError;
 
-/// Why a run ended early. Whatever it is, the target's executed GTIDs say what is applied, and another run goes on there.
+/// Why a run ended early. In every case the target's executed GTIDs show what is applied, and another run continues there.
 #[derive(Debug, Error)]
 pub enum ApplyError {
-    /// An option has a value that it cannot have.
+    /// An option has an invalid value.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// The database refuses a transaction. Everything before it is committed, and nothing of it.
+    /// The database refuses a transaction. Everything before it is committed, and no part of it.
     #[error(
         "transaction {gtid} is refused: {refusal}. Everything before it is committed, and nothing of it. Remove the cause and \
          apply again: it goes on with this transaction"
@@ -26,16 +26,16 @@ pub enum ApplyError {
     Refused {
         /// The first transaction that is not applied.
         gtid: Gtid,
-        /// The table, the row and the database's words.
+        /// The table, the row and the database's message.
         refusal: Box<Refusal>,
     },
     /// A transaction cannot be decoded. Everything before it is committed.
     #[error(transparent)]
     Decode(Box<DecodeFailure>),
-    /// The source gives no more. Everything that it gave is committed.
+    /// The source failed. All its transactions so far are committed.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The database refuses what the run needs.
+    /// The database refuses a requirement of the run.
     #[error("{0}")]
     Database(String),
     /// The database could not be reached for as long as `reopen_for`.
@@ -43,12 +43,12 @@ pub enum ApplyError {
         "the database was not reached for {seconds} s: {words}. Apply again when it is back: it continues where it stopped"
     )]
     Unreachable {
-        /// How long it was tried, in seconds.
+        /// Duration of the attempts, in seconds.
         seconds: u64,
         /// The error of the last attempt.
         words: String,
     },
-    /// A task of the run broke, which is a fault of this program.
+    /// A task of the run failed, which is a bug of this program.
     #[error("a task of the applier broke: {0}")]
     Broken(String),
 }
@@ -60,7 +60,7 @@ impl From<DecodeFailure> for ApplyError {
 }
 
 impl ApplyError {
-    /// What a backend said that was tried to be reached for `within`.
+    /// The error of a backend that was retried for `within`.
     pub(super) fn of_backend(error: BackendError, within: std::time::Duration) -> Self {
         match error {
             BackendError::Refused(words) => Self::Database(words),
@@ -72,9 +72,9 @@ impl ApplyError {
     }
 }
 
-// Asking a database that may be away for a while.
+// Queries to a database that may be away for a while.
 
-/// Asks until there is an answer, for at most `within`.
+/// Retries until there is an answer, for at most `within`.
 pub(super) async fn reach<T, F, A>(within: Duration, ask: F) -> Result<T, ApplyError>
 where
     F: FnMut() -> A,

@@ -6,8 +6,8 @@
 //! source, decoder, table shapes      scheduler, plan   one each
 //! ```
 //!
-//! The reader stops while the window is full, and at every barrier until it is committed, since tables may look different
-//! behind it. The driver asks the plan what to do next; workers do it and report.
+//! The reader stops while the window is full, and at every barrier until it is committed, since tables may have another shape
+//! after it. The driver asks the plan for the next orders; workers execute and report them.
 
 mod driver;
 mod error;
@@ -30,10 +30,10 @@ use crate::run::reader::DecodedSource;
 pub use crate::run::reader::Feed;
 use crate::source::Source;
 
-/// Applies a source's log to a database. What the database has is skipped, whatever the order in which it got it.
+/// Applies a source's log to a database. Transactions that the database has are skipped, in whatever order it received them.
 ///
 /// # Errors
-/// [`ApplyError`]; another run with the same target goes on where this one ended.
+/// [`ApplyError`]; another run with the same target continues where this one ended.
 pub async fn apply<S, B>(
     source: S,
     backend: Arc<B>,
@@ -54,7 +54,7 @@ where
     apply_feed(feed, backend, options, handle).await
 }
 
-/// The same from transactions that are decoded already.
+/// The same from decoded transactions.
 ///
 /// # Errors
 /// As [`apply`].

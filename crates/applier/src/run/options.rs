@@ -1,4 +1,4 @@
-//! What a run may be told, before and while it goes on, and how it ends.
+//! Options of a run, before and during it, and how it ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use crate::run::progress::Progress;
 use crate::scheduler::Policy;
 
-/// What may be in memory at once, from the moment a transaction is decoded until it is committed. A transaction that is
-/// larger passes alone.
+/// Limits for transactions in memory, from the moment a transaction is decoded until it is committed. A larger
+/// transaction passes alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowSize {
     /// The most row writes.
@@ -20,7 +20,7 @@ pub struct WindowSize {
     pub bytes: usize,
 }
 
-/// How much one session is given at once, while there is something to catch up with.
+/// Limits for one batch of a session, while there is a backlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSize {
     /// The most transactions; 1 sends each of them alone.
@@ -32,23 +32,23 @@ pub struct BatchSize {
 /// The options of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// What may run beside what.
+    /// Which writes may run concurrently.
     pub policy: Policy,
-    /// The number of sessions that write.
+    /// The number of writing sessions.
     pub workers: usize,
-    /// What may be in memory at once.
+    /// Limits for transactions in memory.
     pub window: WindowSize,
-    /// How much one session is given at once.
+    /// Limits for one batch of a session.
     pub batch: BatchSize,
-    /// A write that takes longer may wait for locks of later transactions; these are asked to step back.
+    /// After this time a write may be waiting for locks of later transactions; these are rolled back.
     pub stall_after: Duration,
-    /// How long a lost database is tried to be reached again.
+    /// How long to retry a lost database.
     pub reopen_for: Duration,
-    /// The largest transaction that is taken, unpacked, in bytes.
+    /// The largest accepted transaction, uncompressed, in bytes.
     pub max_transaction_bytes: usize,
 }
 
-/// What a ring takes, in bytes: a follower that refused what its ring has committed would never go on.
+/// The ring's limit, in bytes: a follower that refused a committed transaction could never continue.
 const LARGEST_TRANSACTION: usize = (1 << 31) - 1;
 
 impl Default for Options {
@@ -74,19 +74,19 @@ impl Default for Options {
 /// The most workers that a run may have.
 pub const MAX_WORKERS: usize = 1024;
 
-/// An option that cannot be.
+/// An invalid option.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{option} must be {must}")]
 pub struct OptionsError {
     /// Name of the field of [`Options`].
     pub option: &'static str,
-    /// The values that it may have, in words.
+    /// The valid values, as text.
     pub must: &'static str,
 }
 
 impl Options {
     /// # Errors
-    /// The first option that cannot be.
+    /// The first invalid option.
     pub fn validate(&self) -> Result<(), OptionsError> {
         let at_least_one = "at least 1";
         let rules = [
@@ -115,21 +115,21 @@ impl Options {
     }
 }
 
-// What an operator may change while a run goes on.
+// Settings that an operator may change during a run.
 
 /// Pause and rate. Sent through a `tokio::sync::watch`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Control {
-    /// Nothing new begins; what is begun is finished.
+    /// Nothing new begins; transactions already begun are finished.
     pub paused: bool,
-    /// So many transactions begin in a second, at most.
+    /// The maximum number of transactions that begin in a second.
     pub max_transactions_per_second: Option<f64>,
 }
 
-/// Timers are not exact: what they lose up to this long ago is made up for.
+/// Timers are inexact: their delay is compensated up to this.
 const CATCH_UP: Duration = Duration::from_millis(50);
 
-/// How many transactions may begin by now. Pure: moments are time since the run began.
+/// How many transactions may begin by now. Pure: moments are durations since the run began.
 #[derive(Debug)]
 pub(super) struct Pace {
     per_second: Option<f64>,
@@ -147,13 +147,13 @@ impl Pace {
         }
     }
 
-    /// Another rate, from now on. A rate that is no positive number stops everything.
+    /// Sets another rate from now on. A rate that is not positive stops everything.
     pub(super) fn set(&mut self, per_second: Option<f64>, now: Duration) {
         self.earn(now);
         self.per_second = per_second.map(|rate| if rate > 0.0 { rate } else { 0.0 });
     }
 
-    /// How many may begin at once.
+    /// How many may begin now.
     pub(super) fn allowed(&mut self, now: Duration) -> usize {
         self.earn(now);
         match self.per_second {
@@ -162,7 +162,7 @@ impl Pace {
         }
     }
 
-    /// How many may begin together at most, so that a low rate is no sequence of rare bursts: at least one.
+    /// How many may begin together at most, so that a low rate does not become rare bursts: at least one.
     pub(super) fn at_once(&self) -> usize {
         match self.per_second {
             None => usize::MAX,
@@ -170,7 +170,7 @@ impl Pace {
         }
     }
 
-    /// Counts transactions that begin, for the limit per second. More than are allowed delay those behind them.
+    /// Counts transactions that begin, for the limit per second. An excess delays later ones.
     pub(super) fn begin(&mut self, transactions: usize) {
         if self.per_second.is_some() {
             self.allowance -= transactions as f64;
@@ -181,7 +181,7 @@ impl Pace {
     pub(super) fn next(&self) -> Option<Duration> {
         let rate = self.per_second.filter(|rate| *rate > 0.0)?;
         let missing = (1.0 - self.allowance).max(0.0) / rate;
-        // A little later rather than a little too early.
+        // Slightly later rather than too early.
         let wait = Duration::try_from_secs_f64(missing).unwrap_or(Duration::MAX);
         self.at
             .checked_add(wait)?
@@ -197,19 +197,19 @@ impl Pace {
     }
 }
 
-/// What goes into and comes out of a run while it goes on.
+/// Inputs and outputs of a run in progress.
 #[derive(Debug, Clone)]
 pub struct RunHandle {
-    /// Pause and rate. A sender that is dropped leaves them as they are.
+    /// Pause and rate. Dropping the sender leaves them unchanged.
     pub control: watch::Receiver<Control>,
-    /// Ends the run in good order: what is open and cannot be committed any more is taken back.
+    /// Ends the run cleanly: open transactions that can no longer be committed are rolled back.
     pub cancel: CancellationToken,
-    /// How far it has come.
+    /// Its progress.
     pub progress: Arc<Progress>,
 }
 
 impl RunHandle {
-    /// Without anybody who would pause or cancel.
+    /// Without pause or cancellation.
     pub fn unattended() -> Self {
         Self {
             control: watch::channel(Control::default()).1,
@@ -219,12 +219,12 @@ impl RunHandle {
     }
 }
 
-/// How a run ended that did what it was to do.
+/// How a run ended that reached its goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The log has ended, and all of it is committed.
     WithTheLog,
-    /// It was cancelled; what was committed by then stays.
+    /// It was cancelled; earlier commits stay.
     Cancelled,
 }
 

@@ -1,4 +1,4 @@
-//! How far a run has come: counters that everybody may read at any time, and the lag that follows from them.
+//! Progress of a run: counters that any task may read at any time, and the resulting lag.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,10 +12,10 @@ use binlog_format::gtid::Gtid;
 use crate::schema::TableName;
 use crate::transaction::{Body, Seq, Transaction};
 
-/// The stages that a transaction passes.
+/// The stages of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StageName {
-    /// It came from the source, and is decoded.
+    /// It was received from the source, and is decoded.
     Received,
     /// A worker has begun it.
     Scheduled,
@@ -37,7 +37,7 @@ impl StageName {
     }
 }
 
-/// What has passed a stage.
+/// Counters of a stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Passed {
     /// How many transactions have passed it.
@@ -46,7 +46,7 @@ pub struct Passed {
     pub rows: u64,
     /// How many bytes of transactions have passed it.
     pub bytes: u64,
-    /// The last transaction in the log's order that has.
+    /// The last transaction in the log's order that has passed it.
     pub last: Option<Gtid>,
     /// When the server that wrote the log committed that one.
     pub last_commit: Option<CommitTimestamp>,
@@ -64,31 +64,31 @@ struct Stage {
 pub struct Unpassed {
     /// Its GTID.
     pub gtid: Gtid,
-    /// When the server that wrote the log committed it, by that server's clock; none where the log does not say.
+    /// When the server that wrote the log committed it, by that server's clock; none where the log has no timestamp.
     pub committed: Option<CommitTimestamp>,
 }
 
 impl Unpassed {
-    /// Its age by its timestamp, where it has one; nothing where that is ahead.
+    /// Its age by its timestamp, where it has one; none where that is in the future.
     pub fn age(&self, now: CommitTimestamp) -> Option<Duration> {
         let committed = self.committed?;
         Some(Duration::from_micros(now.0.saturating_sub(committed.0)))
     }
 }
 
-/// From which transaction on a stage is behind the source.
+/// The transaction from which on a stage lags the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behind {
-    /// It is not: the source had nothing more.
+    /// No lag: the source had nothing more.
     Nothing,
-    /// From the first that was received and has not passed; or, where all have and the source has more, from the last that was
-    /// received, since what comes next is not known.
+    /// From the first that was received and has not passed; or, where all have and the source has more, from the last one
+    /// received, since the next one is unknown.
     From(Unpassed),
-    /// Nothing was received yet, and the source has something.
+    /// Nothing was received yet, and the source has transactions.
     Unknown,
 }
 
-/// Tables about which something is said, once for all runs that have the same.
+/// Remarkable tables, shared by all runs with the same remarks.
 #[derive(Debug, Default)]
 pub struct TableRemarks {
     without_primary_key: Mutex<BTreeSet<TableName>>,
@@ -96,18 +96,18 @@ pub struct TableRemarks {
 }
 
 impl TableRemarks {
-    /// Tables without a primary key whose rows were written: their writes go one after the other.
+    /// Tables without a primary key whose rows were written: their writes are sequential.
     pub fn without_primary_key(&self) -> Vec<TableName> {
         locked(&self.without_primary_key).iter().cloned().collect()
     }
 
-    /// Tables whose rows were written and whose engine has no transactions: what is written there cannot be taken back.
+    /// Written tables whose engine has no transactions: their changes cannot be rolled back.
     pub fn without_transactions(&self) -> Vec<TableName> {
         locked(&self.without_transactions).iter().cloned().collect()
     }
 }
 
-/// How far a run has come.
+/// Progress of a run.
 #[derive(Debug, Default)]
 pub struct Progress {
     received: Stage,
@@ -123,12 +123,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of a run that has not begun.
+    /// For a run that has not begun.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same, of a run behind others of which these remarks are.
+    /// The same, for a run after others with these remarks.
     pub fn with_remarks(remarks: Arc<TableRemarks>) -> Self {
         Self {
             remarks,
@@ -136,12 +136,12 @@ impl Progress {
         }
     }
 
-    /// What has passed a stage.
+    /// Counters of a stage.
     pub fn passed(&self, stage: StageName) -> Passed {
         locked(&self.stage(stage).passed).1
     }
 
-    /// From which transaction on a stage is behind the source.
+    /// The transaction from which on a stage lags the source.
     pub fn behind(&self, stage: StageName) -> Behind {
         if let Some(first) = *locked(&self.stage(stage).waiting) {
             return Behind::From(first);
@@ -157,7 +157,7 @@ impl Progress {
         }
     }
 
-    /// For how long a stage is behind the source, by commit timestamps. `None` where that is unknown, and where the log has no
+    /// The lag of a stage by commit timestamps. `None` where that is unknown, and where the log has no
     /// timestamps.
     pub fn lag(&self, stage: StageName, now: CommitTimestamp) -> Option<Duration> {
         match self.behind(stage) {
@@ -173,22 +173,22 @@ impl Progress {
         Some(u64::try_from(lag.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Whether the source had nothing more when it was last looked at.
+    /// Whether the source had nothing more at the last check.
     pub fn is_drained(&self) -> bool {
         self.drained.load(Relaxed)
     }
 
-    /// Transactions that the target had already.
+    /// Transactions that the target already had.
     pub fn skipped(&self) -> u64 {
         self.skipped.load(Relaxed)
     }
 
-    /// Transactions that began again after a deadlock, a lock that was not had in time, or a lost session.
+    /// Transactions retried after a deadlock, a lock timeout, or a lost session.
     pub fn retries(&self) -> u64 {
         self.retries.load(Relaxed)
     }
 
-    /// Transactions that were taken back since they were in the way of an earlier one.
+    /// Transactions rolled back because they blocked an earlier one.
     pub fn step_backs(&self) -> u64 {
         self.step_backs.load(Relaxed)
     }
@@ -203,7 +203,7 @@ impl Progress {
         self.window_transactions.load(Relaxed)
     }
 
-    /// What is said of tables.
+    /// Remarks about tables.
     pub fn remarks(&self) -> &TableRemarks {
         &self.remarks
     }
@@ -247,12 +247,12 @@ impl Progress {
         self.step_backs.store(step_backs, Relaxed);
     }
 
-    /// Notes whether a table lacks a primary key; true for the first time that it does.
+    /// Records whether a table lacks a primary key; true the first time it does.
     pub(super) fn note_without_primary_key(&self, table: &TableName, lacks: bool) -> bool {
         noted(&self.remarks.without_primary_key, table, lacks)
     }
 
-    /// Notes whether a table's engine has no transactions; true for the first time that it has none.
+    /// Records whether a table's engine lacks transactions; true the first time it does.
     pub(super) fn note_without_transactions(&self, table: &TableName, lacks: bool) -> bool {
         noted(&self.remarks.without_transactions, table, lacks)
     }
@@ -274,7 +274,7 @@ pub(super) fn rows_of(transaction: &Transaction) -> usize {
     }
 }
 
-/// Puts a table among those that lack something, or takes it out; true where it was not among them and is.
+/// Adds a table to those that lack something, or removes it; true where it is new among them.
 fn noted(all: &Mutex<BTreeSet<TableName>>, table: &TableName, lacks: bool) -> bool {
     let mut all = locked(all);
     match lacks {
@@ -286,7 +286,7 @@ fn noted(all: &Mutex<BTreeSet<TableName>>, table: &TableName, lacks: bool) -> bo
     }
 }
 
-/// Nothing that is done under these locks can break them.
+/// No code under these locks leaves an inconsistent state.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

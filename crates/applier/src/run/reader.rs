@@ -1,12 +1,12 @@
-//! The task that reads ahead: takes transactions from the feed, numbers them, and hands them to the driver as far as there is
+//! The task that reads ahead: reads transactions from the feed, numbers them, and passes them to the driver as far as there is
 //! room in the window.
 //!
-//! It reads on over a barrier, since what is behind one is mostly about tables that the barrier leaves alone. Two rules keep that
-//! right. What a barrier changes is forgotten as soon as it is handed over, so that nothing behind it is read with what was known
-//! of a table before; what is left of the shapes is true before the barrier and behind it alike (`shapes`). And the target is
-//! asked about a table only when every barrier that was handed over is committed, so that an answer is never of before one:
-//! barriers run alone and in the log's order (`scheduler`), so that the last one's commit is that of all. Rows behind the barrier
-//! that is being asked about are not handed over before the answer, so that no answer is of behind a later barrier either.
+//! It reads past a barrier, since most later transactions use tables that the barrier leaves unchanged. Two rules keep that
+//! correct. Shapes that a barrier changes are forgotten when it is passed on, so nothing after it is read with outdated
+//! knowledge; the remaining shapes hold both before and after the barrier (`shapes`). And the target is
+//! queried about a table only when every barrier passed on is committed, so that no answer is from before one:
+//! barriers run alone and in the log's order (`scheduler`), so the last one's commit implies all. Rows after such a barrier
+//! are not passed on before the answer, so that no answer is from after a later barrier either.
 
 use std::future::Future;
 use std::pin::pin;
@@ -27,33 +27,33 @@ use crate::schema::TableName;
 use crate::source::{Drained, Source};
 use crate::transaction::{Body, SchemaChange, Seq, Transaction};
 
-/// A feed that gives nothing for so long is asked whether it has anything.
+/// A feed without output for this long is asked whether it has anything.
 const IDLE: Duration = Duration::from_millis(100);
 
-/// What the reader hands over.
+/// The reader's output.
 #[derive(Debug)]
 pub(super) enum Item {
     /// The next transaction of the log.
     Transaction {
         transaction: Arc<Transaction>,
         place: Place,
-        /// To be told when it is committed, if the reader may wait for that.
+        /// Signals its commit, if the reader may wait for that.
         done: Option<oneshot::Sender<()>>,
     },
-    /// Nothing more comes, or not without another run.
+    /// Nothing more follows, or not without another run.
     End(Result<(), ApplyError>),
 }
 
 pub(super) struct Reader<F> {
     pub(super) feed: F,
-    /// What the target has, and what was read since.
+    /// The target's transactions, and those read since.
     pub(super) seen: GtidSet,
     pub(super) next: Seq,
     pub(super) window: Window,
     pub(super) progress: Arc<Progress>,
     /// To the driver.
     pub(super) items: mpsc::Sender<Item>,
-    /// Told when the last barrier that was handed over is committed.
+    /// Signals the commit of the last barrier passed on.
     pub(super) barrier: Option<oneshot::Receiver<()>>,
 }
 
@@ -61,7 +61,7 @@ impl<F: Feed> Reader<F> {
     /// Reads until the feed or the driver ends.
     pub(super) async fn read(mut self) {
         let end = self.read_all().await;
-        // The driver is gone when it takes nothing any more.
+        // The receiver is closed when the driver has ended.
         let _ = self.items.send(Item::End(end)).await;
     }
 
@@ -92,7 +92,7 @@ impl<F: Feed> Reader<F> {
         Ok(())
     }
 
-    /// Waits for the feed, in one call however long that takes: one that is dropped may begin anew, and never come to an end.
+    /// Waits for the feed, in one call however long that takes: a dropped call may begin again, and never complete.
     async fn wait(&mut self) -> Result<bool, ApplyError> {
         let drained = self.feed.drained();
         let mut found = pin!(self.feed.wait(&self.seen));
@@ -104,7 +104,7 @@ impl<F: Feed> Reader<F> {
         }
     }
 
-    /// False when the driver is gone.
+    /// False when the driver has ended.
     async fn hand_over(&mut self, transaction: Transaction) -> bool {
         let (rows, bytes) = (rows_of(&transaction), transaction.bytes);
         if self.window.is_full_for(rows, bytes) {
@@ -136,35 +136,35 @@ impl<F: Feed> Reader<F> {
     }
 }
 
-// Transactions as the run takes them in: decoded, without those that the target has.
+// A run's input: decoded transactions, without those that the target has.
 
-/// Where a run gets its transactions from.
+/// A run's source of transactions.
 pub trait Feed: Send {
-    /// Waits for the next transaction that is not in `seen`; false at the end. Not to be dropped, for what [`Source::next`]
-    /// says.
+    /// Waits for the next transaction that is not in `seen`; false at the end. Do not drop it, for the reason given at
+    /// [`Source::next`].
     ///
     /// # Errors
-    /// Nothing more comes then; everything before is applied all the same.
+    /// Nothing more follows; everything before is still applied.
     fn wait(&mut self, seen: &GtidSet) -> impl Future<Output = Result<bool, ApplyError>> + Send;
 
-    /// Whether the target has to be asked about tables before what was waited for can be read.
+    /// Whether the target must be queried about tables before the awaited transaction can be read.
     fn has_to_ask(&self) -> bool;
 
-    /// What was waited for. The target is asked for what has to be known, so that every barrier before it must be committed
-    /// when [`Self::has_to_ask`]. Not to be dropped: a question that is asked anew whenever it takes long is never answered.
+    /// The awaited transaction. Queries the target where needed, so that every barrier before it must be committed
+    /// when [`Self::has_to_ask`]. Do not drop it: a query that is repeated whenever it takes long is never answered.
     ///
     /// # Errors
     /// As for [`Self::wait`].
     fn take(&mut self) -> impl Future<Output = Result<Option<Transaction>, ApplyError>> + Send;
 
-    /// Tables look different behind the transaction that was taken last.
+    /// Tables have another shape after the last transaction.
     fn schema_changed(&mut self, change: &SchemaChange);
 
-    /// Whether nothing more is there to be read at the moment.
+    /// Whether nothing more can be read at the moment.
     fn drained(&self) -> Drained;
 }
 
-/// A source with a decoder, and the target's tables as far as they were asked for.
+/// A source with a decoder, and the target's tables queried so far.
 pub(super) struct DecodedSource<S, B> {
     source: S,
     backend: Arc<B>,
@@ -197,20 +197,20 @@ impl<S: Source, B: Backend> DecodedSource<S, B> {
         }
     }
 
-    /// What to ask the target for before the next transaction can be read.
+    /// The tables to query before the next transaction can be read.
     fn missing(&self) -> Vec<TableName> {
         let wanted = self.parsed.iter().flat_map(Parsed::tables);
         self.shapes.missing(wanted)
     }
 
-    /// Asks for the tables that are not known, with one question.
+    /// Queries the unknown tables, in one call.
     async fn look_up(&mut self) -> Result<(), ApplyError> {
         let missing = self.missing();
         if missing.is_empty() {
             return Ok(());
         }
         let shapes = reach(self.reopen_for, || self.backend.tables(&missing)).await?;
-        // Decoding says it when there is none.
+        // Decoding reports a missing one.
         for (name, shape) in missing.into_iter().zip(shapes) {
             let keyless = shape
                 .as_ref()
@@ -283,19 +283,19 @@ impl<S: Source, B: Backend> Feed for DecodedSource<S, B> {
     }
 }
 
-// The bound on what is in memory: rows and bytes of transactions that are decoded and not committed.
+// The memory limit: rows and bytes of transactions that are decoded and not committed.
 
 /// Bytes are counted in units of this many.
 const UNIT: usize = 1024;
 
-/// The room for decoded transactions, in rows and bytes, and who waits for it.
+/// The room for decoded transactions, in rows and bytes.
 #[derive(Debug)]
 pub(super) struct Window {
     rows: Bound,
     units: Bound,
 }
 
-/// A transaction's part of the window; dropped, it is free again.
+/// A transaction's part of the window; dropping it releases the room.
 #[derive(Debug)]
 pub(super) struct Place {
     _rows: OwnedSemaphorePermit,
@@ -318,7 +318,7 @@ impl Bound {
         }
     }
 
-    /// What is larger than all of it takes all of it.
+    /// A transaction larger than the whole takes all of it.
     fn part(&self, wanted: usize) -> u32 {
         u32::try_from(wanted)
             .unwrap_or(u32::MAX)
@@ -345,7 +345,7 @@ impl Window {
     }
 
     /// Waits until there is room for a transaction; one that is larger than the window waits until it is empty. The
-    /// semaphores are never closed, so that there is no error in fact.
+    /// semaphores are never closed, so there is no error in practice.
     pub(super) async fn enter(&self, rows: usize, bytes: usize) -> Result<Place, AcquireError> {
         Ok(Place {
             _rows: self.rows.take(self.rows.part(rows)).await?,

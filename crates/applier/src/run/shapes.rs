@@ -1,12 +1,12 @@
-//! The shapes of the target's tables, as far as they are known.
+//! The known shapes of the target's tables.
 //!
-//! A shape is right from the moment in which the target was asked until a barrier changes its table; nothing is decoded in
-//! between (the reader stands still until a barrier is committed). Behind a change the shapes of the tables that it names are
-//! forgotten, and those that tell of one of these: a shape says which tables its foreign keys refer to, which refer to it, and
-//! which its cascades reach, however far. A foreign key that comes or goes ties two tables. The statement names both, or it
-//! names the child, and the shapes of the parent and of all from which cascades reached the child tell of it; a new key makes
-//! cascades longer only for those from which cascades reach its parent, which is named. So nothing that changed stays. The
-//! other children of a new key's parent, and what it refers to itself, are as they were.
+//! A shape is valid from the moment of the query until a barrier changes its table; nothing is decoded in
+//! between (the reader waits until a barrier is committed). After a change, shapes of the named tables are
+//! forgotten, and those that depend on them: a shape contains the tables its foreign keys refer to, those that refer to it, and
+//! those its cascades reach, however far. A new or dropped foreign key connects two tables. The statement names both, or it
+//! names the child, on which the shapes of the parent and of all tables whose cascades reached the child depend. A new key extends
+//! cascades only for tables whose cascades reach its parent, which is named. So no outdated shape stays. The
+//! other children of a new key's parent, and its own parents, are unchanged.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use std::sync::Arc;
 use crate::schema::{TableName, TableShape};
 use crate::transaction::{Changed, SchemaChange};
 
-/// Most tables that are asked for with one question, for the sake of the tables that are known to be missing now: with the
-/// question, not with its tables, comes most of what it costs.
+/// Limit of tables per query, where some are currently missing: the cost is mostly per
+/// query, not per table.
 const MOST_AT_ONCE: usize = 64;
 
 /// The shapes that are known, by table.
@@ -27,12 +27,12 @@ pub(super) struct Shapes {
 }
 
 impl Shapes {
-    /// A table's shape, if it is known.
+    /// A table's shape, if known.
     pub(super) fn get(&self, name: &TableName) -> Option<Arc<TableShape>> {
         self.known.get(name).cloned()
     }
 
-    /// What to ask for when these tables are wanted: nothing if all are known; else those that are not, and with them some that
+    /// The tables to query when these are wanted: none if all are known; else the unknown ones, and with them some that
     /// were forgotten.
     pub(super) fn missing<'a>(
         &self,
@@ -58,7 +58,7 @@ impl Shapes {
         missing
     }
 
-    /// What the target said of a table that was asked for.
+    /// Adds the target's answer for a table.
     pub(super) fn put(&mut self, name: TableName, shape: Option<TableShape>) {
         self.forgotten.retain(|forgotten| *forgotten != name);
         if let Some(shape) = shape {
@@ -66,7 +66,7 @@ impl Shapes {
         }
     }
 
-    /// Tables look different from now on.
+    /// Applies a change of tables.
     pub(super) fn forget(&mut self, change: &SchemaChange) {
         // Any: `None`.
         let changed = match change {
@@ -106,7 +106,7 @@ mod tests {
         TableName::new("d", table)
     }
 
-    /// `grandparent <- parent <- child`, with cascades; `beside` has nothing to do with them.
+    /// `grandparent <- parent <- child`, with cascades; `beside` is unrelated to them.
     fn family() -> Shapes {
         let shape =
             |table: &str, parents: &[&str], children: &[&str], cascades: &[&str]| TableShape {
@@ -157,15 +157,15 @@ mod tests {
             (SchemaChange::Anything, ""),
             (tables(&["new"]), "beside child grandparent parent"),
             (tables(&["beside"]), "child grandparent parent"),
-            // Its parent, and everything whose cascades reach it.
+            // Its parent, and all tables whose cascades reach it.
             (tables(&["child"]), "beside"),
             (tables(&["PARENT"]), "beside"),
-            // Nothing that the child says comes from its parent's parent.
+            // The child's shape does not depend on its parent's parent.
             (tables(&["grandparent"]), "beside child"),
-            // A new child of the child: cascades go further from all of them.
+            // A new child of the child: cascades extend further from all of them.
             (tables(&["new", "child"]), "beside"),
             (new_child_of("child"), "beside"),
-            // Nothing that the parent's children say is of each other.
+            // The shapes of the parent's children do not depend on each other.
             (new_child_of("GRANDPARENT"), "beside child parent"),
             (
                 SchemaChange::Tables(vec![Changed::Table(TableName::new("e", "child"))]),
@@ -194,7 +194,7 @@ mod tests {
             missing,
             [name("child"), name("grandparent"), name("parent")]
         );
-        // The target has it no more: it is not asked for again without need.
+        // The target no longer has it: it is not queried again without need.
         for name in missing {
             shapes.put(name, None);
         }

@@ -1,4 +1,4 @@
-//! A worker: does on its session what it is asked to, and opens a new session when it loses one.
+//! A worker: executes its orders on its session, and opens a new session when it loses one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +17,11 @@ pub(super) enum Event {
     Opened(WorkerId, SessionId),
     /// The session that commits this batch has taken its turn.
     TurnTaken(BatchSeq),
-    /// A worker's order came to its end.
+    /// A worker's order has ended.
     Reported(WorkerId, Report),
-    /// A worker cannot go on.
+    /// A worker cannot continue.
     Failed(ApplyError),
-    /// Sessions that hold up a batch.
+    /// Sessions that block a batch.
     Blockers(BatchSeq, Result<Vec<SessionId>, BackendError>),
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Worker<B> {
 struct Gone;
 
 impl<B: Backend> Worker<B> {
-    /// Works until the driver wants no more; what is open then is taken back.
+    /// Works until the driver ends; then rolls back an open transaction.
     pub(super) async fn work(mut self) {
         if let Err(error) = self.work_on().await {
             let _ = self.events.send(Event::Failed(error)).await;
@@ -98,7 +98,7 @@ impl<B: Backend> Worker<B> {
         })
     }
 
-    /// How many of an order's transactions are committed, after a session was lost: what was asked for may have happened.
+    /// The number of an order's committed transactions, after a session was lost: the requested commit may have succeeded.
     async fn committed_of(&self, order: &Order) -> Result<usize, ApplyError> {
         let executed = reach(self.reopen_for, || self.backend.executed()).await?;
         let transactions = transactions_of(order).iter();
@@ -108,7 +108,7 @@ impl<B: Backend> Worker<B> {
     }
 }
 
-/// Does it. Says how many transactions were committed, when not all of it was done.
+/// Executes it. Returns the number of committed transactions if it was not completed.
 async fn perform<S: Session>(
     session: &mut S,
     order: &Order,
@@ -118,7 +118,7 @@ async fn perform<S: Session>(
         Order::Write { batch, rows, then } => (0, session.write(batch, rows.clone(), *then).await),
         Order::InTurn { batch, rows, turn } => {
             let seq = batch.seq;
-            // Without the news the next one waits for the answer, as without turns.
+            // Without this event the next one waits for the answer, as without turns.
             let passed = || drop(events.try_send(Event::TurnTaken(seq)));
             let written = session.write_in_turn(batch, rows.clone(), *turn, passed);
             (0, written.await)

@@ -1,5 +1,5 @@
-//! Where row conflicts are found: the queue of one key, and who uses it, in the log's order. Groups of uses that may go on beside each other stand behind each
-//! other; the uses of the first group are safe as far as this key goes.
+//! Detects row conflicts: the queue of one key, with its uses in the log's order. Groups of compatible uses are queued one after
+//! another; the uses of the first group are safe as far as this key goes.
 //!
 //! ```text
 //! head: Shared {T1 row 0, T2 row 3}     behind: Exclusive {T2 row 7} | Shared {T3 row 0, T4 row 1} | Exclusive {T5 row 0}
@@ -20,11 +20,11 @@ pub(super) struct RowPlace {
     pub(super) row: u32,
 }
 
-/// Uses that may go on beside each other. An exclusive group has one transaction only.
+/// Compatible uses. An exclusive group has one transaction only.
 #[derive(Debug)]
 struct Group {
     access: Access,
-    /// Uses of transactions that are not committed.
+    /// Uses of uncommitted transactions.
     unfinished: u32,
     /// The latest transaction in it, and how many of the unfinished uses are its own.
     newest: BatchSeq,
@@ -58,13 +58,13 @@ impl Group {
         }
     }
 
-    /// Whether nobody but its newest transaction is still in it.
+    /// Whether only its newest transaction is still in it.
     fn is_of_its_newest_alone(&self) -> bool {
         self.unfinished == self.newest_unfinished
     }
 }
 
-/// The queue of a key that somebody uses.
+/// The queue of a key in use.
 #[derive(Debug)]
 pub(super) struct KeyQueue {
     head: Group,
@@ -80,11 +80,11 @@ impl KeyQueue {
         }
     }
 
-    /// Adds a use by the latest transaction so far, whose rows come in order. Says whether the row has to wait.
+    /// Adds a use by the latest transaction so far, whose rows arrive in order. Returns whether the row must wait.
     pub(super) fn join(&mut self, at: RowPlace, access: Access) -> bool {
         let tail_is_head = self.behind.is_empty();
         let tail = self.behind.back_mut().unwrap_or(&mut self.head);
-        // An earlier row of the same transaction is there, and has waited for what is before it.
+        // An earlier row of the same transaction is there, and has waited for everything before it.
         let own = tail.newest == at.seq;
         let (joins, waits) = match (tail.access, access) {
             (Access::Shared, Access::Shared) => (true, !tail_is_head && !own),
@@ -101,8 +101,8 @@ impl KeyQueue {
         waits
     }
 
-    /// One use by `seq`, which is committed, ends; it is in the first group. Rows that this key holds up no longer go to
-    /// `released`. Returns whether the queue is empty, and is to be dropped.
+    /// Ends one use by the committed `seq`, which is in the first group. Appends rows that no longer wait for this key to
+    /// `released`. Returns whether the queue is empty, and must be dropped.
     pub(super) fn leave(&mut self, seq: BatchSeq, released: &mut Vec<RowPlace>) -> bool {
         let head = &mut self.head;
         head.unfinished = head.unfinished.saturating_sub(1);
@@ -126,9 +126,9 @@ impl KeyQueue {
     }
 }
 
-// The queues of all keys that somebody uses.
+// The queues of all keys in use.
 
-/// From here on, a map that is nearly empty gives its memory back.
+/// From here on, a nearly empty map releases its memory.
 const KEPT_CAPACITY: usize = 1 << 16;
 
 #[derive(Debug, Default)]
@@ -137,7 +137,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// Adds a use of a key by the latest transaction. Says whether the row has to wait for it.
+    /// Adds a use of a key by the latest transaction. Returns whether the row must wait for it.
     pub(super) fn join(&mut self, at: RowPlace, use_of_key: KeyAccess) -> bool {
         match self.by_key.entry(use_of_key.key) {
             Entry::Occupied(mut queue) => queue.get_mut().join(at, use_of_key.access),
@@ -148,7 +148,7 @@ impl Queues {
         }
     }
 
-    /// The uses by `seq`, which is committed, end in the order in which they came in. Rows that waited for them go to
+    /// Ends the uses by the committed `seq` in the order of their arrival. Appends rows that waited for them to
     /// `released`.
     pub(super) fn leave(&mut self, seq: BatchSeq, keys: &[KeyHash], released: &mut Vec<RowPlace>) {
         for key in keys {
@@ -173,7 +173,7 @@ impl Queues {
 mod tests {
     use super::*;
 
-    /// The capacity behind so many keys that were used, of which few are any more.
+    /// The capacity after so many keys, most of which are no longer in use.
     fn capacity_behind(keys: usize) -> usize {
         let mut queues = Queues::default();
         let seq = BatchSeq(1);

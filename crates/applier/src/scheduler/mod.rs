@@ -2,7 +2,7 @@
 //!
 //! C5's scheduler: one first-in-first-out queue per key, in the log's order. The write of a row is safe when it is at the
 //! head of all its queues: the transactions of the writes before it are committed, since the database locks rows until then.
-//! Transactions come in in the log's order, and each commit names those that can go further.
+//! Transactions arrive in the log's order, and each commit returns those that can proceed further.
 
 mod key_queue;
 #[cfg(test)]
@@ -14,15 +14,15 @@ use crate::batch::BatchSeq;
 use crate::keys::{KeyAccess, KeyHash};
 use crate::scheduler::key_queue::{Queues, RowPlace};
 
-/// What may run beside what.
+/// Which writes may run concurrently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Row by row, as C5: a write waits only for the earlier writes of what it writes.
+    /// Row by row, as C5: a write waits only for the earlier writes with common keys.
     Rows,
     /// Transaction by transaction, as KuaFu and MySQL's WRITESET: one begins when every earlier one that it conflicts with
     /// is committed.
     Transactions,
-    /// One transaction after the other.
+    /// One transaction after another.
     Serial,
 }
 
@@ -52,14 +52,14 @@ impl Policy {
 #[derive(Debug)]
 pub struct Scheduler {
     policy: Policy,
-    /// The first transaction that is not committed, or the one that comes next.
+    /// The first uncommitted transaction, or the next one.
     base: BatchSeq,
     /// From `base` on; `None` is committed.
     window: VecDeque<Option<Admitted>>,
     queues: Queues,
     /// Those that begin only when everything before some transaction is committed, in order, each with that transaction.
     held: VecDeque<(BatchSeq, BatchSeq)>,
-    /// Nothing that comes in begins before this one is the base.
+    /// No arriving transaction begins before this one is the base.
     floor: BatchSeq,
 }
 
@@ -76,7 +76,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes the next transaction of the log in, row by row with their keys.
+    /// Adds the next transaction of the log, row by row with their keys.
     pub fn admit<'a>(&mut self, rows: impl IntoIterator<Item = &'a [KeyAccess]>) -> BatchSeq {
         let seq = self.next();
         let mut admitted = Admitted::default();
@@ -102,7 +102,7 @@ impl Scheduler {
         self.push(seq, admitted, not_before)
     }
 
-    /// Takes a transaction in that runs alone: when everything before it is committed, and before anything behind it begins.
+    /// Adds a transaction that runs alone: when everything before it is committed, and before any later one begins.
     pub fn admit_barrier(&mut self) -> BatchSeq {
         let seq = self.next();
         self.floor = seq.next();
@@ -118,12 +118,12 @@ impl Scheduler {
         seq
     }
 
-    /// The number that the next transaction gets.
+    /// The number of the next transaction.
     pub fn next(&self) -> BatchSeq {
         BatchSeq(self.base.0 + self.window.len() as u64)
     }
 
-    /// The first transaction that is not committed.
+    /// The first uncommitted transaction.
     pub fn base(&self) -> BatchSeq {
         self.base
     }
@@ -139,14 +139,14 @@ impl Scheduler {
         })
     }
 
-    /// Whether there is anything that may be done for a transaction: its first row, or all of it when it has none.
+    /// Whether a transaction may begin: its first row, or all of it when it has none.
     pub fn may_begin(&self, seq: BatchSeq) -> bool {
         self.get(seq).is_some_and(|admitted| {
             !admitted.held && (admitted.safe_rows() > 0 || admitted.rows == 0)
         })
     }
 
-    /// A transaction is committed. Names the transactions that can go further now.
+    /// A transaction is committed. Returns the transactions that can proceed further now.
     pub fn committed(&mut self, seq: BatchSeq) -> Vec<BatchSeq> {
         let Some(admitted) = self.slot(seq).and_then(Option::take) else {
             return Vec::new();
@@ -196,16 +196,16 @@ impl Scheduler {
     }
 }
 
-// What the scheduler keeps of a transaction: its keys, and which of its rows wait.
+// The scheduler's state of a transaction: its keys, and its waiting rows.
 
-/// A row that waits, and for how many of its keys.
+/// A waiting row, and the number of keys that it waits for.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     row: u32,
     keys: u32,
 }
 
-/// A transaction that is not committed.
+/// An uncommitted transaction.
 #[derive(Debug, Default)]
 pub(super) struct Admitted {
     /// It waits for everything before some transaction to be committed.
@@ -213,14 +213,14 @@ pub(super) struct Admitted {
     rows: u32,
     /// The keys of all rows, in order.
     keys: Vec<KeyHash>,
-    /// Rows that waited when it came in, in order.
+    /// Rows that had to wait on arrival, in order.
     waiting: Vec<Waiting>,
-    /// So many of `waiting`, from the first on, wait no longer.
+    /// The number of `waiting` rows, from the first on, that no longer wait.
     through: usize,
 }
 
 impl Admitted {
-    /// Adds a row; returns its place.
+    /// Adds a row; returns its index.
     pub(super) fn add_row(&mut self) -> u32 {
         let row = self.rows;
         self.rows += 1;
@@ -244,7 +244,7 @@ impl Admitted {
             .map_or(self.rows, |waiting| waiting.row) as usize
     }
 
-    /// A row waits for one key less. Says whether more rows are safe than before.
+    /// A row waits for one key less. Returns whether more rows are safe than before.
     pub(super) fn release(&mut self, row: u32) -> bool {
         if let Ok(place) = self.waiting.binary_search_by_key(&row, |one| one.row) {
             self.waiting[place].keys = self.waiting[place].keys.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Small logs with what must be safe when, and random ones beside a model that compares everything with everything.
+//! Small logs with the expected safe rows, and random ones compared with a model that checks all pairs.
 //!
 //! In scripts, `a` is an exclusive use of key a and `a?` a shared one; rows are separated by `|`, and `-` is a row without keys.
 
@@ -220,7 +220,7 @@ fn a_transaction_without_rows_may_begin_at_once() {
     assert!(!scheduler.may_begin(seq));
 }
 
-/// What the model knows of a transaction.
+/// The model's state of a transaction.
 #[derive(Debug)]
 struct Known {
     rows: Vec<Row>,
@@ -228,7 +228,7 @@ struct Known {
     committed: bool,
 }
 
-/// How many rows of a transaction are safe, and whether it may begin: everything compared with everything.
+/// How many rows of a transaction are safe, and whether it may begin: by comparing all pairs.
 fn model(log: &[Known], at: usize, policy: Policy) -> (usize, bool) {
     let (one, before) = (&log[at], &log[..at]);
     if one.committed {
@@ -292,7 +292,7 @@ proptest! {
         };
         loop {
             let before = view(&log);
-            // What a worker could commit now. Reports of commits may come in another order than the log's.
+            // Transactions that a worker could commit now. Commits may be reported in another order than the log's.
             let commits = (0..log.len()).filter(|at| {
                 let (safe, may_begin) = before[*at];
                 let turn = !in_log_order || log[..*at].iter().all(|other| other.committed);
@@ -323,7 +323,7 @@ proptest! {
                 let seq = BatchSeq(at as u64 + 1);
                 prop_assert_eq!((scheduler.safe_rows(seq), scheduler.may_begin(seq)), (*safe, *may_begin), "{}", seq);
             }
-            // Everything that can go further is named; what is named more may be looked at in vain.
+            // Every transaction that can proceed is returned; additional ones may be checked without success.
             for (at, (was, is)) in before.iter().zip(&now).enumerate() {
                 let seq = BatchSeq(at as u64 + 1);
                 let more = is.0 > was.0 || (is.1 && !was.1);

@@ -1,5 +1,5 @@
-//! The log of a mysqld, or of anything else that speaks its dump protocol, as a replica reads it. A connection that breaks
-//! is opened again where the log was left.
+//! The log of a mysqld, or of another server with its dump protocol, read as a replica does. A broken connection
+//! is reopened at the same position.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use super::{Drained, Source, SourceError, reopening};
 pub struct DumpSource {
     connect: ConnectOptions,
     dump: DumpOptions,
-    /// How long the source may be away before it is given up.
+    /// How long to retry an unreachable source.
     patience: Duration,
     stream: Option<ReplicationStream>,
     framer: TransactionFramer,
-    /// Whether the source has said that there is nothing more at the moment.
+    /// Whether the source has reported that there is nothing more at the moment.
     drained: Drained,
 }
 
 impl DumpSource {
-    /// A log of everything that `dump.have` lacks. `dump.semi_sync` is not asked for: nobody is to wait for an applier.
+    /// A log of everything that `dump.have` lacks. `dump.semi_sync` is ignored: no commit should wait for an applier.
     pub fn new(
         connect: ConnectOptions,
         dump: DumpOptions,
@@ -46,7 +46,7 @@ impl DumpSource {
         }
     }
 
-    /// What the source was asked to leave out, and what it gave since.
+    /// The transactions that the source should omit, and those it sent since.
     pub fn have(&self) -> &GtidSet {
         &self.dump.have
     }
@@ -56,7 +56,7 @@ impl DumpSource {
         ReplicationStream::start(connection, &self.dump).await
     }
 
-    /// A stream, which is opened until that succeeds or patience ends.
+    /// A stream, with retries until that succeeds or patience ends.
     async fn stream(&mut self) -> Result<&mut ReplicationStream, SourceError> {
         if self.stream.is_none() {
             let opened = self.open().await?;
@@ -80,7 +80,7 @@ impl DumpSource {
     }
 }
 
-/// What it means for an applier.
+/// Its meaning for an applier.
 fn refused(error: &DumpError) -> SourceError {
     let words = match error {
         DumpError::Refused {

@@ -1,4 +1,4 @@
-//! Binlog files of a mysqld or of a member, one after the other.
+//! Binlog files of a mysqld or of a member, read in sequence.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,21 +15,21 @@ use tokio::io::AsyncReadExt;
 
 use crate::source::{Drained, Source, SourceError};
 
-/// Reads the files in the order in which they are given.
+/// Reads the files in the given order.
 #[derive(Debug)]
 pub struct FileSource {
     waiting: VecDeque<PathBuf>,
     open: Option<EventFile>,
     framer: TransactionFramer,
-    /// What the target has, and what was read since; `None` when nobody applies what is read.
+    /// The target's transactions, and those read since; `None` for a reader that applies nothing.
     seen: Option<GtidSet>,
-    /// Whether the file that is open says that its server did not close it.
+    /// Whether the open file is marked as not closed by its server.
     in_use: bool,
     read: ReadBytes,
     drained: Drained,
 }
 
-/// How far the files are read.
+/// Progress of reading the files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadBytes {
     /// Bytes that were read so far.
@@ -39,11 +39,11 @@ pub struct ReadBytes {
 }
 
 impl FileSource {
-    /// Files in their order, for a target that has the transactions of `executed`. Everything that the files assume to be
-    /// there must be in it.
+    /// Files in their order, for a target that has the transactions of `executed`. It must contain everything that
+    /// the files presuppose.
     ///
     /// # Errors
-    /// When a file is not there or cannot be read.
+    /// When a file is missing or cannot be read.
     pub async fn open(
         files: Vec<PathBuf>,
         executed: GtidSet,
@@ -55,7 +55,7 @@ impl FileSource {
     /// Files in their order, for a reader that applies nothing: transactions may be missing before them and between them.
     ///
     /// # Errors
-    /// When a file is not there or cannot be read.
+    /// When a file is missing or cannot be read.
     pub async fn open_to_look_at(
         files: Vec<PathBuf>,
         max_transaction_bytes: u64,
@@ -84,7 +84,7 @@ impl FileSource {
         })
     }
 
-    /// How far the files are read.
+    /// Progress of reading the files.
     pub fn read(&self) -> ReadBytes {
         let open = self.open.as_ref().map_or(0, EventFile::offset);
         ReadBytes {
@@ -93,7 +93,7 @@ impl FileSource {
         }
     }
 
-    /// The next file; false when there is none.
+    /// Opens the next file; false when there is none.
     async fn open_next(&mut self) -> Result<bool, SourceError> {
         let Some(path) = self.waiting.pop_front() else {
             return Ok(false);
@@ -112,7 +112,7 @@ impl FileSource {
         if cut_off_at.is_none() && !self.framer.in_transaction() {
             return Ok(());
         }
-        // The server was writing when the file was copied, or died: what it had not finished was not committed there.
+        // The server was writing when the file was copied, or died: its unfinished transaction was not committed there.
         if self.in_use && self.waiting.is_empty() {
             tracing::warn!(
                 file = %file.path().display(),
@@ -123,7 +123,7 @@ impl FileSource {
         Err(file.damaged(&"it ends within a transaction"))
     }
 
-    /// What an event between transactions means.
+    /// Handles an event between transactions.
     fn note(&mut self, item: &StreamItem, path: &Path) -> Result<(), SourceError> {
         let (StreamItem::PreviousGtids(previous), Some(seen)) = (item, &self.seen) else {
             return Ok(());
@@ -191,7 +191,7 @@ impl Source for FileSource {
 
 // The events of one binlog file, read from front to back through a buffer.
 
-/// Bytes that one read asks for.
+/// Bytes per read.
 const READ_BYTES: usize = 1 << 20;
 
 /// One binlog file that is being read.
@@ -200,11 +200,11 @@ pub(super) struct EventFile {
     path: PathBuf,
     file: File,
     buffer: BytesMut,
-    /// Where in the file the buffer begins.
+    /// Offset of the buffer in the file.
     offset: u64,
 }
 
-/// What stands at the end of what a file has.
+/// The end of a file's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next<T> {
     Event(T),
@@ -214,7 +214,7 @@ pub(super) enum Next<T> {
 }
 
 impl EventFile {
-    /// Opens a file and checks how it begins.
+    /// Opens a file and checks its beginning.
     pub(super) async fn open(path: &Path) -> Result<Self, SourceError> {
         let broken = |error: &io::Error| {
             let path = path.display();
@@ -257,12 +257,12 @@ impl EventFile {
         &self.path
     }
 
-    /// Bytes that were read from it, as far as they were given out.
+    /// Bytes returned so far.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next event. At the end it may be asked again: the file may have grown.
+    /// The next event. At the end it may be called again: the file may have grown.
     pub(super) async fn next(&mut self) -> Result<Next<RawEvent>, SourceError> {
         loop {
             let wanted = match EventHeader::parse(&self.buffer) {
@@ -288,7 +288,7 @@ impl EventFile {
         }
     }
 
-    /// Bytes of the file as it is now.
+    /// The current size of the file in bytes.
     pub(super) async fn len(&mut self) -> Result<u64, SourceError> {
         let metadata = self.file.metadata().await;
         Ok(metadata.map_err(|error| self.unreadable(&error))?.len())

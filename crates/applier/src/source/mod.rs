@@ -1,4 +1,4 @@
-//! Where the log comes from: transactions in the log's order.
+//! The origin of the log: transactions in the log's order.
 
 mod dump;
 mod files;
@@ -21,39 +21,39 @@ use crate::persistence::Persistence;
 pub use crate::source::dump::DumpSource;
 pub use crate::source::files::{FileSource, ReadBytes};
 
-/// A log that is read from front to back.
+/// A log, read sequentially.
 pub trait Source: Send {
-    /// The next transaction; `None` when the log has ended for good, or was to be read up to here only. Waits while there is
-    /// nothing new. A call that is dropped loses no transaction, but may begin anew what takes long, as to open a
-    /// connection: whoever drops call by call may never get anything.
+    /// The next transaction; `None` when the log has ended permanently, or should be read up to here only. Waits while there is
+    /// nothing new. A dropped call loses no transaction, but may restart slow operations, such as opening a
+    /// connection: a caller that drops every call may never receive one.
     ///
     /// # Errors
-    /// [`SourceError`]; the source is over then.
+    /// [`SourceError`]; the source has then ended.
     fn next(
         &mut self,
     ) -> impl Future<Output = Result<Option<FramedTransaction>, SourceError>> + Send;
 
-    /// Whether nothing more is there to be read at the moment, to be asked while the source is waited for, too.
+    /// Whether nothing more can be read at the moment; may also be called while the source is waited for.
     fn drained(&self) -> Drained;
 }
 
-/// Whether everything that a source has was given out. Clones are the same one.
+/// Whether a source has returned everything it has. Clones share the state.
 #[derive(Debug, Clone, Default)]
 pub struct Drained(Arc<AtomicBool>);
 
 impl Drained {
-    /// Says whether it is so.
+    /// Sets the state.
     pub fn set(&self, drained: bool) {
         self.0.store(drained, Relaxed);
     }
 
-    /// Whether it is so.
+    /// Returns the state.
     pub fn get(&self) -> bool {
         self.0.load(Relaxed)
     }
 }
 
-/// How a source that is away is opened again, for at most `patience`.
+/// How to reopen a source that is away, for at most `patience`.
 pub fn reopening(patience: Duration) -> Persistence {
     Persistence {
         within: patience,
@@ -62,20 +62,20 @@ pub fn reopening(patience: Duration) -> Persistence {
     }
 }
 
-/// Why a source gives no more transactions.
+/// Why a source returns no more transactions.
 #[derive(Debug, Clone, Error)]
 pub enum SourceError {
-    /// It cannot be reached, or broke off; opening it again at the target's executed GTIDs may help.
+    /// It is unreachable, or broke off; reopening it at the target's executed GTIDs may help.
     #[error("{0}")]
     Unreachable(String),
-    /// It is damaged, or cannot be applied from: the words say what to do.
+    /// It is damaged, or unsuitable for applying: the message names the remedy.
     #[error("{0}")]
     Refused(String),
 }
 
-// A log that is read up to a point only.
+// A log that is read only up to a point.
 
-/// Where a source that goes on is to end.
+/// The end point of a continuing source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Until {
     /// When all of these are applied; those between them in the log are applied, too.
@@ -84,12 +84,12 @@ pub enum Until {
     Time(SystemTime),
 }
 
-/// A source that ends where an [`Until`] says, if the log goes so far.
+/// A source that ends at an [`Until`], if the log goes that far.
 #[derive(Debug)]
 pub struct UntilSource<S> {
     source: S,
     until: Option<Until>,
-    /// Of [`Until::Gtids`]: what has not come yet.
+    /// Of [`Until::Gtids`]: those not received yet.
     missing: GtidSet,
     ended: bool,
 }
@@ -110,18 +110,18 @@ impl<S> UntilSource<S> {
         }
     }
 
-    /// The source without its end.
+    /// The wrapped source.
     pub fn inner(&self) -> &S {
         &self.source
     }
 
-    /// Of a set of GTIDs to end at, those that did not come.
+    /// Of a set of GTIDs to end at, those that were not received.
     pub fn missing(&self) -> &GtidSet {
         &self.missing
     }
 }
 
-/// When a transaction was committed, as far as its log says.
+/// When a transaction was committed, by its log.
 fn committed_at(transaction: &FramedTransaction) -> SystemTime {
     let precise = transaction.immediate_commit.map(|at| at.0);
     let micros = precise.unwrap_or(u64::from(transaction.timestamp) * 1_000_000);
@@ -162,15 +162,15 @@ impl<S: Source> Source for UntilSource<S> {
     }
 }
 
-// A log that a target can understand: read from, until a newer server than the target has written to it.
+// A log that a target can understand: read until a server newer than the target has written to it.
 
-/// Refuses a log at the first transaction that a newer server than the target has written, which is at its start unless the
-/// source was upgraded in between: what such a server writes for every transaction may be what an older one does not know.
+/// Refuses a log at the first transaction of a server newer than the target, which is at its start unless the
+/// source was upgraded in between: every transaction of such a server may contain something unknown to the target.
 #[derive(Debug)]
 pub struct VersionSource<S> {
     source: S,
     target: ServerVersion,
-    /// The last version that was found to be right, so that each is judged once.
+    /// The last accepted version, so that each is checked once.
     fits: Option<u32>,
 }
 
@@ -204,7 +204,7 @@ impl<S> VersionSource<S> {
     }
 }
 
-/// The version of the server where a transaction originated, as far as its log says: from 8.0.14 on.
+/// The version of the server where a transaction originated, if logged: from 8.0.14 on.
 fn written_by(transaction: &FramedTransaction) -> Option<u32> {
     let mut events = CanonicalEvents::new(transaction.payload.clone());
     let first = events.next()?.ok()?;
@@ -227,17 +227,17 @@ impl<S: Source> Source for VersionSource<S> {
     }
 }
 
-// A transaction as a member's log keeps it: the events of one payload, without checksums.
+// A transaction in a member's log: the events of one payload, without checksums.
 
 /// The transaction of a member's canonical payload.
 ///
 /// # Errors
-/// [`SourceError::Refused`] when it has no meaning, or is larger than the bound.
+/// [`SourceError::Refused`] when it is invalid, or larger than the bound.
 pub fn framed(
     payload: Bytes,
     max_transaction_bytes: u64,
 ) -> Result<FramedTransaction, SourceError> {
-    // Every event is looked at.
+    // Every event is parsed.
     long_work::run(payload.len(), || frame(payload, max_transaction_bytes))
 }
 
@@ -255,7 +255,7 @@ fn frame(payload: Bytes, max_transaction_bytes: u64) -> Result<FramedTransaction
         last = framer.push(&event).map_err(|error| no_meaning(&error))?;
     }
     match last {
-        // The canonical form of canonical events is what they are.
+        // Canonical events are their own canonical form.
         Some(StreamItem::Transaction(transaction)) => Ok(FramedTransaction {
             payload,
             ..transaction

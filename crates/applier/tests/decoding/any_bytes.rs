@@ -1,4 +1,4 @@
-//! No transaction makes the decoder or the analysis panic, whatever its bytes; and what they take stays in proportion.
+//! No input bytes make the decoder or the analysis panic, and memory stays proportional to the input.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::synthesised_transactions::{framed, head, logged};
 
 const LIMIT: u64 = 64 << 10;
 
-/// A shape with everything in it.
+/// A shape with every feature.
 fn shape() -> Arc<TableShape> {
     let columns = [("id", Fold::Bytes), ("text", Fold::AsciiCase)];
     Arc::new(TableShape {
@@ -96,7 +96,7 @@ proptest! {
     fn transactions_of_other_events_are_decoded_or_refused(
         parts in proptest::collection::vec((0..45_u8, proptest::collection::vec(any::<u8>(), 0..60)), 1..8),
     ) {
-        // Behind a good beginning.
+        // After a valid beginning.
         let whole = payload();
         let gtid = usize::from(u16::from_le_bytes([whole[9], whole[10]]));
         let begin = usize::from(u16::from_le_bytes([whole[gtid + 9], whole[gtid + 10]]));

@@ -1,4 +1,4 @@
-//! Whatever two writes have in common by the meaning of the schema, they have a key in common, one of them alone with it.
+//! Two writes that conflict by the meaning of the schema share a key, at least one of them exclusively.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ fn row() -> impl Strategy<Value = Vec<Cell>> {
         .prop_map(|(first, rest)| [vec![first], rest].concat())
 }
 
-/// Whole images of a write, and the same as the log may have them.
+/// Complete images of a write, and the same as the log may contain them.
 fn write() -> impl Strategy<Value = (Write, Write)> {
     (
         row(),
@@ -117,7 +117,7 @@ fn write() -> impl Strategy<Value = (Write, Write)> {
         })
 }
 
-/// The database's view of a value: texts without accents, case and spaces at the end; column 2 of the child is of bytes.
+/// The database's comparison value: texts without accents, case and trailing spaces; column 2 of the child is binary.
 /// `None` for NULL.
 fn weight(cells: &[&Cell], is_binary: &[bool]) -> Option<Vec<String>> {
     let weight = |(cell, is_binary): (&&Cell, &bool)| match cell {
@@ -134,7 +134,7 @@ fn weight(cells: &[&Cell], is_binary: &[bool]) -> Option<Vec<String>> {
     cells.iter().zip(is_binary).map(weight).collect()
 }
 
-/// What a write takes and what it refers to, as (key's name, value).
+/// Values that a write takes and refers to, as (key's name, value).
 type Uses = BTreeSet<(&'static str, Vec<String>)>;
 
 fn uses(write: &Write, is_child: bool) -> (Uses, Uses) {
@@ -155,7 +155,7 @@ fn uses(write: &Write, is_child: bool) -> (Uses, Uses) {
         }
     }
     if is_update {
-        // A value that stays is not taken or freed, except the primary key, which says which row it is.
+        // An unchanged value is not taken or freed, except the primary key, which identifies the row.
         let (Some(before), Some(after)) = (&write.before, &write.after) else {
             return (taken, referred);
         };

@@ -1,11 +1,11 @@
-//! Rows events of text columns, made by hand, and the keys of their rows.
+//! Synthetic rows events of text columns, and the keys of their rows.
 
 use applier::keys::{KeyAccess, RowKeys, TableKeys};
 use applier::schema::TableShape;
 use binlog_format::events::{Rows, RowsChange, TableId, TableMap};
 use binlog_format::row_image::{Columns, RowReader};
 
-/// What an image says of a column.
+/// A column's value in an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cell {
     Absent,
@@ -116,7 +116,7 @@ pub(crate) fn keys(shape: &TableShape, write: &Write) -> Vec<KeyAccess> {
     keys_with(shape, write, false)
 }
 
-/// The same, with what the event says of cascades.
+/// The same, with the event's cascade flag.
 pub(crate) fn keys_with(
     shape: &TableShape,
     write: &Write,

@@ -1,4 +1,4 @@
-//! Which keys a row write has, rule by rule.
+//! The keys of a row write, rule by rule.
 
 use applier::keys::{Access, Fold, KeyAccess, KeyHash, TableKeys};
 use applier::schema::{KeyPart, KeyShape, TableShape};
@@ -30,7 +30,7 @@ fn access_to(keys: &[KeyAccess], table: &str) -> Option<Access> {
         .map(|taken| taken.access)
 }
 
-/// The keys besides that of the table.
+/// The keys other than that of the table.
 fn values(keys: &[KeyAccess], table: &str) -> Vec<KeyAccess> {
     let key = KeyHash::of_table(&name(table));
     keys.iter()
@@ -39,7 +39,7 @@ fn values(keys: &[KeyAccess], table: &str) -> Vec<KeyAccess> {
         .collect()
 }
 
-/// Whether two writes have to keep their order.
+/// Whether two writes must keep their order.
 fn conflict(one: &[KeyAccess], other: &[KeyAccess]) -> bool {
     one.iter().any(|first| {
         other.iter().any(|second| {
@@ -101,7 +101,7 @@ fn values_that_the_database_takes_for_equal_conflict_and_others_do_not() {
     assert!(conflict(&of("1 ann x a"), &of("2 ANN x b")));
     assert!(conflict(&of("1 ann x a"), &of("1 bob x b")));
     assert!(!conflict(&of("1 ann x a"), &of("2 ann y b")));
-    // Parts are kept apart.
+    // Parts are separated.
     assert!(!conflict(&of("1 ab c a"), &of("2 a bc b")));
 }
 
@@ -109,7 +109,7 @@ fn values_that_the_database_takes_for_equal_conflict_and_others_do_not() {
 fn a_value_that_cannot_be_told_makes_the_write_serial() {
     is_serial(&account(), &Write::insert("1 é x note"));
     is_serial(&account(), &Write::update("1 ann x note", "1 ß x note"));
-    // Nobody compares the note.
+    // The note is never compared.
     is_parallel(&account(), &Write::insert("1 ann x é"), 2);
     // All writes with an opaque part have the same value of it.
     let opaque = TableShape {
@@ -140,7 +140,7 @@ fn a_table_without_a_primary_key_or_with_a_hidden_key_is_serial() {
 #[test]
 fn partial_images_are_enough_while_the_keys_they_do_not_show_stay_as_they_are() {
     let account = account();
-    // What MINIMAL writes for an update of the note, of the unique key, and for a delete.
+    // MINIMAL images for an update of the note, of the unique key, and for a delete.
     is_parallel(&account, &Write::update("1 - - -", "- - - b"), 1);
     is_serial(&account, &Write::update("1 - - -", "- bob - -"));
     is_serial(&account, &Write::delete("1 - - -"));
@@ -149,7 +149,7 @@ fn partial_images_are_enough_while_the_keys_they_do_not_show_stay_as_they_are() 
     // An insert whose default is not in the log.
     is_serial(&account, &Write::insert("1 - x -"));
     is_parallel(&account, &Write::insert("1 - NULL -"), 1);
-    // NOBLOB leaves out what is in no key.
+    // NOBLOB omits columns that are in no key.
     is_parallel(&account, &Write::update("1 ann x -", "1 bob x -"), 3);
 }
 
@@ -201,7 +201,7 @@ fn children_go_beside_each_other_and_not_beside_their_parent() {
     assert!(!conflict(&child("1 7 ann x"), &parent("8 bob x a")));
     // No reference, no order.
     assert!(!conflict(&child("1 NULL NULL x"), &parent("7 NULL x a")));
-    // What it referred to, too.
+    // The previous reference, too.
     let moved = keys(&order, &Write::update("1 7 ann x", "1 8 ann x"));
     assert!(conflict(&moved, &parent("7 bob y a")));
     assert!(conflict(&moved, &parent("8 bob y a")));
@@ -222,10 +222,10 @@ fn a_reference_that_cannot_be_told_waits_for_the_whole_parent() {
         assert!(conflict(&keys, &some_parent));
         assert_eq!(access_to(&keys, "order"), Some(Shared));
     }
-    // References that stay as they are.
+    // Unchanged references.
     let note = keys(&order, &Write::update("1 - - -", "1 - - -"));
     assert_eq!(access_to(&note, "account"), None);
-    // A parent that cannot be told conflicts with every child.
+    // A parent with an unknown value conflicts with every child.
     let untold = keys(&account, &Write::insert("7 é y a"));
     assert!(conflict(
         &untold,
@@ -248,7 +248,7 @@ fn a_parent_that_goes_takes_what_goes_with_it() {
     assert_eq!(uses(&Write::delete("7 ann x a"), false), gone);
     assert_eq!(uses(&Write::delete("7 é x a"), false), gone);
     assert_eq!(uses(&Write::update("7 ann x a", "8 ann x a"), false), gone);
-    // Other bytes, even if they are equal to the database: it carries them on to the children.
+    // Other bytes, even if the database considers them equal: it carries them on to the children.
     assert_eq!(uses(&Write::update("7 ann x a", "7 Ann x a"), false), gone);
     assert_eq!(uses(&Write::update("7 - - -", "- bob - -"), false), gone);
     assert_eq!(uses(&Write::insert("7 ann x a"), false), [None; 3]);
@@ -260,7 +260,7 @@ fn a_parent_that_goes_takes_what_goes_with_it() {
         uses(&Write::update("7 NULL x a", "7 ann x a"), false),
         [None; 3]
     );
-    // Where the log has the children's rows as well, these tables are not meant as a whole.
+    // Where the log has the children's rows as well, these tables are not used as a whole.
     let logged = [Some(Shared), Some(Shared), None];
     assert_eq!(uses(&Write::delete("7 ann x a"), true), logged);
 }

@@ -1,4 +1,4 @@
-//! The decoder and the keys of rows: by themselves, and on what a real mysqld writes and compares.
+//! The decoder and the keys of rows: by themselves, and compared with a real mysqld's logs and comparisons.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests stand outside of #[test] functions"

@@ -1,4 +1,4 @@
-//! Transactions of our own making: what becomes of their rows, and why some are refused.
+//! Synthetic transactions: the decoded rows, and refusals.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub(crate) fn head() -> TransactionHead {
     }
 }
 
-/// The one transaction that a payload is.
+/// The single transaction of a payload.
 pub(crate) fn framed(payload: &Bytes) -> FramedTransaction {
     let mut framer = TransactionFramer::new(ChecksumAlgorithm::None, 1 << 30);
     for event in CanonicalEvents::new(payload.clone()) {
@@ -122,7 +122,7 @@ fn compressed(payload: &Bytes, uncompressed_size: Option<u64>) -> Bytes {
     let mut gtid = GtidEvent::decode(gtid.canonical()).unwrap();
     let event = event.encode(EventOrigin::default());
     let mut out = Vec::new();
-    // The length that is in it decides its own length.
+    // The length within it affects its own length.
     for _ in 0..3 {
         out = gtid.encode(EventOrigin::default());
         out.extend_from_slice(&event);
@@ -152,7 +152,7 @@ fn check_mixed_rows(transaction: &Transaction) {
         .map(|event| (event.table, event.rows.clone()))
         .collect();
     assert_eq!(of_events, [(0, 0..2), (1, 2..3), (0, 3..6)]);
-    // Each event's rows are its images, one after the other.
+    // Each event's rows are its images in sequence.
     for (number, event) in changes.events.iter().enumerate() {
         let mut end = event.images_at;
         for row in &changes.rows[event.rows.start as usize..event.rows.end as usize] {
@@ -164,7 +164,7 @@ fn check_mixed_rows(transaction: &Transaction) {
             Rows::decode(binlog_format::event::EventRef::new(&event.event).unwrap()).unwrap();
         assert_eq!(&event.event[event.images_at as usize..], &*rows.images);
     }
-    // The update takes two values of the primary key; everything else one, and the table.
+    // The update takes two values of the primary key; all others one, and the table.
     let counts: Vec<_> = (0..6).map(|row| changes.keys_of(row).len()).collect();
     assert_eq!(counts, [2, 2, 3, 2, 2, 2]);
     // The same row, inserted and deleted; another table's row of the same number.
@@ -195,7 +195,7 @@ fn compressed_rows_come_apart_all_the_same() {
              raise that limit"
         )
     );
-    // One that lies about its size takes no more than the limit, either.
+    // A transaction with a wrong size takes no more than the limit, either.
     let lies = decode(&compressed(&payload, Some(100)), 1 << 20)
         .unwrap_err()
         .to_string();
@@ -210,7 +210,7 @@ fn a_transaction_of_too_many_rows_to_note_is_applied_alone() {
     transaction.insert(&table, &rows).unwrap();
     transaction.insert(&logged(2, "other"), &rows).unwrap();
     let payload = transaction.commit();
-    // A row has 6 bytes here, and notes of about 50.
+    // A row has 6 bytes here, and about 50 of metadata.
     let limit = payload.len() as u64;
     let decoded = decode(&payload, limit).unwrap();
     let Body::Barrier(barrier) = &decoded.body else {

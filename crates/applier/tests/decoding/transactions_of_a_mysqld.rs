@@ -1,4 +1,4 @@
-//! What a real server writes for all kinds of transactions, and what the decoder takes it for.
+//! A real server's log entries for all kinds of transactions, and the decoder's result.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How many answers of the target a barrier waits for: nothing else is applied meanwhile.
+//! How many answers of the target a barrier waits for: nothing else is applied in the meantime.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use tokio::net::{UnixListener, UnixStream};
 
 use crate::pair::{Pair, Way};
 
-/// Counts how often a client speaks after its server has.
+/// Counts how often a client sends after its server has.
 #[derive(Debug, Default)]
 struct Turns {
     count: AtomicUsize,
     server_spoke: AtomicBool,
 }
 
-/// Passes everything on between clients of a socket and a server's.
+/// Forwards everything between clients of a socket and a server's.
 fn pass_on(listener: UnixListener, server: PathBuf, turns: Arc<Turns>) {
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
@@ -72,8 +72,8 @@ async fn a_barrier_waits_for_few_answers() -> Result<()> {
         ("USE d; CREATE TABLE u (id INT PRIMARY KEY)", 3),
         (
             "USE d; SET binlog_format = STATEMENT; SET @a = 1; INSERT INTO t VALUES (@a); SET binlog_format = ROW",
-            // COMMIT; the first time the name of the variable's collation is asked for, and every 10 s, which takes three answers,
-            // whether there are tables without transactions.
+            // COMMIT; the first time a query for the name of the variable's collation, and every 10 s, with three answers,
+            // one for tables without transactions.
             9,
         ),
         (

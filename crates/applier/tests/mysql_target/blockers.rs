@@ -1,4 +1,4 @@
-//! The sessions that hold up a waiting one.
+//! The sessions that block a waiting one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ async fn three_updates(pair: &mut Pair) -> Result<[Arc<Transaction>; 3]> {
     ])
 }
 
-/// The first update waits for a row that the second one has: who holds it up, as the backend says; whether it knows.
+/// The first update waits for a row that the second one has locked: the backend reports its blocker; whether it knows.
 async fn check_blockers(
     backend: &MysqlBackend,
     [first, second, third]: &[Arc<Transaction>; 3],
@@ -54,12 +54,12 @@ async fn check_blockers(
         assert_eq!(blockers, [holder]);
         assert_eq!(backend.blockers(holder).await?, []);
     } else {
-        // Everybody may be the one.
+        // Every session may be the one.
         let mut others = vec![holder, beside.id()];
         others.sort();
         assert_eq!(blockers, others);
     }
-    // The one in the way steps back, and the other goes on.
+    // The blocking one rolls back, and the other continues.
     late.roll_back().await?;
     let (mut early, done) = write.await?;
     done?;
@@ -81,7 +81,7 @@ async fn mysqld_tells_who_holds_a_lock_to_who_may_ask() -> Result<()> {
     check_blockers(&unaware, &updates, false).await
 }
 
-/// Its tables are there with `performance_schema = OFF`, too, and have no rows.
+/// With `performance_schema = OFF` its tables exist, too, and have no rows.
 #[tokio::test]
 async fn a_mysqld_that_shows_no_locks_is_not_taken_for_one_without_any() -> Result<()> {
     let mut pair = Pair::with(&[], &["--performance-schema=OFF"], |_| {}).await?;

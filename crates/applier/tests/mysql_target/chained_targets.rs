@@ -1,4 +1,4 @@
-//! A target with a binlog of its own, which others follow.
+//! A target with a binlog of its own, and replicas of it.
 
 use anyhow::{Result, ensure};
 use applier::backend::Backend;
@@ -42,13 +42,13 @@ async fn a_mysqld_in_the_middle_hands_on_rows_identifiers_and_times() -> Result<
             .next()
             .unwrap()?;
         let gtid = GtidEvent::decode(gtid.canonical())?;
-        // The same version on both servers is written once.
+        // If both servers have the same version, it is written once.
         ensure!(
             gtid.original_version.is_none() && gtid.immediate_version.is_some(),
             "{gtid:?}"
         );
     }
-    // What follows the one in the middle is as if it followed the first.
+    // A replica of the middle one is as if it followed the first.
     let third = crate::pair::server(3, &[])?;
     let backend = applier::mysql::MysqlBackend::connect(crate::pair::options(&third)).await?;
     let mut last = Pair::of(pair.target, third, backend).await?;

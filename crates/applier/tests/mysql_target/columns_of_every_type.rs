@@ -1,4 +1,4 @@
-//! Values of every type arrive as they left, in every form of the log.
+//! Values of every type arrive unchanged, in every form of the log.
 
 use anyhow::Result;
 

@@ -1,5 +1,5 @@
-//! Batches that commit as one: never before the batch before them, never twice, and never with GTIDs that stay unknown,
-//! whatever becomes of a session, a server or another applier.
+//! Batches that commit as one: never before the previous batch, never twice, and never with GTIDs that stay unknown,
+//! even if a session is lost, a server fails, or another applier starts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -52,7 +52,7 @@ async fn as_one(
         .await
 }
 
-/// Somebody who holds the row, so that nobody takes a turn.
+/// A session that locks the row, so that no batch takes a turn.
 async fn holds_the_row(pair: &Pair) -> Result<Connection> {
     let mut holder = Connection::open(&connect(&pair.target, "root")).await?;
     holder.execute("BEGIN").await?;
@@ -62,7 +62,7 @@ async fn holds_the_row(pair: &Pair) -> Result<Connection> {
     Ok(holder)
 }
 
-/// Waits until so many sessions wait for the row.
+/// Waits until `count` sessions wait for the row.
 async fn until_they_wait(pair: &Pair, count: &str) -> Result<()> {
     let waits =
         "SELECT COUNT(DISTINCT requesting_thread_id) FROM performance_schema.data_lock_waits";
@@ -87,14 +87,14 @@ async fn lost_while_it_waits(
     }
 }
 
-/// The rows that are there, besides the first one.
+/// The existing rows except the first one.
 fn rows(pair: &Pair) -> Result<String> {
     let all = "SELECT COALESCE(GROUP_CONCAT(i ORDER BY i), '') FROM d.t WHERE i > 0";
     pair.target.client().value(all)
 }
 
-/// The first batch commits; the second and the third wait for their turns, behind somebody who holds the row, until `then`
-/// is done with him and with the number of the second one's session. What became of both, and how often a turn was passed.
+/// The first batch commits; the second and the third wait for their turns, while another session locks the row, until `then`
+/// has finished with it and the id of the second one's session. Returns both results, and how often a turn was passed on.
 async fn second_and_third<F: Future<Output = Result<()>>>(
     pair: &Pair,
     [first, second, third]: &[Arc<Batch>; 3],
@@ -152,7 +152,7 @@ async fn nobody_commits_behind_a_session_that_died() -> Result<()> {
     ensure!(matches!(&second, Err(WriteError::Lost(_))), "{second:?}");
     ensure!(matches!(&third, Err(WriteError::Again(_))), "{third:?}");
     ensure!(passed == 0 && rows(&pair)? == "1,2");
-    // Everything goes on where it was.
+    // Everything continues where it was.
     let mut session = pair.backend.open().await?;
     as_one(&mut session, &all[1], Turn::First).await?;
     as_one(&mut session, &all[2], Turn::Next).await?;
@@ -192,7 +192,7 @@ async fn a_turn_that_is_waited_for_too_long_is_not_had() -> Result<()> {
     pair.equal_after(Way::AsOne(2), &["d"]).await
 }
 
-/// A connection breaks while its batch waits for its turn, and mysqld goes on with it to the COMMIT.
+/// A connection breaks while its batch waits for its turn, and mysqld continues up to its COMMIT.
 #[tokio::test]
 async fn a_commit_that_goes_on_without_its_session_is_not_repeated() -> Result<()> {
     let (pair, [first, second, _]) = prepared(&[], |_| {}).await?;
@@ -204,7 +204,7 @@ async fn a_commit_that_goes_on_without_its_session_is_not_repeated() -> Result<(
     while rows(&pair)? != "1,2" {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // Whoever asked before that repeats it: its rows are refused, and one by one it is found.
+    // A caller with an earlier answer repeats it: its rows are refused, and one by one it is found.
     let refused = as_one(&mut session, &first, Turn::First).await;
     ensure!(
         matches!(&refused, Err(WriteError::Refused(_))),
@@ -217,7 +217,7 @@ async fn a_commit_that_goes_on_without_its_session_is_not_repeated() -> Result<(
     Ok(())
 }
 
-/// The same; whoever asks what is committed waits for it.
+/// The same; a query for the committed transactions waits for it.
 #[tokio::test]
 async fn a_commit_that_goes_on_without_its_session_is_waited_for() -> Result<()> {
     let (pair, [first, second, _]) = prepared(&[], |_| {}).await?;
@@ -247,9 +247,9 @@ async fn two_appliers_at_one_target_do_not_repeat_one_another() -> Result<()> {
     ensure!(executed.contains(&first.transactions()[1].gtid));
     let mut others = other.open().await?;
     as_one(&mut others, &second, Turn::First).await?;
-    // Its GTIDs are published: whether they are by now is chance otherwise.
+    // Publishes its GTIDs: otherwise it is chance whether they are by now.
     other.settle().await;
-    // The first one is behind, and does not know. Rows or row: something tells it.
+    // The first one lags, and does not know it. By its rows or by the checkpoint row, it finds out.
     for batch in [&second, &third] {
         let refused = as_one(&mut session, batch, Turn::First).await;
         ensure!(
@@ -258,7 +258,7 @@ async fn two_appliers_at_one_target_do_not_repeat_one_another() -> Result<()> {
         );
         let (committed, outcome) = session.apply(batch, 0).await;
         if batch.seq == second.seq {
-            // mysqld skips what has a GTID that it knows.
+            // mysqld skips transactions with a known GTID.
             ensure!(committed == 2 && outcome.is_ok(), "{outcome:?}");
             continue;
         }
@@ -274,7 +274,7 @@ async fn two_appliers_at_one_target_do_not_repeat_one_another() -> Result<()> {
     pair.compare(&["d"]).await
 }
 
-/// Killed behind the COMMIT and before the GTIDs were published; and killed at any moment, in `interruptions`.
+/// Killed after the COMMIT and before the GTIDs were published; `interruptions` kills it at any moment.
 #[tokio::test]
 async fn what_a_crash_leaves_out_of_gtid_executed_is_added_before_anything_else() -> Result<()> {
     for of_target in [
@@ -283,7 +283,7 @@ async fn what_a_crash_leaves_out_of_gtid_executed_is_added_before_anything_else(
         &["--innodb-flush-log-at-trx-commit=2"],
     ] {
         let (mut pair, [first, second, third]) = prepared(of_target, |_| {}).await?;
-        // Nobody publishes for this one.
+        // This one has no publisher.
         let silent =
             MysqlBackend::connect(MysqlOptions::new(connect(&pair.target, "root"))).await?;
         let mut session = silent.open().await?;
@@ -304,7 +304,7 @@ async fn what_a_crash_leaves_out_of_gtid_executed_is_added_before_anything_else(
         let executed = next.begin().await?;
         ensure!(executed.contains(&second.transactions()[1].gtid));
         ensure!(pair.target.client().gtid_executed()? == executed.to_string());
-        // An old session is of no use any more.
+        // An old session is now unusable.
         let late = as_one(&mut next.open().await?, &third, Turn::First).await;
         ensure!(late.is_ok(), "{late:?}");
         next.settle().await;
@@ -324,7 +324,7 @@ async fn the_error_log_keeps_quiet_and_tells_again_afterwards() -> Result<()> {
     pair.backend.settle().await;
     ensure!(!pair.target.client().value(services)?.contains("dragnet"));
     ensure!(!pair.target.error_log().contains("GTID_PURGED was changed"));
-    // A filter of the operator's own stays.
+    // An operator's own filter stays.
     let own = "IF prio>=INFORMATION THEN drop.";
     pair.target.client().sql(&format!(
         "SET GLOBAL log_error_services = 'log_filter_dragnet; log_sink_internal'; \
@@ -357,7 +357,7 @@ async fn without_its_table_transactions_go_one_by_one() -> Result<()> {
 }
 
 /// Under `binlog_row_value_options = PARTIAL_JSON` every update is a partial one, of tables without JSON too, and its image
-/// after begins with options: no other event has room for these.
+/// after begins with options: no other event has space for these.
 #[tokio::test]
 async fn partial_updates_leave_what_the_source_has_behind_other_writes_of_their_rows() -> Result<()>
 {
@@ -377,7 +377,7 @@ async fn partial_updates_leave_what_the_source_has_behind_other_writes_of_their_
     pair.equal_after(Way::AsOne(16), &["d"]).await
 }
 
-/// Nothing of the row gets into the target's GTIDs or its binlog; an account without the rights goes without it.
+/// No part of the row enters the target's GTIDs or its binlog; an account without the privileges commits without it.
 #[tokio::test]
 async fn batches_commit_as_one_where_that_is_allowed() -> Result<()> {
     let there = |pair: &Pair| {
@@ -411,7 +411,7 @@ async fn batches_commit_as_one_where_that_is_allowed() -> Result<()> {
     Ok(())
 }
 
-/// What another ring's follower has in its row, and a dump of it brings to the source of this one.
+/// The row of another ring's follower, whose dump is loaded at this ring's source.
 const OF_ANOTHER: &str = "eeeeeeee-eeee-eeee-eeee-eeeeeeeeeeee:1-9";
 
 /// As `mysqldump` writes it: all of it is in the source's log.
@@ -427,7 +427,7 @@ fn dump_of_another() -> String {
     )
 }
 
-/// A dump with the row of another server is loaded at the source, then more is done to it there.
+/// A dump with the row of another server is loaded at the source, followed by more changes of it there.
 #[tokio::test]
 async fn what_the_log_has_of_the_row_is_not_the_targets() -> Result<()> {
     for batches in [true, false] {
@@ -447,7 +447,7 @@ async fn what_the_log_has_of_the_row_is_not_the_targets() -> Result<()> {
         pair.write("DROP DATABASE witness_applier; INSERT INTO d.t VALUES (4)")?;
         pair.backend.begin().await?;
         pair.equal_after(way, &["d"]).await?;
-        // Whoever begins there believes the row.
+        // The next applier there relies on the row.
         let next = MysqlBackend::connect(MysqlOptions::new(connect(&pair.target, "root"))).await?;
         let executed = next.begin().await?;
         ensure!(executed.to_string() == pair.source.client().gtid_executed()?);
@@ -461,7 +461,7 @@ async fn what_the_row_says_beyond_the_log_is_not_believed() -> Result<()> {
     let (mut pair, [first, second, _]) = prepared(&[], |_| {}).await?;
     let log_has: GtidSet = pair.source.client().gtid_executed()?.parse()?;
     let target = MysqlOptions::new(connect(&pair.target, "root"));
-    // Nobody publishes for this one.
+    // This one has no publisher.
     let silent = MysqlBackend::connect(target.clone()).await?;
     as_one(&mut silent.open().await?, &first, Turn::First).await?;
     let set = "UPDATE witness_applier.checkpoint SET gtids = CONCAT(gtids, ',";
@@ -475,11 +475,11 @@ async fn what_the_row_says_beyond_the_log_is_not_believed() -> Result<()> {
     ensure!(executed.contains(&first.transactions()[1].gtid));
     ensure!(executed.difference(&log_has).is_empty(), "{executed}");
     next.settle().await;
-    // Nor by those who do not know the log.
+    // The same without knowledge of the log.
     let executed = MysqlBackend::connect(target.clone()).await?.begin().await?;
     ensure!(executed.difference(&log_has).is_empty(), "{executed}");
 
-    // Where nobody can write the row stays, and is not believed either.
+    // On a read-only server the row stays, and is ignored too.
     as_one(&mut silent.open().await?, &second, Turn::First)
         .await
         .ok();
@@ -497,13 +497,13 @@ async fn what_the_row_says_beyond_the_log_is_not_believed() -> Result<()> {
     pair.equal_after(Way::AsOne(2), &["d"]).await
 }
 
-/// It comes in between the question what is missing and the statement that adds it, which is held up here by a trigger.
+/// It occurs between the query for missing GTIDs and the statement that adds them, which a trigger delays here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_is_taken_over_while_what_was_committed_before_is_being_published() -> Result<()> {
     let (mut pair, [first, ..]) = prepared(&[], |_| {}).await?;
     let log_has: GtidSet = pair.source.client().gtid_executed()?.parse()?;
     let target = MysqlOptions::new(connect(&pair.target, "root"));
-    // Nobody publishes for this one.
+    // This one has no publisher.
     let silent = MysqlBackend::connect(target.clone()).await?;
     as_one(&mut silent.open().await?, &first, Turn::First).await?;
     pair.tamper(&format!(
@@ -536,7 +536,7 @@ async fn a_target_is_taken_over_while_what_was_committed_before_is_being_publish
     pair.equal_after(Way::AsOne(2), &["d"]).await
 }
 
-/// Defaults of the target under which a question leaves the checkpoint's row locked, keeps an old view of it, or is cut off.
+/// Defaults of the target under which a query leaves the checkpoint's row locked, keeps an old view of it, or is cut off.
 #[tokio::test]
 async fn defaults_of_the_target_hold_nothing_up() -> Result<()> {
     let defaults = [
@@ -556,10 +556,10 @@ async fn defaults_of_the_target_hold_nothing_up() -> Result<()> {
         pair.write(&format!(
             "INSERT INTO d.t (i) VALUES ({i}); INSERT INTO d.t (i) VALUES ({i} + 10)"
         ))?;
-        // Begins with the question what was executed.
+        // Begins with the query for the executed GTIDs.
         let followed = pair.follow(Way::AsOne(2)).await?;
         followed.map_err(|stop| anyhow::anyhow!("{}: {}", stop.gtid, stop.error))?;
-        // The tables are looked at anew: no question sees them as they were.
+        // The tables are queried again: no query sees their old state.
         pair.write(&format!("ALTER TABLE d.t ADD c{i} INT"))?;
     }
     pair.equal_after(Way::AsOne(2), &["d"]).await

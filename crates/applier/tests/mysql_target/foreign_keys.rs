@@ -8,9 +8,9 @@ const TABLES: &str = "CREATE TABLE p (id INT PRIMARY KEY, code INT UNIQUE, k INT
      CREATE TABLE c (id INT PRIMARY KEY, p INT, x INT, FOREIGN KEY (p) REFERENCES p (id) ON UPDATE CASCADE ON DELETE CASCADE); \
      INSERT INTO c VALUES (1, 1, 1), (2, 2, 2), (3, 2, 3);";
 
-/// Each in a schema of its own. A stock replica of 9.7.4 stops at the first four with 1452, since a child's rows that a cascade
-/// changed stand in one event with those that were changed by themselves, before the parent's and without the flag; and it
-/// deletes the children of what the last one replaces, which the source keeps.
+/// Each in a schema of its own. A stock replica of 9.7.4 stops at the first four with 1452: child rows changed by a cascade
+/// are in one event with directly changed ones. That event precedes the parent's, and lacks the flag. It deletes
+/// the children of the row replaced by the last one, which the source keeps.
 const SCRIPTS: [(&str, &str); 5] = [
     (
         "of_several_tables",
@@ -53,7 +53,7 @@ async fn rows_of_cascades_are_applied_as_the_source_has_them() -> Result<()> {
         };
         if let Err(error) = pair.equal_after(way, &[schema]).await {
             failed.push(format!("{schema}: {error}"));
-            // As it is, for the sake of the others.
+            // Keep it, for the other scripts.
             pair = Pair::new().await?;
         }
     }

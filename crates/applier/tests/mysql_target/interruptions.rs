@@ -1,4 +1,4 @@
-//! Connections and servers that are killed at any moment, and servers whose power goes: nothing is applied twice, and nothing is
+//! Connections and servers killed at any moment, and power cuts of servers: nothing is applied twice, and nothing is
 //! missing.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use testkit::wait::try_eventually;
 
 use crate::pair::{Pair, Way, options, server_on};
 
-/// Inserts that fail when they come twice, updates of one row, transactions of several rows, and now and then a barrier.
+/// Inserts that fail when repeated, updates of one row, transactions of several rows, and occasional barriers.
 fn load(transactions: u32) -> String {
     let one = |n: u32| match n % 10 {
         3 => format!(
@@ -52,7 +52,7 @@ async fn furnished(mut pair: Pair, transactions: u32) -> Result<Pair> {
     Ok(pair)
 }
 
-/// A session, when the server is there again.
+/// A session, once the server is back.
 async fn reopened(pair: &Pair) -> Result<MysqlSession> {
     loop {
         match pair.backend.open().await {
@@ -83,12 +83,12 @@ async fn a_connection_to_mysqld_that_is_killed_loses_and_repeats_nothing() -> Re
     loop {
         pair.forget_shapes();
         let mut session = reopened(&pair).await?;
-        // What was asked for over the lost one ends one way or the other.
+        // The request over the lost one completes or fails.
         pair.backend.begin().await?;
         let id = session.id().0;
         let mut missing = pair.missing().await?;
         let client = client.clone();
-        // The first ones soon: a quick machine is through with all of it in a moment.
+        // The first ones soon: a fast machine finishes all of it in a moment.
         let within = if killed < 4 { 1..25 } else { 20..120 };
         let wait = Duration::from_millis(fastrand::u64(within));
         let killer = tokio::task::spawn_blocking(move || {
@@ -115,7 +115,7 @@ async fn a_connection_to_mysqld_that_is_killed_loses_and_repeats_nothing() -> Re
     pair.compare(&["d"]).await
 }
 
-/// Of a session that was lost the server may be at a commit yet: the rows are seen, and the GTID is not executed.
+/// After a session is lost, the server may still be committing: the rows are visible, and the GTID is not executed.
 #[tokio::test]
 async fn what_a_lost_session_is_still_committing_is_not_missing() -> Result<()> {
     const GTID: &str = "07070707-0707-0707-0707-070707070707:1";
@@ -141,7 +141,7 @@ async fn what_a_lost_session_is_still_committing_is_not_missing() -> Result<()> 
     Ok(())
 }
 
-/// `disk` has the target's data, and loses its power each time.
+/// `disk` has the target's data, and loses power each time.
 async fn killed_servers(disk: Option<Arc<LoopDisk>>, mut pair: Pair) -> Result<()> {
     let mut ways = ways();
     for number in 0..6 {
@@ -153,7 +153,7 @@ async fn killed_servers(disk: Option<Arc<LoopDisk>>, mut pair: Pair) -> Result<(
         let wait = Duration::from_millis(fastrand::u64(50..400));
         let dying = disk.clone();
         let client = pair.target.client();
-        // A new file names what is executed, and is forced.
+        // A new file names the executed GTIDs, and is synced.
         let begins_a_binlog = number % 2 == 0;
         let killer = tokio::task::spawn_blocking(move || {
             std::thread::sleep(wait);
@@ -184,7 +184,7 @@ async fn killed_servers(disk: Option<Arc<LoopDisk>>, mut pair: Pair) -> Result<(
                 stop.gtid,
                 stop.error
             ),
-            // It was killed before it was asked what its tables look like.
+            // It was killed before the query for its tables.
             Err(error) => ensure!(
                 matches!(error.downcast_ref(), Some(BackendError::Unreachable(_))),
                 "{error:#}"
@@ -209,13 +209,13 @@ async fn killed_servers(disk: Option<Arc<LoopDisk>>, mut pair: Pair) -> Result<(
 async fn on_a_disk(of_target: &[&str], transactions: u32) -> Result<(LoopDisk, Pair)> {
     let disk = LoopDisk::of_its_own(2 << 30)?;
     let target = server_on(disk.folder(), 2, of_target)?;
-    // As if it had been there for a while.
+    // As if it had existed for a while.
     disk.force()?;
     let pair = Pair::between(&OF_SOURCE, target, |_| {}).await?;
     Ok((disk, furnished(pair, transactions).await?))
 }
 
-/// Cuts the power of the target's host, and starts the target with what its disk has.
+/// Cuts the power of the target's host, and starts the target with the content of its disk.
 fn lose_power(pair: &mut Pair, disk: &LoopDisk) -> Result<()> {
     pair.target.pause()?;
     disk.cut_power()?;
@@ -242,27 +242,27 @@ async fn a_mysqld_without_a_binlog_that_is_killed_loses_and_repeats_nothing() ->
     killed_servers(None, pair).await
 }
 
-/// As a follower of a ring is: it forces its redo log, and its binlog not.
+/// With a follower's settings: it syncs its redo log, and not its binlog.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mysqld_with_a_binlog_whose_power_goes_loses_and_repeats_nothing() -> Result<()> {
     power_cuts(&["--sync-binlog=0"]).await
 }
 
-/// It loses commits with their GTIDs, and gets them again.
+/// It loses commits with their GTIDs, and receives them again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mysqld_that_forces_its_log_once_a_second_and_has_no_binlog_gets_again_what_went_with_the_power()
 -> Result<()> {
     power_cuts(&["--skip-log-bin", "--innodb-flush-log-at-trx-commit=2"]).await
 }
 
-/// Why a follower that has a binlog forces its redo log at every commit: nobody says in which order the system writes the two,
+/// Why a follower with a binlog syncs its redo log at every commit: the order in which the system writes the two is undefined,
 /// and where the binlog is first, its GTIDs outlive their rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gtids_outlive_their_rows_where_the_binlog_is_forced_and_the_redo_log_once_a_second()
 -> Result<()> {
     let settings = ["--sync-binlog=1", "--innodb-flush-log-at-trx-commit=2"];
     let (disk, mut pair) = on_a_disk(&settings, 0).await?;
-    // The second may be over right behind the commit.
+    // The second may end right after the commit.
     for number in 1..=5 {
         pair.write(&format!("INSERT INTO d.t VALUES ({number}, 0)"))?;
         ensure!(pair.follow(Way::Batches(1)).await?.is_ok());
@@ -283,10 +283,10 @@ async fn what_a_target_has_lost_with_its_power_is_not_published_by_the_applier_t
 -> Result<()> {
     let settings = ["--skip-log-bin", "--innodb-flush-log-at-trx-commit=2"];
     let (disk, mut pair) = on_a_disk(&settings, 0).await?;
-    // The second may be over right behind the commit.
+    // The second may end right after the commit.
     for number in 1..=5 {
         pair.write(&format!("INSERT INTO d.t VALUES ({number}, 0)"))?;
-        // Its GTID waits to be published, and the power goes meanwhile.
+        // Its GTID waits to be published, and the power is cut in the meantime.
         let lock = "BEGIN; SELECT 'locked' FROM mysql.gtid_executed FOR UPDATE; SELECT SLEEP(60)";
         let mut holder = pair.target.client().start_sql(lock)?;
         let locks = "SELECT COUNT(*) FROM performance_schema.data_locks WHERE object_name = 'gtid_executed'";
@@ -295,7 +295,7 @@ async fn what_a_target_has_lost_with_its_power_is_not_published_by_the_applier_t
         })?;
         ensure!(pair.follow(Way::AsOne(1)).await?.is_ok());
         lose_power(&mut pair, &disk)?;
-        // What can be published is.
+        // Everything that can be published is.
         pair.backend.settle().await;
         let is_executed =
             pair.source.client().gtid_executed()? == pair.target.client().gtid_executed()?;

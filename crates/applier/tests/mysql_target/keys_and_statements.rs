@@ -99,7 +99,7 @@ async fn statements_of_every_kind_do_the_same_on_both_mysqlds() -> Result<()> {
     )?;
     pair.equal_after(Way::Batches(4), &["d"]).await?;
 
-    // Engines without transactions: what cannot be rolled back stays, and a statement that failed half way fails again.
+    // Engines without transactions: irreversible changes stay, and a statement that failed halfway fails again.
     pair.write(
         "USE d; CREATE TABLE m (i INT PRIMARY KEY) ENGINE = MyISAM; SET binlog_format = STATEMENT; INSERT INTO m VALUES (1), (2), (3);
          BEGIN; INSERT INTO m VALUES (4); ROLLBACK; SET binlog_format = ROW; INSERT INTO m VALUES (10); BEGIN; INSERT INTO m VALUES (11); ROLLBACK;",
@@ -119,7 +119,7 @@ async fn statements_of_every_kind_do_the_same_on_both_mysqlds() -> Result<()> {
     pair.write("INSERT INTO d.t (a) VALUES ('rows')")?;
     pair.equal_after(Way::Pieces(1), &["d"]).await?;
 
-    // What the log does not say is said.
+    // Information missing in the log is reported.
     pair.write(
         "USE d; CREATE TABLE now (at TIMESTAMP NOT NULL); SET binlog_format = STATEMENT, explicit_defaults_for_timestamp = OFF; \
          INSERT INTO now VALUES (NULL)",
@@ -168,8 +168,8 @@ async fn prepared_and_empty_and_tagged_transactions_reach_mysqld() -> Result<()>
     Ok(())
 }
 
-/// What comes between the phases of an XA transaction stands behind its PREPARE in the log and before its end: where a
-/// prepared transaction keeps locks on gaps, it waits for ever.
+/// Transactions between the phases of an XA transaction come after its PREPARE in the log and before its end: if a
+/// prepared transaction keeps gap locks, they wait indefinitely.
 #[tokio::test]
 async fn a_prepared_transaction_is_in_the_way_of_no_row_that_it_does_not_change() -> Result<()> {
     let mut pair = Pair::with(&[], &[], |options| {
@@ -199,7 +199,7 @@ async fn a_prepared_transaction_is_in_the_way_of_no_row_that_it_does_not_change(
             "USE d; SET SESSION transaction_isolation = 'READ-COMMITTED'; XA START 'k'; {rows}; XA END 'k'; XA PREPARE 'k'"
         ))?;
         pair.write(beside)?;
-        // The end is not in the log yet, as far as the target is concerned.
+        // For the target, the end is not in the log yet.
         if let Err(stop) = pair.follow(Way::Batches(4)).await? {
             bail!("{beside}: {}", stop.error);
         }
@@ -209,7 +209,7 @@ async fn a_prepared_transaction_is_in_the_way_of_no_row_that_it_does_not_change(
     Ok(())
 }
 
-/// Somebody else has dropped it while the session at the source stood in it.
+/// Another session has dropped the schema while it was the default one of the session at the source.
 #[tokio::test]
 async fn a_statement_from_a_session_in_a_schema_that_is_gone_runs() -> Result<()> {
     let mut pair = Pair::new().await?;

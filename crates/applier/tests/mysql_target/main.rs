@@ -1,4 +1,4 @@
-//! A real mysqld as a target: what another one has written is applied to it through the backend, and then both are equal.
+//! A real mysqld as a target: another one's log is applied to it through the backend, and then both are equal.
 
 #![allow(clippy::unwrap_used, reason = "all of this is test")]
 

@@ -20,16 +20,16 @@ use testkit::mysqld::{Mysqld, MysqldOptions};
 
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Two servers, and what it takes to lead the one after the other.
+/// Two servers, and everything needed to apply from one to the other.
 pub(crate) struct Pair {
     pub(crate) source: Mysqld,
     pub(crate) target: Mysqld,
     pub(crate) backend: MysqlBackend,
     pub(crate) shapes: HashMap<TableName, Arc<TableShape>>,
-    /// For the notes about a transaction's rows; what needs more is applied as a barrier.
+    /// Limit for the metadata of a transaction's rows; a larger one is applied as a barrier.
     pub(crate) most_bytes_of_notes: u64,
     ready: ReadyTables,
-    /// Of the last batch.
+    /// The number of the last batch.
     last: BatchSeq,
 }
 
@@ -39,18 +39,18 @@ pub(crate) struct Missing {
     executed: GtidSet,
 }
 
-/// How rows are brought to the target.
+/// How rows are applied to the target.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Way {
-    /// So many whole transactions at once, each committed by itself.
+    /// This many complete transactions at a time, each committed by itself.
     Batches(usize),
-    /// So many whole transactions, committed as one.
+    /// This many complete transactions, committed as one.
     AsOne(usize),
-    /// A few rows of a transaction at a time; the commit sometimes with the last of them, sometimes behind.
+    /// A few rows of a transaction at a time; the commit sometimes with the last of them, sometimes after.
     Pieces(u64),
 }
 
-/// A transaction that was refused, and why.
+/// A refused transaction, and the reason.
 #[derive(Debug)]
 pub(crate) struct Stop {
     pub(crate) gtid: String,
@@ -125,13 +125,13 @@ impl Pair {
         self.source.client().sql(statements).map(|_| ())
     }
 
-    /// Statements on the target that nobody logs.
+    /// Unlogged statements on the target.
     pub(crate) fn tamper(&self, statements: &str) -> Result<()> {
         let unlogged = format!("SET sql_log_bin = 0; {statements}");
         self.target.client().sql(&unlogged).map(|_| ())
     }
 
-    /// What the source has and the target has not.
+    /// The transactions that the target lacks.
     pub(crate) async fn missing(&self) -> Result<Missing> {
         let executed = self.backend.executed().await?;
         let files = self.source.binlog_files()?;
@@ -141,7 +141,7 @@ impl Pair {
         })
     }
 
-    /// The next transaction, as the target's tables are now.
+    /// The next transaction, with the target's current tables.
     pub(crate) async fn next(&mut self, from: &mut Missing) -> Result<Option<Arc<Transaction>>> {
         let framed = loop {
             match from.files.next().await? {
@@ -165,12 +165,12 @@ impl Pair {
         Ok(Some(Arc::new(transaction)))
     }
 
-    /// Forgets the target's tables, which may look different now.
+    /// Forgets the target's tables, which may have changed.
     pub(crate) fn forget_shapes(&mut self) {
         self.shapes.clear();
     }
 
-    /// Applies what is missing, up to the first refusal.
+    /// Applies the missing transactions, up to the first refusal.
     pub(crate) async fn follow(&mut self, way: Way) -> Result<Result<(), Stop>> {
         let mut session = self.backend.open().await?;
         let mut from = self.missing().await?;
@@ -227,7 +227,7 @@ impl Pair {
         }
     }
 
-    /// Whole transactions at once.
+    /// Several complete transactions together.
     async fn apply(
         &mut self,
         session: &mut MysqlSession,
@@ -260,7 +260,7 @@ impl Pair {
         })
     }
 
-    /// Applies what is missing, and compares.
+    /// Applies the missing transactions, and compares.
     pub(crate) async fn equal_after(&mut self, way: Way, schemas: &[&str]) -> Result<()> {
         if let Err(stop) = self.follow(way).await? {
             bail!("{}: {}", stop.gtid, stop.error);
@@ -268,7 +268,7 @@ impl Pair {
         self.compare(schemas).await
     }
 
-    /// Both servers have the same, row by row and by checksum, and executed the same.
+    /// Checks that both servers have the same rows and checksums, and executed the same GTIDs.
     pub(crate) async fn compare(&self, schemas: &[&str]) -> Result<()> {
         self.backend.settle().await;
         let (source, target) = (self.source.client(), self.target.client());
@@ -321,7 +321,7 @@ struct Table {
     definition: String,
     /// Sorted, with all columns.
     rows: Vec<Vec<Option<Bytes>>>,
-    /// `None` for a table with hidden columns: CHECKSUM TABLE then says something else each time.
+    /// `None` for a table with hidden columns: CHECKSUM TABLE then returns another value each time.
     checksum: Option<String>,
 }
 

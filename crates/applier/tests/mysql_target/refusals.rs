@@ -1,5 +1,5 @@
-//! What the target refuses, and how it is told: which table, which row, in the server's words; and that nothing of the
-//! transaction stays.
+//! Refusals of the target and their reports: table, row, and the server's message; and that no change of the
+//! transaction remains.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +53,7 @@ fn one_by_one<'a>(all: impl IntoIterator<Item = &'a Arc<Transaction>>) -> Arc<Ba
 async fn a_stop_says_where_and_goes_on_when_the_cause_is_gone_from_mysqld() -> Result<()> {
     let mut pair = tables().await?;
     let six = "BEGIN; UPDATE d.t SET v = v + 10 WHERE id IN (1, 2); INSERT INTO d.child VALUES (1, 1), (2, 2); UPDATE d.t SET v = 33 WHERE id = 3; DELETE FROM d.t WHERE id = 4; COMMIT";
-    // What is wrong with the target, what the source does, where the target refuses, and what puts it right.
+    // The problem of the target, the source's statement, the place of the refusal, and the fix.
     let cases = [
         (
             "DELETE FROM d.t WHERE id = 3",
@@ -98,7 +98,7 @@ async fn a_stop_says_where_and_goes_on_when_the_cause_is_gone_from_mysqld() -> R
             "ALTER TABLE d.keyless MODIFY a INT",
         ),
     ];
-    // Rows that are not there are refused whatever the server's own replica would do.
+    // Missing rows are refused whatever the server's own replica would do.
     pair.tamper("SET GLOBAL replica_exec_mode = IDEMPOTENT")?;
     for (number, (harm, write, (table, row, code), mend)) in cases.into_iter().enumerate() {
         let ways = [Way::Batches(8), Way::Batches(1), Way::Pieces(number as u64)];
@@ -115,7 +115,7 @@ async fn a_stop_says_where_and_goes_on_when_the_cause_is_gone_from_mysqld() -> R
                 "{write}: {}",
                 stop.error
             );
-            // Where the server tells its error log more than its client, it is told from there.
+            // Where the server's error log has more than its client's message, the report includes it.
             ensure!(
                 code != 1105
                     || stop
@@ -125,7 +125,7 @@ async fn a_stop_says_where_and_goes_on_when_the_cause_is_gone_from_mysqld() -> R
                 "{}",
                 stop.error
             );
-            // In pieces, what was written before is not looked at again.
+            // In pieces, earlier rows are not checked again.
             ensure!(found.1 == row, "{write} by {way:?}: {}", stop.error);
             ensure!(!pair.backend.executed().await?.to_string().is_empty());
             let after = pair.target.client().value("SELECT CONCAT((SELECT COUNT(*) FROM d.t), '.', (SELECT SUM(v) FROM d.t), '.', (SELECT COUNT(*) FROM d.child))")?;
@@ -197,7 +197,7 @@ async fn statements_that_mysqld_refuses_leave_a_session_that_goes_on() -> Result
         if code != 0 {
             let stop = led.expect_err(write);
             ensure!(refusal(&stop.error).code == code, "{write}: {}", stop.error);
-            // mysqld logs the hash of a password, which no message has.
+            // mysqld logs the hash of a password, which no message contains.
             let message = stop.error.to_string();
             ensure!(
                 !message.contains("$A$") && !message.contains(" AS '"),
@@ -206,7 +206,7 @@ async fn statements_that_mysqld_refuses_leave_a_session_that_goes_on() -> Result
         }
         ensure!(pair.target.client().sql("XA RECOVER")?.0.is_empty());
         pair.tamper(mend)?;
-        // The same session takes it when the cause is gone.
+        // The same session accepts it once the cause is gone.
         let mut missing = pair.missing().await?;
         if let Err(stop) = pair
             .lead(&mut session, &mut missing, Way::Batches(4))
@@ -216,7 +216,7 @@ async fn statements_that_mysqld_refuses_leave_a_session_that_goes_on() -> Result
         }
         pair.compare(&["d"]).await?;
     }
-    // A statement that failed on its source has to fail here.
+    // A statement that failed on its source must fail here.
     pair.write("CREATE TABLE d.m (i INT PRIMARY KEY) ENGINE = MyISAM; INSERT INTO d.m VALUES (1)")?;
     pair.equal_after(Way::Batches(4), &["d"]).await?;
     pair.tamper("DELETE FROM d.m")?;
@@ -236,7 +236,7 @@ async fn statements_that_mysqld_refuses_leave_a_session_that_goes_on() -> Result
     Ok(())
 }
 
-/// What a source has done since, as transactions.
+/// The source's new transactions.
 async fn transactions(pair: &mut Pair, statements: &str) -> Result<Vec<Arc<Transaction>>> {
     pair.write(statements)?;
     let mut missing = pair.missing().await?;
@@ -268,7 +268,7 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     let mut first: MysqlSession = pair.backend.open().await?;
     let mut second: MysqlSession = pair.backend.open().await?;
 
-    // A lock that somebody else holds.
+    // A lock held by another session.
     let client = pair.target.client();
     let holder = client.start_sql("SET sql_log_bin = 0; BEGIN; SELECT * FROM d.t WHERE id = 2 FOR UPDATE; DO SLEEP(2.5); COMMIT")?;
     while client
@@ -278,7 +278,7 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     ensure!(is_again(&first.write(&one, 0..2, Then::Commit).await));
-    // Nothing of it stays, and the session takes something else at once.
+    // No change of it remains, and the session immediately accepts another one.
     ensure!(client.value("SELECT v FROM d.t WHERE id = 1")? == "1");
     let (committed, outcome) = first.apply(&one_by_one([third, first_one]), 0).await;
     ensure!(
@@ -287,7 +287,7 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     );
     holder.finish(Duration::from_secs(20))?;
 
-    // A deadlock: one of both has to come again, and the other goes on.
+    // A deadlock: one of both must be retried, and the other continues.
     first.write(&one, 0..1, Then::StayOpen).await?;
     second.write(&other, 0..1, Then::StayOpen).await?;
     let outcomes = tokio::join!(
@@ -305,7 +305,7 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     second.write(&other, 0..2, Then::Commit).await?;
     pair.compare(&["d"]).await?;
 
-    // A statement that somebody kills comes again; a connection that is killed is lost.
+    // A killed statement is retried; a killed connection is lost.
     let more = transactions(&mut pair, "UPDATE d.t SET v = 3000 WHERE id = 3").await?;
     let again = alone(&more[0]);
     for (kill, comes_again) in [("KILL QUERY", true), ("KILL", false)] {
@@ -332,7 +332,7 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     pair.compare(&["d"]).await
 }
 
-/// A statement that gave up would throw away what it has rebuilt, and begin with it again.
+/// A statement that gave up would discard its rebuilt table, and a retry would begin again.
 #[tokio::test]
 async fn a_statement_waits_for_readers_of_its_table_and_is_done_once() -> Result<()> {
     let mut pair = tables().await?;
@@ -356,7 +356,7 @@ async fn a_statement_waits_for_readers_of_its_table_and_is_done_once() -> Result
     ensure!(after == before + 1, "{} times", after - before);
     holder.finish(Duration::from_secs(20))?;
 
-    // Rows wait no longer than before.
+    // The wait for row locks is unchanged.
     pair.write("UPDATE d.t SET v = 50 WHERE id = 5")?;
     let holder = client.start_sql("LOCK TABLES d.t READ; DO SLEEP(3)")?;
     while client.value(holds)? == "0" {
@@ -368,7 +368,7 @@ async fn a_statement_waits_for_readers_of_its_table_and_is_done_once() -> Result
     pair.equal_after(Way::Batches(4), &["d"]).await
 }
 
-/// Two transactions that take their numbers in one order and commit in the other: InnoDB takes growing ones only.
+/// Two transactions that take their numbers in one order and commit in the other: InnoDB accepts only growing ones.
 #[tokio::test]
 async fn an_order_that_full_text_indexes_do_not_take_is_refused_with_what_helps() -> Result<()> {
     let mut pair = Pair::new().await?;
@@ -400,7 +400,7 @@ async fn an_order_that_full_text_indexes_do_not_take_is_refused_with_what_helps(
     pair.compare(&["d"]).await
 }
 
-/// What a source could do by a setting or a plugin that the log does not say, and what the target has to be given.
+/// Settings or plugins of the source that the log does not show, and that the target needs.
 #[tokio::test]
 async fn what_only_the_source_has_is_refused_with_what_helps() -> Result<()> {
     let mut pair = tables().await?;

@@ -1,4 +1,4 @@
-//! What an account needs, and how it is told what it lacks.
+//! The privileges that an account needs, and the report of missing ones.
 
 use anyhow::{Context, Result, ensure};
 use applier::backend::{Backend, BackendError};
@@ -12,7 +12,7 @@ fn limited(server: &Mysqld) -> MysqlOptions {
     MysqlOptions::new(connect(server, "limited"))
 }
 
-/// Connects, and gives the account what it is told to lack until nothing is lacking. How often that was.
+/// Connects, and grants the reported missing privileges until none is missing. Returns the grants.
 async fn granted_one_by_one(target: &Mysqld) -> Result<Vec<String>> {
     let mut granted = Vec::new();
     loop {
@@ -55,7 +55,7 @@ async fn an_account_is_told_what_to_be_granted_by_mysqld() -> Result<()> {
         [format!("CONNECTION_ADMIN{to}")]
     );
 
-    // With these, rows are applied, under read_only too; statements need what they need.
+    // With these, rows are applied, under read_only too; statements need privileges of their own.
     pair.tamper(
         "CREATE DATABASE d; CREATE TABLE d.t (i INT PRIMARY KEY); CREATE TABLE d.u (i INT)",
     )?;
@@ -103,7 +103,7 @@ async fn an_account_is_told_what_to_be_granted_by_mysqld() -> Result<()> {
     pair.equal_after(Way::Batches(2), &["d"]).await
 }
 
-/// Rows of a batch were committed, and their GTIDs never came into `gtid_executed`.
+/// Regression: rows of a batch were committed, and their GTIDs never appeared in `gtid_executed`.
 #[tokio::test]
 async fn tagged_transactions_need_the_documented_rights_before_anything_is_applied() -> Result<()> {
     let mut pair = Pair::new().await?;
@@ -152,7 +152,7 @@ async fn a_mysqld_that_cannot_be_applied_to_is_told_before_anything_is_applied()
         words.contains("SET GLOBAL super_read_only = OFF"),
         "{words}"
     );
-    // It leaves read_only, under which root may.
+    // read_only stays on, under which root may apply.
     target.client().sql("SET GLOBAL super_read_only = OFF")?;
     MysqlBackend::connect(root()).await?;
     target
@@ -168,8 +168,8 @@ async fn a_mysqld_that_cannot_be_applied_to_is_told_before_anything_is_applied()
     Ok(())
 }
 
-/// mysqld logs some statements in the client's words, with the account that ran them beside: CURRENT_USER() in them is not
-/// the account of who applies them.
+/// mysqld logs some statements as the client's text, with the account that ran them in an extra field: CURRENT_USER() in them is not
+/// the applier's account.
 #[tokio::test]
 async fn statements_about_the_own_account_are_about_that_of_the_source() -> Result<()> {
     let mut pair = Pair::new().await?;
@@ -208,7 +208,7 @@ async fn statements_about_the_own_account_are_about_that_of_the_source() -> Resu
     Ok(())
 }
 
-/// With the account that a member makes where it applies the log itself. ALL PRIVILEGES are without PROXY.
+/// With the account that a member creates where it applies the log itself. ALL PRIVILEGES do not include PROXY.
 #[tokio::test]
 async fn an_account_with_the_rights_of_a_member_lets_accounts_be_used_by_others() -> Result<()> {
     let mut pair = Pair::new().await?;

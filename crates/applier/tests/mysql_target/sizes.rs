@@ -1,4 +1,4 @@
-//! Transactions and rows that are much larger than others, or take much longer.
+//! Transactions and rows that are much larger or slower than others.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn huge_transactions_and_huge_rows_reach_mysqld() -> Result<()> {
     pair.write("UPDATE d.many SET v = 'all'; INSERT INTO d.many VALUES (1, '')")?;
     pair.equal_after(Way::Pieces(1), &["d"]).await?;
 
-    // A row that the target does not take, from an account that may not change that.
+    // A row that the target does not accept, from an account that may not change that.
     pair.tamper(
         "CREATE USER limited; GRANT REPLICATION_APPLIER, TRANSACTION_GTID_TAG, SESSION_VARIABLES_ADMIN, INSERT, UPDATE, DELETE, SELECT ON *.* TO limited",
     )?;
@@ -69,7 +69,7 @@ async fn rows_of_which_the_source_takes_one_in_a_packet_are_followed() -> Result
     let mut pair = Pair::new().await?;
     pair.write("CREATE DATABASE d; CREATE TABLE d.large (id INT PRIMARY KEY, b LONGBLOB)")?;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
-    // 64 MiB, as much as the source's default allows; with others around it, and as a part of what is applied alone.
+    // 64 MiB, as much as the source's default allows; with others around it, and as a part of a barrier.
     pair.write(
         "USE d; BEGIN; INSERT INTO large VALUES (1, 'a'), (2, REPEAT('b', 64 << 20)), (3, 'c'); DELETE FROM large WHERE id = 1; COMMIT;
          XA START 'x'; INSERT INTO large VALUES (4, REPEAT('d', 52 << 20)), (5, 'e'); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x';",
@@ -81,7 +81,7 @@ async fn rows_of_which_the_source_takes_one_in_a_packet_are_followed() -> Result
     Ok(())
 }
 
-/// More rows than go into a packet, of a table that is searched for each of them: whatever they take, they get it in the end.
+/// More rows than fit into a packet, of a table that is searched for each of them: their limit grows until it suffices.
 #[tokio::test]
 async fn rows_that_take_longer_than_they_may_are_applied_all_the_same() -> Result<()> {
     let mut pair = Pair::new().await?;

@@ -1,4 +1,4 @@
-//! Facts about mysqld on which the target rests. If one of these fails with a later version, look at the design before the
+//! Facts about mysqld that the target depends on. If one of these fails with a later version, check the design before the
 //! test.
 
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn binlog(events: &[u8]) -> String {
     format!("BINLOG '{}'", STANDARD.encode(events))
 }
 
-/// A connection that knows that events come without checksums.
+/// A connection set up for events without checksums.
 async fn applying(server: &Mysqld, user: &str) -> Result<Connection> {
     let mut options = connect(server, user);
     options.several_statements = true;
@@ -109,7 +109,7 @@ async fn mysqld_stops_a_packet_at_a_binlog_statement_that_fails() -> Result<()> 
     );
     assert_eq!(ids(&pair)?, "1,2,3,4");
 
-    // A duplicate key: nothing behind it is run, and no GTID is used.
+    // A duplicate key: no later statement runs, and no GTID is used.
     let executed = pair.backend.executed().await?;
     let failing = [
         begin(fifth),
@@ -130,7 +130,7 @@ async fn mysqld_stops_a_packet_at_a_binlog_statement_that_fails() -> Result<()> 
         ("1,2,3,4", executed)
     );
 
-    // As a packet of its own, the COMMIT commits what the failed one left, under the GTID.
+    // As a packet of its own, the COMMIT commits the failed one's partial result, under the GTID.
     let without_commit = failing.split_last().unwrap().1;
     assert_eq!(run(&mut connection, without_commit).await?.done, 3);
     assert_eq!(run(&mut connection, &["COMMIT"]).await?.error, None);
@@ -144,7 +144,7 @@ async fn mysqld_says_of_a_binlog_statement_that_nothing_follows_it() -> Result<(
     let (pair, inserts) = three_inserts().await?;
     let mut connection = applying(&pair.target, "root").await?;
     connection.execute(begin(&inserts[0])).await?;
-    // A client that believes the flag takes the answer of the first statement for the only one.
+    // A client that trusts the flag takes the answer of the first statement for the only one.
     connection
         .execute(format!("{};DO 1", rows(&inserts[0])))
         .await?;
@@ -184,7 +184,7 @@ async fn mysqld_commits_a_binlog_statement_without_its_gtid_under_autocommit() -
     Ok(())
 }
 
-/// Why a target's binlog must not be served when its transactions were not to go there.
+/// Why a target's binlog must not be served when it excludes applied transactions.
 #[tokio::test]
 async fn mysqld_writes_empty_transactions_for_gtids_that_are_not_to_be_logged() -> Result<()> {
     let (mut pair, inserts) = three_inserts().await?;
@@ -203,7 +203,7 @@ async fn mysqld_writes_empty_transactions_for_gtids_that_are_not_to_be_logged() 
     assert_eq!(types, ["Gtid", "Query", "Query"].repeat(3), "{events:?}");
     assert_eq!(events.0.last().unwrap()[5], "COMMIT");
 
-    // What makes such a server one to follow: its own binlog begins behind them, and they count as purged.
+    // To make such a server a source: its own binlog begins after them, and they count as purged.
     client.sql("FLUSH BINARY LOGS")?;
     let newest = pair.target.binlog_files()?.pop().unwrap();
     client.sql(&format!(
@@ -216,7 +216,7 @@ async fn mysqld_writes_empty_transactions_for_gtids_that_are_not_to_be_logged() 
     Ok(())
 }
 
-/// What lets a follower apply while it is closed to others.
+/// Why a follower can apply while it is closed to clients.
 #[tokio::test]
 async fn mysqld_takes_rows_under_read_only_from_who_has_connection_admin_and_never_under_super_read_only()
 -> Result<()> {
@@ -270,7 +270,7 @@ async fn mysqld_knows_the_gtids_of_unlogged_rows_though_its_binlog_lost_them_in_
     assert!(pair.follow(Way::Batches(3)).await?.is_ok());
     let last = pair.target.binlog_files()?.pop().unwrap();
     pair.target.kill()?;
-    // What stands behind the first two events had not reached the disk.
+    // The bytes after the first two events had not reached the disk.
     let written = std::fs::read(&last)?;
     let mut rest = &written[binlog_format::MAGIC.len()..];
     for _ in 0..2 {
@@ -288,18 +288,18 @@ async fn mysqld_knows_the_gtids_of_unlogged_rows_though_its_binlog_lost_them_in_
     Ok(())
 }
 
-/// A date that is copied from another column: mysqld decides once for each of its open tables whether the bytes may be copied as
-/// they are, by the `sql_mode` in which that open table has copied first.
+/// A date that is copied from another column: mysqld decides once for each of its open tables whether the bytes may be copied
+/// unchanged, by the `sql_mode` in which that open table has copied first.
 const COPIED_DATES: &str = "CREATE DATABASE d; USE d; \
      CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, d DATE, copy DATE AS (d) STORED, at DATETIME, at_copy DATETIME AS (at) STORED, \
      same DATE AS (COALESCE(d)) STORED)";
 const LENIENT_DATES: &str =
     "SET sql_mode = ''; INSERT INTO d.t (d, at) VALUES ('2020-02-00', '2020-02-00 01:02:03')";
-/// Writes the row anew, and with it what is generated.
+/// Writes the row again, with its generated columns.
 const STRICT_DATES: &str = "SET sql_mode = 'TRADITIONAL'; UPDATE IGNORE d.t SET id = id + 100";
 const DATES: &str =
     "SELECT GROUP_CONCAT(CONCAT_WS(' ', copy, LEFT(at_copy, 10), same) ORDER BY id) FROM d.t";
-/// With the month and without a day where it is copied, without anything where it is checked.
+/// With the month and without a day where it is copied, all zeros where it is checked.
 const COPIED: &str = "2020-02-00 2020-02-00 0000-00-00";
 const CHECKED: &str = "0000-00-00 0000-00-00 0000-00-00";
 
@@ -316,12 +316,12 @@ async fn mysqld_copies_a_date_as_the_first_session_of_an_open_table_had_it() -> 
     Ok(())
 }
 
-/// The value of the row's image is not taken: followers have what their own open tables say, whoever applies. An expression
-/// that is no bare column is as at the source.
+/// The value of the row's image is ignored: followers have the result of their own open tables, whatever applies the row. An
+/// expression that is no bare column is as at the source.
 #[tokio::test]
 async fn mysqld_gives_a_copied_date_of_a_row_of_the_log_another_value_than_its_image_has()
 -> Result<()> {
-    // One open table for all sessions; by default the threads and sessions that apply have up to sixteen.
+    // One open table for all sessions; by default the applying threads and sessions have up to sixteen.
     let one_table = ["--table-open-cache-instances=1"];
     let mut pair = Pair::with(&[], &one_table, |_| {}).await?;
     pair.source.client().create_replication_user()?;

@@ -1,4 +1,4 @@
-//! Tables whose engine has no transactions: their rows stay when they are rolled back, and are written once or not at all.
+//! Tables whose engine has no transactions: their rows stay after a rollback, and are written once or not at all.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use mysql_link::Connection;
 
 use crate::pair::{Pair, Way, connect, options, server};
 
-/// Rows of a megabyte: enough of them to be killed among, on a machine that does nothing else, and at the most.
+/// Rows of a megabyte: enough to be killed in between on an idle machine, and the maximum.
 const ROWS: [u64; 2] = [64, 256];
 
-/// A table without any key, in which nothing keeps a row from standing twice.
+/// A table without any key, so that it accepts duplicate rows.
 const KEYLESS: &str = "CREATE DATABASE d; CREATE TABLE d.m (i INT, b LONGBLOB) ENGINE = MyISAM";
 
 fn count(pair: &Pair) -> Result<u64> {
@@ -23,8 +23,8 @@ fn count(pair: &Pair) -> Result<u64> {
     Ok(client.value("SELECT COUNT(*) FROM d.m")?.parse()?)
 }
 
-/// Kills a session that writes a file, and again where that was between two of its statements: behind one that was killed, the file
-/// grows by a row at the most.
+/// Kills a session that writes a file, and again where the first kill fell between two of its statements: after a killed one, the
+/// file grows by one row at most.
 async fn kill_while_it_grows(
     file: PathBuf,
     mut killer: Connection,
@@ -41,13 +41,13 @@ async fn kill_while_it_grows(
     }
 }
 
-/// Follows an insert of all the rows, as the log has it in this format, whose session is killed in the middle of them; why it stopped,
-/// and how many rows it has.
+/// Follows an insert of all the rows, logged in this format, whose session is killed in the middle of them. Returns why it stopped,
+/// and its number of rows.
 async fn killed_among_them(pair: &mut Pair, format: &str, kill: &str) -> Result<(WriteError, u64)> {
     let file = pair.target.data_dir().join("d/m.MYD");
     // A statement writes all of them within the server, in less time than a busy machine needs to kill it.
     let of_each = if format == "STATEMENT" { 0.02 } else { 0.0 };
-    // A machine that does much else may come too late with its kill: there are more of them the next time.
+    // A busy machine may kill too late: the next attempt has more rows.
     let [mut rows, most] = ROWS;
     for _ in 0..10 {
         pair.write(&format!(
@@ -57,10 +57,10 @@ async fn killed_among_them(pair: &mut Pair, format: &str, kill: &str) -> Result<
         let mut session = pair.backend.open().await?;
         let killer = Connection::open(&connect(&pair.target, "root")).await?;
         let kill = format!("{kill} {}", session.id().0);
-        // What the truncation leaves alone does not count.
+        // Rows left by the truncation do not count.
         pair.tamper("TRUNCATE TABLE d.m")?;
         let mut missing = pair.missing().await?;
-        // In a task of its own: what leads encodes rows for many milliseconds at a time.
+        // In a separate task: the applying one encodes rows for many milliseconds at a time.
         let killing = tokio::spawn(kill_while_it_grows(file.clone(), killer, kill));
         let led = pair
             .lead(&mut session, &mut missing, Way::Batches(8))
@@ -120,7 +120,7 @@ async fn rows_that_nobody_can_take_back_are_not_written_twice_where_their_sessio
             }
         }
 
-        // Whoever knows what stands there may let it begin.
+        // An operator who knows the rows there may let it begin.
         pair.tamper("DELETE FROM d.m")?;
         match batches {
             true => {
@@ -150,7 +150,7 @@ async fn rows_that_stay_in_mysqld_behind_a_failure_are_told_from_those_that_were
     pair.write(&format!("{KEYLESS}; CREATE TABLE d.k (i INT PRIMARY KEY) ENGINE = MyISAM; CREATE TABLE d.t (i INT PRIMARY KEY)"))?;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
 
-    // Nobody has written anything while a lock was waited for: it comes again.
+    // Nothing was written while it waited for a lock: it is retried.
     pair.write("INSERT INTO d.k VALUES (1), (2)")?;
     let mut holder = Connection::open(&connect(&pair.target, "root")).await?;
     holder.execute("LOCK TABLES d.k READ").await?;
@@ -166,7 +166,7 @@ async fn rows_that_stay_in_mysqld_behind_a_failure_are_told_from_those_that_were
     holder.close().await;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
 
-    // The first of them stand, and the third does not fit: it does not begin again, where it would stop at the first.
+    // The first of them are written, and the third does not fit: it is not retried, since it would stop at the first.
     pair.tamper("INSERT INTO d.k VALUES (5)")?;
     pair.write("INSERT INTO d.k VALUES (3), (4), (5)")?;
     let words = refused(&mut pair).await?;
@@ -179,7 +179,7 @@ async fn rows_that_stay_in_mysqld_behind_a_failure_are_told_from_those_that_were
     pair.tamper("DELETE FROM d.k WHERE i > 2; UPDATE witness_applier.checkpoint SET gtids = '' WHERE id = 2")?;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
 
-    // A statement that fails half way does not begin again either, whatever it writes to.
+    // A statement that fails halfway is not retried either, whatever it writes to.
     pair.tamper("INSERT INTO d.m VALUES (1, ''), (2, ''); CREATE UNIQUE INDEX one ON d.m (i)")?;
     pair.write("SET binlog_format = STATEMENT; INSERT INTO d.m VALUES (3, ''), (2, '')")?;
     let words = refused(&mut pair).await?;
@@ -192,7 +192,7 @@ async fn rows_that_stay_in_mysqld_behind_a_failure_are_told_from_those_that_were
     pair.tamper("DROP INDEX one ON d.m; DELETE FROM d.m; UPDATE witness_applier.checkpoint SET gtids = '' WHERE id = 2")?;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
 
-    // What fails and stays nowhere is refused as ever, and begins again when the cause is gone.
+    // A failure without remaining changes is refused as usual, and retried when the cause is gone.
     pair.tamper("INSERT INTO d.t VALUES (1)")?;
     pair.write("INSERT INTO d.t VALUES (1)")?;
     let words = refused(&mut pair).await?;
@@ -200,7 +200,7 @@ async fn rows_that_stay_in_mysqld_behind_a_failure_are_told_from_those_that_were
     pair.tamper("DELETE FROM d.t")?;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
 
-    // Where the log has taken the last such table away, a statement is what it was.
+    // Once the log has dropped the last such table, statements are handled as usual.
     pair.write("DROP TABLE d.k, d.m; SET binlog_format = STATEMENT; UPDATE d.t SET i = 2")?;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
     let noted = "SELECT gtids FROM witness_applier.checkpoint WHERE id = 2";

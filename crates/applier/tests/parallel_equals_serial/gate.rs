@@ -1,8 +1,8 @@
-//! A database whose sessions wait for permission at every call. Permissions come one by one, at the choice of a seed, and only
-//! when nothing else is left to do: which worker goes next depends on the seed alone.
+//! A database whose sessions wait for permission at every call. Permissions are granted one by one, chosen by a seed, and only
+//! when nothing else can run: the next worker depends on the seed alone.
 //!
-//! It also does what databases do: deadlocks, locks on more than a row (so that a later transaction can hold up an earlier
-//! one), connections that break before or behind a commit.
+//! It also simulates deadlocks, locks on more than a row (so that a later transaction can block an earlier
+//! one), and connections that break before or after a commit.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,12 +18,12 @@ use fastrand::Rng;
 use testkit::memory_database::{MemoryBackend, MemorySession};
 use tokio::sync::{Notify, oneshot};
 
-/// What may go wrong, out of a thousand calls.
+/// Number of failures of each kind in a thousand calls.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
     pub(crate) again: u32,
     pub(crate) lost: u32,
-    /// So many wide locks there are; 0 for none. Every third transaction takes one at its first row.
+    /// The number of wide locks; 0 for none. Every third transaction takes one at its first row.
     pub(crate) wide_locks: u64,
 }
 
@@ -37,14 +37,14 @@ struct Waiting {
 struct Inner {
     random: Rng,
     waiting: Vec<Waiting>,
-    /// What was let pass, for comparison.
+    /// The permitted calls, for comparison.
     trace: Vec<u64>,
-    /// The most that waited at once.
+    /// Maximum number of concurrently waiting calls.
     most: usize,
     wide: HashMap<u64, SessionId>,
     /// Sessions that wait for a wide lock.
     blocked: HashMap<SessionId, u64>,
-    /// The last batch that was committed as one: the number in a row, which its writer has the lock of until it commits.
+    /// The last batch committed as one: the number in a row, which its writer locks until it commits.
     last: BatchSeq,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct GatedSession {
     gate: Arc<Gate>,
 }
 
-/// What becomes of a call.
+/// The fate of a call.
 enum Luck {
     Good,
     Again,
@@ -95,7 +95,7 @@ impl Gate {
         })
     }
 
-    /// Lets one after the other pass. In paused time a sleep ends when all tasks wait.
+    /// Permits one call after another. In paused time a sleep ends when all tasks wait.
     pub(crate) async fn choose(&self) {
         loop {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -145,7 +145,7 @@ impl Gate {
         }
     }
 
-    /// Waits until nobody else has the transaction's wide lock, and takes it.
+    /// Waits until no other session has the transaction's wide lock, and takes it.
     async fn lock(&self, session: SessionId, transaction: &Transaction) {
         let number = transaction.gtid.gno.get();
         if self.faults.wide_locks == 0 || !is_wide(transaction) {
@@ -155,7 +155,7 @@ impl Gate {
         self.take(session, lock).await;
     }
 
-    /// Waits until nobody else has a lock, and takes it.
+    /// Waits until no other session has a lock, and takes it.
     async fn take(&self, session: SessionId, lock: u64) {
         loop {
             let freed = self.freed.notified();
@@ -222,7 +222,7 @@ impl GatedSession {
         self.gate.unlock(self.id);
     }
 
-    /// Ends a call: `open` says whether the transaction stays open when it succeeded. A refusal would be tried again, and its
+    /// Ends a call: `open` tells whether the transaction stays open on success. A refusal would be retried, and its
     /// cause hidden.
     fn leave(
         &mut self,

@@ -1,4 +1,4 @@
-//! Random logs, and what the tables hold behind each of their transactions.
+//! Random logs, and the tables' content after each of their transactions.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use testkit::memory_database::Row;
 
 use crate::tables::{self, BAG, CHILD, COUNTER, LATE, Model, PAIR, PLAIN, UNIQUE};
 
-/// What all tables hold.
+/// Content of all tables.
 pub(crate) type Content = BTreeMap<TableName, Vec<Row>>;
 
 pub(crate) const ALTER: &str = "ALTER TABLE late ADD UNIQUE (c1)";
 
 pub(crate) struct Log {
     pub(crate) transactions: Vec<FramedTransaction>,
-    /// Before the first transaction, behind it, and so on.
+    /// Before the first transaction, after it, and so on.
     pub(crate) contents: Vec<Content>,
     /// Statements in it, in order.
     pub(crate) statements: Vec<String>,
@@ -30,13 +30,13 @@ pub(crate) struct Log {
     pub(crate) largest: usize,
 }
 
-/// How much of what.
+/// Parameters of the random log.
 struct Taste {
     /// Changes in a transaction, at most.
     changes: usize,
-    /// How many counters there are: one is a row that everybody writes.
+    /// The number of counters; with one, every writer updates the same row.
     counters: i64,
-    /// Of a hundred changes, so many are of counters.
+    /// Percentage of changes that update counters.
     counting: u32,
     statements: bool,
     huge: bool,
@@ -79,7 +79,7 @@ pub(crate) fn random(random: &mut Rng) -> Log {
         writer.rows = 0;
         let head = head(place as u64 + 1);
         if !altered && alter_from.is_some_and(|from| place >= from) {
-            // Its rows go first: the in-memory database makes no index of what is there.
+            // Its rows are deleted first: the in-memory database does not index existing rows.
             let payload = if writer.tables[LATE].rows.is_empty() {
                 altered = true;
                 log.statements.push(ALTER.to_owned());
@@ -118,7 +118,7 @@ pub(crate) fn random(random: &mut Rng) -> Log {
 }
 
 fn head(number: u64) -> TransactionHead {
-    // Two sources by turns.
+    // Two alternating sources.
     let source = (number % 2) as u8;
     TransactionHead {
         gtid: Gtid {
@@ -198,7 +198,7 @@ impl Writer<'_> {
         }
     }
 
-    /// One of the counters goes up, and a row of its own says so: readers must see both or none.
+    /// Increments a counter and inserts a row about it: readers must see both or none.
     fn count(&mut self, transaction: &mut RowTransaction, counters: i64) {
         let counter = self.random.i64(0..counters);
         let rows = &self.tables[COUNTER].rows;
@@ -260,7 +260,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Two rows change their unique values, by way of NULL.
+    /// Two rows swap their unique values, with NULL in between.
     fn swap(&mut self, transaction: &mut RowTransaction, table: usize, one: usize) {
         let count = self.tables[table].rows.len();
         let other = (one + 1 + self.random.usize(0..count - 1)) % count;
@@ -278,7 +278,7 @@ impl Writer<'_> {
         self.update(transaction, table, one, with(&first, &second[1]));
     }
 
-    /// A row whose keys nobody has; `None` when none was found.
+    /// A row with unused keys; `None` when none was found.
     fn new_row(&mut self, table: usize, is_unique: bool) -> Option<Vec<Value>> {
         let random = &mut *self.random;
         let small = |random: &mut Rng| Value::BigInt(random.i64(0..25));

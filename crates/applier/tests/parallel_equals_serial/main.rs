@@ -38,7 +38,7 @@ use gate::{Faults, Gate, GatedBackend};
 use log::{ALTER, Log};
 use readers::Reader;
 
-/// A log that is there from the beginning to the end.
+/// A log that exists completely from the beginning.
 struct WholeLog {
     log: Arc<Log>,
     next: usize,
@@ -62,7 +62,7 @@ enum Interruption {
     None,
     /// Cancelled after so many milliseconds.
     Cancel(u64),
-    /// Dropped as it is.
+    /// Dropped without cancellation.
     Abort(u64),
     /// Paused for a while.
     Pause(u64),
@@ -112,7 +112,7 @@ impl Case {
     }
 }
 
-/// What a seed went through.
+/// Statistics of a seed's run.
 #[derive(Debug, PartialEq, Eq)]
 struct Passage {
     trace: Vec<u64>,
@@ -220,7 +220,7 @@ async fn pass(seed: u64) -> Passage {
         };
         step_backs += progress.step_backs();
         retries += progress.retries();
-        // A run that was dropped leaves tasks behind that end by and by.
+        // A dropped run leaves tasks that end a little later.
         tokio::time::sleep(Duration::from_millis(100)).await;
         reader.look_once();
         match ended {
@@ -277,7 +277,7 @@ fn whatever_happens_the_target_ends_as_the_log_says_and_readers_see_prefixes() {
     let seeds =
         std::env::var("APPLIER_SEEDS").map_or(1500, |count| count.parse().expect("a number"));
     let passages: Vec<Passage> = (0..seeds).map(play_or_say_which).collect();
-    // It is not that nothing happened.
+    // Each fault did happen.
     let count = |what: fn(&Passage) -> bool| passages.iter().filter(|one| what(one)).count();
     let parallel = count(|one| one.most_at_once >= 3);
     let restarted = count(|one| one.runs >= 2);

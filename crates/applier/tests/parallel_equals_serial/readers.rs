@@ -1,4 +1,4 @@
-//! A reader that looks at the whole database again and again: what it sees must be what a prefix of the log made, and the
+//! A reader that repeatedly reads the whole database: each result must correspond to a prefix of the log, and the
 //! prefixes must never become shorter.
 
 use std::sync::Arc;
@@ -13,17 +13,17 @@ pub(crate) struct Reader {
     pub(crate) memory: MemoryBackend,
     pub(crate) log: Arc<Log>,
     pub(crate) window_rows: usize,
-    /// Committed transactions when it looked last.
+    /// Committed transactions at its last read.
     pub(crate) seen: usize,
 }
 
 impl Reader {
-    /// Looks until it is dropped.
+    /// Reads until it is dropped.
     pub(crate) async fn poll(&mut self, progress: &Progress) {
         loop {
             tokio::time::sleep(Duration::from_millis(2)).await;
             self.look_once();
-            // What is decoded and not committed fits into the window; the reader of the log has one more at hand.
+            // Decoded and uncommitted transactions fit into the window; the reader of the log has one more.
             let largest = self.log.largest;
             let rows = |stage| progress.passed(stage).rows as usize;
             let held = rows(StageName::Received) - rows(StageName::Committed);

@@ -1,4 +1,4 @@
-//! The tables of a random log, and what is in them while it is made.
+//! The tables of a random log, and their content during its creation.
 
 use applier::keys::Fold;
 use applier::schema::{ColumnShape, KeyShape, ParentShape, TableName, TableShape};
@@ -19,7 +19,7 @@ pub(crate) fn name(table: &str) -> TableName {
 }
 
 impl Model {
-    /// A table of such columns, `?` behind those that may be NULL: `big`, `int`, `text`.
+    /// A table with these columns, `?` after nullable ones: `big`, `int`, `text`.
     fn new(id: u64, table: &str, columns: &str, primary: &[usize], unique: &[usize]) -> Self {
         let column = |word: &str| Column {
             column_type: match word.trim_end_matches('?') {
@@ -61,7 +61,7 @@ impl Model {
     }
 }
 
-/// What a log may write to: rows of their own, unique values, a key of two columns, counters that everybody writes, rows
+/// The tables of a log: independent rows, unique values, a key of two columns, counters that every writer updates, rows
 /// without a key, children of the first, and a table that a statement changes.
 pub(crate) fn all() -> Vec<Model> {
     let mut child = Model::new(16, "child", "big big?", &[0], &[]);

@@ -1,5 +1,5 @@
-//! A transaction that the database refuses stops the run: everything before it is committed, nothing of it nor behind it; the
-//! error names its GTID, table and row with the database's words. When the cause is gone, another run goes on there.
+//! A transaction that the database refuses stops the run: everything before it is committed, no part of it and nothing after; the
+//! error has its GTID, table and row with the database's message. When the cause is gone, another run continues there.
 
 #![allow(
     clippy::unwrap_used,
@@ -44,7 +44,7 @@ fn gtid(number: u64) -> Gtid {
     }
 }
 
-/// Each transaction inserts two rows of its own. The second row of the bad one is one that an earlier transaction inserted.
+/// Each transaction inserts two rows of its own. The second row of the bad one was already inserted by an earlier transaction.
 fn log(with_the_bad_one: bool) -> Given {
     let column = Column {
         column_type: ColumnType::BigInt,

@@ -1,4 +1,4 @@
-//! Binlog files as a source: what they give, and how each kind of damage and each gap is named.
+//! Binlog files as a source: their transactions, and the error for each kind of damage and each gap.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ fn set(numbers: impl IntoIterator<Item = u64>) -> GtidSet {
     set
 }
 
-/// Committed at that many seconds of the epoch.
+/// Committed at this number of seconds since the epoch.
 fn transaction(number: u64) -> Bytes {
     let head = TransactionHead {
         gtid: gtid(number),
@@ -52,7 +52,7 @@ fn transaction(number: u64) -> Bytes {
     statement_transaction(head, "s", &format!("create table t{number} (a int)"))
 }
 
-/// A file of transactions, as a server that died leaves it when it is `in_use`.
+/// A file of transactions; if `in_use`, as left by a server that died.
 fn file(numbers: std::ops::Range<u64>, in_use: bool) -> Vec<u8> {
     let origin = |flags| EventOrigin {
         timestamp: 0,
@@ -100,7 +100,7 @@ impl Files {
         FileSource::open(self.paths.clone(), executed, LIMIT).await
     }
 
-    /// The numbers of what is read, and how it ended.
+    /// The numbers of the transactions read, and the final result.
     async fn read(&self, executed: GtidSet) -> (Vec<u64>, Result<(), SourceError>) {
         match self.source(executed).await {
             Ok(source) => drain(source).await,
@@ -221,7 +221,7 @@ async fn it_ends_where_it_is_told() {
     let time = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
     for (until, executed, expected) in [
         (Until::Gtids(set([3, 5])), set([]), vec![1, 2, 3, 4, 5]),
-        // What the target has is not waited for.
+        // The target's own transactions are not waited for.
         (Until::Gtids(set([2])), set([1, 2]), vec![]),
         (Until::Time(time(4)), set([]), vec![1, 2, 3, 4]),
         (Until::Time(time(0)), set([]), vec![]),

@@ -1,4 +1,4 @@
-//! The analysis of a real server's log: what is chained in it, and what is not.
+//! The analysis of a real server's log: dependent and independent transactions.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests stand outside of #[test] functions"
@@ -32,7 +32,7 @@ fn chains(report: &Report) -> Vec<(&str, u64)> {
         .collect()
 }
 
-/// Ten transactions that insert four rows of their own and update one row of all; then ten that insert a row.
+/// Ten transactions that insert four rows of their own and update one common row; then ten that insert a row.
 fn statements() -> String {
     let mut sql = String::new();
     for transaction in 0..10 {
@@ -114,7 +114,7 @@ fn in_a_log_of_mysqld_tables_whose_primary_key_is_missing_or_not_logged_are_name
     let files = server.binlog_files().unwrap();
     let minimal = report(vec![files[1].clone()]);
     assert_eq!(minimal.tables_with_unknown_primary_key, ["d.hot", "d.t"]);
-    // Each table by itself is written row after row; the hot row is written beside the other table's next rows.
+    // Each table by itself is written row after row; the hot row is written concurrently with the other table's next rows.
     assert_eq!(chains(&minimal)[2..], [("transactions", 60), ("rows", 50)]);
     let keyless = report(vec![files[2].clone()]);
     assert_eq!(keyless.tables_without_primary_key, ["d.keyless"]);

@@ -1,4 +1,4 @@
-//! Runs over files, and to targets that are played.
+//! Runs over files, and to simulated targets.
 
 mod a_refusal_says_where_and_a_later_run_goes_on;
 mod file_sources;

@@ -1,5 +1,4 @@
-//! What of a data directory goes into a base backup: the data, and nothing that makes a server that one server. What is left out is
-//! decided by names, in pure code.
+//! Contents of a base backup: a data directory's data, without the files that identify one server. Exclusion is by name, in pure code.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,27 +7,27 @@ use std::time::SystemTime;
 
 use super::error::BaseError;
 
-/// Files at the top of a data directory that belong to one server, and not to the data: who it is, how it is configured, and its keys.
+/// Top-level files of a data directory that belong to one server: identity, configuration and keys.
 const OF_ONE_SERVER: [&str; 4] = ["auto.cnf", "mysqld-auto.cnf", "mysqld.my", "lost+found"];
-/// Folders there that mysqld makes anew: temporary tables, and redo that was kept for a clone.
+/// Top-level directories that mysqld recreates: temporary tables, and redo archived for a clone.
 const MADE_ANEW: [&str; 2] = ["#innodb_temp", "#ib_archive"];
-/// The folder of what a clone left of itself, all of which is about the server that made it, but for one mark.
+/// The directory with a clone's state, which except for one file describes the server that made the clone.
 const OF_A_CLONE: &str = "#clone";
-/// The mark by which mysqld makes the files of tables anew, when it starts for the first time, that a clone has in its dictionary
-/// only: those of other engines than InnoDB, as mysql.slow_log.
+/// A file that makes mysqld recreate, at its first start, tables that a clone copies only in the dictionary: those of engines other than
+/// InnoDB, as mysql.slow_log.
 const TO_BE_MADE_ANEW: &str = "#status_fix";
-/// What the names of tablespaces end with that a client has made, and named.
+/// File name suffixes of tablespaces, whose names a client chooses.
 const TABLESPACES: [&str; 2] = [".ibd", ".ibu"];
-/// What the names of keyring files begin with, as the components and plugins have them.
+/// Name prefixes of the keyring components' and plugins' files.
 const KEYRING: [&str; 2] = ["component_keyring", "keyring"];
-/// What names end with that are configuration, keys of TLS, logs for people, and what a process leaves while it runs.
+/// Name suffixes of configuration, TLS keys, text logs and runtime files.
 const LEFT_OUT: [&str; 9] = [
     ".cnf", ".pem", ".err", ".log", ".pid", ".sock", ".lock", ".index", ".~rec~",
 ];
-/// Digits at the least in the number of a file of a binlog or relay log.
+/// Minimum digits in the number of a binlog or relay log file.
 const LOG_DIGITS: usize = 6;
 
-/// What stands in a data directory.
+/// Kind of an entry in a data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// A directory.
@@ -37,25 +36,25 @@ pub enum EntryKind {
     File,
 }
 
-/// One thing of a data directory that goes into its base backup.
+/// An entry of a data directory that a base backup includes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place below the data directory, in UTF-8.
+    /// Path relative to the data directory, in UTF-8.
     pub path: PathBuf,
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
-    /// Size in bytes; 0 of a directory.
+    /// Size in bytes; 0 for a directory.
     pub bytes: u64,
-    /// When it was changed last; of a directory the beginning of time, because others may be made beside what is backed up.
+    /// Modification time. For a directory the epoch, because other entries may be created next to the backed-up ones.
     pub modified: SystemTime,
 }
 
-/// Whether something at the top of a data directory is left out.
+/// Whether a top-level entry is excluded.
 fn is_left_out(name: &str, kind: EntryKind) -> bool {
     let is_of_one_server = OF_ONE_SERVER.contains(&name);
     match kind {
         EntryKind::Directory => is_of_one_server || MADE_ANEW.contains(&name),
-        // A client may have named it as he likes.
+        // A client may have chosen any name.
         EntryKind::File if TABLESPACES.iter().any(|end| name.ends_with(end)) => false,
         EntryKind::File => {
             is_of_one_server
@@ -67,7 +66,7 @@ fn is_left_out(name: &str, kind: EntryKind) -> bool {
     }
 }
 
-/// Whether it is a file of a binlog or a relay log: the ring has the one, and the other is nobody's any more.
+/// Whether it is a binlog or relay log file: the ring has the binlog, and relay logs are no longer needed.
 fn is_of_a_log(name: &str) -> bool {
     let Some((stem, number)) = name.rsplit_once('.') else {
         return false;
@@ -77,10 +76,10 @@ fn is_of_a_log(name: &str) -> bool {
         && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Everything that goes into the base backup of a data directory, each directory before what is in it, in the order of the names.
+/// All entries of a data directory's base backup, sorted by name, each directory before its contents.
 ///
 /// # Errors
-/// When the directory cannot be read, or has something in it of which a backup would not be a whole one, as a link.
+/// When the directory cannot be read, or contains an entry that cannot be backed up, as a link.
 pub fn list(data_dir: &Path) -> Result<Vec<Entry>, BaseError> {
     let mut entries = Vec::new();
     list_below(data_dir, Path::new(""), &mut entries)?;
@@ -94,7 +93,7 @@ fn list_below(data_dir: &Path, below: &Path, to: &mut Vec<Entry>) -> Result<(), 
     found.sort_by_key(fs::DirEntry::file_name);
     for one in found {
         let path = one.path();
-        // Of a link itself, not of what it leads to.
+        // The metadata of a link itself, not of its target.
         let meta = one.metadata().map_err(BaseError::disk(&path))?;
         let unfit = |what| {
             Err(BaseError::Unfit {
@@ -143,11 +142,11 @@ fn list_below(data_dir: &Path, below: &Path, to: &mut Vec<Entry>) -> Result<(), 
     Ok(())
 }
 
-/// Whether these are a whole data directory: a server may have parts of its data elsewhere (`innodb_data_home_dir`,
-/// `innodb_log_group_home_dir`, `innodb_undo_directory`), and what lacks them starts no server.
+/// Checks that the entries are a complete data directory. A server with data elsewhere (`innodb_data_home_dir`,
+/// `innodb_log_group_home_dir`, `innodb_undo_directory`) cannot start from the rest.
 ///
 /// # Errors
-/// Which part is missing.
+/// Names the missing part.
 pub fn assert_whole(data_dir: &Path, entries: &[Entry]) -> Result<(), BaseError> {
     let has = |name: &str| {
         let name = OsStr::new(name);

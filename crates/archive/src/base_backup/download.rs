@@ -1,4 +1,4 @@
-//! Gets a base backup from the archive, or only reads it to see whether it is whole. Memory is bounded, whatever the objects hold.
+//! Downloads a base backup, or reads it only to verify it. Memory is bounded, whatever the objects contain.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -20,11 +20,11 @@ use crate::manifest::Object;
 use crate::sealed::{Hashed, MOST_WINDOW_LOG};
 use crate::storage::{Download, Storage};
 
-/// Unpacks a base backup into a directory, which is made, or has to be empty. When it returns, every byte was verified and is on the
-/// disk. `progress` is called with the bytes of files that were written, and stops it with `Break`.
+/// Unpacks a base backup into a directory, which must not exist or be empty. On return, every byte is verified and synced. `progress`
+/// receives the bytes of files written, and stops the download with `Break`.
 ///
 /// # Errors
-/// When something of it is damaged or missing, it is only registered, or it cannot be written here. What was written is of no use then.
+/// When a part is damaged or missing, the backup is only registered, or a write fails here. The written files are unusable then.
 pub async fn download(
     storage: &Storage,
     manifest: &BaseManifest,
@@ -32,7 +32,7 @@ pub async fn download(
     into: &Path,
     progress: impl FnMut(u64) -> ControlFlow<()> + Send + 'static,
 ) -> Result<(), BaseError> {
-    // Before anything is made.
+    // Before any directory is created.
     tar_of(manifest)?;
     let target = Target::prepare(into)?;
     read_all(
@@ -46,10 +46,10 @@ pub async fn download(
     .await
 }
 
-/// Reads all of a base backup, and verifies every byte: what it would be unpacked to, and that nothing harmful is among it.
+/// Reads all of a base backup and verifies every byte and entry, without writing them.
 ///
 /// # Errors
-/// When something of it is damaged or missing, or it is only registered.
+/// When a part is damaged or missing, or the backup is only registered.
 pub async fn verify(
     storage: &Storage,
     manifest: &BaseManifest,
@@ -60,7 +60,7 @@ pub async fn verify(
     read_all(storage, manifest, identities, Nowhere, progress, nothing).await
 }
 
-/// The tar stream, of a base backup that is in the archive.
+/// The tar stream of a base backup whose data are in the archive.
 fn tar_of(manifest: &BaseManifest) -> Result<Tar, BaseError> {
     match (&manifest.form, manifest.tar) {
         (BaseForm::Registered { tool, place }, _) => Err(BaseError::Registered {
@@ -119,7 +119,7 @@ fn read_into(
         object: manifest.name.folder(),
         what,
     };
-    // One byte more than it has shows that it is another one, however much follows.
+    // One excess byte shows that the stream differs, however long it is.
     let most = tar.bytes.saturating_add(1);
     let mut stream = Hashed::new((&mut objects).take(most));
     let expected = Extent {
@@ -127,7 +127,7 @@ fn read_into(
         bytes: manifest.unpacked_bytes,
     };
     let unpacked = unpack(&mut stream, expected, to, progress);
-    // What is behind the end of a tar stream belongs to it as well.
+    // Bytes after the end of a tar stream belong to it as well.
     let ended = match &unpacked {
         Ok(()) => Some(stream.finish_reading()),
         Err(_) => None,
@@ -148,7 +148,7 @@ fn read_into(
 
 type Decoder = zstd::stream::read::Decoder<'static, Box<dyn BufRead>>;
 
-/// The bytes of an object, which are hashed at its end, when who has decrypted and unpacked them is gone.
+/// The bytes of an object. They are hashed at its end, after the decrypting and unpacking readers are dropped.
 #[derive(Clone)]
 struct Stored(Rc<RefCell<Hashed<io::Take<Download>>>>);
 
@@ -165,19 +165,19 @@ struct OpenObject {
     decoder: Decoder,
 }
 
-/// The objects of a base backup, unpacked one behind the other, each of which is verified at its end.
+/// The objects of a base backup, unpacked in order. Each is verified at its end.
 struct Objects {
     storage: Storage,
     identities: Identities,
     runtime: Handle,
     left: VecDeque<Object>,
     open: Option<OpenObject>,
-    /// Why it cannot be read; the error of reading is only a sign of it.
+    /// Why it cannot be read; the read error only signals it.
     failed: Option<BaseError>,
 }
 
 impl Objects {
-    /// The object that is read, or else the next one, if there is one.
+    /// The object being read, otherwise the next one, if any.
     fn open(&mut self) -> Result<Option<OpenObject>, BaseError> {
         if let Some(open) = self.open.take() {
             return Ok(Some(open));
@@ -259,7 +259,7 @@ fn unreadable(object: &Object, error: &io::Error) -> BaseError {
 }
 
 impl OpenObject {
-    /// Verifies an object that was unpacked to its end.
+    /// Verifies a completely unpacked object.
     fn close(self) -> Result<(), BaseError> {
         let Self {
             object,
@@ -290,15 +290,15 @@ impl OpenObject {
     }
 }
 
-/// A directory that a base backup is unpacked into.
+/// A directory into which a base backup is unpacked.
 struct Target {
     into: PathBuf,
-    /// To be synced at the end, when all that is in them is there.
+    /// Synced at the end, when their contents are complete.
     made: Vec<PathBuf>,
 }
 
 impl Target {
-    /// Makes the directory, or looks whether it is empty.
+    /// Creates the directory, or checks that it is empty.
     fn prepare(into: &Path) -> Result<Self, BaseError> {
         let made = directory_builder().recursive(true).create(into);
         made.map_err(BaseError::disk(into))?;
@@ -326,7 +326,7 @@ impl Target {
     }
 }
 
-/// As mysqld makes its own.
+/// With the mode that mysqld uses.
 fn directory_builder() -> DirBuilder {
     let mut builder = DirBuilder::new();
     builder.mode(0o750);

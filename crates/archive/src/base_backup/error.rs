@@ -1,4 +1,4 @@
-//! Why a base backup could not be taken, stored, read or relied on.
+//! Errors of taking, storing, reading and verifying base backups.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,50 +8,50 @@ use super::name::BaseName;
 use crate::encryption::EncryptionError;
 use crate::storage::StorageError;
 
-/// What went wrong with a base backup.
+/// A failure concerning a base backup.
 #[derive(Debug, thiserror::Error)]
 pub enum BaseError {
-    /// The storage does not do what it is asked, which says nothing of what is in it.
+    /// A storage request failed, which does not show whether the contents are damaged.
     #[error(transparent)]
     Storage(StorageError),
-    /// Something on the disk of this host.
+    /// A failure of this host's disk.
     #[error("{}: {error}", .path.display())]
     Disk {
-        /// What of it.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// A directory is not one that can be backed up, or not one to restore into.
+    /// The directory cannot be backed up, or cannot be restored into.
     #[error("{}: {what}", .path.display())]
     Unfit {
-        /// The directory, or what in it.
+        /// The directory, or the entry in it.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         what: &'static str,
     },
-    /// Whoever waited for it has given it up.
+    /// The caller stopped it.
     #[error("it was stopped")]
     Stopped,
-    /// The storage said that it has an object, and does not have it as it is.
+    /// The storage acknowledged an object, but it is missing or has another size.
     #[error("the storage took {name} with {expected} bytes, and has {found:?}")]
     Lost {
         /// The object.
         name: String,
-        /// How many bytes it was given.
+        /// Bytes uploaded.
         expected: u64,
-        /// How many it has; none where it has no such object.
+        /// Bytes stored; `None` if the object is missing.
         found: Option<u64>,
     },
-    /// An object of the archive is not what it should be, or is missing.
+    /// An object of the archive is damaged or missing.
     #[error("{object}: {what}")]
     Damaged {
-        /// The object, or the base backup where it is not known which one.
+        /// The object, or the base backup where the object is unknown.
         object: String,
-        /// What is wrong with it.
+        /// The cause.
         what: String,
     },
-    /// It is encrypted, and what it could be decrypted with is not there.
+    /// It is encrypted, and no matching identity is available.
     #[error("{object}: {error}")]
     Encryption {
         /// The object.
@@ -59,44 +59,44 @@ pub enum BaseError {
         /// What is missing.
         error: EncryptionError,
     },
-    /// A manifest cannot be relied on.
+    /// A manifest is unusable.
     #[error("{}: {error}", .name.manifest())]
     Manifest {
-        /// Of which base backup.
+        /// Its base backup.
         name: BaseName,
-        /// What is wrong with it.
+        /// The cause.
         error: BaseManifestError,
     },
-    /// There is a finished base backup of that name already.
+    /// A complete base backup of this name exists already.
     #[error("the archive has a base backup {0} already")]
     Taken(BaseName),
     /// Its data are not in the archive.
     #[error("{name} is only registered in the archive: restore it from {place} with {tool}")]
     Registered {
-        /// Which one.
+        /// The base backup.
         name: BaseName,
-        /// What restores it.
+        /// The tool that restores it.
         tool: String,
-        /// Where it is.
+        /// Its place.
         place: String,
     },
 }
 
 impl BaseError {
-    /// Whether something of the archive is damaged or missing, which trying again does not mend.
+    /// Whether a part of the archive is damaged or missing, which a retry does not fix.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Manifest { .. })
     }
 
-    /// With the place on this host's disk where it happened.
+    /// Adds the path on this host's disk.
     pub(super) fn disk(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |error| Self::Disk { path, error }
     }
 }
 
-/// An object that is not there is missing from the archive; everything else is the storage's own failure.
+/// A missing object is a damaged archive; any other error is the storage's own failure.
 impl From<StorageError> for BaseError {
     fn from(error: StorageError) -> Self {
         match error {
@@ -109,7 +109,7 @@ impl From<StorageError> for BaseError {
     }
 }
 
-/// What the storage says, where an error of reading or writing is one of the storage.
+/// The storage's error behind a read or write error, if any.
 pub(super) fn of_storage(error: &io::Error) -> Option<StorageError> {
     error.get_ref()?.downcast_ref::<StorageError>().cloned()
 }

@@ -1,4 +1,4 @@
-//! What a base backup says of itself, as JSON that people read, too.
+//! Manifests of base backups, as human-readable JSON.
 
 use binlog_format::gtid::GtidSet;
 use raft_types::{MemberId, OpId, RingId};
@@ -10,9 +10,9 @@ use crate::contents::Hash;
 use crate::encryption::Encryption;
 use crate::manifest::{Object, gtid_text};
 
-/// The form of manifests of base backups that this program writes, and the newest that it reads.
+/// The manifest version that this program writes, and the newest that it reads.
 pub const BASE_VERSION: u32 = 1;
-/// What an object with data begins with, below its base backup's folder.
+/// Name prefix of data objects, below the base backup's folder.
 const DATA: &str = "data-";
 const COMPRESSED: &str = ".zst";
 const ENCRYPTED: &str = ".age";
@@ -20,7 +20,7 @@ const ENCRYPTED: &str = ".age";
 /// One base backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseManifest {
-    /// [`BASE_VERSION`] of who wrote it.
+    /// [`BASE_VERSION`] of the writer.
     pub version: u32,
     /// The ring whose data they are.
     pub ring: RingId,
@@ -28,50 +28,48 @@ pub struct BaseManifest {
     pub name: BaseName,
     /// Where the data are.
     pub form: BaseForm,
-    /// What the server had executed before the copy was begun: the copy has at least that.
+    /// GTIDs executed before the copy began, all of which the copy has.
     #[serde(with = "gtid_text")]
     pub gtids_at_least: GtidSet,
-    /// What it had executed after the copy had ended: the copy has at most that. Which set between the two it has, the server says
-    /// that is started on it.
+    /// GTIDs executed after the copy ended: the copy has no others. A server started on the copy reports its exact set.
     #[serde(with = "gtid_text")]
     pub gtids_at_most: GtidSet,
-    /// What the member knew to be committed after the copy had ended: the copy has nothing that this entry does not follow. None where
-    /// that is not known, as of a stopped server, and in manifests from before this was recorded.
+    /// The last entry that the member had recorded as committed after the copy ended; nothing in the copy comes after it. `None` where
+    /// unknown, as for a stopped server, and in older manifests.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub committed: Option<OpId>,
-    /// When the copy was begun, in seconds since 1970 by the clock of the host.
+    /// Start of the copy, in seconds since 1970 by the host's clock.
     pub began_at: u64,
-    /// When everything was in the storage, by the same clock. What was committed later is not in it.
+    /// When everything was in the storage, by the same clock. Later commits are not included.
     pub ended_at: u64,
-    /// Version of the mysqld whose data they are, where it is known.
+    /// Version of the source mysqld, if known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub mysqld_version: Option<String>,
-    /// `server_uuid` of that mysqld, where it is known. The data have none.
+    /// `server_uuid` of that mysqld, if known. The data do not contain it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub server_uuid: Option<Uuid>,
-    /// Whether tables are encrypted in it, so that a mysqld can read them only with the keyring of the server that they are from; where
-    /// that is known. No archive has a key.
+    /// Whether tables are encrypted, if known: mysqld can then read them only with the source server's keyring. No archive has a key.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub keyring_needed: Option<bool>,
-    /// The objects with the data, in the order of the tar stream; none of what is only registered.
+    /// The data objects, in the order of the tar stream; empty if only registered.
     pub objects: Vec<Object>,
-    /// The tar stream that the objects unpack to; none of what is only registered.
+    /// The tar stream that the objects unpack to; `None` if only registered.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tar: Option<Tar>,
-    /// Bytes of all files in it together.
+    /// Bytes of all its files.
     pub unpacked_bytes: u64,
-    /// How many files there are in it.
+    /// Number of files.
     pub files: u64,
-    /// The member that has taken or registered it.
+    /// The member that took or registered it.
     pub taken_by: MemberId,
 }
 
 /// The tar stream of a base backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tar {
-    /// How many bytes it has.
+    /// Its size.
     pub bytes: u64,
-    /// Their SHA-256.
+    /// Its SHA-256.
     pub sha256: Hash,
 }
 
@@ -79,38 +77,38 @@ pub struct Tar {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum BaseForm {
-    /// A mysqld's data directory, in the archive.
+    /// A mysqld data directory, in the archive.
     DataDirectory,
     /// An operator's own backup, elsewhere.
     Registered {
-        /// What has made it and restores it, as in `xtrabackup`.
+        /// The tool that made it and restores it, as in `xtrabackup`.
         tool: String,
-        /// Where it is, in the operator's words.
+        /// Its place, as text of the operator.
         place: String,
     },
 }
 
-/// Why a manifest of a base backup is not one that can be relied on.
+/// Why a base backup's manifest is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BaseManifestError {
-    /// It is not JSON of such a manifest.
+    /// It is not JSON of a manifest.
     #[error("it cannot be read: {0}")]
     Unreadable(String),
-    /// A later version of this program has written it.
+    /// A later version of this program wrote it.
     #[error("it has version {0}, and this program reads up to {BASE_VERSION}; upgrade it")]
     Later(u32),
-    /// It is about another base backup than its name says.
+    /// It names another base backup than its object name.
     #[error("it is about {0}, not about the base backup of its name")]
     Other(BaseName),
     /// It belongs to another ring.
     #[error("it belongs to ring {0}")]
     OtherRing(RingId),
-    /// Its parts do not fit together.
+    /// Its fields contradict each other.
     #[error("it does not fit together: {0}")]
     Unfit(&'static str),
 }
 
-/// The name of an object with data, counted from 1, below the folder of the ring.
+/// The name of a data object, counted from 1, below the ring's folder.
 #[must_use]
 pub fn data_object(name: &BaseName, number: usize, encryption: Option<Encryption>) -> String {
     let encrypted = encryption.map_or("", |Encryption::Age| ENCRYPTED);
@@ -118,7 +116,7 @@ pub fn data_object(name: &BaseName, number: usize, encryption: Option<Encryption
 }
 
 impl BaseManifest {
-    /// Its bytes as they are stored.
+    /// The bytes to store.
     ///
     /// # Panics
     /// Never: everything in it has a form in JSON.
@@ -130,10 +128,10 @@ impl BaseManifest {
         bytes
     }
 
-    /// Reads the manifest of this base backup; of this ring, where one is given.
+    /// Parses the manifest of a base backup, and checks the ring, if one is given.
     ///
     /// # Errors
-    /// When the bytes are not that.
+    /// When the bytes are not that manifest.
     pub fn read(
         bytes: &[u8],
         name: BaseName,
@@ -160,7 +158,7 @@ impl BaseManifest {
         Ok(manifest)
     }
 
-    /// Whether its parts fit together.
+    /// Whether its fields are consistent.
     fn fits(&self) -> Result<(), &'static str> {
         if !self.gtids_at_most.contains_set(&self.gtids_at_least) {
             return Err("the copy would have more GTIDs at its beginning than at its end");
@@ -173,7 +171,7 @@ impl BaseManifest {
                 if self.tar.is_none() || self.objects.is_empty() {
                     return Err("it names no data");
                 }
-                // Nothing but its own objects is read, whatever it says.
+                // Only its own objects are read, whatever names it lists.
                 let mut numbered = (1..).zip(&self.objects);
                 let is_own = |(number, object): (usize, &Object)| {
                     object.name == data_object(&self.name, number, object.encryption)
@@ -190,13 +188,13 @@ impl BaseManifest {
         }
     }
 
-    /// Whether its data are in the archive, so that a restore can begin with it.
+    /// Whether its data are in the archive, so that a restore can start from it.
     #[must_use]
     pub fn has_data(&self) -> bool {
         matches!(self.form, BaseForm::DataDirectory)
     }
 
-    /// Bytes of all its objects in the storage.
+    /// Stored bytes of all its objects.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         let bytes = self.objects.iter().map(|object| object.bytes);

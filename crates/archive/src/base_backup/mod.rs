@@ -1,9 +1,9 @@
-//! Base backups: copies of a database in the same storage as the log, behind which the log is replayed.
+//! Base backups: copies of a database in the same storage as the log, which is replayed after them.
 //!
-//! A base backup is the data directory of a mysqld as one tar stream, cut into objects of some GiB of it, each of which is one zstd
-//! frame: `cat base/NAME/data-* | zstd -dc | tar -x` unpacks it without this program. Its manifest is written last: what has none does
-//! not count. Nothing is changed afterwards. A backup that an operator has made by other means is a manifest without objects, which
-//! says where it is and up to where in the log.
+//! A base backup is a mysqld data directory as one tar stream, cut into objects of some GiB, each of which is one zstd frame: `cat
+//! base/NAME/data-* | zstd -dc | tar -x` unpacks it without this program. Its manifest is written last; without one it does not count.
+//! Objects never change. A backup that an operator makes with another tool is a manifest without objects, with its place and its position
+//! in the log.
 
 mod contents;
 mod download;

@@ -1,4 +1,4 @@
-//! Names of base backups: when each was begun and by which member, so that a listing sorts by time.
+//! Names of base backups: start time and member, so that a listing sorts by time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,15 +9,15 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
-/// What the names of all objects of base backups begin with.
+/// Name prefix of all base backup objects.
 pub const BASE_FOLDER: &str = "base/";
 const MANIFEST: &str = "manifest.json";
 const MOMENT: &[BorrowedFormatItem<'_>] =
     format_description!("[year][month][day]T[hour][minute][second]Z");
-/// The last second that has a name of the same length: that of the year 9999.
+/// Last second whose name has the same length: the end of the year 9999.
 const LAST: u64 = 253_402_300_799;
 
-/// Which base backup, as in `20261126T143816Z-3`. The earlier one is the lesser.
+/// Name of a base backup, as in `20261126T143816Z-3`. Ordered by start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BaseName {
@@ -26,7 +26,7 @@ pub struct BaseName {
 }
 
 impl BaseName {
-    /// Begun at this moment, in seconds since 1970, by this member. `None` behind the year 9999.
+    /// For a start time, in seconds since 1970, and a member. `None` after the year 9999.
     #[must_use]
     pub const fn new(began_at: u64, member: MemberId) -> Option<Self> {
         match began_at <= LAST {
@@ -35,31 +35,31 @@ impl BaseName {
         }
     }
 
-    /// When it was begun, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     #[must_use]
     pub const fn began_at(&self) -> u64 {
         self.began_at
     }
 
-    /// The member that has taken or registered it.
+    /// The member that took or registered it.
     #[must_use]
     pub const fn member(&self) -> MemberId {
         self.member
     }
 
-    /// What the names of all its objects begin with, below the folder of the ring.
+    /// Prefix of all its objects' names, below the ring's folder.
     #[must_use]
     pub fn folder(&self) -> String {
         format!("{BASE_FOLDER}{self}/")
     }
 
-    /// The name of its manifest, below the folder of the ring.
+    /// The name of its manifest, below the ring's folder.
     #[must_use]
     pub fn manifest(&self) -> String {
         format!("{}{MANIFEST}", self.folder())
     }
 
-    /// The base backup to which the object of this name belongs; `None` where it is none of a base backup.
+    /// The base backup to which an object's name belongs; `None` for other objects.
     #[must_use]
     pub fn of_object(object: &str) -> Option<Self> {
         let (name, rest) = object.strip_prefix(BASE_FOLDER)?.split_once('/')?;
@@ -79,7 +79,7 @@ impl fmt::Display for BaseName {
 impl FromStr for BaseName {
     type Err = String;
 
-    /// Takes exactly what [`fmt::Display`] gives.
+    /// Accepts exactly the output of [`fmt::Display`].
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let refused = || format!("`{text}` is no name of a base backup, as in 20261126T143816Z-3");
         let (moment, member) = text.split_once('-').ok_or_else(refused)?;

@@ -1,13 +1,13 @@
-//! Which base backups may go. Pure.
+//! Selects the base backups that may be deleted. Pure.
 
 use super::manifest::BaseManifest;
 
-/// Those that may go, the oldest first, of all that there are. One stays when it was taken since a moment (in microseconds since 1970),
-/// or is the newest that was taken before it, so that every moment since then can be restored; or when it is among so many newest ones.
-/// Where neither is given, all stay, and the newest one always does.
+/// Base backups that may be deleted, oldest first. A backup stays if it is not older than `since_us` (microseconds since 1970), or is the
+/// newest older one, so that every moment since then can be restored. It also stays among the `newest`. With neither limit, all stay; the
+/// newest always stays.
 ///
-/// Those that have their data in the archive are compared with each other alone: a restore begins with no other. One that is only
-/// registered gives way to both kinds, so that the log does not stay for one of which an operator has long let go.
+/// Backups with data in the archive are compared only with each other, since a restore needs one of them. A registered one also expires by
+/// both kinds, so that the log is not kept for a backup that the operator has long deleted.
 #[must_use]
 pub fn may_go(
     bases: &[BaseManifest],
@@ -25,11 +25,11 @@ pub fn may_go(
     in_order
 }
 
-/// How many of these may go, which are compared with each other, the oldest first.
+/// How many of these may be deleted, oldest first.
 fn go(in_order: &[&BaseManifest], since_us: Option<u64>, newest: Option<usize>) -> usize {
     let is_young =
         |since: u64| move |base: &&BaseManifest| base.ended_at.saturating_mul(1_000_000) >= since;
-    // With a time, one more: what was committed between it and the first that is younger needs it.
+    // With a time limit, one more: transactions committed between it and the next backup need it.
     let by_time = since_us.map(|since| {
         let first_young = in_order.iter().position(is_young(since));
         first_young.unwrap_or(in_order.len()).saturating_sub(1)
@@ -73,13 +73,13 @@ mod tests {
 
     #[test]
     fn what_somebody_may_want_to_go_back_to_stays() {
-        // In whatever order they are told.
+        // In any order.
         let all = [30, 10, 50, 20, 40];
-        // The backups, since when and how many to keep, and which may go.
+        // Backups, time limit, count limit, and the deletable ones.
         type Case<'a> = (&'a [u64], Option<u64>, Option<usize>, &'a [u64]);
         let table: [Case<'_>; 14] = [
             (&all, None, None, &[]),
-            // That of 30 is needed for what was committed in 35.
+            // Backup 30 is needed for transactions committed at 35.
             (&all, Some(35), None, &[10, 20]),
             (&all, Some(30), None, &[10]),
             (&all, Some(31), None, &[10, 20]),
@@ -89,7 +89,7 @@ mod tests {
             (&all, None, Some(2), &[10, 20, 30]),
             (&all, None, Some(9), &[]),
             (&all, None, Some(0), &[10, 20, 30, 40]),
-            // Whichever keeps more.
+            // The limit that keeps more wins.
             (&all, Some(35), Some(4), &[10]),
             (&all, Some(1000), Some(2), &[10, 20, 30]),
             (&[7], Some(1000), Some(0), &[]),
@@ -105,7 +105,7 @@ mod tests {
             );
         }
     }
-    /// Only the former can be restored from.
+    /// Only backups with data can be restored.
     #[test]
     fn a_backup_with_its_data_gives_way_to_no_registered_one() {
         let registered = |second| BaseManifest {
@@ -115,7 +115,7 @@ mod tests {
             },
             ..base(second)
         };
-        // Those with data, those that are registered, since when and how many to keep, and which may go.
+        // Backups with data, registered ones, time limit, count limit, and the deletable ones.
         type Case<'a> = (&'a [u64], &'a [u64], Option<u64>, Option<usize>, &'a [u64]);
         let table: [Case<'_>; 8] = [
             (&[10], &[20, 30, 40], Some(35), None, &[20]),
@@ -123,7 +123,7 @@ mod tests {
             (&[10], &[20, 30, 40], None, Some(2), &[20]),
             (&[10, 15], &[20, 30], None, Some(1), &[10, 20]),
             (&[10, 15], &[20, 30], Some(25), None, &[10]),
-            // An operator has let go of these.
+            // The operator has deleted these.
             (&[20, 30, 40], &[10], Some(35), None, &[10, 20]),
             (&[20, 30, 40], &[10, 15], None, Some(2), &[10, 15, 20]),
             (&[], &[10, 20], Some(1000), Some(0), &[10]),

@@ -1,4 +1,4 @@
-//! Which base backups an archive has, and what is left of those that were not finished.
+//! Lists an archive's base backups and the remains of unfinished ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,30 +10,30 @@ use super::name::{BASE_FOLDER, BaseName};
 use crate::archiver::MAX_MANIFEST_BYTES;
 use crate::storage::{Listing, Storage, StorageError};
 
-/// What an archive has of base backups.
+/// An archive's base backups.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// Those that count, oldest first.
+    /// Complete ones, oldest first.
     pub bases: Vec<BaseManifest>,
-    /// Those whose manifests cannot be relied on, or whose objects are not all there with their sizes, oldest first.
+    /// Those with an unusable manifest, or with missing or resized objects, oldest first.
     pub damaged: Vec<DamagedBase>,
-    /// Those without a manifest: being taken at this moment, or left by whoever was killed. They do not count.
+    /// Those without a manifest: still being taken, or left by a killed process. They do not count.
     pub unfinished: BTreeSet<BaseName>,
 }
 
 /// A base backup that cannot be restored.
 #[derive(Debug)]
 pub struct DamagedBase {
-    /// Which one.
+    /// Its name.
     pub name: BaseName,
-    /// What is wrong with it.
+    /// The cause.
     pub error: BaseError,
 }
 
-/// What an archive has of base backups; of this ring, where one is given: another one's are damage.
+/// Surveys an archive's base backups. If `ring` is given, those of another ring are damaged.
 ///
 /// # Errors
-/// When the storage does not say.
+/// When the storage cannot be listed or read.
 pub async fn survey(storage: &Storage, ring: Option<RingId>) -> Result<Survey, StorageError> {
     let mut survey = Survey::default();
     for (name, objects) in by_name(storage).await? {
@@ -57,10 +57,10 @@ pub async fn survey(storage: &Storage, ring: Option<RingId>) -> Result<Survey, S
     Ok(survey)
 }
 
-/// The base backups that an archive has, oldest first; of this ring, where one is given.
+/// An archive's base backups, oldest first; of this ring, if `ring` is given.
 ///
 /// # Errors
-/// When the storage does not say, or a manifest cannot be relied on. [`survey`] goes on with the others.
+/// When the storage cannot be read, or a manifest is unusable. [`survey`] continues with the others.
 pub async fn look(storage: &Storage, ring: Option<RingId>) -> Result<Vec<BaseManifest>, BaseError> {
     let survey = survey(storage, ring).await?;
     match survey.damaged.into_iter().next() {
@@ -79,7 +79,7 @@ async fn read(
     read.map_err(|error| BaseError::Manifest { name, error })
 }
 
-/// The first object of a base backup that the storage does not have with its size.
+/// The first object of a base backup that is missing or has another size.
 fn lost(manifest: &BaseManifest, listed: &Listing) -> Option<BaseError> {
     manifest.objects.iter().find_map(|object| {
         let found = listed.get(&object.name).map(|listed| listed.bytes);
@@ -96,7 +96,7 @@ fn lost(manifest: &BaseManifest, listed: &Listing) -> Option<BaseError> {
     })
 }
 
-/// The objects of each base backup.
+/// The objects, by base backup.
 async fn by_name(storage: &Storage) -> Result<BTreeMap<BaseName, Listing>, StorageError> {
     let mut names: BTreeMap<BaseName, Listing> = BTreeMap::new();
     for (object, listed) in storage.list(BASE_FOLDER).await? {
@@ -107,10 +107,10 @@ async fn by_name(storage: &Storage) -> Result<BTreeMap<BaseName, Listing>, Stora
     Ok(names)
 }
 
-/// A name that no base backup has, for one that was begun then: of the first second that is free.
+/// An unused name for a backup with this start time: of the first free second.
 ///
 /// # Errors
-/// When the storage does not say, or there is none before the year 10000.
+/// When the storage cannot be listed, or no second before the year 10000 is free.
 pub async fn free_name(
     storage: &Storage,
     began_at: u64,
@@ -122,11 +122,10 @@ pub async fn free_name(
     free.ok_or_else(|| StorageError::Settings("the clock of this host is wrong".to_owned()))
 }
 
-/// Removes what killed backups of this member have left in the storage. Only for whoever knows that none of them is being taken.
-/// Which ones.
+/// Removes and returns this member's unfinished backups. The caller must ensure that none of them is still being taken.
 ///
 /// # Errors
-/// When the storage does not let them be removed.
+/// When the storage cannot be listed, or refuses the deletion.
 pub async fn remove_unfinished(
     storage: &Storage,
     member: MemberId,
@@ -143,7 +142,7 @@ pub async fn remove_unfinished(
     Ok(removed)
 }
 
-/// Removes the objects of a base backup that has no manifest.
+/// Removes the objects of a base backup without a manifest.
 pub(super) async fn remove_objects(storage: &Storage, name: BaseName) -> Result<(), StorageError> {
     let objects = storage.list(&name.folder()).await?;
     if objects.contains_key(&name.manifest()) {

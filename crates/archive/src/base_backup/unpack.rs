@@ -1,5 +1,5 @@
-//! Reads the tar stream of a base backup as if somebody wanted to harm whoever unpacks it: nothing but files and directories below one
-//! place comes out of it, each once, and no byte more than the manifest says.
+//! Reads the tar stream of a base backup as untrusted input. It yields only files and directories below one directory, each once, and no
+//! more bytes than the manifest lists.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -12,42 +12,42 @@ use tar::EntryType;
 
 use super::error::BaseError;
 
-/// The longest path, as systems have it.
+/// Longest path on common systems.
 const LONGEST_PATH: u64 = 4096;
-/// Each path is kept to know it again. A server with more tables than this has other problems.
+/// Bounds the memory for known paths, which serve to detect duplicates.
 const MOST_ENTRIES: usize = 10_000_000;
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Where what is unpacked goes.
+/// Destination of unpacked entries.
 pub(super) trait Place {
-    /// What a file is written to.
+    /// Writer of a file's bytes.
     type File: Write;
 
-    /// Makes a directory; the one that it is in was made before.
+    /// Creates a directory, whose parent exists.
     fn directory(&mut self, path: &Path) -> Result<(), BaseError>;
 
-    /// Begins a file in a directory that was made before.
+    /// Creates a file in an existing directory.
     fn begin(&mut self, path: &Path) -> Result<Self::File, BaseError>;
 
-    /// Ends a file.
+    /// Finishes a file.
     fn end(&mut self, path: &Path, file: Self::File) -> Result<(), BaseError>;
 }
 
-/// How much there is to be in a tar stream.
+/// Expected contents of a tar stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) files: u64,
     pub(super) bytes: u64,
 }
 
-/// Why a tar stream is not unpacked.
+/// Why a tar stream is rejected.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// It is not one that this program has made, or is damaged.
+    /// This program did not make it, or it is damaged.
     Damaged(String),
     /// Its bytes cannot be read.
     Unreadable(io::Error),
-    /// What comes out of it cannot be written, or is not wanted any more.
+    /// Its contents cannot be written, or the caller stopped.
     Own(BaseError),
 }
 
@@ -57,7 +57,7 @@ impl From<BaseError> for Refusal {
     }
 }
 
-/// Unpacks a tar stream, of which exactly this much is expected. Behind its end nothing is read.
+/// Unpacks a tar stream with exactly the expected contents. Reads nothing after its end.
 pub(super) fn unpack(
     from: impl Read,
     expected: Extent,
@@ -65,8 +65,7 @@ pub(super) fn unpack(
     progress: &mut impl FnMut(u64) -> ControlFlow<()>,
 ) -> Result<(), Refusal> {
     let mut archive = tar::Archive::new(from);
-    // Extensions of the form may say anything of the entry behind them, and are held in memory as a whole: of these, only long names
-    // are taken, here.
+    // Header extensions can change the entry after them in any way, and are held in memory whole. Only long names are accepted, here.
     let entries = archive.entries().map_err(Refusal::Unreadable)?.raw(true);
     let mut unpacking = Unpacking {
         expected,
@@ -121,7 +120,7 @@ fn damaged<T>(what: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal::Damaged(what.into()))
 }
 
-/// Writes the bytes of a file.
+/// Copies the bytes of a file.
 fn copy(
     from: &mut impl Read,
     bytes: u64,
@@ -146,7 +145,7 @@ fn copy(
     Ok(())
 }
 
-/// What came out so far.
+/// Contents unpacked so far.
 struct Unpacking {
     expected: Extent,
     found: Extent,
@@ -155,7 +154,7 @@ struct Unpacking {
 }
 
 impl Unpacking {
-    /// The place of the next entry, if it may be made.
+    /// The path of the next entry, if it is allowed.
     fn admit(&mut self, name: Vec<u8>, is_directory: bool, bytes: u64) -> Result<PathBuf, Refusal> {
         let shown = String::from_utf8_lossy(&name).into_owned();
         let path = match place(name) {
@@ -196,7 +195,7 @@ impl Unpacking {
     }
 }
 
-/// The place of an entry below where it is unpacked.
+/// The path of an entry, relative to the destination.
 fn place(mut name: Vec<u8>) -> Result<PathBuf, &'static str> {
     if name.last() == Some(&b'/') {
         name.pop();
@@ -207,7 +206,7 @@ fn place(mut name: Vec<u8>) -> Result<PathBuf, &'static str> {
     if name.starts_with(b"/") {
         return Err("is not below the directory");
     }
-    // Names of components alone are left of it: no `..`, which leads elsewhere, and no `.`, which would be another name of the same.
+    // Only plain component names are allowed: no `..`, which leaves the destination, and no `.`, which aliases a path.
     let mut parts = name.split(|byte| *byte == b'/');
     if parts.any(|part| part.is_empty() || part == b".") {
         return Err("is no name of a file");
@@ -220,7 +219,7 @@ fn place(mut name: Vec<u8>) -> Result<PathBuf, &'static str> {
     }
 }
 
-/// Writes nothing.
+/// Discards all bytes.
 pub(super) struct Nowhere;
 
 impl Place for Nowhere {
@@ -239,10 +238,10 @@ impl Place for Nowhere {
     }
 }
 
-/// For fuzzing: reads a tar stream of which so many files and bytes are expected. Whether it is one.
+/// For fuzzing: whether the bytes are a tar stream of `files` files and `of_bytes` bytes.
 ///
 /// # Panics
-/// When more comes out of it.
+/// When it yields more.
 pub fn read_tar(bytes: &[u8], files: u64, of_bytes: u64) -> bool {
     let expected = Extent {
         files,
@@ -261,7 +260,7 @@ pub fn read_tar(bytes: &[u8], files: u64, of_bytes: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// Keeps what is unpacked in memory.
+    /// Keeps the unpacked files in memory.
     #[derive(Debug, Default)]
     struct Kept(Vec<(PathBuf, Option<Vec<u8>>)>);
 
@@ -283,7 +282,7 @@ mod tests {
         }
     }
 
-    /// An entry whose name is written as it is, which the library refuses to do.
+    /// An entry with an unchecked name, which the library refuses to write.
     fn raw(name: &[u8], kind: EntryType, size: u64, bytes: &[u8]) -> Vec<u8> {
         let mut header = tar::Header::new_gnu();
         header.as_old_mut().name[..name.len()].copy_from_slice(name);
@@ -408,13 +407,13 @@ mod tests {
             let refused = unpacked(&entries, files, bytes);
             assert!(is_damage(&refused), "{refused:?}");
         }
-        // A size that no disk has is refused before a byte is written, and a name that no memory has before it is read.
+        // An impossible size is rejected before a byte is written, and an oversized name before it is read.
         for kind in [EntryType::Regular, EntryType::GNULongName] {
             let huge = raw(b"x", kind, 1 << 62, b"x");
             let refused = unpacked(&[huge], 1, 1);
             assert!(is_damage(&refused), "{kind:?}: {refused:?}");
         }
-        // One that ends in the middle of a file.
+        // A stream that ends within a file.
         let mut stream = file("a", &[1; 5000]);
         stream.truncate(3000);
         assert!(!read_tar(&stream, 1, 5000));

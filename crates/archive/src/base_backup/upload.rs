@@ -1,4 +1,4 @@
-//! Puts a data directory into the archive: tar, zstd and the storage in one pass of bounded memory, without a copy on disk.
+//! Uploads a data directory: tar, zstd and storage in one pass of bounded memory, without a copy on disk.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,21 +20,21 @@ use crate::manifest::Object;
 use crate::sealed::{Hashed, LEVEL};
 use crate::storage::{Storage, Upload};
 
-/// How much of the tar stream one object has: services take 10,000 parts of an object, and what fails late has less to read again.
+/// Bytes of the tar stream per object: services allow 10,000 parts of an object, and a late failure repeats less.
 pub const OBJECT_BYTES: u64 = 4 << 30;
 const CHUNK_BYTES: usize = 256 << 10;
-/// As mysqld makes them.
+/// As mysqld creates them.
 const FILE_MODE: u32 = 0o640;
 const DIRECTORY_MODE: u32 = 0o750;
 
-/// How a data directory is put into the archive.
+/// How a data directory is uploaded.
 #[derive(Debug, Clone)]
 pub struct UploadOptions {
-    /// For whom it is encrypted; `None` for nobody.
+    /// Recipients of the encryption; `None`: not encrypted.
     pub recipients: Option<Recipients>,
-    /// What it takes of the network at most; `None` for no limit.
+    /// Network limit; `None`: unlimited.
     pub bytes_per_second: Option<u64>,
-    /// [`OBJECT_BYTES`], and less in tests.
+    /// [`OBJECT_BYTES`], or less in tests.
     pub object_bytes: u64,
 }
 
@@ -48,25 +48,24 @@ impl Default for UploadOptions {
     }
 }
 
-/// What was put into the archive.
+/// The uploaded data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    /// The objects.
+    /// Its objects.
     pub objects: Vec<Object>,
     /// The tar stream that they unpack to.
     pub tar: Tar,
-    /// Bytes of all files together.
+    /// Bytes of all files.
     pub unpacked_bytes: u64,
-    /// How many files.
+    /// Number of files.
     pub files: u64,
 }
 
-/// Puts the data of a directory in which nothing is changed into the archive, without the manifest, which [`finish`] writes: it does
-/// not count yet. `progress` is called with the bytes of files that were read, and stops it with `Break`. What has failed has left no
-/// objects, if the storage lets them be deleted.
+/// Uploads an unchanging data directory. The backup does not count until [`finish`] writes the manifest. `progress` receives the bytes of
+/// files read, and stops the upload with `Break`. A failed upload leaves no objects, unless the storage refuses to delete them.
 ///
 /// # Errors
-/// When the directory cannot be read or is changed meanwhile, or the storage does not take the data.
+/// When the directory cannot be read or changes during the upload, or the storage rejects the data.
 pub async fn upload(
     storage: &Storage,
     name: BaseName,
@@ -92,16 +91,16 @@ pub async fn upload(
         Err(panic) => Err(BaseError::disk(data_dir)(io::Error::other(panic))),
     };
     if packed.is_err() {
-        // Where this fails too, they do not count, and the next backup of this member removes them.
+        // If this fails too, the objects do not count, and this member's next backup removes them.
         let _ = remove_objects(storage, name).await;
     }
     packed
 }
 
-/// Writes the manifest of a base backup, which counts from then on. All of its objects have to be there.
+/// Writes the manifest of a base backup, which counts from then on. All its objects must exist.
 ///
 /// # Errors
-/// When one is not, there is a base backup of this name already, or the storage does not take it.
+/// When an object is missing, the name is taken, or the storage rejects the manifest.
 pub async fn finish(storage: &Storage, manifest: &BaseManifest) -> Result<(), BaseError> {
     let name = manifest.name.manifest();
     if storage.size(&name).await?.is_some() {
@@ -150,7 +149,7 @@ fn pack(
         Ok((objects.finish()?, Tar { bytes, sha256 }))
     });
     let (objects, tar) = stored.map_err(|error| storing(data_dir, error))?;
-    // A server that ran on it meanwhile has changed something.
+    // A server that ran on the directory in the meantime has changed it.
     if list(data_dir)? != entries {
         return Err(BaseError::Unfit {
             path: data_dir.to_owned(),
@@ -179,7 +178,7 @@ fn header(entry: &Entry) -> tar::Header {
     header
 }
 
-/// What an error of writing into the archive is.
+/// Classifies an error of writing into the archive.
 fn storing(what: &Path, error: io::Error) -> BaseError {
     match of_storage(&error) {
         Some(error) => BaseError::Storage(error),
@@ -190,10 +189,10 @@ fn storing(what: &Path, error: io::Error) -> BaseError {
     }
 }
 
-/// A file as tar reads it: exactly as many bytes as its header says, whatever becomes of it meanwhile.
+/// A file as tar reads it: exactly the bytes that its header announces, even if the file changes.
 struct Reading<'a, P> {
     path: PathBuf,
-    /// None of a directory.
+    /// `None` for a directory.
     file: Option<File>,
     left: u64,
     before: u64,
@@ -224,7 +223,7 @@ impl<'a, P: FnMut(u64) -> ControlFlow<()>> Reading<'a, P> {
         io::Error::other("it could not be read")
     }
 
-    /// Whether it went into the archive.
+    /// Whether the file was stored.
     fn outcome(self, appended: io::Result<()>) -> Result<(), BaseError> {
         match (self.failed, appended) {
             (Some(error), _) => Err(error),
@@ -268,7 +267,7 @@ impl<P: FnMut(u64) -> ControlFlow<()>> Read for Reading<'_, P> {
     }
 }
 
-/// The objects of one base backup, each of which takes so many bytes of what is written.
+/// The objects of a base backup, each with a fixed number of the stream's bytes.
 struct Objects {
     storage: Storage,
     name: BaseName,
@@ -284,7 +283,7 @@ struct OpenObject {
     left: u64,
 }
 
-/// Where the compressed bytes of an object go.
+/// Destination of an object's compressed bytes.
 enum Sealing {
     Plain(Hashed<Upload>),
     Encrypted(StreamWriter<Hashed<Upload>>),
@@ -332,7 +331,7 @@ impl Objects {
             Some(recipients) => Sealing::Encrypted(recipients.encrypt(Hashed::new(upload))?),
         };
         let mut encoder = zstd::stream::write::Encoder::new(to, LEVEL)?;
-        // For whoever unpacks it by hand.
+        // For unpacking without this program.
         encoder.include_checksum(true)?;
         Ok(OpenObject {
             name,

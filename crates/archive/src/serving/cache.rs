@@ -1,8 +1,7 @@
-//! The files that were fetched, on this host's disk for as long as somebody reads them, and a while longer. Together they have a
-//! bound; one that is read does not go, and whoever wants one more waits a little.
+//! Cache of fetched files on this host's disk, for as long as they are read and some time longer. Their total size is bounded: a file in
+//! use stays, and further requests wait a limited time.
 //!
-//! The files have no name, so that nothing of them is left when the process ends, however it does; none is ever synced, since the
-//! archive has them.
+//! The files are unlinked, so that none is left after any exit. They are never synced, since the archive has them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -23,30 +22,30 @@ use super::error::ServingError;
 use super::older_files::ArchivedFile;
 use crate::name::Timeline;
 
-/// So many files are fetched at the same time, each with some ten megabytes of memory.
+/// Concurrent fetches, each with some ten megabytes of memory.
 const AT_ONCE: usize = 2;
-/// What begins the name of a file, for the moment in which it has one.
+/// Name prefix of a file, until it is unlinked.
 const NAME: &str = "fetched-";
 
-/// Where fetched files are, and what they may take.
+/// Place and limits of fetched files.
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
-    /// A directory of their own; it is made.
+    /// Their own directory, which is created.
     pub directory: PathBuf,
-    /// Bytes of all files together at most.
+    /// Limit of their total bytes.
     pub most_bytes: u64,
-    /// Bytes of its disk that are left free.
+    /// Bytes of the disk that stay free.
     pub stays_free: u64,
-    /// Says how many bytes are free on the disk of a directory.
+    /// Returns the free bytes on a directory's disk.
     pub free: fn(&Path) -> io::Result<u64>,
-    /// How long a file stays that nobody reads.
+    /// How long an unread file stays.
     pub idle: Duration,
-    /// How long somebody waits for others to go on, so that there is room.
+    /// How long a request waits for room.
     pub patience: Duration,
 }
 
 impl CacheOptions {
-    /// With the usual times.
+    /// With the default times.
     #[must_use]
     pub fn new(
         directory: impl Into<PathBuf>,
@@ -65,7 +64,7 @@ impl CacheOptions {
     }
 }
 
-/// What was done for consumers.
+/// Statistics for consumers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Figures {
     pub(super) files: u64,
@@ -88,16 +87,16 @@ impl Figures {
 pub(super) struct FileCache {
     options: CacheOptions,
     state: Mutex<State>,
-    /// Somebody has left a file, or a file has gone.
+    /// A reader released a file, or a file was removed.
     left: Notify,
     turns: Semaphore,
 }
 
 #[derive(Default)]
 struct State {
-    /// Bytes of all files, those that are being fetched among them.
+    /// Bytes of all files, including those being fetched.
     used: u64,
-    /// Of these, the bytes of those that are being written.
+    /// The part of them in files being written.
     written: u64,
     names: u64,
     slots: BTreeMap<FileNumber, Slot>,
@@ -112,7 +111,7 @@ enum Slot {
 }
 
 impl State {
-    /// Whether it is this one who says when a file has come.
+    /// Whether the pending file is this fetch's.
     fn comes_by(&self, number: FileNumber, told: &watch::Sender<Option<Outcome>>) -> bool {
         match self.slots.get(&number) {
             Some(Slot::Comes(_, comes)) => told.subscribe().same_channel(comes),
@@ -121,14 +120,14 @@ impl State {
     }
 }
 
-/// A file on disk. It goes with the last one who has it.
+/// A file on disk, freed with its last owner.
 struct CachedFile {
-    /// Closed before its room is given back.
+    /// Closed before its room is released.
     file: File,
     room: Room,
 }
 
-/// Bytes of the bound that are taken.
+/// Reserved bytes of the bound.
 struct Room {
     cache: Arc<FileCache>,
     bytes: u64,
@@ -141,7 +140,7 @@ impl Drop for Room {
     }
 }
 
-/// Keeps a fetched file for as long as it lives.
+/// Keeps a fetched file while it exists.
 pub struct Held {
     cache: Arc<FileCache>,
     number: FileNumber,
@@ -164,14 +163,14 @@ impl Drop for Held {
             *left = Instant::now();
         }
         drop(state);
-        // Perhaps the last one of a file that another one has replaced: its room takes the lock.
+        // Possibly the last owner of a replaced file, whose room takes the lock.
         drop(own);
         self.cache.left.notify_waiters();
     }
 }
 
 impl FileCache {
-    /// An empty one. What a crash may have left in the directory is removed.
+    /// Creates an empty cache, and removes files that a crash left in the directory.
     pub(super) fn new(options: CacheOptions) -> Arc<Self> {
         remove_leftovers(&options.directory);
         Arc::new(Self {
@@ -195,8 +194,8 @@ impl FileCache {
         self.lock().figures.failed(error);
     }
 
-    /// A file that is there, or is on its way, or is fetched now by `fetch`, which writes it into an empty file. Whoever waits for it
-    /// may stop to; the file comes all the same, for the next one, once fetching it was begun.
+    /// Returns a cached file, waits for a pending one, or starts `fetch`, which writes it into an empty file. A waiter may be cancelled; a
+    /// started fetch continues for the next request.
     pub(super) async fn get<Fetching>(
         self: &Arc<Self>,
         wanted: &ArchivedFile,
@@ -213,7 +212,7 @@ impl FileCache {
                 Some(Slot::Here(of, file, _)) if *of == timeline => {
                     return Ok(self.held(number, file.clone()));
                 }
-                // Of one that was broken off nobody will say anything any more.
+                // A cancelled fetch never reports an outcome.
                 Some(Slot::Comes(of, comes)) if *of == timeline && comes.has_changed().is_ok() => {
                     comes.clone()
                 }
@@ -247,7 +246,7 @@ impl FileCache {
         }
     }
 
-    /// Fetches a file and tells those who wait for it.
+    /// Fetches a file and notifies the waiters.
     async fn fetch<Fetching>(
         self: Arc<Self>,
         number: FileNumber,
@@ -299,7 +298,7 @@ impl FileCache {
         drop(own);
     }
 
-    /// Whether nobody waits for a file any more. It is then no longer on its way, so that whoever comes next begins anew.
+    /// Whether a file has no waiters left. It is then no longer pending, and the next request starts again.
     fn give_up(&self, number: FileNumber, told: &watch::Sender<Option<Outcome>>) -> bool {
         let mut state = self.lock();
         let own = state.comes_by(number, told);
@@ -311,7 +310,7 @@ impl FileCache {
         !waits
     }
 
-    /// Waits until there is room for a file.
+    /// Waits for a file's room.
     async fn room(self: &Arc<Self>, file: FileNumber, bytes: u64) -> Result<Room, ServingError> {
         let most = self.options.most_bytes;
         if bytes > most {
@@ -319,7 +318,7 @@ impl FileCache {
         }
         let deadline = Instant::now() + self.options.patience;
         loop {
-            // Asked for before it is looked, so that nobody leaves in between.
+            // Registered before the check, so that no release is missed.
             let left = self.left.notified();
             tokio::pin!(left);
             left.as_mut().enable();
@@ -331,12 +330,12 @@ impl FileCache {
         }
     }
 
-    /// Takes room, for which files go that nobody reads, those first that were left first.
+    /// Reserves room and removes unread files for it, least recently used first.
     fn try_room(self: &Arc<Self>, bytes: u64) -> Option<Room> {
         let mut gone = Vec::new();
         let room = {
             let mut state = self.lock();
-            // A file gives its room back once the lock is free again.
+            // A file releases its room after the lock is free.
             let mut used = state.used;
             while used.saturating_add(bytes) > self.options.most_bytes {
                 let unread = state.slots.iter().filter_map(|(number, slot)| match slot {
@@ -367,7 +366,7 @@ impl FileCache {
         room
     }
 
-    /// Removes files that nobody has read for a while; all that nobody reads, where the disk has become full.
+    /// Removes files that were unread for a while, or all unread files if the disk is full.
     pub(super) fn tidy(&self) {
         let free = (self.options.free)(&self.options.directory);
         let full = free.is_ok_and(|free| free < self.options.stays_free);
@@ -412,7 +411,7 @@ impl FileCache {
         Ok(file)
     }
 
-    /// At most `at_most` bytes of a file that is there; `None` where it is not. Reads off the async threads.
+    /// Reads at most `at_most` bytes of a cached file, off the async threads; `None` if it is not cached.
     pub(super) async fn read(
         &self,
         number: FileNumber,
@@ -445,7 +444,7 @@ impl FileCache {
     }
 }
 
-/// A file that is being written, for which the disk has room.
+/// A file being written, for which the disk has room.
 struct Writing<'a> {
     cache: &'a FileCache,
     bytes: u64,
@@ -454,7 +453,7 @@ struct Writing<'a> {
 impl<'a> Writing<'a> {
     fn begin(cache: &'a FileCache, file: FileNumber, bytes: u64) -> Result<Self, ServingError> {
         let (stays_free, directory) = (cache.options.stays_free, &cache.options.directory);
-        // The directory may not be there yet, and is then on the disk of the one above it.
+        // The directory may not exist yet; it will be on its parent's disk.
         let there = directory.ancestors().find(|above| above.exists());
         let look = || (cache.options.free)(there.unwrap_or(directory));
         let disk = |error: io::Error| ServingError::Disk {
@@ -490,7 +489,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// What was made and not yet removed when the process was killed. A directory that cannot be used says so to whoever needs it.
+/// Removes files left by a killed process. An unusable directory is reported at the first use.
 fn remove_leftovers(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else {
         return;

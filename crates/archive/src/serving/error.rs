@@ -1,4 +1,4 @@
-//! Why a file of the archive cannot be served.
+//! Errors of serving a file of the archive.
 
 use binlog_store::FileNumber;
 
@@ -8,45 +8,45 @@ use crate::reading::PieceFault;
 use crate::sealed::SealError;
 use crate::storage::StorageError;
 
-/// Why the archive does not serve a file, in words for whoever asked for it.
+/// Why the archive does not serve a file, as a message for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServingError {
-    /// The storage failed, was silent, or refused.
+    /// The storage failed, timed out or refused.
     #[error("the archive cannot be read: {0}")]
     Storage(StorageError),
-    /// This host's own disk failed.
+    /// This host's disk failed.
     #[error("{file} of the archive cannot be written to this member's disk: {why}")]
     Disk {
-        /// The file that was being fetched.
+        /// The file being fetched.
         file: FileNumber,
-        /// What the disk says.
+        /// The disk's error.
         why: String,
     },
-    /// The disk has no room that the log does not need.
+    /// The disk has no room beyond the log's reserve.
     #[error(
         "{file} of the archive has {bytes} bytes, for which this member's disk has no room: {free} are free, and {stays_free} stay free"
     )]
     DiskFull {
-        /// The file that was to be fetched.
+        /// The file to be fetched.
         file: FileNumber,
         /// Its size.
         bytes: u64,
-        /// What is free.
+        /// Free bytes.
         free: u64,
-        /// What is left free in any case.
+        /// Bytes reserved for the log.
         stays_free: u64,
     },
-    /// Other consumers read all that may be on disk at once.
+    /// Files in use by other consumers fill the bound.
     #[error(
         "{file} of the archive has to wait for other consumers, whose files take the {most} bytes of archive.serve_bytes; a larger number lets more of them read at once"
     )]
     Full {
-        /// The file that was to be fetched.
+        /// The file to be fetched.
         file: FileNumber,
         /// The bound.
         most: u64,
     },
-    /// The file alone is larger than what may be on disk.
+    /// The file alone exceeds the bound.
     #[error(
         "{file} of the archive has {bytes} bytes, more than archive.serve_bytes ({most}) lets this member fetch"
     )]
@@ -58,7 +58,7 @@ pub enum ServingError {
         /// The bound.
         most: u64,
     },
-    /// Nobody can decrypt it here.
+    /// This member cannot decrypt it.
     #[error("{file} is in the archive alone, and this member cannot decrypt it: {why}")]
     Encrypted {
         /// The file.
@@ -66,40 +66,40 @@ pub enum ServingError {
         /// What is missing.
         why: String,
     },
-    /// The file of the identities is of no use.
+    /// The identities file is unusable.
     #[error("the identity for the archive (archive.identity_file): {0}")]
     IdentityFile(EncryptionError),
-    /// A piece, or its manifest, is not there.
+    /// A piece or its manifest is missing.
     #[error("{piece} of the archive is missing: {why}")]
     Missing {
-        /// Which piece.
+        /// The piece.
         piece: PieceName,
-        /// What the storage says.
+        /// The storage's error.
         why: String,
     },
-    /// A piece, or its manifest, is not what was archived.
+    /// A piece or its manifest is damaged.
     #[error("{piece} of the archive is damaged: {why}")]
     Damaged {
-        /// Which piece.
+        /// The piece.
         piece: PieceName,
-        /// What is wrong with it.
+        /// The cause.
         why: String,
     },
-    /// The archive has no such file, or not all that comes behind it.
+    /// The archive lacks the file, or part of the log after it.
     #[error("neither this member nor its archive has {0} and all that follows it")]
     Gone(FileNumber),
-    /// It was begun and not ended.
+    /// A fetch was cancelled.
     #[error("fetching {0} from the archive was broken off")]
     BrokenOff(FileNumber),
 }
 
-/// What a failed write to a file of our own is told by, among failures of reading the archive.
+/// Marks a failed write to a local file among errors of reading the archive.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct OwnDisk(pub(super) std::io::Error);
 
 impl ServingError {
-    /// Whether it may be otherwise when the same is asked again a little later, with nobody mending anything.
+    /// Whether a retry a little later may succeed without an operator's action.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         match self {
@@ -117,7 +117,7 @@ impl ServingError {
         }
     }
 
-    /// What stands in the way of reading a piece.
+    /// Classifies a failure to read a piece.
     pub(super) fn of(piece: PieceName, fault: &PieceFault) -> Self {
         let (file, why) = (piece.file, fault.to_string());
         if fault.lacks_an_identity() {

@@ -1,9 +1,7 @@
-//! Serves files of the log that only the archive still has: which these are, and each of them on a disk, whole and verified, for as
-//! long as somebody reads it.
+//! Serves log files that only the archive still has: lists them, and keeps each one whole and verified on disk while it is read.
 //!
-//! What is served is what goes on without a gap up to the first file of a member's own log: whole files of the archive's newest
-//! history, the last one of which ends with the entry and the GTIDs that the member's first file names. What lies before a gap is
-//! not there.
+//! The served files precede a member's log without a gap. They are whole files of the archive's newest history, and the last ends with the
+//! entry and the GTIDs that the member's first file names. Files before a gap are not served.
 
 mod cache;
 mod error;

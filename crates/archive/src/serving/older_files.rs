@@ -1,4 +1,4 @@
-//! Which files of the log an archive can serve in front of those that a member still has. Pure, over a listing.
+//! Selects the log files that an archive can serve before a member's own. Pure, over a listing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,19 +8,19 @@ use crate::chain::Run;
 use crate::name::PieceName;
 use crate::storage::Listing;
 
-/// A file of the log that the archive has from its first byte to its end.
+/// A log file that the archive has completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchivedFile {
-    /// Which file.
+    /// The file.
     pub number: FileNumber,
-    /// Its size in bytes, as it is on a member's disk.
+    /// Its size in bytes, as on a member's disk.
     pub bytes: u64,
-    /// Each begins where the one before it ends; at least one.
+    /// At least one; each begins where the previous one ends.
     pub(super) pieces: Vec<PieceName>,
 }
 
 impl ArchivedFile {
-    /// The file of these pieces, if they are all of one.
+    /// The file of these pieces, if they complete it.
     fn of(pieces: Vec<PieceName>) -> Option<Self> {
         let (first, last) = (pieces.first()?, pieces.last()?);
         let adjoin = pieces
@@ -34,22 +34,22 @@ impl ArchivedFile {
     }
 }
 
-/// What the files that can be served have in front of them.
+/// What precedes the served files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stops {
     /// Nothing: the archive, or the log, begins there.
     Begins,
-    /// This file is not in the archive, or not all of it.
+    /// This file is missing from the archive, at least in part.
     Gap(FileNumber),
-    /// This file is encrypted, and nothing is there to decrypt it with.
+    /// This file is encrypted, and no identity decrypts it.
     Encrypted(FileNumber),
-    /// What the archive says of this file cannot be relied on.
+    /// The archive's data on this file are unusable.
     Damaged(FileNumber),
-    /// This file is of another history than the member's log, which goes on behind another entry.
+    /// This file belongs to another history than the member's log, which continues after another entry.
     OtherHistory(FileNumber),
 }
 
-/// The files that can be served, which go on without a gap up to the first one that the member has.
+/// The files that can be served, gapless up to the member's first file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OlderFiles {
     files: BTreeMap<FileNumber, ArchivedFile>,
@@ -63,8 +63,7 @@ impl OlderFiles {
         Self { files, stops }
     }
 
-    /// Those before `kept`, by what a listing says of the archive and by the runs of its newest history. What is encrypted counts
-    /// where it can be decrypted.
+    /// The files before `kept`, by a listing and the runs of its newest history. Encrypted files count if they can be decrypted.
     #[must_use]
     pub fn before(kept: FileNumber, runs: &[Run], listing: &Listing, decrypts: bool) -> Self {
         let mut of_files: BTreeMap<FileNumber, Vec<PieceName>> = BTreeMap::new();
@@ -76,7 +75,7 @@ impl OlderFiles {
             Some((piece, piece.object() != *name))
         };
         let objects: BTreeSet<(PieceName, bool)> = listing.keys().filter_map(of_object).collect();
-        // Which of two objects counts, the manifest says: where one of them is encrypted, it may be that one.
+        // The manifest determines which of two objects counts: if one is encrypted, it may be that one.
         let is_encrypted = |piece: &PieceName| objects.contains(&(*piece, true));
         let is_there =
             |piece: &PieceName| is_encrypted(piece) || objects.contains(&(*piece, false));
@@ -88,7 +87,7 @@ impl OlderFiles {
             let pieces = of_files.remove(&number).unwrap_or_default();
             let whole = ArchivedFile::of(pieces).filter(|file| file.pieces.iter().all(is_there));
             let Some(file) = whole else {
-                // Where it has nothing of this one and nothing before it, the archive begins behind it.
+                // Without this file and any before it, the archive begins after it.
                 if !begins {
                     older.stops = Stops::Gap(number);
                 }
@@ -104,14 +103,14 @@ impl OlderFiles {
         older
     }
 
-    /// Leaves out the first file, which is not what it should be.
+    /// Removes the first file, which is unusable.
     pub(super) fn begin_behind_the_first(&mut self) {
         if let Some((number, _)) = self.files.pop_first() {
             self.stops = Stops::Damaged(number);
         }
     }
 
-    /// What they have in front of them.
+    /// What precedes them.
     #[must_use]
     pub fn stops(&self) -> Stops {
         self.stops
@@ -122,13 +121,13 @@ impl OlderFiles {
         self.files.values()
     }
 
-    /// How many there are.
+    /// Their number.
     #[must_use]
     pub fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
@@ -140,7 +139,7 @@ impl OlderFiles {
         self.files.get(&number)
     }
 
-    /// The piece in front of a file, where that is one of these, too.
+    /// The last piece before a file, if its file is one of these.
     pub(super) fn piece_before(&self, number: FileNumber) -> Option<PieceName> {
         let before = self.get(FileNumber::new(number.get() - 1)?)?;
         before.pieces.last().copied()
@@ -157,7 +156,7 @@ mod tests {
     use crate::name::Begin;
     use crate::storage::Listed;
 
-    /// A listing of pieces as `1/7:0-90!`, each with its object; behind `e` it is encrypted, behind `-` there is none.
+    /// A listing of pieces as `1/7:0-90!`, each with its object; after `e` it is encrypted, after `-` there is none.
     fn listing(text: &str) -> Listing {
         let mut listing = Listing::new();
         let listed = Listed {
@@ -191,7 +190,7 @@ mod tests {
             (all, 4, &[1, 2, 3][..], Stops::Begins),
             (all, 3, &[1, 2], Stops::Begins),
             (all, 1, &[], Stops::Begins),
-            // The fifth is not archived to its end, and the sixth not at all.
+            // The fifth is archived in part, and the sixth not at all.
             (all, 5, &[], Stops::Gap(number(4))),
             (all, 6, &[], Stops::Gap(number(5))),
             ("", 3, &[], Stops::Begins),

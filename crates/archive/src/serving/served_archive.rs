@@ -1,4 +1,4 @@
-//! An archive in front of a member's log: looks what it has, finds where somebody begins, and fetches files one at a time.
+//! Serves an archive before a member's log: lists it, finds a consumer's first file, and fetches files one by one.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,21 +19,21 @@ use crate::name::{LOG_FOLDER, PieceName};
 use crate::reading::{ArchivedLog, PieceFault};
 use crate::storage::{Storage, StorageError};
 
-/// What was seen of the archive a moment ago is as good as what would be seen now.
+/// How long a listing of the archive is current.
 const FRESH: Duration = Duration::from_secs(5);
-/// So many files at the archive's begin may be damaged before it is given up to look for a first one that is not.
+/// Most damaged files at the archive's begin before the search for an intact first file fails.
 const MOST_DAMAGED: usize = 16;
 
-/// Opens the storage, and reads the identities with which it is decrypted.
+/// Opens the storage and reads the identities for decryption.
 pub type Opens = Box<dyn Fn() -> Result<(Storage, Identities), ServingError> + Send + Sync>;
 
-/// An archive that is served in front of a member's log. What it needs of the log is where that begins.
+/// An archive that is served before a member's log. It needs only where the log begins.
 pub struct ServedArchive {
     ring: RingId,
     opens: Opens,
     cache: Arc<FileCache>,
     known: Mutex<Known>,
-    /// One at a time looks, and the others take what it has seen.
+    /// One task lists at a time; the others use its result.
     looking: tokio::sync::Mutex<()>,
 }
 
@@ -43,36 +43,36 @@ struct Known {
     failed: Option<(Instant, ServingError)>,
 }
 
-/// What an archive had at a moment, in front of a log.
+/// The state of an archive before a log, at one moment.
 struct Seen {
     since: Instant,
     log_begin: LogBegin,
-    /// None where the archive is empty, or nothing is purged.
+    /// `None` if the archive is empty or nothing is purged.
     archived: Option<ArchivedLog>,
     older: OlderFiles,
-    /// The GTIDs of everything before the older files; before the log where there are none.
+    /// The GTIDs before the older files; before the log if there are none.
     gtids_before: GtidSet,
 }
 
-/// What was served since the process started.
+/// Statistics since the process started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServingFigures {
-    /// Files that were fetched.
+    /// Files fetched.
     pub files_total: u64,
-    /// Their bytes, as they are on disk.
+    /// Their bytes on disk.
     pub bytes_total: u64,
-    /// How often the archive could not be looked at, or a file not be fetched.
+    /// Failed listings and fetches.
     pub failures_total: u64,
-    /// Why that was, until it succeeds again.
+    /// The last failure's cause, cleared by a success.
     pub error: Option<String>,
-    /// Bytes that fetched files take on disk at present.
+    /// Current disk bytes of fetched files.
     pub disk_bytes: u64,
-    /// The first file that can be served, as far as that is known; none where the archive adds nothing to the log.
+    /// The first file that can be served, if known; `None` if the archive adds nothing to the log.
     pub first: Option<FileNumber>,
 }
 
 impl ServedArchive {
-    /// Asks the storage nothing yet.
+    /// Makes no request yet.
     #[must_use]
     pub fn new(ring: RingId, opens: Opens, cache: CacheOptions) -> Self {
         Self {
@@ -84,21 +84,21 @@ impl ServedArchive {
         }
     }
 
-    /// Files in front of a log that begins there, oldest first, by the last look; none where that was in front of another one.
+    /// Files before a log with this begin, oldest first, by the last listing; none if that was for another begin.
     #[must_use]
     pub fn older_files(&self, log_begin: &LogBegin) -> Vec<ArchivedFile> {
         let seen = self.last(log_begin);
         seen.map_or_else(Vec::new, |seen| seen.older.iter().cloned().collect())
     }
 
-    /// The GTIDs before these files, in the same way; none where there are no such files.
+    /// The GTIDs before these files; `None` without such files.
     #[must_use]
     pub fn gtids_before(&self, log_begin: &LogBegin) -> Option<GtidSet> {
         let seen = self.last(log_begin)?;
         (!seen.older.is_empty()).then(|| seen.gtids_before.clone())
     }
 
-    /// What was served, in front of a log that begins there.
+    /// Statistics for a log with this begin.
     #[must_use]
     pub fn figures(&self, log_begin: Option<&LogBegin>) -> ServingFigures {
         let (figures, disk_bytes) = self.cache.figures();
@@ -113,17 +113,17 @@ impl ServedArchive {
         }
     }
 
-    /// Looks what the archive has in front of a log that begins there, unless that was done within `at_most`.
+    /// Lists the archive before a log with this begin, unless it was listed within `at_most`.
     ///
     /// # Errors
-    /// When the storage does not say, or what it says cannot be relied on.
+    /// When the storage cannot be read, or its contents are unusable.
     pub async fn look(&self, log_begin: &LogBegin, at_most: Duration) -> Result<(), ServingError> {
         let now = Instant::now();
         let since = now.checked_sub(at_most).unwrap_or(now);
         self.seen(log_begin, since).await.map(|_| ())
     }
 
-    /// As [`Self::older_files`], as they are now.
+    /// As [`Self::older_files`], from a current listing.
     ///
     /// # Errors
     /// As [`Self::look`].
@@ -135,10 +135,10 @@ impl ServedArchive {
         Ok(self.older_files(log_begin))
     }
 
-    /// The last file before the log that follows nothing but transactions of `have`; none where the archive has no such file either.
+    /// The last file before the log whose preceding transactions are all in `have`; `None` if the archive has none either.
     ///
     /// # Errors
-    /// When the storage does not say, and where it would be one that is encrypted.
+    /// When the storage cannot be read, or that file is encrypted.
     pub async fn begin_for(
         &self,
         log_begin: &LogBegin,
@@ -160,7 +160,7 @@ impl ServedArchive {
         let Some(archived) = &seen.archived else {
             return Ok(None);
         };
-        // Each file follows all that the one before it follows: those that fit are the first ones.
+        // Each file's preceding GTIDs include those of the file before, so the matching files are the first ones.
         let files: Vec<&ArchivedFile> = seen.older.iter().collect();
         let (mut fits, mut not) = (0, files.len());
         while not.saturating_sub(fits) > 1 {
@@ -177,10 +177,10 @@ impl ServedArchive {
         Ok(files.get(fits).map(|file| file.number))
     }
 
-    /// Fetches a file before the log, unless it is there, and keeps it. Safe to cancel; it comes then for the next one who wants it.
+    /// Fetches a file before the log, unless it is cached, and keeps it. Cancel-safe; a started fetch continues for the next request.
     ///
     /// # Errors
-    /// [`ServingError`]; nobody else is affected.
+    /// [`ServingError`]; other consumers are not affected.
     pub async fn fetch(
         &self,
         log_begin: &LogBegin,
@@ -194,17 +194,17 @@ impl ServedArchive {
             Err(error @ (ServingError::Missing { .. } | ServingError::Gone(_))) => error,
             done => return done,
         };
-        // Pieces go when a whole file has replaced them, and files when the archive is pruned; and the log purges more.
+        // Pieces disappear when a whole file replaces them or the archive is pruned; and the log purges more.
         let anew = self.seen(log_begin, Instant::now()).await?;
         match anew.older.get(number) {
             Some(file) if seen.older.get(number) == Some(file) => Err(failed),
-            // It was not pruned: something of it is lost.
+            // It was not pruned: a part of it is lost.
             None if anew.older.stops() != Stops::Begins => Err(failed),
             _ => self.fetch_as_seen(&anew, number).await,
         }
     }
 
-    /// At most `at_most` bytes of a file that somebody keeps, fewer where it ends; `None` of one that is not here.
+    /// At most `at_most` bytes of a held file, fewer at its end; `None` if it is not cached.
     pub async fn read(
         &self,
         number: FileNumber,
@@ -214,7 +214,7 @@ impl ServedArchive {
         self.cache.read(number, offset, at_most).await
     }
 
-    /// Removes fetched files that nobody reads any more. To be called now and then.
+    /// Removes unused fetched files. To be called periodically.
     pub fn tidy(&self) {
         self.cache.tidy();
     }
@@ -238,7 +238,7 @@ impl ServedArchive {
         (seen.log_begin == *log_begin).then(|| seen.clone())
     }
 
-    /// What is seen of the archive at `since` or later.
+    /// The state of the archive at `since` or later.
     async fn seen(&self, log_begin: &LogBegin, since: Instant) -> Result<Arc<Seen>, ServingError> {
         let _looking = self.looking.lock().await;
         if let Some(seen) = self.last(log_begin)
@@ -249,7 +249,7 @@ impl ServedArchive {
         let began = Instant::now();
         {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            // Whoever has waited for another one's look that failed does not wait as long once more.
+            // A request that waited for a failed listing does not start another one.
             if let Some((failed, error)) = &known.failed
                 && *failed >= since
             {
@@ -299,7 +299,7 @@ impl ServedArchive {
         let Some(last) = last else {
             return Ok(nothing(older.stops()));
         };
-        // The log names the entry and the GTIDs that it goes on behind.
+        // The log's header names the entry and the GTIDs that it follows.
         let ends = manifest(&archived, last).await?;
         if ends.last != log_begin.before || ends.gtids_behind() != log_begin.gtids {
             return Ok(nothing(Stops::OtherHistory(last.file)));
@@ -333,7 +333,7 @@ async fn manifest(archived: &ArchivedLog, piece: PieceName) -> Result<Manifest, 
     read.map_err(|fault| ServingError::of(piece, &fault))
 }
 
-/// Fetches the pieces of a file, each of which is verified and follows the one before it, the first one that of the file before.
+/// Fetches the pieces of a file, and verifies each and its link to the previous one, including the previous file's last.
 async fn fetch_file(
     archived: ArchivedLog,
     before: Option<PieceName>,
@@ -354,7 +354,7 @@ async fn fetch_file(
     Ok(to.0)
 }
 
-/// A file of our own, whose failures are told from those of the archive.
+/// A local file, whose errors are distinguished from the archive's.
 struct OwnFile(std::fs::File);
 
 impl Write for OwnFile {
@@ -369,7 +369,7 @@ impl Write for OwnFile {
     }
 }
 
-/// So that a storage's refusal is one sentence wherever it was met.
+/// Gives a storage error one message wherever it occurs.
 impl From<StorageError> for ServingError {
     fn from(error: StorageError) -> Self {
         Self::Storage(error)

@@ -1,4 +1,4 @@
-//! A member archives its log into storage that fails, and the next one goes on.
+//! A member archives its log into failing storage, and the next one continues.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) fn archiver(of: &Ring, storage: &Storage, member: u64) -> Archiver {
     Archiver::new(storage.clone(), of.store.handle(), ring(), MemberId(member))
 }
 
-/// Archives until nothing is left, and again after each failure; how many steps failed.
+/// Archives everything, with a retry after each failure; returns the number of failed steps.
 pub(crate) async fn archive_all(archiver: &mut Archiver, committed: OpId) -> usize {
     let mut failed = 0;
     loop {
@@ -50,7 +50,7 @@ async fn pieces(storage: &Storage) -> Pieces {
     Pieces::of_names(storage.list(LOG_FOLDER).await.unwrap().keys())
 }
 
-/// The files that a history of the archive has.
+/// The files of a history in the archive.
 async fn restored_of(storage: &Storage, timeline: Timeline) -> BTreeMap<FileNumber, Vec<u8>> {
     let history = pieces(storage).await.history(timeline);
     assert_eq!(history.len(), 1, "{history:?}");
@@ -89,13 +89,13 @@ async fn assert_has_all_of(storage: &Storage, timeline: Timeline, of: &Ring, com
     }
 }
 
-/// Whatever call of the storage goes wrong, and whether the member that archives goes on itself or is killed then.
+/// Any storage call fails, and the archiving member continues or is killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_the_storage_does_there_is_no_gap() {
     let mut of = Ring::new();
     of.append(entries(0..21));
     for fault in Fault::ALL {
-        // Waiting for one that says nothing takes as long as a call may.
+        // An unanswered call lasts for the whole timeout.
         let killed: &[bool] = match fault {
             Fault::Silent => &[true],
             _ => &[false, true],
@@ -130,7 +130,7 @@ async fn whatever_the_storage_does_there_is_no_gap() {
 async fn a_storage_that_lies_is_told() {
     let mut of = Ring::new();
     of.append(entries(0..5));
-    // The listing, the bytes, a look at them, the manifest.
+    // The listing, the bytes, their check, the manifest.
     for (fault, at) in [
         (Fault::Lost, 1),
         (Fault::Cut, 1),
@@ -143,7 +143,7 @@ async fn a_storage_that_lies_is_told() {
     }
 }
 
-/// Whichever of its objects is gone that the names of an archive speak of: whoever lists it next fills the gap.
+/// Whichever object of the archive is lost, the next archiver that lists it fills the gap.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_storage_has_lost_behind_its_word_is_archived_once_more() {
     let mut of = Ring::new();
@@ -171,7 +171,7 @@ async fn what_a_storage_has_lost_behind_its_word_is_archived_once_more() {
     }
 }
 
-/// Something is committed during every step, as under load.
+/// Transactions are committed during every step, as under load.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_committed_meanwhile_waits_and_whole_files_get_their_turn() {
     let mut of = Ring::new();
@@ -205,7 +205,7 @@ async fn a_member_goes_on_where_another_has_stopped() {
     let mut members = [1, 2, 3].map(|member| archiver(&of, &storage, member));
     for (turn, committed) in (3..30).enumerate() {
         let member = &mut members[turn % 3];
-        // One of them does not look whether somebody has gone on meanwhile.
+        // One of them does not check whether another has continued.
         if turn % 3 != 2 {
             member.forget();
         }
@@ -231,20 +231,20 @@ async fn what_was_purged_before_it_was_archived_is_a_gap() {
     };
     assert_eq!(gap_from, reached);
     assert_eq!(manifest.before, None);
-    // The GTIDs of what is missing are known all the same.
+    // The GTIDs of the gap are known nevertheless.
     assert_eq!(manifest.gtids_before, of.store.handle().purged_gtids());
     archive_all(&mut member, id(29)).await;
     assert_eq!(pieces(&storage).await.history(Timeline::FIRST).len(), 2);
 }
 
-/// Both write the same piece, each with a manifest of its own; the one behind goes on from its own.
+/// Both write the same piece, each with its own manifest; the slower one continues from its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_that_archive_the_same_piece_at_once_leave_one_chain() {
     let mut of = Ring::new();
     of.append(entries(0..12));
     let storage = storage(Arc::new(FaultyStorage::default()));
     let (mut first, mut second) = (archiver(&of, &storage, 1), archiver(&of, &storage, 2));
-    // Longer by a digit, so that it is another one by its size, too.
+    // Longer by a digit, so that its size differs, too.
     let mut third = archiver(&of, &storage, 30);
     archive_all(&mut first, id(3)).await;
     for member in [&mut second, &mut third] {
@@ -254,7 +254,7 @@ async fn two_that_archive_the_same_piece_at_once_leave_one_chain() {
         let step = member.step(Some(id(5))).await.unwrap();
         assert!(matches!(step, Step::Archived { .. }));
     }
-    // Its own manifest of what comes before is not there any more.
+    // Its own manifest of the previous piece no longer exists.
     archive_all(&mut first, id(6)).await;
     let read = crate::reading::read_all(&storage, Some(ring())).await;
     assert_eq!(read.unwrap().len(), 3);
@@ -262,7 +262,7 @@ async fn two_that_archive_the_same_piece_at_once_leave_one_chain() {
     assert_has_all(&storage, &of, id(11)).await;
 }
 
-/// The entries of a log from index 12 on that goes on behind a repair: in later terms, and with files that end elsewhere.
+/// The entries of a log from index 12 on after a repair: in later terms, and with other file boundaries.
 pub(crate) fn behind_a_repair(range: std::ops::Range<u64>) -> Vec<Entry> {
     let repaired = |index| OpId::new(1001, index);
     let entry = |index| match index % 5 {
@@ -272,7 +272,7 @@ pub(crate) fn behind_a_repair(range: std::ops::Range<u64>) -> Vec<Entry> {
     range.map(entry).collect()
 }
 
-/// A repair gives up what the archive has: the log goes on as another history from the file on in which they part. Who has missed the
+/// A repair discards archived entries: the log continues as another history, from the file in which they diverge. A member that missed the
 /// repair does not archive.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_history_that_a_repair_has_ended_is_followed_by_another_one() {
@@ -293,7 +293,7 @@ async fn a_history_that_a_repair_has_ended_is_followed_by_another_one() {
     assert_eq!(pieces(&storage).await.newest(), Some(second));
     assert_has_all_of(&storage, second, &repaired, committed).await;
     assert_eq!(restored_of(&storage, Timeline::FIRST).await, before);
-    // It goes on with the new one, also behind a restart.
+    // It continues the new history, also after a restart.
     repaired.append(behind_a_repair(31..40));
     let mut member = archiver(&repaired, &storage, 3);
     archive_all(&mut member, OpId::new(1001, 39)).await;
@@ -309,14 +309,14 @@ async fn a_history_that_a_repair_has_ended_is_followed_by_another_one() {
     assert!(archived.term == 1001 && here.term == 1);
 }
 
-/// As long as it is shorter than what the archive has, nothing of it has an index that the archive lacks. Its last entry says all the
-/// same that it is another one; and who has looked before that one was committed looks again.
+/// The new log is shorter than the archive, so that it has no index that the archive lacks. Its last entry still shows that it is another
+/// history. A member that checked before that entry was committed checks again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repaired_log_is_archived_before_it_is_as_long_as_what_was_given_up() {
     let mut given_up = Ring::new();
     given_up.append(entries(0..30));
     let repaired_to = |index| OpId::new(1001, index);
-    // What was committed when the member looked, and what it sees committed next: behind the archive's end, too, and in another file.
+    // Commits seen by the first check, and then next ones: also after the archive's end, and in another file.
     for next in [12, 14, 29, 40] {
         let storage = storage(Arc::new(FaultyStorage::default()));
         for committed in [9, 13, 20, 29] {
@@ -327,7 +327,7 @@ async fn a_repaired_log_is_archived_before_it_is_as_long_as_what_was_given_up() 
         repaired.append(entries(0..12));
         let mut member = archiver(&repaired, &storage, 2);
         assert_eq!(archive_all(&mut member, id(11)).await, 0);
-        // It is none of the archive's business yet that the log was cut back: all that it has is there.
+        // The truncation does not matter yet: the log has everything that is archived.
         let end = repaired.store.handle().committed_end(Some(id(11)));
         assert!(member.archived(Some(id(11))) > Some(end));
 
@@ -335,7 +335,7 @@ async fn a_repaired_log_is_archived_before_it_is_as_long_as_what_was_given_up() 
         let committed = repaired_to(next);
         let end = repaired.store.handle().committed_end(Some(committed));
         assert_eq!(member.archived(Some(committed)), None, "{next}");
-        // Another one that looks sees that the archive does not have it.
+        // Another member's check shows that the archive lacks it.
         let mut other = archiver(&repaired, &storage, 3);
         other.look_anew(Some(committed)).await.unwrap();
         assert!(other.archived(Some(committed)) < Some(end), "{next}");
@@ -352,8 +352,8 @@ async fn a_repaired_log_is_archived_before_it_is_as_long_as_what_was_given_up() 
     }
 }
 
-/// The archive was pruned, or was begun late, and the repair goes back before its first entry: the new history begins with the first file
-/// that the log has, and continues without a gap.
+/// The archive was pruned or begun late, and the repair falls back to before its first entry. The new history begins with the log's first
+/// file, and has no gap.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repair_that_goes_back_before_the_archive_is_archived_without_a_gap() {
     let mut missed = Ring::new();
@@ -391,7 +391,7 @@ async fn a_repair_that_goes_back_before_the_archive_is_archived_without_a_gap() 
     }
 }
 
-/// The file in which they part has to be there as a whole.
+/// The file of the divergence must be complete.
 #[tokio::test(flavor = "multi_thread")]
 async fn where_histories_part_is_not_guessed() {
     let mut missed = Ring::new();

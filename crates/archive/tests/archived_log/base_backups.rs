@@ -1,4 +1,4 @@
-//! Data directories get into an archive and come back as they were, or somebody is told why not.
+//! Data directories are archived and restored unchanged, or the caller gets an error.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -32,7 +32,7 @@ use crate::archiver::{CALL_LIMIT, archive_all, archiver};
 use crate::faulty_storage::{Fault, FaultyStorage};
 use crate::ring::{Ring, entries, id, ring};
 
-/// So small that every test has several.
+/// So small that every test has several objects.
 const SMALL: UploadOptions = UploadOptions {
     recipients: None,
     bytes_per_second: None,
@@ -51,7 +51,7 @@ fn name(began_at: u64) -> BaseName {
     BaseName::new(began_at, MemberId(3)).unwrap()
 }
 
-/// What stands in a data directory: names and bytes, of a directory none.
+/// Names and bytes of a data directory; `None` for a directory.
 type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
 fn tree(directory: &Path) -> Tree {
@@ -72,7 +72,7 @@ fn tree(directory: &Path) -> Tree {
     all
 }
 
-/// A data directory of some files, the last of which is not in a backup.
+/// A data directory of some files, the last of which is excluded from backups.
 fn data_dir(seed: u64) -> TempDir {
     let mut random = fastrand::Rng::with_seed(seed);
     let folder = tempfile::tempdir().unwrap();
@@ -148,7 +148,7 @@ async fn assert_whole(storage: &Storage, base: &BaseManifest, from: &Path) {
     assert_whole_for(storage, base, &nobody(), from).await;
 }
 
-/// Who has no identity.
+/// No identities.
 fn nobody() -> Identities {
     Identities::default()
 }
@@ -168,7 +168,7 @@ async fn assert_whole_for(
     assert!(tree(into.path()) == expected);
 }
 
-/// Stores a tar stream and its manifest as nobody of us would.
+/// Stores a tar stream and its manifest that this program would not produce.
 async fn store(storage: &Storage, at: u64, stream: &[u8], files: u64, bytes: u64) -> BaseManifest {
     let object = zstd::encode_all(stream, 3).unwrap();
     store_object(storage, at, object, stream, files, bytes).await
@@ -218,7 +218,7 @@ async fn a_data_directory_comes_back_as_it_was() {
     assert!(packed.objects.len() >= 4, "{packed:?}");
     assert_eq!(packed.unpacked_bytes, told.load(Ordering::Relaxed));
     assert_eq!(packed.files, 7);
-    // It does not count yet, and nobody can be misled by it.
+    // It does not count yet, so no reader uses it.
     assert_eq!(look(&storage, Some(ring())).await.unwrap(), []);
     let first = manifest(name(100), packed);
     finish(&storage, &first).await.unwrap();
@@ -229,7 +229,7 @@ async fn a_data_directory_comes_back_as_it_was() {
     let known = look(&storage, Some(ring())).await.unwrap();
     assert_eq!(known, [second.clone(), first.clone()]);
     assert_whole(&storage, &second, other.path()).await;
-    // Nothing is changed afterwards, and names are used once.
+    // A complete backup never changes, and names are used once.
     let again = finish(&storage, &first).await;
     assert!(matches!(again, Err(BaseError::Taken(_))), "{again:?}");
     let free = free_name(&storage, 90, MemberId(3)).await.unwrap();
@@ -238,7 +238,7 @@ async fn a_data_directory_comes_back_as_it_was() {
     assert_eq!(of_another.began_at(), 90);
 }
 
-/// The objects together are one tar stream, for whoever has no more than `zstd` and `tar`.
+/// The objects form one tar stream, for manual unpacking with `zstd` and `tar`.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_objects_are_unpacked_without_this_program() {
     let from = data_dir(3);
@@ -258,11 +258,11 @@ async fn the_objects_are_unpacked_without_this_program() {
     assert!(tree(into.path()) == expected);
 }
 
-/// Whatever call of the storage goes wrong: a base backup counts and is whole, or does not count, and the next one is not disturbed.
+/// Whichever storage call fails, a base backup is complete or does not count, and the next one is not affected.
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_the_storage_does_what_counts_is_whole() {
     let from = data_dir(4);
-    // Two objects: one that says nothing is waited for at each call.
+    // Two objects: each unanswered call costs a timeout.
     let options = UploadOptions {
         object_bytes: 300_000,
         ..SMALL
@@ -298,7 +298,7 @@ async fn whatever_the_storage_does_what_counts_is_whole() {
     }
 }
 
-/// One that loses or cuts what it has taken: an object, or the manifest.
+/// The storage loses or truncates an acknowledged object or manifest.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storage_that_lies_is_told() {
     let from = data_dir(13);
@@ -307,7 +307,7 @@ async fn a_storage_that_lies_is_told() {
         .unwrap()
         .objects
         .len() as u64;
-    // Each object is stored and looked at; then it is looked for a manifest and for all objects.
+    // Each object is stored and checked; then the manifest and all objects are checked.
     let of_manifest = objects * 2 + 1 + objects;
     for fault in [Fault::Lost, Fault::Cut] {
         for at in [0, of_manifest] {
@@ -326,13 +326,13 @@ async fn what_a_killed_backup_left_does_not_count_and_is_removed() {
     let from = data_dir(5);
     let storage = in_memory();
     let whole = take(&storage, 100, from.path()).await.unwrap();
-    // Killed in front of the manifest.
+    // The process is killed before the manifest.
     let left = upload(&storage, name(200), from.path(), SMALL, go_on).await;
     let left = left.unwrap();
     let known = survey(&storage, Some(ring())).await.unwrap();
     assert_eq!(known.bases, slice::from_ref(&whole));
     assert_eq!(Vec::from_iter(known.unfinished), [name(200)]);
-    // Another member may be taking one at this moment.
+    // Another member may be taking a backup at this moment.
     let of_another = remove_unfinished(&storage, MemberId(4)).await.unwrap();
     assert!(of_another.is_empty());
     let removed = remove_unfinished(&storage, MemberId(3)).await.unwrap();
@@ -340,7 +340,7 @@ async fn what_a_killed_backup_left_does_not_count_and_is_removed() {
     for object in &left.objects {
         assert_eq!(storage.size(&object.name).await.unwrap(), None);
     }
-    // Whoever goes on with it all the same does not get a manifest for what is gone.
+    // Continuing nevertheless yields no manifest for removed objects.
     let finished = finish(&storage, &manifest(name(200), left)).await;
     assert!(
         matches!(finished, Err(BaseError::Lost { .. })),
@@ -365,7 +365,7 @@ async fn one_that_is_stopped_leaves_nothing() {
     assert!(matches!(stopped, Err(BaseError::Stopped)), "{stopped:?}");
 }
 
-/// A server that runs on the directory meanwhile: what was read would be of several moments.
+/// A server runs on the directory in the meantime: the bytes read are from several moments.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_that_is_changed_meanwhile_is_no_backup() {
     type Change = fn(&Path);
@@ -421,7 +421,7 @@ async fn what_is_missing_or_changed_is_named() {
         Some(bytes[..bytes.len() - 1].to_vec()),
         Some(Vec::new()),
         Some(longer),
-        // Good ones, of another base backup.
+        // Intact objects of another base backup.
         Some(others.to_vec()),
     ] {
         match wrong {
@@ -441,7 +441,7 @@ async fn what_is_missing_or_changed_is_named() {
         }
         storage.write(second, bytes.clone()).await.unwrap();
     }
-    // The order of the objects.
+    // Objects in another order.
     let mut exchanged = base.clone();
     exchanged.objects.swap(0, 1);
     let refused = verify(&storage, &exchanged, &nobody(), go_on).await;
@@ -467,13 +467,13 @@ async fn a_manifest_that_cannot_be_relied_on_is_told_and_the_others_count() {
     let known = survey(&storage, Some(ring())).await.unwrap();
     assert_eq!(known.bases, [base]);
     assert_eq!(known.damaged[0].name, damaged);
-    // One of another ring does not count as one of this.
+    // A backup of another ring does not count.
     let other = RingId("99999999-2222-3333-4444-555555555555".parse().unwrap());
     let known = survey(&storage, Some(other)).await.unwrap();
     assert_eq!((known.bases.len(), known.damaged.len()), (0, 2));
 }
 
-/// The storage has lost an object of the newest one, or has cut it. A restore needs an older one.
+/// The storage lost or truncated an object of the newest one. A restore needs an older one.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_base_backup_is_kept_where_the_newest_has_lost_an_object() {
     let from = data_dir(11);
@@ -556,7 +556,7 @@ async fn nothing_is_written_into_a_directory_that_has_something() {
         "{refused:?}"
     );
     assert_eq!(tree(into.path()).len(), 1);
-    // One that is not there is made.
+    // A missing directory is created.
     let absent = into.path().join("a/b");
     download(&storage, &base, &nobody(), &absent, go_on)
         .await
@@ -564,7 +564,7 @@ async fn nothing_is_written_into_a_directory_that_has_something() {
     assert!(absent.join("ibdata1").is_file());
 }
 
-/// Whoever can write into the archive cannot write elsewhere by what is restored from it.
+/// A writer of the archive cannot make a restore write outside its directory.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_unpacked_stays_in_its_directory() {
     let home = tempfile::tempdir().unwrap();
@@ -596,7 +596,7 @@ async fn what_is_unpacked_stays_in_its_directory() {
         assert!(!outside.exists());
         assert!(tree(&into).is_empty());
     }
-    // A link, through which a file would be written.
+    // A link through which a file would be written.
     let mut builder = tar::Builder::new(Vec::new());
     let mut link = tar::Header::new_gnu();
     link.set_entry_type(tar::EntryType::Symlink);
@@ -618,7 +618,7 @@ async fn what_is_unpacked_stays_in_its_directory() {
     assert!(!outside.exists());
 }
 
-/// A few bytes that unpack to more than a disk or the memory has.
+/// A few bytes that unpack to more than a disk or the memory holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_is_unpacked_than_the_manifest_says() {
     let storage = in_memory();
@@ -637,7 +637,7 @@ async fn no_more_is_unpacked_than_the_manifest_says() {
         "{refused:?}"
     );
     assert!(tree(into.path()).is_empty());
-    // A stream that does not end where its manifest says.
+    // A stream whose end differs from its manifest.
     let mut whole = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
     header.set_size(3);
@@ -655,7 +655,7 @@ async fn no_more_is_unpacked_than_the_manifest_says() {
         matches!(refused, Err(BaseError::Damaged { .. })),
         "{refused:?}"
     );
-    // A frame that asks for 128 MiB of memory.
+    // A frame that requires 128 MiB of memory.
     let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
     encoder.window_log(27).unwrap();
     encoder.write_all(&stream).unwrap();
@@ -701,7 +701,7 @@ async fn a_base_backup_is_in_a_real_s3_server_and_no_secret_is_told() {
     assert_whole(&storage, &base, from.path()).await;
 }
 
-/// Whoever takes it cannot read it, and whoever is one of its recipients can.
+/// The member that takes it cannot read it; each recipient can.
 #[tokio::test]
 async fn an_encrypted_base_backup_is_read_by_its_recipients_alone() {
     let storage = in_memory();
@@ -740,7 +740,7 @@ async fn an_encrypted_base_backup_is_read_by_its_recipients_alone() {
         assert_eq!(*found, expected);
         assert!(!refused.is_damage());
     }
-    // One byte of it is another one.
+    // One byte is altered.
     let name = &base.objects[0].name;
     let mut bytes = storage.read(name, 1 << 30).await.unwrap().to_vec();
     let middle = bytes.len() / 2;
@@ -748,7 +748,7 @@ async fn an_encrypted_base_backup_is_read_by_its_recipients_alone() {
     storage.write(name, bytes).await.unwrap();
     let refused = verify(&storage, &base, &ours, go_on).await.unwrap_err();
     assert!(refused.is_damage(), "{refused}");
-    // A plain one beside it is read with and without.
+    // A plain one next to it is readable with and without identities.
     let plain = take(&storage, 2, from.path()).await.unwrap();
     assert_whole(&storage, &plain, from.path()).await;
     assert_whole_for(&storage, &plain, &ours, from.path()).await;

@@ -1,4 +1,4 @@
-//! The log in a directory, on a disk that is full for a while.
+//! The log in a directory, on a disk that is temporarily full.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn a_full_disk_is_told_and_there_is_no_gap_behind_it() {
         );
         assert!(is_of_storage && words.contains("No space left"), "{words}");
     }
-    // What is there stays what it is, and what has half come in does not count.
+    // Existing objects stay unchanged, and partial ones do not count.
     assert_eq!(read_all(&storage, Some(ring())).await.unwrap(), before);
 
     disk.make_room().unwrap();

@@ -1,4 +1,4 @@
-//! What is archived is encrypted for recipients, and whoever archives cannot read it.
+//! The archive is encrypted for recipients, and the archiver cannot read it.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::archiver::{archive_all, archiver, storage};
 use crate::faulty_storage::{Fault, FaultyStorage};
 use crate::ring::{Ring, entries, id, ring};
 
-/// A recipient and its identity, as their files have them.
+/// A recipient and its identity, parsed from their file formats.
 pub(crate) fn new_keys() -> (Recipients, Identities) {
     let (identity, recipient) = new_identity();
     let files = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
@@ -30,8 +30,7 @@ fn of_both(first: &Identities, second: &Identities) -> [Identities; 2] {
     [first.clone(), second.clone()]
 }
 
-/// The bytes of the log, from where it is archived on, each piece with the first of these identities that it is encrypted for; the
-/// first fault.
+/// The archived bytes of the log, each piece decrypted with the first matching identities; or the first fault.
 async fn read_with(storage: &Storage, identities: &[Identities]) -> Result<Vec<u8>, PieceFault> {
     let log = ArchivedLog::look(storage.clone(), Some(ring())).await;
     let mut log = log.unwrap().unwrap();
@@ -52,7 +51,7 @@ async fn read_with(storage: &Storage, identities: &[Identities]) -> Result<Vec<u
     Ok(all)
 }
 
-/// What the log has up to an entry.
+/// The bytes of the log up to an entry.
 fn expected(of: &Ring, committed: u64) -> Vec<u8> {
     let log = of.log(id(committed));
     let files = log
@@ -94,7 +93,7 @@ async fn a_member_archives_what_it_cannot_read() {
     of.append(entries(0..30));
     let storage = storage(Arc::new(InMemory::new()));
     let (recipients, identities) = new_keys();
-    // One after the other goes on, and none of them has an identity.
+    // Members continue in turn, and none has an identity.
     for (member, committed) in [(1, 5), (2, 13), (3, 21), (1, 29)] {
         let mut member = encrypting(&of, &storage, member, &recipients);
         assert_eq!(archive_all(&mut member, id(committed)).await, 0);
@@ -136,7 +135,7 @@ async fn encryption_is_switched_on_and_recipients_change_midway() {
     let (first, of_first) = new_keys();
     let (second, of_second) = new_keys();
     let mut member = archiver(&of, &storage, 1);
-    // Within a file and at the end of one.
+    // Within a file and at its end.
     for (committed, recipients) in [
         (4, None),
         (12, Some(&first)),
@@ -159,7 +158,7 @@ async fn encryption_is_switched_on_and_recipients_change_midway() {
     }
 }
 
-/// Bytes that are encrypted once more are others; each manifest has to name its own.
+/// A second encryption yields other bytes; each manifest has to name its own object.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_that_encrypt_the_same_piece_at_once_replace_nothing_of_each_other() {
     let mut of = Ring::new();

@@ -1,4 +1,4 @@
-//! Object storage in memory, one call of which goes wrong.
+//! In-memory object storage, one call of which fails.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -14,18 +14,18 @@ use object_store::{
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-/// What goes wrong.
+/// Kind of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The call is refused.
     Refused,
-    /// The storage does what it is asked, and says that it failed.
+    /// The storage executes the request, and reports a failure.
     Denied,
-    /// It says nothing.
+    /// It never answers.
     Silent,
-    /// It says that it has stored something, and has not.
+    /// It acknowledges an object without storing it.
     Lost,
-    /// It stores half of it.
+    /// It stores half of the object.
     Cut,
 }
 
@@ -53,14 +53,14 @@ struct Plan {
 }
 
 impl FaultyStorage {
-    /// The call with this number, from 0 on, goes wrong.
+    /// The call with this number fails, counted from 0.
     pub(crate) fn with(fault: Fault, at: u64) -> Arc<Self> {
         let storage = Self::default();
         storage.plan(fault, at);
         Arc::new(storage)
     }
 
-    /// From now on the call with this number goes wrong, from 0 on.
+    /// The call with this number from now on fails, counted from 0.
     pub(crate) fn plan(&self, fault: Fault, at: u64) {
         *self.plan.lock().unwrap() = Plan {
             fault: Some((at, fault)),
@@ -68,7 +68,7 @@ impl FaultyStorage {
         };
     }
 
-    /// From now on nothing goes wrong; whether something has.
+    /// Ends the failures; returns whether one occurred.
     pub(crate) fn mend(&self) -> bool {
         let mut plan = self.plan.lock().unwrap();
         plan.fault = None;
@@ -84,7 +84,7 @@ impl FaultyStorage {
         (due == at).then_some(fault)
     }
 
-    /// What every call may do.
+    /// Applies to every call.
     async fn called(&self) -> Result<Option<Fault>> {
         match self.now() {
             Some(Fault::Refused) => Err(failed()),

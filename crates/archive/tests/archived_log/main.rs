@@ -1,4 +1,4 @@
-//! A member's log and data get into an archive and come back, whatever happens to the archive meanwhile.
+//! A member's log and data are archived and restored, under all kinds of failures of the archive.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! Pieces are made of a log, stored by name and read back, whatever happens to the archive meanwhile.
+//! Pieces are made of a log, stored by name and read back, while the archive changes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -35,7 +35,7 @@ impl Storage {
         Manifest::read(&self.0[&piece.manifest()], piece, ring())
     }
 
-    /// Archives everything that is committed, as a member does; how many pieces that were.
+    /// Archives everything committed, as a member does; returns the number of pieces.
     fn archive(&mut self, of: &Ring, committed: OpId) -> usize {
         let log = of.log(committed);
         for done in 0.. {
@@ -140,7 +140,7 @@ fn comes_back(mut storage: Storage) {
             .iter()
             .map(|piece| storage.manifest(*piece).unwrap());
         let manifests: Vec<_> = manifests.collect();
-        // Behind the end of a file comes the header of the next one.
+        // The end of a file is followed by the next one's header.
         let mut entries = manifests.iter().filter_map(|manifest| manifest.last);
         assert_eq!(entries.next_back(), Some(id(until)));
         let last = manifests.last().unwrap();
@@ -148,7 +148,7 @@ fn comes_back(mut storage: Storage) {
         assert_eq!(last.gtids_behind(), gtids);
     }
     assert_eq!(storage.archive(&of, id(30)), 0);
-    // Closed files stand there as a whole, and each manifest names the one before it.
+    // Closed files are archived whole, and each manifest names the previous one.
     let superfluous = storage.pieces().superfluous();
     assert!(!superfluous.is_empty());
     for piece in superfluous {
@@ -188,7 +188,7 @@ fn what_was_purged_before_it_was_archived_is_a_gap_and_nothing_else_is_lost() {
     assert_eq!(begins.begins().file, of.log(id(29)).files[0].0);
     let manifest = storage.manifest(begins).unwrap();
     assert_eq!(manifest.before, None);
-    // What lies in the gap is known all the same.
+    // The GTIDs in the gap are known nevertheless.
     assert!(manifest.gtids_before.contains(&gtid(12)));
 }
 
@@ -261,7 +261,7 @@ fn is_noticed(mut storage: Storage) {
         storage.0.insert(object, good);
         storage.read(*piece).unwrap();
     }
-    // Another piece's object is sound, and not this one's.
+    // Another piece's object is intact, but does not belong to this piece.
     let (one, other) = (pieces[0], pieces[1]);
     let name = |piece| storage.manifest(piece).unwrap().object.name;
     let (name, exchanged) = (name(one), storage.0[&name(other)].clone());
@@ -324,7 +324,7 @@ fn a_log_that_is_damaged_on_its_disk_is_not_archived() {
             &good[..end as usize],
             std::io::sink(),
         );
-        // Between two entries the piece is a shorter one.
+        // Cut between two entries, the piece is a shorter valid one.
         if let Err(SealError::Contents(error)) = &cut {
             assert_eq!(error.kind, ContentsErrorKind::WithinAnEntry);
         } else {

@@ -1,4 +1,4 @@
-//! An archive is pruned, and whatever happens meanwhile, what is left of it is one chain that has all that is kept.
+//! During and after pruning, the archive is one chain with everything that is kept.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -22,7 +22,7 @@ use crate::reading::read_all;
 use crate::ring::{Ring, entries, id, ring};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// When entries were committed, and the old files archived.
+/// When entries were committed and the old files archived.
 const LONG_AGO: u64 = 1_700_000_000;
 const MANY: usize = 10_000;
 
@@ -30,7 +30,7 @@ fn number(number: u64) -> FileNumber {
     FileNumber::new(number).unwrap()
 }
 
-/// Of six files, each of which is there in parts and as a whole. The first ones were archived long ago.
+/// Archives six files, each in parts and whole. The first ones were archived long ago.
 async fn fill(storage: &Storage, old: u64) -> Ring {
     let mut of = Ring::new();
     of.append(entries(0..44));
@@ -62,12 +62,12 @@ fn pruner(storage: &Storage) -> Pruner {
     Pruner::new(storage.clone(), Some((ring(), MemberId(1))))
 }
 
-/// So late that everything that is replaced may go.
+/// Late enough for all replaced pieces to be deleted.
 fn later() -> SystemTime {
     SystemTime::now() + GRACE + Duration::from_secs(60)
 }
 
-/// What was committed in the last 30 days.
+/// Commits of the last 30 days.
 fn keep() -> Keep {
     Keep::for_the_last(Some(30 * DAY), later())
 }
@@ -80,7 +80,7 @@ async fn pieces(storage: &Storage) -> Pieces {
     Pieces::of_names(storage.list(LOG_FOLDER).await.unwrap().keys())
 }
 
-/// What is left is one chain from a file on, or an earlier one, to the end, with the bytes of the log. The file with which it begins.
+/// Checks that the archive is one chain with the log's bytes, from file `kept` or an earlier one to the end. Returns its first file.
 async fn assert_holds(storage: &Storage, of: &Ring, kept: u64) -> u64 {
     let manifests = read_all(storage, Some(ring())).await.unwrap();
     let begins = manifests[0].piece.begins();
@@ -147,7 +147,7 @@ async fn what_was_committed_before_what_is_kept_goes() {
                 .all(|named| named.file().1 >= number(begins))
         );
         assert!(look(&storage, &keep()).await.is_done());
-        // It goes on behind that, and begins later the next time.
+        // Archiving continues, and the next pruning begins later.
         let mut of = of;
         of.append(entries(44..70));
         archive_all(&mut archiver(&of, &storage, 2), id(69)).await;
@@ -163,7 +163,7 @@ async fn what_was_committed_before_what_is_kept_goes() {
     }
 }
 
-/// Of the member that prunes: by it everything is too old.
+/// The pruning member's clock is ahead: by it, everything is too old.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_leapt_ahead_deletes_nothing_that_is_kept() {
     let storage = storage(Arc::new(InMemory::new()));
@@ -211,7 +211,7 @@ async fn a_prune_that_is_killed_at_any_step_leaves_one_chain() {
         let of = fill(&storage, 3).await;
         look(&storage, &keep()).await.go_on(done).await.unwrap();
         assert_holds(&storage, &of, 4).await;
-        // Another one ends it, also if it is to keep everything from now on.
+        // Another member completes it, even if it is to keep everything from now on.
         let mut next = look(&storage, &keep()).await;
         next.go_on(MANY).await.unwrap();
         assert_eq!(assert_holds(&storage, &of, 4).await, 4, "killed at {done}");
@@ -226,12 +226,12 @@ async fn whatever_the_storage_does_while_it_is_pruned_nothing_that_is_kept_is_lo
             let faulty = Arc::new(FaultyStorage::default());
             let storage = storage(faulty.clone());
             let of = fill(&storage, 3).await;
-            // Waiting for one that says nothing takes as long as a call may.
+            // An unanswered call lasts for the whole timeout.
             let at = if fault == Fault::Silent { at * 20 } else { at };
             faulty.plan(fault, at);
             let pruning = pruner(&storage).look(&keep(), later()).await;
             if let Ok(mut pruning) = pruning {
-                // Told, or tried again.
+                // An error is reported, or the next call retries.
                 while !pruning.is_done() {
                     if pruning.go_on(MANY).await.is_err() {
                         break;
@@ -251,7 +251,7 @@ async fn whatever_the_storage_does_while_it_is_pruned_nothing_that_is_kept_is_lo
     }
 }
 
-/// The storage says that it has the begin, and has not: what lies before it stays.
+/// The storage acknowledges the begin without storing it: objects before it stay.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_deleted_behind_a_begin_that_is_not_there() {
     for fault in [Fault::Lost, Fault::Cut] {
@@ -268,7 +268,7 @@ async fn nothing_is_deleted_behind_a_begin_that_is_not_there() {
         faulty.mend();
         let after = storage.list(LOG_FOLDER).await.unwrap();
         assert!(before.keys().all(|name| after.contains_key(name)));
-        // It is written again.
+        // The next step writes it again.
         pruning.go_on(MANY).await.unwrap();
         assert_eq!(assert_holds(&storage, &of, 4).await, 4);
     }
@@ -297,7 +297,7 @@ async fn a_whole_file_that_the_storage_has_lost_replaces_nothing() {
     storage.delete(&lost.object()).await.unwrap();
     let mut pruning = look(&storage, &Keep::default()).await;
     pruning.go_on(MANY).await.unwrap();
-    // By hand it is put together of its pieces again.
+    // Archiving the files again by hand from their pieces.
     for whole in [cut, lost] {
         storage.delete(&whole.manifest()).await.unwrap();
     }
@@ -344,7 +344,7 @@ async fn nothing_of_another_rings_archive_is_deleted() {
     assert_eq!(storage.list(LOG_FOLDER).await.unwrap(), before);
 }
 
-/// What a repair has given up goes with the files of its numbers, and never comes back as a part of what followed it.
+/// Discarded entries are deleted with the files of their numbers, and never reappear in the next history.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_history_behind_a_repair_is_pruned() {
     let mut missed = Ring::new();
@@ -367,7 +367,7 @@ async fn a_history_behind_a_repair_is_pruned() {
         assert_eq!(pruning.plan().begins, Some(number(5)));
         pruning.go_on(done).await.unwrap();
         let manifests = read_all(&storage, Some(ring())).await.unwrap();
-        // Behind it comes the header of the file that is written to.
+        // They are followed by the header of the current file.
         let mut lasts = manifests.iter().filter_map(|manifest| manifest.last);
         assert_eq!(lasts.next_back(), Some(committed));
         let of_newest = manifests
@@ -376,7 +376,7 @@ async fn a_history_behind_a_repair_is_pruned() {
         for manifest in of_newest {
             assert_eq!(manifest.piece.timeline, Timeline(2));
         }
-        // Whoever goes on sees the same history.
+        // The next archiver sees the same history.
         let step = archiver(&repaired, &storage, 3).step(Some(committed)).await;
         assert!(matches!(step, Ok(Step::Nothing)), "{step:?}");
     }
@@ -400,7 +400,7 @@ async fn whoever_reads_meanwhile_is_told_that_it_was_pruned() {
     assert_holds(&storage, &of, 4).await;
 }
 
-/// Objects that no manifest names are left by whoever was killed, or came second.
+/// Objects without a manifest are left by killed or concurrent archivers.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_encrypted_archive_is_pruned_without_an_identity() {
     let storage = storage(Arc::new(InMemory::new()));
@@ -424,7 +424,7 @@ async fn an_encrypted_archive_is_pruned_without_an_identity() {
     assert!(!listing.contains_key(&left));
     let pieces = Pieces::of_names(listing.keys());
     assert_eq!(pieces.superfluous(), []);
-    // A manifest and an object for each of those that are left.
+    // A manifest and an object for each remaining piece.
     assert_eq!(listing.len(), 2 * pieces.all().count());
     assert_eq!(pieces.history(Timeline::FIRST).len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Whoever reads an archive notices what is not as it was written.
+//! Readers of an archive detect changed objects.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use raft_types::{MemberId, RingId};
 use crate::archiver::{CALL_LIMIT, archive_all};
 use crate::ring::{Ring, entries, id, ring};
 
-/// An archive of some files, and of the beginning of the one that is written.
+/// An archive of some files, and of the beginning of the current one.
 async fn archive() -> Storage {
     let storage = Storage::over(
         Arc::new(InMemory::new()),
@@ -30,7 +30,7 @@ async fn archive() -> Storage {
     storage
 }
 
-/// Reads all pieces in order; the first fault.
+/// Reads all pieces in order; returns the first fault.
 pub(crate) async fn read_all(
     storage: &Storage,
     of: Option<RingId>,
@@ -71,7 +71,7 @@ async fn an_archive_is_read_whole_and_is_of_its_ring() {
     assert!(ArchivedLog::look(empty, None).await.unwrap().is_none());
 }
 
-/// As programs wrote them before: each names the bytes of the manifest before it.
+/// Manifests of version 1: each has the hash of the previous manifest's bytes.
 #[tokio::test(flavor = "multi_thread")]
 async fn manifests_of_the_first_version_are_read() {
     let storage = archive().await;
@@ -88,7 +88,7 @@ async fn manifests_of_the_first_version_are_read() {
     }
     let read = read_all(&storage, None).await.unwrap();
     assert_eq!(read.len(), manifests.len());
-    // The third one is a later one's, and goes on behind them; another first one is noticed.
+    // A later version wrote the third one, which continues them; a changed first one is detected.
     let mut changed = read[0].clone();
     changed.archived_at += 1;
     replaced(&storage, &changed).await;
@@ -158,7 +158,7 @@ async fn what_is_missing_or_changed_is_named() {
     storage.write(&first.object.name, changed).await.unwrap();
     let fault = read_all(&storage, None).await.unwrap_err();
     assert!(matches!(fault, PieceFault::Seal(_)), "{fault}");
-    // Another piece's bytes, which are good ones.
+    // Another piece's bytes, which are intact.
     let other = storage.read(&second.object.name, 1 << 20).await.unwrap();
     storage
         .write(&first.object.name, other.to_vec())

@@ -1,4 +1,4 @@
-//! The log of a member, on a disk that grows.
+//! A member's log, on a growing disk.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub(crate) fn id(index: u64) -> OpId {
     OpId::new(1, index)
 }
 
-/// A file for eight entries each, six of which are transactions.
+/// Eight entries per file, of which six are transactions.
 pub(crate) fn entries(range: std::ops::Range<u64>) -> Vec<Entry> {
     let kinds = range.map(|index| match index % 8 {
         0 => blank(id(index)),
@@ -32,7 +32,7 @@ pub(crate) fn entries(range: std::ops::Range<u64>) -> Vec<Entry> {
     kinds.collect()
 }
 
-/// A log on a disk that grows.
+/// A log on a growing disk.
 pub(crate) struct Ring {
     disk: FaultyDisk,
     pub(crate) store: BinlogStore,

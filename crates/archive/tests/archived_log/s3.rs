@@ -21,7 +21,7 @@ use crate::archiver::archive_all;
 use crate::encrypted::new_keys;
 use crate::ring::{Ring, entries, id, ring};
 
-/// Longer than a call takes, shorter than the silence.
+/// Longer than a call takes, shorter than the simulated silence.
 const CALL_LIMIT: Duration = Duration::from_millis(1_500);
 
 pub(crate) fn storage(server: &ObjectStorage, secret: &str) -> Storage {
@@ -42,7 +42,7 @@ fn patient_storage(server: &ObjectStorage, secret: &str, call_limit: Duration) -
     Storage::open(&settings).unwrap()
 }
 
-/// Every file of an archive, in one piece after the other.
+/// The bytes of an archive, piece by piece.
 async fn bytes(storage: &Storage) -> Vec<u8> {
     let log = ArchivedLog::look(storage.clone(), Some(ring())).await;
     let mut log = log.unwrap().unwrap();
@@ -79,7 +79,7 @@ async fn the_log_is_archived_whether_the_server_hangs_up_or_is_silent() {
     assert!(server.requests() > 20);
 }
 
-/// So late that it is not waited for any more: what was stored is taken for what was not, and is stored once more.
+/// The answer is later than the timeout: a stored object counts as not stored, and is stored again.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_come_late_leave_no_gap_and_nothing_that_cannot_be_read() {
     let server = ObjectStorage::start().unwrap();
@@ -96,12 +96,12 @@ async fn answers_that_come_late_leave_no_gap_and_nothing_that_cannot_be_read() {
     first.encrypt_for(Some(recipients.clone()));
     archive_all(&mut first, id(3)).await;
     server.conduct(Conduct::AnswersLate);
-    // The object, whose answer is not waited for; then not even the look.
+    // The object, whose answer is too late; then not even the listing succeeds.
     for _ in 0..2 {
         let failed = first.step(Some(id(10))).await.unwrap_err().to_string();
         assert!(!failed.contains(SECRET_KEY), "{failed}");
     }
-    // Who waits gets there, however long after the interval.
+    // A later attempt succeeds, long after the interval.
     let mut second = archiver(&patient, 2);
     second.encrypt_for(Some(recipients));
     let began = std::time::Instant::now();
@@ -126,7 +126,7 @@ async fn answers_that_come_late_leave_no_gap_and_nothing_that_cannot_be_read() {
     assert!(read(&impatient, identities).await == expected);
 }
 
-/// A prune whose server hangs up, and answers late, in the middle.
+/// The server hangs up and answers late during pruning.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_archive_is_pruned_by_s3() {
     let server = ObjectStorage::start().unwrap();
@@ -139,7 +139,7 @@ async fn an_archive_is_pruned_by_s3() {
     }
     let before = bytes(&store).await;
     let now = SystemTime::now() + GRACE + Duration::from_secs(60);
-    // Everything was archived a moment ago, by all clocks but the primary's.
+    // By all clocks but the primary's, everything was archived a moment ago.
     let keep = Keep::for_the_last(Some(Duration::from_secs(30)), now);
     let pruner = Pruner::new(store.clone(), Some((ring(), MemberId(1))));
     let mut pruning = pruner.look(&keep, now).await.unwrap();
@@ -176,7 +176,7 @@ async fn a_wrong_secret_is_refused_and_not_told() {
     );
 }
 
-/// Larger than one part of an upload; and to read it may take longer than a call.
+/// Larger than one part of an upload; reading it may take longer than one call.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_object_is_stored_in_parts() {
     let server = ObjectStorage::start().unwrap();

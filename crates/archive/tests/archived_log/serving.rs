@@ -1,4 +1,4 @@
-//! Files that a member has purged come back from the archive for whoever reads them, whole and verified, or not at all.
+//! Purged files are served from the archive, whole and verified, or not at all.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn number(number: u64) -> FileNumber {
     FileNumber::new(number).unwrap()
 }
 
-/// A log whose first three files are in the archive alone.
+/// A log whose first three files are only in the archive.
 struct Purged {
     storage: Storage,
     /// The bytes of all files, from before the purge.
@@ -38,7 +38,7 @@ impl Purged {
         of.append(entries(0..29));
         let mut archiver = archiver(&of, &storage, 1);
         archiver.encrypt_for(recipients);
-        // The first file in pieces, too.
+        // The first file also in pieces.
         for committed in [4, 6, 28] {
             archive_all(&mut archiver, id(committed)).await;
         }
@@ -67,7 +67,7 @@ impl Purged {
         self.begins.last().unwrap()
     }
 
-    /// What whoever has everything before a file has.
+    /// The GTIDs of everything before a file.
     fn before(&self, file: u64) -> &GtidSet {
         &self.begins[file as usize - 1].gtids
     }
@@ -97,7 +97,7 @@ impl Purged {
         assert!(read == *expected, "file {file}");
     }
 
-    /// The objects of a file's bytes.
+    /// The objects of a file.
     async fn objects(&self, file: u64) -> Vec<String> {
         let listing = self.storage.list(LOG_FOLDER).await.unwrap();
         let of_file = |name: &String| {
@@ -174,11 +174,11 @@ async fn what_was_purged_is_served_as_it_was() {
         (figures.disk_bytes, figures.first),
         (bytes as u64, Some(number(1)))
     );
-    // No name is left on disk, whatever ends the process.
+    // The files are unlinked, so that none is left after any exit.
     let left = std::fs::read_dir(served.directory.path().join("fetched"));
     assert_eq!(left.unwrap().count(), 0);
 
-    // Of a log that begins earlier, or has nothing purged, there is less to serve.
+    // Before a log that begins earlier, or is not purged, fewer files are served.
     let earlier = &of.begins[1];
     served.archive.look(earlier, Duration::ZERO).await.unwrap();
     assert_eq!(served.archive.older_files(earlier).len(), 1);
@@ -312,7 +312,7 @@ async fn damaged_and_cut_objects_are_named_and_served_to_nobody() {
             "{error}"
         );
         assert!(served.archive.read(number(2), 0, 10).await.is_none());
-        // Others get what they want, and this one does once it is mended.
+        // Other files are served, and this one is after the repair.
         served.fetch(&of, 3).await.unwrap();
         let figures = served.archive.figures(None);
         assert_eq!((figures.failures_total, figures.error), (1, None));
@@ -322,7 +322,7 @@ async fn damaged_and_cut_objects_are_named_and_served_to_nobody() {
     }
 }
 
-/// Whatever call of the storage goes wrong: refused, or without an answer until the limit of a call.
+/// Any storage call fails: refused, or unanswered until its timeout.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storage_that_fails_is_told_and_tried_again() {
     let faulty = FaultyStorage::with(Fault::Refused, u64::MAX);
@@ -369,7 +369,7 @@ async fn several_share_a_file_and_whoever_leaves_takes_it_from_nobody() {
     of.is_read(&served, 1).await;
     drop(second);
 
-    // Somebody leaves while it is fetched, and the next one has it.
+    // A request is cancelled during the fetch, and the next one gets the file.
     let leaving = tokio::time::timeout(Duration::from_micros(300), served.fetch(&of, 2)).await;
     drop(leaving);
     let _held = served.fetch(&of, 2).await.unwrap();
@@ -406,7 +406,7 @@ async fn what_is_on_disk_is_bounded_and_nothing_goes_that_is_read() {
         "it went for the third"
     );
     assert!(served.archive.figures(None).disk_bytes <= most);
-    // One who waits goes on when another one leaves.
+    // A waiting request continues when another one releases its file.
     let waits = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         drop(first);

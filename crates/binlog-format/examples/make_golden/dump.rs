@@ -1,6 +1,6 @@
-//! Records what a replica is sent: the same events, with what the source makes up around them.
+//! Records a replica's stream: the same events, with the source's artificial events around them.
 //!
-//! Speaks just enough of MySQL's protocol for an account without a password.
+//! Implements the part of MySQL's protocol for an account without a password.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -21,14 +21,14 @@ const CAPABILITIES: u32 = 0x0200 | 0x8000 | 0x0008_0000;
 const THROUGH_GTID: u16 = 0x04;
 const HEARTBEAT_V2: u16 = 0x02;
 
-/// How the replica asks for the stream.
+/// Parameters of the replica's request.
 pub(crate) struct Request {
-    /// What it announces as `@source_binlog_checksum`.
+    /// Its `@source_binlog_checksum`.
     pub(crate) checksum: &'static str,
     pub(crate) heartbeat_v2: bool,
 }
 
-/// All events from the server's first file up to the second heartbeat, one after the other.
+/// All events from the server's first file up to the second heartbeat.
 pub(crate) fn record(server: &Mysqld, request: &Request) -> Result<Vec<u8>> {
     let mut link = Link::open(server)?;
     link.query(&format!(
@@ -82,7 +82,7 @@ impl Link {
         hello.push(255);
         hello.extend([0; 23]);
         hello.extend(b"dump\0");
-        // An empty password is proven by an empty answer.
+        // An empty password has an empty authentication response.
         hello.push(0);
         hello.extend(b"caching_sha2_password\0");
         link.send(1, &hello)?;

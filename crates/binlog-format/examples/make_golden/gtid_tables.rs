@@ -1,4 +1,4 @@
-//! Tables of what the server says about GTID sets: how it reads texts, and what comes out of pairs.
+//! Tables of the server's GTID set functions: parsed texts, and results for pairs.
 
 use std::fmt::Write;
 use std::fs;
@@ -9,7 +9,7 @@ use testkit::mysqld::MysqlClient;
 
 const U: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 
-/// Texts that a server takes or refuses; `U` stands for a UUID, `\n` for a line break.
+/// Texts that a server accepts or refuses; `U` is a UUID, `\n` a line break.
 const TEXTS: &[&str] = &[
     "",
     " ",
@@ -89,7 +89,7 @@ pub(crate) fn write(client: &MysqlClient, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Text, then what the server makes of it, or `ERROR`.
+/// Text, then the server's result, or `ERROR`.
 fn texts(client: &MysqlClient) -> Result<String> {
     let mut table = String::new();
     for template in TEXTS {
@@ -106,7 +106,7 @@ fn texts(client: &MysqlClient) -> Result<String> {
     Ok(table)
 }
 
-/// Two sets, the first without the second, and whether the second holds all of the first.
+/// Two sets, their difference, and whether the second contains the first.
 fn pairs(client: &MysqlClient) -> Result<String> {
     let mut random = Sequence(1);
     let mut table = String::new();

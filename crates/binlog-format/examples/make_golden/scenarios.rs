@@ -1,13 +1,13 @@
-//! What the golden files show, one file each.
+//! Contents of the golden files.
 
-/// One file: what ran while the server wrote it.
+/// One file: the statements that produce it.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     /// Runs before the file begins.
     pub(crate) before: &'static str,
     /// Runs while the file is written, in one session.
     pub(crate) sql: &'static str,
-    /// Runs behind its end.
+    /// Runs after its end.
     pub(crate) after: &'static str,
 }
 
@@ -220,7 +220,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "no_checksum",
-        // Rotates by itself, so that the file begins with an empty one behind it.
+        // Rotates by itself, so that the file is followed by an empty one.
         before: "SET GLOBAL binlog_checksum = 'NONE'",
         sql: "
             INSERT INTO item VALUES (820, 'unprotected', 1);

@@ -1,5 +1,4 @@
-//! The events that belong to a file or a stream and not to a transaction: FORMAT_DESCRIPTION, HEARTBEAT, ROTATE, IGNORABLE and
-//! PREVIOUS_GTIDS.
+//! Events that belong to a file or a stream, not to a transaction: FORMAT_DESCRIPTION, HEARTBEAT, ROTATE, IGNORABLE and PREVIOUS_GTIDS.
 
 use std::borrow::Cow;
 
@@ -11,30 +10,30 @@ use crate::event_type::EventType;
 use crate::events::{EncodeEvent, EventOrigin};
 use crate::gtid::{GtidSet, GtidSetFormat};
 
-// FORMAT_DESCRIPTION: the first event of a file. It names the server's version, the length of the fixed part of every event type,
-// and the checksum algorithm of the events that follow.
+// FORMAT_DESCRIPTION: the first event of a file. It contains the server's version, the length of the fixed part of every event type, and
+// the checksum algorithm of the following events.
 //
 //   u16 binlog version (4); 50 bytes server version; u32 created; u8 header length (19);
 //   u8 for each event type from 1: length of its fixed part; u8 checksum algorithm
 
-/// Bytes that the server version takes, padded with zeros.
+/// Bytes of the server version, padded with zeros.
 const VERSION_LEN: usize = 50;
 const BINLOG_VERSION: u16 = 4;
 
-/// What a file's first event says.
+/// A file's first event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatDescription<'a> {
     /// The server's version, without padding; at most 50 bytes.
     pub server_version: Cow<'a, [u8]>,
-    /// Seconds since the epoch at which the server started, 0 in files that are not its first one.
+    /// The server's start time in seconds since the epoch, 0 in files that are not its first one.
     pub created: u32,
-    /// Length of the fixed part of each event type, beginning with type 1.
+    /// Length of the fixed part of each event type, starting with type 1.
     pub post_header_lengths: Cow<'a, [u8]>,
-    /// How the events that follow are protected.
+    /// The checksum algorithm of the following events.
     pub checksum: ChecksumAlgorithm,
 }
 
-/// Lengths that MySQL 8.0.14 and later announce, up to type 42. None of them has changed since.
+/// Lengths announced by MySQL 8.0.14 and later, up to type 42. None has changed since.
 #[rustfmt::skip]
 const POST_HEADER_LENGTHS: [u8; 42] = [
     0, 13, 0, 8, 0, 0, 0, 0, 4, 0,    // 1..: QUERY 13, ROTATE 8, APPEND_BLOCK 4
@@ -48,8 +47,8 @@ impl FormatDescription<'static> {
     /// The version that [`Self::built_in`] announces.
     pub const BUILT_IN_VERSION: &'static str = "9.7.0-witness";
 
-    /// The one of a file that no server's format description is known for yet: always the same bytes
-    /// for the same version, which must begin with three numbers as MySQL's do and is cut at 50 bytes.
+    /// For a file without a known server's format description: a fixed result for each version. The version must begin with three numbers
+    /// like MySQL's, and is truncated to 50 bytes.
     pub fn built_in(server_version: &str) -> Self {
         let mut version = server_version.as_bytes().to_vec();
         version.truncate(VERSION_LEN);
@@ -68,11 +67,10 @@ impl FormatDescription<'static> {
 }
 
 impl<'a> FormatDescription<'a> {
-    /// Reads an event without its checksum. (A format description has a CRC32 whatever it announces
-    /// for the others: verify it with [`ChecksumAlgorithm::Crc32`].)
+    /// Decodes an event without its checksum. (A format description always has a CRC32: verify it with [`ChecksumAlgorithm::Crc32`].)
     ///
     /// # Errors
-    /// When it is of another type or binlog version, or cut off.
+    /// When it is of another type or binlog version, or truncated.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::FormatDescription)?);
         if cursor.u16("binlog version")? != BINLOG_VERSION {
@@ -110,9 +108,9 @@ impl<'a> FormatDescription<'a> {
         })
     }
 
-    /// The canonical event of a received one (without its checksum): what every file of the ring
-    /// begins with. The created time is zero and the in-use and artificial flags are clear, because
-    /// these are of one server's file; the algorithm is CRC32, because stored events always have it.
+    /// The canonical event of a received one (without its checksum), with which every file of the ring begins. The created time is zero,
+    /// and the in-use and artificial flags are clear, because these belong to one server's file. The algorithm is CRC32, which stored
+    /// events always have.
     ///
     /// # Errors
     /// As [`Self::decode`].
@@ -129,7 +127,7 @@ impl<'a> FormatDescription<'a> {
         Ok(description.encode(origin))
     }
 
-    /// Length of the fixed part of an event type; 0 for one that is not announced.
+    /// Length of the fixed part of an event type; 0 if not announced.
     pub fn post_header_length(&self, event_type: EventType) -> usize {
         let at = usize::from(event_type.code()).checked_sub(1);
         at.and_then(|at| self.post_header_lengths.get(at))
@@ -153,18 +151,17 @@ impl EncodeEvent for FormatDescription<'_> {
     }
 }
 
-// HEARTBEAT and HEARTBEAT_V2: the source has nothing to send, and its log ends here. The first form
-// holds the position in the event's header; the second has numbered fields, for positions beyond
-// 4 GiB, and is sent to replicas that announce that they know it.
+// HEARTBEAT and HEARTBEAT_V2: the source has no events to send, and its log ends here. The first form has the position in the event's
+// header. The second has numbered fields, for positions beyond 4 GiB, and is sent to replicas that announce support.
 
-/// A sign of life with the position that the source's dump has reached.
+/// A heartbeat with the position of the source's dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat<'a> {
-    /// Whether it is of the second form, whose body holds the position.
+    /// Whether it has the second form, with the position in its body.
     pub version_2: bool,
-    /// The file that the dump reads.
+    /// The dump's current file.
     pub file: Cow<'a, [u8]>,
-    /// The position in it. Only the low 32 bits in the first form.
+    /// The position in it; only the low 32 bits in the first form.
     pub position: u64,
 }
 
@@ -176,7 +173,7 @@ impl<'a> Heartbeat<'a> {
     /// Reads either form from an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type or cut off.
+    /// When it is of another type or truncated.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         if event.event_type() == EventType::HeartbeatV2 {
             return Self::decode_fields(event.body());
@@ -229,7 +226,7 @@ impl EncodeEvent for Heartbeat<'_> {
         }
     }
 
-    /// The canonical form of a first-form heartbeat has lost its position with the header's.
+    /// A first-form heartbeat's canonical form has no position, because the header's is cleared.
     fn encode_body(&self, out: &mut Vec<u8>) {
         if !self.version_2 {
             out.extend_from_slice(&self.file);
@@ -247,10 +244,9 @@ impl EncodeEvent for Heartbeat<'_> {
     }
 }
 
-// ROTATE: names the file that goes on from here. The last event of a file, or one that the source
-// makes up for its replica at the begin of a stream and of every file.
+// ROTATE: names the next file. The last event of a file, or an artificial one at the beginning of a stream and of every file.
 
-/// Where the log goes on.
+/// Where the log continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rotate<'a> {
     /// Offset of the next event in the next file.
@@ -260,7 +256,7 @@ pub struct Rotate<'a> {
 }
 
 impl<'a> Rotate<'a> {
-    /// Offset of the first event behind the magic number.
+    /// Offset of the first event after the magic number.
     pub const FIRST_POSITION: u64 = 4;
 
     /// The rotate event that ends a file.
@@ -274,7 +270,7 @@ impl<'a> Rotate<'a> {
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type or cut off.
+    /// When it is of another type or truncated.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::Rotate)?);
         let position = cursor.u64("rotate position")?;
@@ -296,17 +292,17 @@ impl EncodeEvent for Rotate<'_> {
     }
 }
 
-// IGNORABLE: an event that every reader may skip; the ring's markers travel in it.
+// IGNORABLE: an event that every reader may skip; it carries the ring's markers.
 
-/// An event that readers skip. Write it with [`Ignorable::origin`], whose flag says so.
+/// An event that readers skip. Write it with [`Ignorable::origin`], which sets the flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ignorable<'a> {
-    /// Whatever its writer put into it.
+    /// The writer's contents.
     pub body: Cow<'a, [u8]>,
 }
 
 impl<'a> Ignorable<'a> {
-    /// The rest of the header, with the flag that lets readers skip the event.
+    /// The rest of the header, with the ignorable flag.
     pub fn origin(timestamp: u32, server_id: u32) -> EventOrigin {
         EventOrigin {
             timestamp,
@@ -349,7 +345,7 @@ impl PreviousGtids {
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type, or holds no GTID set.
+    /// When it is of another type, or has no valid GTID set.
     pub fn decode(event: EventRef<'_>) -> Result<Self, DecodeError> {
         let gtids = GtidSet::decode(event.body_of(EventType::PreviousGtids)?)?;
         Ok(Self { gtids })

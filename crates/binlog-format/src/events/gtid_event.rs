@@ -1,5 +1,5 @@
-//! GTID and GTID_TAGGED: the first event of every transaction. The classic form has fixed places, the
-//! tagged one (8.3 and later) numbered fields of MySQL's serialization library. One view serves both.
+//! GTID and GTID_TAGGED: the first event of every transaction. The classic form has fixed offsets, the tagged one (since 8.3) numbered
+//! fields of MySQL's serialization library. One view covers both.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,14 +13,14 @@ use crate::event_type::EventType;
 use crate::events::EncodeEvent;
 use crate::gtid::{Gno, Gtid, SourceId, Tag};
 
-// What the first event of a transaction says, however it is written.
+// The first event of a transaction, in either form.
 
 /// Microseconds since the epoch at which a server committed a transaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommitTimestamp(pub u64);
 
 impl CommitTimestamp {
-    /// This moment, by this host's clock.
+    /// The current time, by this host's clock.
     #[must_use]
     pub fn now() -> Self {
         let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
@@ -34,7 +34,7 @@ impl fmt::Display for CommitTimestamp {
     }
 }
 
-/// A server version as events carry it: 90704 is 9.7.4.
+/// A server version, encoded as in events: 90704 is 9.7.4.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerVersion(pub u32);
 
@@ -50,7 +50,7 @@ impl fmt::Display for ServerVersion {
     }
 }
 
-/// The logical clock of MySQL's parallel applier: which transactions of one file may run together.
+/// The logical clock of MySQL's parallel applier: determines which transactions of a file may run in parallel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct LogicalClock {
     /// The sequence number of the last transaction that must be committed before this one starts.
@@ -59,16 +59,16 @@ pub struct LogicalClock {
     pub sequence_number: i64,
 }
 
-/// How a GTID event is written.
+/// Form of a GTID event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GtidForm<'a> {
-    /// GTID: without a tag, fields at fixed places.
+    /// GTID: without a tag, fields at fixed offsets.
     Classic,
-    /// GTID_TAGGED: numbered fields, of which later versions may add more.
+    /// GTID_TAGGED: numbered fields; later versions may add more.
     Tagged {
-        /// The last field that a reader must know.
+        /// The last field that a reader must support.
         last_non_ignorable_field: u64,
-        /// Fields of later versions, as they were read.
+        /// Fields of later versions, undecoded.
         later_fields: Cow<'a, [u8]>,
     },
 }
@@ -81,28 +81,28 @@ impl GtidForm<'_> {
     };
 }
 
-/// The first event of a transaction. What a server before 8.0 does not write is `None`.
+/// The first event of a transaction. Fields that a server before 8.0 does not write are `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GtidEvent<'a> {
     /// Whether it is a GTID or a GTID_TAGGED event.
     pub form: GtidForm<'a>,
     /// Bit 0: the transaction may have statement-format events.
     pub flags: u8,
-    /// The transaction's identifier; without a tag in the classic form.
+    /// The transaction's identifier; the classic form has no tag.
     pub gtid: Gtid,
-    /// Which transactions it does not depend on, for parallel appliers.
+    /// The logical clock for parallel appliers.
     pub clock: LogicalClock,
-    /// When the server that wrote this file committed it.
+    /// Commit time on the server that wrote this file.
     pub immediate_commit: Option<CommitTimestamp>,
-    /// When the server where it originated committed it, if that is another time.
+    /// Commit time on the originating server, if different.
     pub original_commit: Option<CommitTimestamp>,
-    /// Bytes of all its events in that server's file, checksums included.
+    /// Bytes of all its events in that server's file, including checksums.
     pub transaction_length: Option<u64>,
     /// The version of the server that wrote this file.
     pub immediate_version: Option<ServerVersion>,
-    /// The version of the server where it originated, if that is another one.
+    /// The version of the originating server, if different.
     pub original_version: Option<ServerVersion>,
-    /// Orders commits of several sessions; group replication alone sets it.
+    /// Orders commits of several sessions; set only by group replication.
     pub commit_group_ticket: Option<u64>,
 }
 
@@ -114,10 +114,10 @@ impl GtidEvent<'_> {
 // Chooses between the two forms.
 
 impl<'a> GtidEvent<'a> {
-    /// Reads either form from an event without its checksum.
+    /// Decodes either form from an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type, cut off, or has a field of a later version that must be known.
+    /// When it is of another type, truncated, or has a field of a later version that must be supported.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         if event.event_type() == EventType::GtidTagged {
             decode_tagged(event.body())
@@ -158,7 +158,7 @@ impl EncodeEvent for GtidEvent<'_> {
 // ```
 
 const CLASSIC_CLOCK: u8 = 2;
-/// Set in a 7-byte timestamp or a 4-byte version when the original one follows.
+/// Set in a 7-byte timestamp or a 4-byte version if the original one follows.
 const TIMESTAMP_HAS_ORIGINAL: u64 = 1 << 55;
 const VERSION_HAS_ORIGINAL: u32 = 1 << 31;
 
@@ -197,7 +197,7 @@ pub(super) fn decode_classic(body: &[u8]) -> Result<GtidEvent<'static>, DecodeEr
     Ok(event)
 }
 
-/// What 8.0 appended, piece by piece: each may be missing.
+/// The fields added in 8.0: each may be missing.
 fn decode_tail(event: &mut GtidEvent<'_>, mut cursor: Cursor<'_>) -> Result<(), DecodeError> {
     if cursor.is_empty() {
         return Ok(());
@@ -235,7 +235,7 @@ pub(super) fn encode_classic(event: &GtidEvent<'_>, out: &mut Vec<u8>) {
     out.push(CLASSIC_CLOCK);
     out.extend_from_slice(&event.clock.last_committed.to_le_bytes());
     out.extend_from_slice(&event.clock.sequence_number.to_le_bytes());
-    // Each piece stands only behind all those before it.
+    // Each field requires all fields before it.
     let Some(immediate) = event.immediate_commit else {
         return;
     };
@@ -280,8 +280,7 @@ fn put_seven_bytes(out: &mut Vec<u8>, value: u64) {
 // then for each field: varlen field number, value
 // ```
 //
-// Fields come in the order of their numbers; a missing one has its default. The source is an array
-// of bytes, each a varlen integer of its own.
+// Fields are ordered by number; a missing one has its default. The source is an array of bytes, each a separate varlen integer.
 
 const FORMAT_VERSION: u64 = 1;
 
@@ -396,7 +395,7 @@ pub(super) fn encode_tagged(
     out.extend_from_slice(&rest);
 }
 
-/// The size field counts the version byte and itself: find the length at which it fits.
+/// The size field includes the version byte and itself: finds the fitting length.
 fn whole_size(rest: usize) -> u64 {
     let mut size_len = 1;
     loop {
@@ -420,13 +419,13 @@ fn put_signed_field(out: &mut Vec<u8>, number: u64, value: i64) {
     cursor::put_signed(out, value);
 }
 
-/// The fields that are not read yet.
+/// The remaining fields.
 struct Fields<'a> {
     cursor: Cursor<'a>,
 }
 
 impl<'a> Fields<'a> {
-    /// The value of field `number`, if that is the next one.
+    /// The value of field `number`, if that is next.
     fn optional<T>(
         &mut self,
         number: u64,
@@ -452,7 +451,7 @@ impl<'a> Fields<'a> {
         ))
     }
 
-    /// The rest, when it begins with a field of a later version.
+    /// The rest, if it begins with a field of a later version.
     fn later_fields(mut self) -> Result<&'a [u8], DecodeError> {
         let mut ahead = self.cursor;
         if !ahead.is_empty() && cursor::unsigned(&mut ahead, "GTID field number")? <= LAST_KNOWN {

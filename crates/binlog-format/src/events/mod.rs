@@ -1,5 +1,5 @@
-//! Typed views of the events that something acts on. Each decodes from an event without checksum and
-//! encodes to the canonical form; whatever has no view here stays bytes.
+//! Typed views of the events in use. Each decodes from an event without checksum and encodes to the canonical form; other events stay
+//! bytes.
 
 mod file_events;
 mod gtid_event;
@@ -29,14 +29,14 @@ pub use crate::events::statement_variables::{
 };
 pub use crate::events::transaction::{Compression, TransactionPayload, XaPrepare, Xid};
 
-// How a typed view becomes a canonical event.
+// Encoding of typed views as canonical events.
 
-/// The part of an event's header that its body does not decide.
+/// The fields of an event's header that do not depend on its body.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EventOrigin {
-    /// Seconds since 1970; 0 in made-up events.
+    /// Seconds since 1970; 0 in artificial events.
     pub timestamp: u32,
-    /// The server that made the event.
+    /// The originating server.
     pub server_id: u32,
     /// Flags of the event's header.
     pub flags: EventFlags,
@@ -52,12 +52,12 @@ impl From<&EventHeader> for EventOrigin {
     }
 }
 
-/// A typed view that can be written.
+/// A typed view that can be encoded.
 pub trait EncodeEvent {
-    /// The type that stands in the header.
+    /// The type in the header.
     fn event_type(&self) -> EventType;
 
-    /// Appends what follows the header.
+    /// Appends the event's body.
     fn encode_body(&self, out: &mut Vec<u8>);
 
     /// Appends the whole event in canonical form.
@@ -69,7 +69,7 @@ pub trait EncodeEvent {
             timestamp: origin.timestamp,
             event_type: self.event_type(),
             server_id: origin.server_id,
-            // Bodies are slices in memory of at most MAX_EVENT_BYTES; what is larger fails at its first reader.
+            // Bodies are slices of at most MAX_EVENT_BYTES; a larger event fails when it is read.
             event_size: u32::try_from(out.len() - start).unwrap_or(u32::MAX),
             log_pos: 0,
             flags: origin.flags,
@@ -87,10 +87,10 @@ pub trait EncodeEvent {
     }
 }
 
-// What an event says in one line, for people: the last column of SHOW BINLOG EVENTS.
+// An event as one line of text: the last column of SHOW BINLOG EVENTS.
 
-/// The line for an event without its checksum; empty for types that are not looked into, and for an event that cannot be
-/// read, which is judged elsewhere.
+/// The line for an event without its checksum; empty for unsupported types and for an event that cannot be decoded, which is reported
+/// elsewhere.
 #[must_use]
 pub fn summary(event: EventRef<'_>) -> String {
     said(event).unwrap_or_default()
@@ -118,7 +118,7 @@ fn said(event: EventRef<'_>) -> Result<String, DecodeError> {
         }
         EventType::Query => {
             let query = Query::decode(event)?;
-            // CREATE DATABASE names a schema that a reader must not change to before.
+            // CREATE DATABASE names a schema to which a reader must not switch before.
             let bare = query.schema.is_empty() || flags.contains(EventFlags::SUPPRESS_USE);
             let statement = text(&query.statement);
             match bare {

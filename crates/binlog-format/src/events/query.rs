@@ -1,4 +1,4 @@
-//! QUERY: a statement with what it needs of its session, or BEGIN, COMMIT and their kin.
+//! QUERY: a statement with its session context, or BEGIN, COMMIT and similar statements.
 //!
 //! ```text
 //! u32 thread; u32 seconds; u8 schema length; u16 error code; u16 status variables' length;
@@ -13,17 +13,16 @@ use crate::event::EventRef;
 use crate::event_type::EventType;
 use crate::events::EncodeEvent;
 
-/// A statement. Its parts are bytes: statements need not be UTF-8.
+/// A statement. Its fields are bytes: statements need not be UTF-8.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Query<'a> {
     /// The connection that ran it.
     pub thread_id: u32,
-    /// How many seconds it ran on the source.
+    /// Execution time on the source, in seconds.
     pub execution_seconds: u32,
-    /// The error that it ended with on the source; 0 for none.
+    /// Its error on the source; 0 for none.
     pub error_code: u16,
-    /// Session variables in MySQL's coding; at most 65,535 bytes. [`SessionContext`] reads
-    /// them.
+    /// Session variables in MySQL's encoding, decoded by [`SessionContext`]; at most 65,535 bytes.
     pub status_variables: Cow<'a, [u8]>,
     /// The default schema; at most 255 bytes.
     pub schema: Cow<'a, [u8]>,
@@ -35,7 +34,7 @@ impl<'a> Query<'a> {
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type or cut off.
+    /// When it is of another type or truncated.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::Query)?);
         let thread_id = cursor.u32("thread id")?;
@@ -59,7 +58,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// What a statement is to the transaction that it stands in.
+/// A statement's role in its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StatementKind {
     /// BEGIN.
@@ -70,17 +69,16 @@ pub enum StatementKind {
     Commit,
     /// ROLLBACK of the whole transaction.
     Rollback,
-    /// XA ROLLBACK: stands alone, or ends what XA START began.
+    /// XA ROLLBACK: a transaction of its own, or the end of one that XA START began.
     XaRollback,
-    /// SAVEPOINT: changes nothing by itself. The server writes it in every format, and RELEASE SAVEPOINT in none.
+    /// SAVEPOINT: no effect of its own. The server writes it in every format, and never RELEASE SAVEPOINT.
     Savepoint,
-    /// Any other: alone it is a transaction, behind BEGIN a part of one.
+    /// Any other: a transaction of its own, or after BEGIN a part of one.
     Other,
 }
 
 impl StatementKind {
-    /// The kind of a statement's text. The server writes BEGIN, COMMIT and XA START itself, in capitals; the others may be
-    /// a client's words.
+    /// Classifies a statement's text. The server itself writes BEGIN, COMMIT and XA START, in capitals; others may be a client's text.
     pub fn of(statement: &[u8]) -> Self {
         if statement == b"BEGIN" {
             Self::Begin
@@ -111,7 +109,7 @@ impl EncodeEvent for Query<'_> {
         EventType::Query
     }
 
-    /// Cuts a schema or status variables that are longer than their length field can say.
+    /// Truncates a schema or status variables that exceed their length field.
     fn encode_body(&self, out: &mut Vec<u8>) {
         let schema = self
             .schema
@@ -133,8 +131,8 @@ impl EncodeEvent for Query<'_> {
     }
 }
 
-// The session that a statement ran in, as a QUERY event's status variables have it: a code byte, then a value whose form
-// the code decides. What a server did not write is `None`: the session's default serves.
+// A statement's session, from a QUERY event's status variables: a code byte, then a value whose form depends on the code. `None` means that
+// the server did not write it: the session's default applies.
 
 mod code {
     pub(super) const OPTIONS: u8 = 0;
@@ -159,7 +157,7 @@ mod code {
     pub(super) const ENABLE_CASCADE_TRIGGERS: u8 = 21;
 }
 
-/// The most names of updated schemas that a server writes; a greater count stands for "many" and has no names behind it.
+/// Maximum number of schema names that a server writes; a greater count means "many", without names.
 const MAX_UPDATED_SCHEMAS: u8 = 16;
 
 /// Option bits of the source's session (`flags2`).
@@ -197,10 +195,10 @@ pub struct AutoIncrement {
     pub offset: u16,
 }
 
-/// Numbers of collations.
+/// Collation ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CharacterSets {
-    /// `character_set_client`, by the number of its default collation.
+    /// `character_set_client`, by the id of its default collation.
     pub client: u16,
     /// `collation_connection`.
     pub connection: u16,
@@ -208,7 +206,7 @@ pub struct CharacterSets {
     pub server: u16,
 }
 
-/// The account that a statement is defined by.
+/// The account that defines a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Invoker<'a> {
     /// User name of the account.
@@ -217,7 +215,7 @@ pub struct Invoker<'a> {
     pub host: &'a [u8],
 }
 
-/// The schemas that a statement changes.
+/// Schemas that a statement changes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum UpdatedSchemas<'a> {
     /// These.
@@ -226,7 +224,7 @@ pub enum UpdatedSchemas<'a> {
     Many,
 }
 
-/// The session that a statement ran in.
+/// The session of a statement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionContext<'a> {
     /// Option bits.
@@ -239,25 +237,25 @@ pub struct SessionContext<'a> {
     pub auto_increment: Option<AutoIncrement>,
     /// Character sets of the connection.
     pub character_sets: Option<CharacterSets>,
-    /// `time_zone`; written when the statement depends on it.
+    /// `time_zone`; written if the statement depends on it.
     pub time_zone: Option<&'a [u8]>,
-    /// `lc_time_names`, by its number; written when it is not en_US (0).
+    /// `lc_time_names`, by id; written if it is not en_US (0).
     pub lc_time_names: Option<u16>,
-    /// `collation_database`, by its number.
+    /// `collation_database`, by id.
     pub collation_database: Option<u16>,
     /// The tables that a multi-table update changes, as bits.
     pub tables_for_update: Option<u64>,
-    /// The account by which CURRENT_USER is meant.
+    /// The account meant by CURRENT_USER.
     pub invoker: Option<Invoker<'a>>,
     /// The schemas that it changes.
     pub updated_schemas: Option<UpdatedSchemas<'a>>,
-    /// Microseconds of the statement's time; the header has its seconds.
+    /// Microseconds of the statement's time, whose seconds are in the header.
     pub microseconds: Option<u32>,
     /// `explicit_defaults_for_timestamp`.
     pub explicit_defaults_for_timestamp: Option<bool>,
-    /// The number by which the source's engines know a DDL statement at recovery.
+    /// A DDL statement's number in the source's engines, used in recovery.
     pub ddl_xid: Option<u64>,
-    /// `default_collation_for_utf8mb4`, by its number.
+    /// `default_collation_for_utf8mb4`, by id.
     pub default_collation_for_utf8mb4: Option<u16>,
     /// `sql_require_primary_key`.
     pub sql_require_primary_key: Option<bool>,
@@ -265,15 +263,15 @@ pub struct SessionContext<'a> {
     pub default_table_encryption: Option<bool>,
     /// `enable_cascade_triggers` (9.7 and later).
     pub enable_cascade_triggers: Option<bool>,
-    /// The first code that is not known here. Nothing behind it can be read: the code decides a value's length.
+    /// The first unknown code. Nothing after it can be decoded, because the code determines a value's length.
     pub unknown: Option<u8>,
 }
 
 impl<'a> SessionContext<'a> {
-    /// Reads [`Query::status_variables`](crate::events::Query::status_variables), up to the first that is not known.
+    /// Decodes [`Query::status_variables`](crate::events::Query::status_variables), up to the first unknown one.
     ///
     /// # Errors
-    /// When a value is cut off.
+    /// When a value is truncated.
     pub fn decode(status_variables: &'a [u8]) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(status_variables);
         let mut context = Self::default();

@@ -1,5 +1,5 @@
-//! WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS, PARTIAL_UPDATE_ROWS: the changed rows of one table. The
-//! rows themselves stay bytes: reading them takes the table's columns, as [`crate::row_image`] does.
+//! WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS, PARTIAL_UPDATE_ROWS: the changed rows of one table. The rows stay bytes: decoding them requires
+//! the table's columns, as in [`crate::row_image`].
 //!
 //! ```text
 //! u48 table; u16 flags; [version 2: u16 length of the extra data with these two bytes, extra data];
@@ -16,21 +16,21 @@ use crate::event::EventRef;
 use crate::event_type::EventType;
 use crate::events::EncodeEvent;
 
-/// What happened to the rows.
+/// Kind of change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RowsChange {
-    /// They were inserted: one image each.
+    /// Inserted rows: one image each.
     Write,
-    /// They were changed: an image before and one after.
+    /// Updated rows: a before and an after image each.
     Update,
-    /// They were deleted: one image each.
+    /// Deleted rows: one image each.
     Delete,
-    /// They were changed, and JSON columns of the image after may be differences.
+    /// Updated rows whose after image may have differences in JSON columns.
     PartialUpdate,
 }
 
 impl RowsChange {
-    /// Whether every row has an image before and one after.
+    /// Whether every row has a before and an after image.
     pub const fn has_two_images(self) -> bool {
         matches!(self, Self::Update | Self::PartialUpdate)
     }
@@ -41,38 +41,37 @@ impl RowsChange {
 pub struct Rows<'a> {
     /// Whether the rows were inserted, updated or deleted.
     pub change: RowsChange,
-    /// The table, as the table map event before names it.
+    /// The table's number in the preceding table map event.
     pub table_id: TableId,
     /// Flag bits; see [`Rows::END_OF_STATEMENT`].
     pub flags: u16,
-    /// Data about the rows (partitions, NDB) in version 2 events; `None` in version 1 events, which
-    /// MySQL 5.5 wrote.
+    /// Data on the rows (partitions, NDB) in version 2 events; `None` in version 1 events, as of MySQL 5.5.
     pub extra_data: Option<Cow<'a, [u8]>>,
-    /// How many columns the table has.
+    /// Number of the table's columns.
     pub column_count: u64,
     /// A bit for each column, lowest first: whether it is in the (first) image.
     pub columns: Cow<'a, [u8]>,
-    /// The same for the image after, in updates; empty otherwise.
+    /// The same for the after image of updates; empty otherwise.
     pub columns_after: Cow<'a, [u8]>,
-    /// The row images, one after the other.
+    /// The row images in order.
     pub images: Cow<'a, [u8]>,
 }
 
 impl<'a> Rows<'a> {
     /// Flag bit of the last rows event of a statement.
     pub const END_OF_STATEMENT: u16 = 1;
-    /// Flag bit of rows that were written without a look at foreign keys (`foreign_key_checks`).
+    /// Flag bit of rows written without foreign key checks (`foreign_key_checks`).
     pub const NO_FOREIGN_KEY_CHECKS: u16 = 2;
-    /// Flag bit of a server that carries out the foreign keys' cascades above its storage engine (9.6 and later): the rows
-    /// that they delete or change are in the log, too.
+    /// Flag bit of a server that executes foreign key cascades above its storage engine (9.6 and later): rows deleted or changed by them
+    /// are in the log, too.
     pub const CASCADES_LOGGED: u16 = 16;
-    /// The longest extra data that fits its length field.
+    /// Maximum extra data for its length field.
     pub const MAX_EXTRA_DATA_LEN: usize = u16::MAX as usize - 2;
 
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type or cut off.
+    /// When it is of another type or truncated.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let (change, version_2) = kind(event.event_type()).ok_or(DecodeError::WrongType {
             expected: EventType::WriteRows,
@@ -106,7 +105,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Whether an event has rows, of whatever kind and version.
+/// Whether an event is a rows event of any kind and version.
 #[must_use]
 pub fn is_rows(event_type: EventType) -> bool {
     kind(event_type).is_some()
@@ -159,8 +158,7 @@ impl EncodeEvent for Rows<'_> {
         }
     }
 
-    /// Cuts extra data that is longer than its length field can say. A partial update is of version
-    /// 2 even without extra data.
+    /// Truncates extra data that exceed their length field. A partial update is version 2 even without extra data.
     fn encode_body(&self, out: &mut Vec<u8>) {
         self.table_id.encode(out);
         out.extend_from_slice(&self.flags.to_le_bytes());
@@ -177,7 +175,7 @@ impl EncodeEvent for Rows<'_> {
     }
 }
 
-// TABLE_MAP: gives a table a number for the rows events that follow, and describes its columns.
+// TABLE_MAP: assigns a table number for the following rows events, and describes the table's columns.
 //
 // ```text
 // u48 table; u16 flags; length-encoded schema, 0; length-encoded table name, 0;
@@ -208,9 +206,9 @@ impl fmt::Display for TableId {
 /// A table and its columns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableMap<'a> {
-    /// The number by which rows events name the table.
+    /// The table's number in rows events.
     pub table_id: TableId,
-    /// Flag bits of the event; nothing here reads them.
+    /// Flag bits of the event, unused here.
     pub flags: u16,
     /// Name of the table's schema.
     pub schema: Cow<'a, [u8]>,
@@ -218,12 +216,11 @@ pub struct TableMap<'a> {
     pub table: Cow<'a, [u8]>,
     /// A type byte for each column.
     pub column_types: Cow<'a, [u8]>,
-    /// What the types need to be read (lengths, precisions), in an order that they decide.
+    /// Parameters of the types (lengths, precisions), encoded by type.
     pub metadata: Cow<'a, [u8]>,
     /// A bit for each column, lowest first: whether it may be NULL.
     pub nullable: Cow<'a, [u8]>,
-    /// What `binlog_row_metadata` adds (signs, character sets, names, keys).
-    /// [`TableMetadata`](crate::row_image::TableMetadata) reads it.
+    /// The `binlog_row_metadata` part (signs, character sets, names, keys), decoded by [`TableMetadata`](crate::row_image::TableMetadata).
     pub optional_metadata: Cow<'a, [u8]>,
 }
 
@@ -231,7 +228,7 @@ impl<'a> TableMap<'a> {
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type or cut off.
+    /// When it is of another type or truncated.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::TableMap)?);
         let table_id = TableId::decode(&mut cursor)?;
@@ -289,11 +286,10 @@ impl EncodeEvent for TableMap<'_> {
 
 // ROWS_QUERY: the text of the statement whose rows follow (`binlog_rows_query_log_events`).
 
-/// A statement, for whoever reads the log.
+/// A statement's text, for readers of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowsQuery<'a> {
-    /// A byte in front of the text. Once its length, where that fits; 0 from 9.7. Nothing reads it: the
-    /// text goes to the event's end.
+    /// A byte before the text: formerly its length, if that fits; 0 since 9.7. Unused: the text ends with the event.
     pub unread_length: u8,
     /// The text of the statement that changed the rows.
     pub statement: Cow<'a, [u8]>,

@@ -1,13 +1,13 @@
-//! The text of statements in messages, logs and statuses: on one line, shortened, and without what may be a password or its hash.
+//! Text of statements for messages, logs and statuses: one line, shortened, without possible passwords or their hashes.
 
 use std::borrow::Cow;
 
-/// Ends a text that is shown up to a secret.
+/// Replaces the text after a possible secret.
 const NOT_SHOWN: &str = " … (not shown: it may hold a password)";
-/// How MySQL's error messages quote the part of a statement that they do not understand, and what follows it.
+/// How MySQL's error messages quote the invalid part of a statement and the text after it.
 const FRAGMENT: (&str, &str) = (" near '", "' at line");
 
-/// A statement, at most so many characters of it.
+/// A statement, truncated to a number of characters.
 #[must_use]
 pub fn shown_statement(statement: &[u8], longest: usize) -> String {
     let text = String::from_utf8_lossy(statement);
@@ -19,8 +19,8 @@ pub fn shown_statement(statement: &[u8], longest: usize) -> String {
         .collect()
 }
 
-/// A text that quotes statements: it ends where a password or a hash of one may follow (`IDENTIFIED`, `PASSWORD`, `SOURCE_PASSWORD` and
-/// their kind), wherever quotes begin and end. A column of such a name ends it as well.
+/// A text that quotes statements, truncated where a password or its hash may follow (after `IDENTIFIED`, `PASSWORD`, `SOURCE_PASSWORD` and
+/// similar words), regardless of quotes. A column of such a name truncates it as well.
 #[must_use]
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     let Some(word_end) = secret_follows(text) else {
@@ -30,7 +30,7 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}{NOT_SHOWN}", &text[..word_end.min(fragment)]))
 }
 
-/// The message with which a server refused a statement, without the part of the statement that it quotes if that may hold a secret.
+/// A server's error message, without the quoted part of the statement if that may contain a secret.
 #[must_use]
 pub fn refusal_of_statement<'a>(message: &'a str, statement: &[u8]) -> Cow<'a, str> {
     if secret_follows(&String::from_utf8_lossy(statement)).is_none() {
@@ -44,7 +44,7 @@ pub fn refusal_of_statement<'a>(message: &'a str, statement: &[u8]) -> Cow<'a, s
     }
 }
 
-/// The end of the first word after which a password or its hash may stand.
+/// The end of the first word that may precede a password or its hash.
 fn secret_follows(text: &str) -> Option<usize> {
     let in_word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
     let mut rest = text;

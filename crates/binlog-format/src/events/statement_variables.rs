@@ -1,4 +1,4 @@
-//! INTVAR, RAND, USER_VAR: what the statement behind them needs to do the same as on the source. Statement format only.
+//! INTVAR, RAND, USER_VAR: variables that the next statement needs to have the same effect as on the source. Statement format only.
 
 use std::borrow::Cow;
 
@@ -8,21 +8,21 @@ use crate::event::EventRef;
 use crate::event_type::EventType;
 use crate::events::EncodeEvent;
 
-/// What the number of an INTVAR event is for.
+/// The variable of an INTVAR event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IntVarKind {
-    /// What the statement takes for `LAST_INSERT_ID()`.
+    /// The statement's `LAST_INSERT_ID()`.
     LastInsertId,
-    /// The first AUTO_INCREMENT value that the statement uses.
+    /// The statement's first AUTO_INCREMENT value.
     InsertId,
 }
 
 /// A number that the next statement depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IntVar {
-    /// What the statement takes the number for.
+    /// The variable.
     pub kind: IntVarKind,
-    /// The value of that variable.
+    /// Its value.
     pub value: u64,
 }
 
@@ -100,16 +100,16 @@ impl EncodeEvent for Rand {
     }
 }
 
-/// How the bytes of a user variable's value are meant.
+/// The encoding of a user variable's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum UserVarType {
-    /// Text in the collation of the value.
+    /// Text in the value's collation.
     String,
     /// A double, little-endian.
     Real,
-    /// A whole number of 8 bytes, little-endian.
+    /// An integer of 8 bytes, little-endian.
     Int,
-    /// Precision, scale, and a DECIMAL in the form that rows have.
+    /// Precision, scale, and a DECIMAL encoded as in rows.
     Decimal,
 }
 
@@ -140,13 +140,13 @@ impl UserVarType {
 /// The value of a user variable that is not NULL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserVarValue<'a> {
-    /// Of which type [`Self::bytes`] are.
+    /// The type of [`Self::bytes`].
     pub value_type: UserVarType,
-    /// The number of its collation.
+    /// Its collation id.
     pub collation: u32,
     /// The value's bytes, without a length.
     pub bytes: Cow<'a, [u8]>,
-    /// Whether an INT has no sign.
+    /// Whether an INT is unsigned.
     pub unsigned: bool,
 }
 
@@ -159,14 +159,14 @@ pub struct UserVar<'a> {
     pub value: Option<UserVarValue<'a>>,
 }
 
-/// Flag bit of a number without a sign.
+/// Flag bit of an unsigned number.
 const UNSIGNED: u8 = 1;
 
 impl<'a> UserVar<'a> {
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type, cut off, or has a value of an unknown type.
+    /// When it is of another type, truncated, or has a value of an unknown type.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::UserVar)?);
         let name_len = cursor.u32("user variable's name length")?;
@@ -201,7 +201,7 @@ impl EncodeEvent for UserVar<'_> {
     }
 
     fn encode_body(&self, out: &mut Vec<u8>) {
-        // Both come from an event of at most 1 GiB, or from a test.
+        // Both are from an event of at most 1 GiB, or from a test.
         out.extend_from_slice(&(self.name.len() as u32).to_le_bytes());
         out.extend_from_slice(&self.name);
         out.push(u8::from(self.value.is_none()));

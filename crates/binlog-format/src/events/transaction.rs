@@ -1,6 +1,5 @@
-//! TRANSACTION_PAYLOAD: the events of a transaction behind its GTID, as one compressed block
-//! (`binlog_transaction_compression`). Fields of (number, length, value), all three length-encoded,
-//! up to the number 0; then the block.
+//! TRANSACTION_PAYLOAD: a transaction's events after its GTID, as one compressed block (`binlog_transaction_compression`). Fields of
+//! (number, length, value), all three length-encoded, up to the number 0; then the block.
 
 use std::borrow::Cow;
 
@@ -23,7 +22,7 @@ const UNCOMPRESSED_SIZE: u64 = 3;
 pub enum Compression {
     /// By Zstandard (`binlog_transaction_compression`).
     Zstd,
-    /// The events stand in it as they are.
+    /// Uncompressed events.
     None,
 }
 
@@ -47,14 +46,14 @@ impl Compression {
     }
 }
 
-/// A transaction's events behind its GTID.
+/// A transaction's events after its GTID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransactionPayload<'a> {
     /// How [`Self::block`] is compressed.
     pub compression: Compression,
-    /// Bytes of the events that are in it, as the server says.
+    /// Uncompressed bytes of its events, as stated by the server.
     pub uncompressed_size: Option<u64>,
-    /// The events behind the GTID event, compressed.
+    /// The events after the GTID event, compressed.
     pub block: Cow<'a, [u8]>,
 }
 
@@ -62,7 +61,7 @@ impl<'a> TransactionPayload<'a> {
     /// Reads an event without its checksum. Does not decompress.
     ///
     /// # Errors
-    /// When it is of another type, cut off, or of an unknown compression.
+    /// When it is of another type, truncated, or of an unknown compression.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::TransactionPayload)?);
         let (mut compression, mut uncompressed_size, mut block_size) = (None, None, None);
@@ -106,12 +105,11 @@ impl<'a> TransactionPayload<'a> {
         })
     }
 
-    /// The events in it, whole and without checksums, in at most `limit` bytes of memory (besides a
-    /// decompressor's fixed 200 KiB or so).
+    /// The events in it, whole and without checksums, in at most `limit` bytes of memory, plus a decompressor's fixed 200 KiB or so.
     ///
     /// # Errors
-    /// [`DecodeError::TooLarge`] when the events have more than `limit` bytes; [`DecodeError::Invalid`]
-    /// when the block is corrupt or holds more than the server says.
+    /// [`DecodeError::TooLarge`] when the events have more than `limit` bytes; [`DecodeError::Invalid`] when the block is corrupt or larger
+    /// than stated.
     pub fn decompress(&self, limit: u64) -> Result<Bytes, DecodeError> {
         let too_large = |size| DecodeError::TooLarge {
             field: "the uncompressed transaction payload",
@@ -127,8 +125,7 @@ impl<'a> TransactionPayload<'a> {
             }
             Compression::None => Ok(Bytes::copy_from_slice(&self.block)),
             Compression::Zstd => {
-                // Decompressing in one pass into a buffer of fixed size needs no window, so that a
-                // block cannot ask for more memory than this.
+                // One-pass decompression into a fixed buffer needs no window, so that a block cannot cause a larger allocation.
                 let capacity = self.uncompressed_size.unwrap_or(limit);
                 let capacity = usize::try_from(capacity).map_err(|_| too_large(capacity))?;
                 let events = zstd::bulk::decompress(&self.block, capacity).map_err(|_| {
@@ -177,10 +174,10 @@ fn put_field(out: &mut Vec<u8>, number: u64, value: u64) {
 
 // XID: the commit of a transaction; XA_PREPARE: the end of an XA transaction's first phase.
 
-/// The commit of a transaction in a transactional engine.
+/// Commit of a transaction in a transactional engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Xid {
-    /// The number by which the source's engines know the transaction at recovery.
+    /// The transaction's number in the source's engines, used in recovery.
     pub xid: u64,
 }
 
@@ -207,10 +204,10 @@ impl EncodeEvent for Xid {
     }
 }
 
-/// The end of the part of an XA transaction that one event group holds.
+/// The end of an XA transaction's part in one event group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XaPrepare<'a> {
-    /// True for XA COMMIT … ONE PHASE: nothing follows.
+    /// True for XA COMMIT … ONE PHASE: no second phase follows.
     pub one_phase: bool,
     /// The format identifier of the client's XA id.
     pub format_id: u32,
@@ -221,13 +218,13 @@ pub struct XaPrepare<'a> {
 }
 
 impl<'a> XaPrepare<'a> {
-    /// The longest global or branch part.
+    /// Maximum bytes of the global or branch part.
     pub const MAX_PART_LEN: usize = 64;
 
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type or cut off, or the XA id is longer than XA allows.
+    /// When it is of another type or truncated, or the XA id is longer than XA allows.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::XaPrepare)?);
         let one_phase = match cursor.u8("XA phase")? {

@@ -1,5 +1,5 @@
-//! Where a transaction begins and ends: a pure table over (place in the transaction, event). The
-//! rules are those by which a MySQL replica finds the boundaries in its relay log.
+//! Transaction boundaries: a pure table over (place in the transaction, event). These are the rules by which a MySQL replica finds
+//! boundaries in its relay log.
 
 use crate::decode_error::DecodeError;
 use crate::event::{EventFlags, EventRef};
@@ -8,22 +8,22 @@ use crate::events::{Query, StatementKind};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Behind a GTID: what the transaction is has not been said yet.
+    /// After a GTID: the kind of transaction is not known yet.
     Begun,
-    /// Behind a variable that the next statement needs, with no BEGIN before.
+    /// After a variable for the next statement, without a preceding BEGIN.
     BeforeStatement,
     /// Between BEGIN and the end.
     Inside,
 }
 
-/// The event with which a transaction ended.
+/// The event that ended a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TransactionEnd {
     /// An XID event: the commit of a transactional engine.
     Xid,
     /// The statement COMMIT: engines without transactions, and empty transactions.
     Commit,
-    /// The statement ROLLBACK behind changes that cannot be undone.
+    /// The statement ROLLBACK after changes that cannot be undone.
     Rollback,
     /// A statement without BEGIN: DDL, account management, XA COMMIT.
     Statement,
@@ -40,24 +40,24 @@ pub enum TransactionEnd {
 pub(super) enum Role {
     Begin,
     End(TransactionEnd),
-    /// XA ROLLBACK: stands alone, or ends what XA START began.
+    /// XA ROLLBACK: a transaction of its own, or the end of one that XA START began.
     XaRollback,
-    /// A statement: alone it is a transaction, behind BEGIN a part of one.
+    /// A statement: a transaction of its own, or after BEGIN a part of one.
     Statement,
-    /// A variable for the statement that follows.
+    /// A variable for the next statement.
     Variable,
     /// A whole transaction in one event.
     Payload,
-    /// Rows, table maps and what else stands between BEGIN and the end.
+    /// Rows, table maps and other events between BEGIN and the end.
     Part,
-    /// May stand anywhere in a transaction.
+    /// Allowed anywhere in a transaction.
     Neutral,
 }
 
-/// What to do with an event.
+/// The effect of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It belongs to the transaction, which goes on at this place.
+    /// It belongs to the transaction, which continues at this place.
     GoOn(Place),
     /// It is the last one.
     Finish(TransactionEnd),
@@ -92,7 +92,7 @@ fn statement_role(statement: &[u8]) -> Role {
     }
 }
 
-/// What an event does at a place of a transaction: the table of all cases.
+/// The effect of an event at a place of a transaction: the complete table.
 pub(super) fn step(place: Place, role: Role) -> Step {
     use Place::{BeforeStatement, Begun, Inside};
     match (place, role) {

@@ -1,6 +1,5 @@
-//! Cuts the events of a dump stream into transactions in canonical form. Which event may follow which
-//! is a table (`boundary`); the framer around it verifies checksums, follows the source's position
-//! and keeps memory within the configured bound.
+//! Splits the events of a dump stream into transactions in canonical form. `boundary` is the table of allowed sequences; the framer
+//! verifies checksums, tracks the source's position and keeps memory within the configured bound.
 
 mod boundary;
 
@@ -22,50 +21,47 @@ pub use crate::framing::boundary::TransactionEnd;
 use crate::framing::boundary::{Place, Step, role, step};
 use crate::gtid::{Gtid, GtidSet};
 
-// Cuts a dump stream into transactions.
+// Splits a dump stream into transactions.
 
-/// Takes the events of a dump stream in order and gives its transactions.
+/// Takes the events of a dump stream in order and returns its transactions.
 ///
-/// After an error it refuses everything until [`Self::reset`], so that no transaction can be taken
-/// for the successor of one that was not taken.
+/// After an error it refuses everything until [`Self::reset`], so that a missing transaction cannot go unnoticed.
 #[derive(Debug)]
 pub struct TransactionFramer {
     max_transaction_bytes: u64,
     payloads: Payloads,
-    /// As the last format description announced it; before the first, as the replica asked for it.
+    /// From the last format description; before the first one, as requested by the replica.
     checksum: ChecksumAlgorithm,
     position: SourcePosition,
     open: Option<OpenTransaction>,
     failed: bool,
 }
 
-/// What becomes of the events' bytes.
+/// Where the events' bytes are stored.
 #[derive(Debug, Clone)]
 enum Payloads {
-    /// They are kept, in a file of the folder where they are many.
+    /// In memory, or in a file of the folder if they are large.
     Kept(SpillFolder),
-    /// The caller has them.
+    /// Not here: the caller has them.
     Dropped,
 }
 
-/// A transaction whose end has not come yet. Its payload is that of `framed`, still growing.
+/// An incomplete transaction. Its payload is that of `framed`, still growing.
 #[derive(Debug)]
 struct OpenTransaction {
     place: Place,
     framed: FramedTransaction,
     payload: Option<SpillingBytes>,
-    /// Of the payload, whether it is kept or not.
+    /// Of the payload, whether or not it is stored.
     length: u64,
     announced_length: Option<u64>,
-    /// Bytes of its events as they came.
+    /// Bytes of its events as received.
     received: u64,
 }
 
 impl TransactionFramer {
-    /// A framer for a new stream. `checksum` is what the replica announced to the source as
-    /// `@source_binlog_checksum`: it holds for the rotate event that comes before the first format
-    /// description. `max_transaction_bytes` bounds the canonical payload of one transaction, and
-    /// with it the memory held here.
+    /// A framer for a new stream. `checksum` is the replica's `@source_binlog_checksum`, which applies to the rotate event before the first
+    /// format description. `max_transaction_bytes` bounds the canonical payload of a transaction, and thereby the memory.
     pub fn new(checksum: ChecksumAlgorithm, max_transaction_bytes: u64) -> Self {
         let payloads = Payloads::Kept(SpillFolder::default());
         Self::with(checksum, max_transaction_bytes, payloads)
@@ -80,7 +76,7 @@ impl TransactionFramer {
         }
     }
 
-    /// The same for events whose bytes the caller has: the transactions that come out have no payload.
+    /// The same for events whose bytes the caller has: transactions have no payload.
     #[must_use]
     pub fn without_payloads(self) -> Self {
         Self {
@@ -100,7 +96,7 @@ impl TransactionFramer {
         }
     }
 
-    /// Forgets the open transaction and everything else of the stream, for one that begins anew.
+    /// Discards all state, including an open transaction, for a new stream.
     pub fn reset(&mut self, checksum: ChecksumAlgorithm) {
         *self = Self::with(checksum, self.max_transaction_bytes, self.payloads.clone());
     }
@@ -110,16 +106,15 @@ impl TransactionFramer {
         self.open.is_some()
     }
 
-    /// The position on the source behind the last event.
+    /// The position on the source after the last event.
     pub fn position(&self) -> &SourcePosition {
         &self.position
     }
 
-    /// Takes the next event; `None` when it is a part of a transaction that goes on.
+    /// Takes the next event; `None` within a transaction.
     ///
     /// # Errors
-    /// When the event is damaged or cannot stand where it does, or the transaction is too large. The
-    /// framer must be reset then.
+    /// When the event is damaged or out of place, or the transaction is too large. The framer must be reset then.
     pub fn push(&mut self, event: &RawEvent) -> Result<Option<StreamItem>, FramingError> {
         if self.failed {
             return Err(FramingError::NeedsReset);
@@ -133,7 +128,7 @@ impl TransactionFramer {
     }
 
     fn take(&mut self, event: &RawEvent) -> Result<Option<StreamItem>, FramingError> {
-        // A format description has a CRC32 whatever it says of the others.
+        // A format description has a CRC32, whatever it announces for other events.
         let checksum = match event.event_type() {
             EventType::FormatDescription => ChecksumAlgorithm::Crc32,
             _ => self.checksum,
@@ -184,7 +179,7 @@ impl TransactionFramer {
         }
     }
 
-    /// Follows the position of an event, unless the source made it up.
+    /// Advances to an event's end position, unless the event is artificial.
     fn advance(&mut self, header: &EventHeader) {
         if !is_made_up(header) {
             self.position.advance_to_low_bits(header.log_pos);
@@ -239,8 +234,7 @@ impl TransactionFramer {
         let gtid_event = GtidEvent::decode(event)?;
         let announced_length = gtid_event.transaction_length.filter(|length| *length > 0);
         let limit = self.max_transaction_bytes;
-        // The announced length counts checksums, which are a fraction of it; a transaction just above
-        // the limit is found when its events come.
+        // The announced length includes checksums, a small part; a transaction slightly above the limit is detected by its events.
         if let Some(size) = announced_length
             .map(|length| length / 2)
             .filter(|size| *size > limit)
@@ -350,14 +344,13 @@ impl TransactionFramer {
     }
 }
 
-/// Whether an event stands in no file: it has the flag, or no position.
+/// Whether an event is in no file: it has the flag, or no position.
 fn is_made_up(header: &EventHeader) -> bool {
     header.log_pos == 0 || header.flags.contains(EventFlags::ARTIFICIAL)
 }
 
 impl OpenTransaction {
-    /// The announced length is that in the source's file, with a checksum on every event or on none;
-    /// the stream may have dropped them on the way.
+    /// The announced length is the one in the source's file, with checksums on all events or none; the stream may have dropped them.
     fn check_length(&self) -> Result<(), FramingError> {
         let bare = self.length;
         let with_checksums = bare + u64::from(self.framed.event_count) * CHECKSUM_LEN as u64;
@@ -374,7 +367,7 @@ impl OpenTransaction {
     }
 }
 
-// What a stream of events consists of.
+// Items of an event stream.
 
 /// One transaction of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -383,58 +376,58 @@ pub struct FramedTransaction {
     pub gtid: Gtid,
     /// Its events in canonical form.
     pub payload: Bytes,
-    /// The CRC32C of the payload, made as its events came; 0 where the framer does not keep it.
+    /// The payload's CRC32C, computed as events arrive; 0 if the framer does not store it.
     pub payload_crc32c: u32,
-    /// How many events these are.
+    /// Number of its events.
     pub event_count: u32,
-    /// The position behind its last event on the source.
+    /// The position after its last event on the source.
     pub end_position: SourcePosition,
-    /// Which event ended it.
+    /// The event that ended it.
     pub end: TransactionEnd,
     /// The server in its GTID event's header.
     pub server_id: u32,
     /// Seconds since the epoch in its GTID event's header.
     pub timestamp: u32,
-    /// When the source committed it; from 8.0 on.
+    /// Commit time on the source; since 8.0.
     pub immediate_commit: Option<CommitTimestamp>,
-    /// When the server on which it originated committed it, if that is another time.
+    /// Commit time on the originating server, if different.
     pub original_commit: Option<CommitTimestamp>,
-    /// The source's view of what may be applied in parallel.
+    /// The source's logical clock for parallel applying.
     pub clock: LogicalClock,
 }
 
-/// What the framer makes of one or several events.
+/// Result of one or several events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamItem {
     /// A transaction, from its GTID event to its end.
     Transaction(FramedTransaction),
-    /// How the events that follow are written.
+    /// Format of the following events.
     FormatDescription {
-        /// The canonical event: what a file of the ring would begin with.
+        /// The canonical event, for the beginning of a ring's file.
         canonical: Bytes,
-        /// The version that the source names in the event.
+        /// The source's version in the event.
         server_version: String,
-        /// How the source protects its events.
+        /// The source's checksum algorithm.
         checksum: ChecksumAlgorithm,
     },
-    /// The stream goes on in another file, or begins.
+    /// The stream continues in another file, or begins.
     Rotate {
-        /// The file in which the stream goes on, and the position of its first event.
+        /// The next file, and the position of its first event.
         to: SourcePosition,
-        /// Whether the source made the event up for its replica; a real one ends a file.
+        /// Whether the event is artificial; a real one ends a file.
         artificial: bool,
     },
-    /// The source has nothing to send.
+    /// The source has no events to send.
     Heartbeat(SourcePosition),
     /// The GTIDs of all files before this one.
     PreviousGtids(GtidSet),
-    /// An event between transactions that means nothing to a replica.
+    /// An event between transactions that replicas ignore.
     Ignored(EventType),
 }
 
-// Positions on the source. Event headers hold their low 32 bits only; the rest is followed here.
+// Positions on the source. Event headers have only their low 32 bits; the rest is tracked here.
 
-/// A place in the source's log: what a semi-sync acknowledgement names.
+/// A position in the source's log, as in a semi-sync acknowledgement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SourcePosition {
     /// The file's name without a directory; empty before the stream has named one.
@@ -458,9 +451,9 @@ impl SourcePosition {
     }
 }
 
-// Why a stream cannot be framed.
+// Framing errors.
 
-/// Why a stream of events does not consist of transactions that can be taken.
+/// Why a stream of events cannot be split into transactions.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FramingError {
     /// A transaction without a GTID.
@@ -468,7 +461,7 @@ pub enum FramingError {
         "the source sends transactions without a GTID: set gtid_mode=ON (and enforce_gtid_consistency=ON) on it"
     )]
     AnonymousTransaction,
-    /// More than the configured limit.
+    /// Above the configured limit.
     #[error(
         "transaction {gtid} has at least {size} bytes, more than max_transaction_bytes ({limit}): raise that limit on \
          all members, and keep the primary's max_binlog_cache_size below it"
@@ -476,27 +469,27 @@ pub enum FramingError {
     TransactionTooLarge {
         /// The transaction that is too large.
         gtid: Gtid,
-        /// Bytes of its canonical payload that are known of.
+        /// Known bytes of its canonical payload.
         size: u64,
-        /// The limit that the framer was given, in bytes.
+        /// The framer's limit in bytes.
         limit: u64,
     },
-    /// An event that belongs into a transaction came between two of them.
+    /// An event of a transaction arrived outside of one.
     #[error(
         "a {event_type} event came outside of a transaction: the stream lacks events; reconnect by GTID set"
     )]
     OutsideTransaction {
-        /// The type that the event's header says.
+        /// The type in the event's header.
         event_type: EventType,
     },
-    /// An event came that cannot stand at this place of a transaction.
+    /// An event that is not allowed at this place of a transaction.
     #[error(
         "a {event_type} event cannot stand at its place in transaction {gtid}: reconnect by GTID set"
     )]
     Misplaced {
-        /// The transaction that the event came in.
+        /// The transaction around the event.
         gtid: Gtid,
-        /// The type that the event's header says.
+        /// The type in the event's header.
         event_type: EventType,
     },
     /// The file or the stream ended within a transaction.
@@ -505,12 +498,12 @@ pub enum FramingError {
          restarted; reconnect by GTID set"
     )]
     Interrupted {
-        /// The transaction whose end did not come.
+        /// The incomplete transaction.
         gtid: Gtid,
-        /// The type of the event that came in its place.
+        /// The type of the event found instead.
         event_type: EventType,
     },
-    /// The transaction has another length than its GTID event says.
+    /// The transaction's length differs from its GTID event's.
     #[error(
         "transaction {gtid} came with {received} bytes, but its GTID event announces {announced}: the stream lacks \
          events, or was cut at the wrong place"
@@ -518,12 +511,12 @@ pub enum FramingError {
     LengthMismatch {
         /// The transaction of that GTID event.
         gtid: Gtid,
-        /// What the GTID event says, in bytes.
+        /// The length in the GTID event, in bytes.
         announced: u64,
-        /// Bytes of the events that came.
+        /// Bytes of its received events.
         received: u64,
     },
-    /// The source reports that its binlog lacks events.
+    /// The source reports missing events in its binlog.
     #[error(
         "the source's binlog has an incident (lost events): a statement changed something and is not in the binlog, as one \
          that writes more to a MyISAM table than a transaction may have. Give another server the source's place, and this one \
@@ -533,7 +526,7 @@ pub enum FramingError {
     /// The file that held the transaction's first events failed.
     #[error(transparent)]
     Lost(#[from] SpillLost),
-    /// An event's bytes cannot be read, or its checksum is wrong.
+    /// An event cannot be decoded, or its checksum is wrong.
     #[error("an event of the stream cannot be read: {0}")]
     Decode(#[from] DecodeError),
     /// An earlier event was refused.

@@ -1,5 +1,5 @@
-//! The text form of GTIDs and GTID sets: `source:1-5:7:tag:1-3,source:…`. White space, letter case,
-//! empty items and the order of intervals do not matter on input, as in MySQL.
+//! The text form of GTIDs and GTID sets: `source:1-5:7:tag:1-3,source:…`. As in MySQL, input may have white space, any letter case, empty
+//! items and intervals in any order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use crate::decode_error::DecodeError;
 use crate::gtid::set::UnsortedIntervals;
 use crate::gtid::{Gno, Gtid, GtidSet, Interval, SourceId, Tag};
 
-/// Text that is no GTID set.
+/// Text that is not a GTID set.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "`{item}` is not a GTID set: {reason}; write it as SOURCE-UUID:1-5:7 or SOURCE-UUID:tag:1-5"
@@ -37,7 +37,7 @@ impl ParseGtidError {
     }
 }
 
-/// The set as one line; `{:#}` puts every source on a line of its own, as the server prints it.
+/// The set as one line; `{:#}` prints each source on its own line, as the server does.
 impl fmt::Display for GtidSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let separator = if f.alternate() { ",\n" } else { "," };
@@ -80,7 +80,7 @@ impl FromStr for GtidSet {
     }
 }
 
-/// One source with what belongs to it. A source or a tag without intervals adds nothing, as in MySQL.
+/// One source with its tags and intervals. A source or a tag without intervals adds nothing, as in MySQL.
 fn add_item(intervals: &mut UnsortedIntervals, item: &str) -> Result<(), ParseGtidError> {
     let refuse = |reason| ParseGtidError::new(item, reason);
     let mut fields = item.split(':').map(str::trim);
@@ -114,7 +114,7 @@ fn parse_source(text: &str) -> Option<SourceId> {
         .map(SourceId)
 }
 
-/// `Some(None)` is an interval that ends before it begins: MySQL takes it for an empty one.
+/// `Some(None)` is an interval that ends before it begins, which MySQL treats as empty.
 fn parse_interval(text: &str) -> Option<Option<Interval>> {
     let (first, last) = match text.split_once('-') {
         Some((first, last)) => (first.trim_end(), last.trim_start()),
@@ -128,7 +128,7 @@ fn parse_interval(text: &str) -> Option<Option<Interval>> {
 }
 
 fn parse_number(text: &str) -> Option<u64> {
-    // `parse` alone would take a plus sign.
+    // `parse` alone accepts a plus sign.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
 }
@@ -160,9 +160,9 @@ const TAGGED_MARK: u64 = 1 << 56 | 1;
 /// Which of the two binary forms to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GtidSetFormat {
-    /// As MySQL chooses: [`Self::Tagged`] when a tag is there, else [`Self::Classic`].
+    /// MySQL's choice: [`Self::Tagged`] if there is a tag, otherwise [`Self::Classic`].
     Automatic,
-    /// The form of servers before 8.3. Leaves tagged GTIDs out.
+    /// The form of servers before 8.3. Omits tagged GTIDs.
     Classic,
     /// The form of 8.3 and later.
     Tagged,
@@ -202,10 +202,10 @@ impl GtidSet {
         out
     }
 
-    /// Reads either binary form. Memory stays in proportion to the input.
+    /// Decodes either binary form. Memory is proportional to the input.
     ///
     /// # Errors
-    /// When the bytes are cut off, go on behind the set, or hold intervals that are empty, unsorted or out of range.
+    /// When the bytes are truncated, continue after the set, or have empty, unsorted or out-of-range intervals.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let head = cursor.u64("GTID set head")?;
@@ -236,7 +236,7 @@ fn decode_intervals(
     mut each: impl FnMut(Interval),
 ) -> Result<(), DecodeError> {
     let count = cursor.u64("GTID interval count")?;
-    // Where the next interval may begin at the earliest.
+    // Lower bound of the next interval.
     let mut floor = 0;
     for _ in 0..count {
         let first = cursor.i64("GTID interval")?;
@@ -254,17 +254,16 @@ fn decode_intervals(
     Ok(())
 }
 
-/// The GTIDs in `@@global.gtid_owned`: those that sessions hold and that are not executed yet. Each
-/// is followed by `#` and its thread ids.
+/// The GTIDs in `@@global.gtid_owned`: owned by sessions and not executed yet. Each is followed by `#` and its thread ids.
 ///
 /// # Errors
-/// Without those it is not a set of GTIDs.
+/// When the text without the thread ids is not a GTID set.
 pub fn parse_gtid_owned(text: &str) -> Result<GtidSet, ParseGtidError> {
     let owners = parse_gtid_owners(text)?;
     Ok(owners.into_iter().map(|(gtid, _)| gtid).collect())
 }
 
-/// The same, each GTID with the connection ids of the sessions that hold it.
+/// The same, each GTID with the connection ids of its owners.
 ///
 /// # Errors
 /// As [`parse_gtid_owned`].
@@ -275,7 +274,7 @@ pub fn parse_gtid_owners(text: &str) -> Result<Vec<(Gtid, Vec<u32>)>, ParseGtidE
         let mut source = fields.next().unwrap_or_default().to_owned();
         for field in fields {
             if !field.starts_with(|c: char| c.is_ascii_digit()) {
-                // A tag, which holds for what follows.
+                // A tag, which applies to the following intervals.
                 let uuid = source.split(':').next().unwrap_or_default();
                 source = format!("{uuid}:{field}");
                 continue;
@@ -302,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_set_that_comes_backwards_takes_no_longer() {
-        // Added one at a time, each of these moves all the others: 600 gigabytes in all.
+        // Added one at a time, each of these would move all the others: 600 gigabytes in total.
         const INTERVALS: u64 = 300_000;
         let source = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
         let numbers = || (1..=INTERVALS).rev().map(|number| 3 * number);

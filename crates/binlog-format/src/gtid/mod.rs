@@ -1,5 +1,5 @@
-//! Global transaction identifiers and sets of them, with the tags of MySQL 8.3 and later. Sets have
-//! one order (source bytes, then tag) and merged intervals, so equal sets have equal encodings.
+//! Global transaction identifiers and sets, with the tags of MySQL 8.3 and later. Sets are ordered (source bytes, then tag) and have merged
+//! intervals, so that equal sets have equal encodings.
 
 mod forms;
 mod set;
@@ -21,10 +21,10 @@ pub struct Gno(u64);
 impl Gno {
     /// The first number of a source and tag: 1.
     pub const MIN: Self = Self(1);
-    /// The last number that MySQL gives: 2^63 - 2.
+    /// The last number that MySQL assigns: 2^63 - 2.
     pub const MAX: Self = Self(i64::MAX as u64 - 1);
 
-    /// The number, when it is in range.
+    /// The number, if it is in range.
     pub const fn new(number: u64) -> Option<Self> {
         if number >= Self::MIN.0 && number <= Self::MAX.0 {
             Some(Self(number))
@@ -38,7 +38,7 @@ impl Gno {
         self.0
     }
 
-    /// The number of a field that holds it as a signed integer.
+    /// The number from a signed integer field.
     pub(crate) fn from_signed(number: i64) -> Result<Self, DecodeError> {
         u64::try_from(number)
             .ok()
@@ -56,14 +56,14 @@ impl fmt::Display for Gno {
     }
 }
 
-/// A global transaction identifier. Shown as `source:number` or `source:tag:number`.
+/// A global transaction identifier. Displayed as `source:number` or `source:tag:number`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gtid {
     /// UUID of the server that committed it first.
     pub source: SourceId,
-    /// Its tag, [`Tag::NONE`] when it has none.
+    /// Its tag; [`Tag::NONE`] if it has none.
     pub tag: Tag,
-    /// Its number within source and tag.
+    /// Its number within the source and tag.
     pub gno: Gno,
 }
 
@@ -106,8 +106,8 @@ impl fmt::Display for SourceId {
 
 // Tags: an optional name between a GTID's source and its number.
 
-/// Up to 32 letters, digits and underscores that do not begin with a digit; kept in lower case. The
-/// empty tag is that of an untagged GTID and sorts first.
+/// Up to 32 letters, digits and underscores, not beginning with a digit; stored in lower case. The empty tag is that of an untagged GTID
+/// and sorts first.
 // The unused bytes are zero, so that comparing the arrays compares the names.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag {
@@ -116,7 +116,7 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// The most characters that a tag may have.
+    /// Maximum characters of a tag.
     pub const MAX_LEN: usize = 32;
 
     /// The empty tag of untagged GTIDs.
@@ -125,10 +125,10 @@ impl Tag {
         len: 0,
     };
 
-    /// The tag of a name, upper case letters lowered.
+    /// The tag of a name, converted to lower case.
     ///
     /// # Errors
-    /// When the name is too long or has a character that tags may not have. An empty name is the empty tag.
+    /// When the name is too long or has an invalid character. An empty name is the empty tag.
     pub fn new(name: &[u8]) -> Result<Self, DecodeError> {
         let mut tag = Self::NONE;
         let Some(room) = tag.bytes.get_mut(..name.len()) else {

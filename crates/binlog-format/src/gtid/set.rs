@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use crate::gtid::{Gno, Gtid, SourceId, Tag};
 
-/// A set of GTIDs, kept as intervals. Its order is MySQL's: source bytes, then tag, then number.
+/// A set of GTIDs, stored as intervals. Ordered as in MySQL: source bytes, then tag, then number.
 ///
-/// Clones share the intervals of each source and tag until one of them changes there. So a set of a million intervals, of servers
-/// that write no more, costs no more than one of a few where it is handed around or stands in front of many files.
+/// Clones share the intervals of each source and tag until one of them changes there. A set with a million intervals of servers that no
+/// longer write is therefore cheap to copy, and to keep for many files.
 // Invariant: no source and tag has an empty interval set, so derived equality is set equality.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct GtidSet {
@@ -22,12 +22,12 @@ impl GtidSet {
         Self::default()
     }
 
-    /// Whether it has no GTID.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// How many GTIDs it has.
+    /// Number of its GTIDs.
     pub fn count(&self) -> u128 {
         self.intervals()
             .map(|(_, _, interval)| u128::from(interval.count()))
@@ -55,7 +55,7 @@ impl GtidSet {
         })
     }
 
-    /// Shares with `other` what is the same in both, as clones do. The set stays what it is.
+    /// Shares equal parts with `other`, as clones do. The set's contents do not change.
     pub fn share_with(&mut self, other: &Self) {
         for (key, ours) in &mut self.parts {
             if let Some(theirs) = other.parts.get(key).filter(|theirs| *theirs == ours) {
@@ -64,24 +64,24 @@ impl GtidSet {
         }
     }
 
-    /// Adds one GTID; false when it was there already.
+    /// Adds one GTID; false if it was present.
     pub fn add(&mut self, gtid: Gtid) -> bool {
         self.add_interval(gtid.source, gtid.tag, gtid.gno.into())
     }
 
-    /// Adds an interval; false when all of it was there already.
+    /// Adds an interval; false if all of it was present.
     pub fn add_interval(&mut self, source: SourceId, tag: Tag, interval: Interval) -> bool {
         let part = self.parts.entry((source, tag)).or_default();
-        // A part that is shared is not copied for what it has.
+        // A shared part is not copied for GTIDs that it has.
         !part.covers(interval) && Arc::make_mut(part).add(interval)
     }
 
-    /// Takes one GTID out; false when it was not there.
+    /// Removes one GTID; false if it was absent.
     pub fn remove(&mut self, gtid: &Gtid) -> bool {
         self.remove_interval(gtid.source, gtid.tag, gtid.gno.into())
     }
 
-    /// Takes an interval out; false when nothing of it was there.
+    /// Removes an interval; false if all of it was absent.
     pub fn remove_interval(&mut self, source: SourceId, tag: Tag, interval: Interval) -> bool {
         let Entry::Occupied(mut part) = self.parts.entry((source, tag)) else {
             return false;
@@ -109,14 +109,14 @@ impl GtidSet {
         }
     }
 
-    /// What is in either set.
+    /// GTIDs in either set.
     pub fn union(&self, other: &Self) -> Self {
         let mut union = self.clone();
         union.union_with(other);
         union
     }
 
-    /// What is in this set and not in `other`.
+    /// GTIDs in this set that are not in `other`.
     pub fn difference(&self, other: &Self) -> Self {
         let parts = self.parts.iter().filter_map(|(key, ours)| {
             let rest = match other.parts.get(key) {
@@ -131,7 +131,7 @@ impl GtidSet {
         }
     }
 
-    /// What is in both sets.
+    /// GTIDs in both sets.
     pub fn intersection(&self, other: &Self) -> Self {
         let parts = self.parts.iter().filter_map(|(key, ours)| {
             let shared = ours.intersection(other.parts.get(key)?);
@@ -151,7 +151,7 @@ impl GtidSet {
         })
     }
 
-    /// Its GTIDs in order, one by one. A set may have 2^63 of them: look at [`Self::count`] first.
+    /// Its GTIDs in order. A set may have 2^63 of them: check [`Self::count`] first.
     pub fn iter(&self) -> impl Iterator<Item = Gtid> + '_ {
         self.intervals().flat_map(|(source, tag, interval)| {
             interval.iter().map(move |gno| Gtid { source, tag, gno })
@@ -166,8 +166,8 @@ impl GtidSet {
     }
 }
 
-/// Intervals in the order in which they come. They become a set together: where they come backwards, to add one after the other
-/// would move all the others each time, and a long set keeps a processor busy for minutes.
+/// Intervals in any order, sorted together: adding them one by one in descending order would move all others each time, which takes minutes
+/// for a long set.
 #[derive(Debug, Default)]
 pub(crate) struct UnsortedIntervals {
     parts: BTreeMap<(SourceId, Tag), Vec<Interval>>,
@@ -205,7 +205,7 @@ impl Extend<Gtid> for GtidSet {
 // Sets of numbers as sorted intervals: the part of a GTID set that belongs to one source and tag.
 // Appending at the end is constant time, everything else a binary search and a move.
 
-/// Numbers from `first` to `last`, both included.
+/// Numbers from `first` to `last`, inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Interval {
     first: Gno,
@@ -213,7 +213,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The interval, when `first` is not behind `last`.
+    /// The interval; `None` if `first` is greater than `last`.
     pub fn new(first: Gno, last: Gno) -> Option<Self> {
         (first <= last).then_some(Self { first, last })
     }
@@ -223,17 +223,17 @@ impl Interval {
         self.first
     }
 
-    /// The highest number of the interval, which is part of it.
+    /// The highest number of the interval.
     pub const fn last(&self) -> Gno {
         self.last
     }
 
-    /// How many numbers it has.
+    /// How many numbers the interval has.
     pub const fn count(&self) -> u64 {
         self.last.get() - self.first.get() + 1
     }
 
-    /// All numbers of the interval, the lowest first.
+    /// All numbers of the interval in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = Gno> + use<> {
         (self.first.get()..=self.last.get()).filter_map(Gno::new)
     }
@@ -285,7 +285,7 @@ impl IntervalSet {
     }
 
     fn covers(&self, wanted: Interval) -> bool {
-        // Most often the newest is asked for.
+        // Most lookups are for the newest.
         let newest = self.intervals.last();
         if newest.is_none_or(|newest| newest.last < wanted.first) {
             return false;
@@ -307,7 +307,7 @@ impl IntervalSet {
         })
     }
 
-    /// Adds an interval, merging it with those that it touches. Says whether anything was new.
+    /// Adds an interval and merges it with adjacent ones. Returns whether any part was new.
     pub(crate) fn add(&mut self, added: Interval) -> bool {
         // Numbers are at most 2^63 - 2: one more never overflows.
         let newest = self.intervals.last();
@@ -341,7 +341,7 @@ impl IntervalSet {
         true
     }
 
-    /// Takes an interval out. Says whether anything of it was there.
+    /// Removes an interval. Returns whether any part was present.
     pub(crate) fn remove(&mut self, removed: Interval) -> bool {
         let hit_from = self.intervals.partition_point(|it| it.last < removed.first);
         let hit_to = self
@@ -393,7 +393,7 @@ impl IntervalSet {
         let mut kept = Vec::new();
         let mut cuts = other.intervals.as_slice();
         for interval in &self.intervals {
-            // Cuts that end before this interval cut none of the later ones either.
+            // Cuts that end before this interval do not affect later ones either.
             cuts = skip_while(cuts, |cut| cut.last < interval.first);
             let mut rest = Some(*interval);
             for cut in cuts {
@@ -425,8 +425,7 @@ impl IntervalSet {
     }
 }
 
-/// What is left behind those at the front that pass. A step takes twice as many as the one before, so that it costs little both
-/// where few are passed each time and where many are.
+/// Skips the leading intervals that pass. Each step is twice as long as the previous one, which is fast for short and long skips.
 fn skip_while(sorted: &[Interval], passes: impl Fn(&Interval) -> bool) -> &[Interval] {
     let mut bound = 1;
     while sorted.get(bound - 1).is_some_and(&passes) {
@@ -443,7 +442,7 @@ fn below(interval: Interval, gno: Gno) -> Option<Interval> {
     Interval::new(interval.first, Gno::new(gno.get() - 1)?.min(interval.last))
 }
 
-/// The part of an interval behind `gno`.
+/// The part of an interval after `gno`.
 fn above(interval: Interval, gno: Gno) -> Option<Interval> {
     Interval::new(Gno::new(gno.get() + 1)?.max(interval.first), interval.last)
 }

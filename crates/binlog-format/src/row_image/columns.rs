@@ -1,13 +1,13 @@
-//! A column's type as table maps write it: a type byte, and up to four bytes of metadata that decide where its values end.
+//! A column's type in table maps: a type byte, and up to four bytes of metadata that determine the length of its values.
 
 use crate::cursor::Cursor;
 use crate::decode_error::DecodeError;
 use crate::events::TableMap;
 
-/// A column's type, with what it takes to find the end of a value.
+/// A column's type, with the parameters for its values' length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnType {
-    /// TINYINT, BOOL: 1 byte, as all whole numbers in little-endian order.
+    /// TINYINT, BOOL: 1 byte; all integers are little-endian.
     TinyInt,
     /// SMALLINT: 2 bytes.
     SmallInt,
@@ -23,25 +23,25 @@ pub enum ColumnType {
     Double,
     /// DECIMAL: nine digits in 4 bytes, big-endian, the sign in the first bit.
     Decimal {
-        /// Digits before and behind the point together.
+        /// Total digits.
         precision: u8,
-        /// Digits behind the point.
+        /// Digits after the point.
         scale: u8,
     },
-    /// BIT: big-endian, in as few bytes as it takes.
+    /// BIT: big-endian, in as few bytes as possible.
     Bit {
-        /// How many bits a value has, 1 to 64.
+        /// Bits of a value, 1 to 64.
         bits: u16,
     },
     /// YEAR: 1 byte.
     Year,
     /// DATE: 3 bytes.
     Date,
-    /// TIME as servers before 5.6 stored it: 3 bytes.
+    /// TIME, as stored before 5.6: 3 bytes.
     OldTime,
-    /// DATETIME as servers before 5.6 stored it: 8 bytes.
+    /// DATETIME, as stored before 5.6: 8 bytes.
     OldDateTime,
-    /// TIMESTAMP as servers before 5.6 stored it: 4 bytes.
+    /// TIMESTAMP, as stored before 5.6: 4 bytes.
     OldTimestamp,
     /// TIME: 3 bytes and the fraction, big-endian.
     Time {
@@ -63,7 +63,7 @@ pub enum ColumnType {
         /// The longest value in bytes.
         max_bytes: u16,
     },
-    /// CHAR, BINARY; spaces (zeros) at the end are not written.
+    /// CHAR, BINARY; trailing spaces (zeros) are not written.
     Char {
         /// The longest value in bytes.
         max_bytes: u16,
@@ -88,7 +88,7 @@ pub enum ColumnType {
         /// Bytes of a value's length: 1 to 4.
         length_bytes: u8,
     },
-    /// GEOMETRY and its kinds: the number of the reference system, then WKB.
+    /// GEOMETRY and its subtypes: the SRID, then WKB.
     Geometry {
         /// Bytes of a value's length: 1 to 4.
         length_bytes: u8,
@@ -135,12 +135,12 @@ mod code {
     pub(super) const GEOMETRY: u8 = 255;
 }
 
-/// The most digits of a DECIMAL, and the most behind its point.
+/// Maximum digits of a DECIMAL, total and after the point.
 const MAX_PRECISION: u8 = 65;
 const MAX_SCALE: u8 = 30;
 
 impl ColumnType {
-    /// The type of a type byte, its metadata taken from the front of `metadata`.
+    /// The type of a type byte; consumes its part of `metadata`.
     pub(super) fn read(type_byte: u8, metadata: &mut Cursor<'_>) -> Result<Self, DecodeError> {
         const FIELD: &str = "column metadata";
         Ok(match type_byte {
@@ -240,7 +240,7 @@ impl ColumnType {
         })
     }
 
-    /// Whether a table map says of it if it has a sign.
+    /// Whether a table map records its sign.
     pub(super) const fn is_number(self) -> bool {
         matches!(
             self,
@@ -256,7 +256,7 @@ impl ColumnType {
         )
     }
 
-    /// Whether a table map says its character set among those of texts. A vector has that of binary strings there.
+    /// Whether a table map records its character set among those of text columns. A vector counts as a binary string there.
     pub(super) const fn is_text(self) -> bool {
         matches!(
             self,
@@ -264,20 +264,20 @@ impl ColumnType {
         )
     }
 
-    /// Whether a table map says its character set among those of ENUM and SET columns.
+    /// Whether a table map records its character set among those of ENUM and SET columns.
     pub(super) const fn is_enum_or_set(self) -> bool {
         matches!(self, Self::Enum { .. } | Self::Set { .. })
     }
 }
 
 enum Length {
-    /// All of them so many bytes.
+    /// Fixed length in bytes.
     Fixed(u16),
-    /// Their length is in front of them, in so many bytes.
+    /// Prefixed with a length of this many bytes.
     Counted(u8),
 }
 
-/// Bytes of so many digits on one side of the point: nine in four bytes, fewer in as few as it takes.
+/// Bytes of digits on one side of the point: nine in four bytes, fewer in as few as possible.
 fn decimal_bytes(digits: u8) -> u16 {
     const REST: [u16; 9] = [0, 1, 1, 2, 2, 3, 3, 4, 4];
     let rest = REST.get(usize::from(digits % 9)).copied();
@@ -326,8 +326,8 @@ fn length_bytes(length_bytes: u8) -> Result<u8, DecodeError> {
     }
 }
 
-/// CHAR, ENUM and SET share a type byte; the first byte of their metadata is the real one. For a CHAR of more than 255
-/// bytes, two of its bits hold the bits 8 and 9 of the length, turned around.
+/// CHAR, ENUM and SET share a type byte; the first metadata byte is the real one. For a CHAR above 255 bytes, two of its bits are the
+/// inverted bits 8 and 9 of the length.
 fn char_enum_or_set([real_type, length]: [u8; 2]) -> Result<ColumnType, DecodeError> {
     const HIGH_LENGTH: u8 = 0x30;
     match (real_type, length) {
@@ -347,7 +347,7 @@ fn char_enum_or_set([real_type, length]: [u8; 2]) -> Result<ColumnType, DecodeEr
     })
 }
 
-/// The element's type of a typed array, with that type's metadata; lengths of texts have three bytes here.
+/// Skips the element type of a typed array and its metadata; lengths of texts have three bytes here.
 fn skip_element_type(metadata: &mut Cursor<'_>) -> Result<(), DecodeError> {
     const FIELD: &str = "column metadata";
     match metadata.u8(FIELD)? {
@@ -359,23 +359,22 @@ fn skip_element_type(metadata: &mut Cursor<'_>) -> Result<(), DecodeError> {
 
 // The columns of a table map.
 
-/// The types of a table's columns, in order. Serves all rows events that mean the same table map.
+/// The column types of a table, in order, for all rows events of the same table map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Columns {
     types: Box<[ColumnType]>,
-    /// How many of them are JSON: images with differences have a bit for each.
+    /// Number of JSON columns: images with differences have a bit for each.
     json: usize,
 }
 
 impl Columns {
-    /// The most columns that a MySQL table has.
+    /// Maximum columns of a MySQL table.
     pub const MAX: usize = 4096;
 
-    /// The columns that a table map describes. Takes a few bytes of memory for each.
+    /// The columns in a table map. Takes a few bytes of memory for each.
     ///
     /// # Errors
-    /// When a type is none that MySQL 5.7 to 9.x writes, the metadata does not fit the types, or there are more than
-    /// [`Self::MAX`].
+    /// When a type is not one of MySQL 5.7 to 9.x, the metadata does not match the types, or there are more than [`Self::MAX`].
     pub fn of(map: &TableMap<'_>) -> Result<Self, DecodeError> {
         if map.column_types.len() > Self::MAX {
             return Err(DecodeError::invalid(
@@ -395,7 +394,7 @@ impl Columns {
         Ok(Self { types, json })
     }
 
-    /// How many columns the table has.
+    /// Number of columns.
     pub fn len(&self) -> usize {
         self.types.len()
     }
@@ -410,7 +409,7 @@ impl Columns {
         self.types.get(column).copied()
     }
 
-    /// The columns' types, in the order of the table.
+    /// The columns' types, in table order.
     pub fn iter(&self) -> impl Iterator<Item = ColumnType> + '_ {
         self.types.iter().copied()
     }

@@ -1,6 +1,6 @@
-//! Reads rows events down to their values. A table map says of what types the columns are ([`Columns`]), and with it the
-//! images of a rows event come apart ([`RowReader`]). Values stay the bytes that the server wrote, without their lengths.
-//! What `binlog_row_metadata` adds to a table map is [`TableMetadata`].
+//! Decodes rows events into column values. A table map has the columns' types ([`Columns`]), which are needed to split the images of a rows
+//! event ([`RowReader`]). Values stay the server's bytes, without their lengths. [`TableMetadata`] has the `binlog_row_metadata` part of a
+//! table map.
 
 mod columns;
 mod table_metadata;
@@ -13,7 +13,7 @@ use crate::events::{Rows, RowsChange};
 pub use crate::row_image::columns::{ColumnType, Columns};
 pub use crate::row_image::table_metadata::{CollationId, MetadataKeyPart, TableMetadata};
 
-// Takes a rows event apart into rows.
+// Splits a rows event into rows.
 //
 // ```text
 // image:       a bit for each column in it that is NULL; the other values in order
@@ -22,10 +22,10 @@ pub use crate::row_image::table_metadata::{CollationId, MetadataKeyPart, TableMe
 //              table, set for a difference
 // ```
 
-/// Option bit of an image after that has differences of JSON values.
+/// Option bit of an after image with differences of JSON values.
 const HAS_JSON_DIFFS: u64 = 1;
 
-/// Reads the rows of an event, one after the other, into memory that it uses again for each.
+/// Reads an event's rows in order, reusing its memory.
 #[derive(Debug, Clone)]
 pub struct RowReader<'a> {
     columns: &'a Columns,
@@ -35,7 +35,7 @@ pub struct RowReader<'a> {
     images: Cursor<'a>,
     len: usize,
     ended: bool,
-    /// Of the row that was read last; which of them are used is the change's matter.
+    /// Of the last row; the kind of change determines which are used.
     first: Image<'a>,
     second: Image<'a>,
 }
@@ -45,16 +45,16 @@ pub struct RowReader<'a> {
 pub struct Row<'r, 'a> {
     /// The bytes of its images within [`Rows::images`].
     pub range: Range<usize>,
-    /// Where in those bytes the image after begins; their end for a deleted row.
+    /// Start of the after image in those bytes; their end for a deleted row.
     pub after_at: usize,
-    /// The row as it was; `None` for an inserted one.
+    /// The row before the change; `None` for an inserted one.
     pub before: Option<&'r Image<'a>>,
-    /// The row as it became; `None` for a deleted one.
+    /// The row after the change; `None` for a deleted one.
     pub after: Option<&'r Image<'a>>,
 }
 
 impl<'a> RowReader<'a> {
-    /// A reader of the rows of `rows`, whose table map gave `columns`.
+    /// Reads the rows of `rows`, with the `columns` of its table map.
     ///
     /// # Errors
     /// When the event has another number of columns.
@@ -78,11 +78,11 @@ impl<'a> RowReader<'a> {
         })
     }
 
-    /// The next row; `None` behind the last one, and after an error. An event without any bytes of images whose images
-    /// have no columns either is one row (an INSERT of nothing but defaults under `binlog_row_image=MINIMAL`).
+    /// The next row; `None` after the last one, and after an error. An event whose images have neither bytes nor columns is one row (an
+    /// INSERT of only defaults under `binlog_row_image=MINIMAL`).
     ///
     /// # Errors
-    /// When the images do not fit the columns.
+    /// When the images do not match the columns.
     pub fn next_row(&mut self) -> Result<Option<Row<'_, 'a>>, DecodeError> {
         if self.ended {
             return Ok(None);
@@ -128,7 +128,7 @@ impl<'a> RowReader<'a> {
         (0..self.columns.len()).any(|at| bit(self.present, at) || bit(self.present_after, at))
     }
 
-    /// Reads the images of a row; says where the first one ends.
+    /// Reads the images of a row; returns the end of the first one.
     fn read(&mut self) -> Result<usize, DecodeError> {
         self.first
             .read(self.columns, self.present, &[], &mut self.images)?;
@@ -162,17 +162,17 @@ impl<'a> RowReader<'a> {
 
 // One image of a row, column by column.
 
-/// What an image says of a column.
+/// A column in an image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Value<'a> {
-    /// Nothing: the column is not in the image.
+    /// The column is not in the image.
     #[default]
     Absent,
-    /// The column is in the image, and is NULL.
+    /// The column is NULL.
     Null,
-    /// Its value as the server writes it for the column's type, without a length.
+    /// The value as the server encodes it for the column's type, without a length.
     Bytes(&'a [u8]),
-    /// What changes in a JSON value; an image after an update only.
+    /// Difference of a JSON value; only in an update's after image.
     JsonDiff(&'a [u8]),
 }
 
@@ -183,18 +183,18 @@ pub struct Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    /// What it says of a column, counted from 0; [`Value::Absent`] for one that the table has not.
+    /// A column's value, counted from 0; [`Value::Absent`] beyond the last column.
     pub fn value(&self, column: usize) -> Value<'a> {
         self.values.get(column).copied().unwrap_or_default()
     }
 
-    /// What it says of all columns, in order.
+    /// The values of all columns, in order.
     pub fn values(&self) -> &[Value<'a>] {
         &self.values
     }
 
-    /// Reads the next image into this one. `present` has a bit for each column that it holds; `diffs` one for each JSON
-    /// column of the table that is a difference in it, and is empty otherwise.
+    /// Decodes the next image into this one. `present` has a bit for each of its columns. `diffs` has a bit for each JSON column of the
+    /// table that is a difference, and is otherwise empty.
     pub(super) fn read(
         &mut self,
         columns: &Columns,

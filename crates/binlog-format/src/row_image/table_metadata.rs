@@ -17,21 +17,21 @@ mod field {
     pub(super) const COLUMN_VISIBILITY: u8 = 12;
 }
 
-/// The number of a collation (`information_schema.collations.id`); 63 is that of binary columns.
+/// A collation id (`information_schema.collations.id`); 63 is binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CollationId(pub u32);
 
-/// A column of the primary key, as a table map names it.
+/// A primary key column in a table map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MetadataKeyPart {
     /// The column, counted from 0.
     pub column: usize,
-    /// Only the first so many characters of it are in the key (bytes for binary columns).
+    /// Length of the key's prefix in characters (bytes for binary columns), if it is not the whole column.
     pub prefix: Option<u32>,
 }
 
-/// What a table map says beyond its columns' types. Signs and character sets are there since 8.0; names, keys and
-/// visibility only under `binlog_row_metadata=FULL`.
+/// Optional metadata of a table map. Signs and character sets exist since 8.0; names, keys and visibility only under
+/// `binlog_row_metadata=FULL`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableMetadata<'a> {
     unsigned: Vec<bool>,
@@ -42,11 +42,10 @@ pub struct TableMetadata<'a> {
 }
 
 impl<'a> TableMetadata<'a> {
-    /// Reads the optional metadata of a table map with these columns. Fields that are not known, or not used here, are
-    /// skipped.
+    /// Reads the optional metadata of a table map with these columns. Unknown and unused fields are skipped.
     ///
     /// # Errors
-    /// When a field is cut off or does not fit the columns.
+    /// When a field is truncated or does not match the columns.
     pub fn decode(map: &'a TableMap<'_>, columns: &Columns) -> Result<Self, DecodeError> {
         let mut metadata = Self::default();
         let mut cursor = Cursor::new(&map.optional_metadata);
@@ -89,12 +88,12 @@ impl<'a> TableMetadata<'a> {
         Ok(())
     }
 
-    /// Whether a column holds numbers without a sign (false for one that holds none); `None` when the log does not say.
+    /// Whether a column has unsigned numbers (false for other types); `None` if the log does not record it.
     pub fn is_unsigned(&self, column: usize) -> Option<bool> {
         self.unsigned.get(column).copied()
     }
 
-    /// The collation of a text, ENUM or SET column; `None` when the log does not say, or it has none.
+    /// The collation of a text, ENUM or SET column; `None` if the log does not record it, or the column has none.
     pub fn collation(&self, column: usize) -> Option<CollationId> {
         self.collations.get(column).copied().flatten()
     }
@@ -104,22 +103,22 @@ impl<'a> TableMetadata<'a> {
         self.names.get(column).copied()
     }
 
-    /// Whether the table map was written under `binlog_row_metadata=FULL`: a table without a primary key in it has none.
+    /// Whether the table map was written under `binlog_row_metadata=FULL`: then a missing primary key means that the table has none.
     pub fn is_full(&self) -> bool {
         !self.names.is_empty()
     }
 
-    /// The primary key's columns, in the key's order; empty without one, or without `binlog_row_metadata=FULL`.
+    /// The primary key's columns, in key order; empty without one, or without `binlog_row_metadata=FULL`.
     pub fn primary_key(&self) -> &[MetadataKeyPart] {
         &self.primary_key
     }
 
-    /// Whether `SELECT *` shows a column; `None` when the log does not say.
+    /// Whether `SELECT *` includes a column; `None` if the log does not record it.
     pub fn is_visible(&self, column: usize) -> Option<bool> {
         self.visible.get(column).copied()
     }
 
-    /// One collation for all, and pairs of a column (counted among those of its kind) and another.
+    /// A default collation, and pairs of a column (counted among those of its kind) and its collation.
     fn take_default_collation(
         &mut self,
         mut value: Cursor<'a>,
@@ -175,7 +174,7 @@ fn next_exception(value: &mut Cursor<'_>) -> Result<Option<(u64, CollationId)>, 
     Ok(Some((column, collation(value)?)))
 }
 
-/// A bit for each column that is meant, highest first, as a value for each column of the table.
+/// Expands a bit for each relevant column, highest first, to a value for each column of the table.
 fn spread_bits(
     mut value: Cursor<'_>,
     columns: &Columns,

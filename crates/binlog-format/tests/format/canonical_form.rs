@@ -1,5 +1,4 @@
-//! The canonical and the stamped form are two views of the same event, and a file made of our own
-//! events begins as a MySQL file does.
+//! The canonical and the stamped form are two views of the same event, and a synthesized file begins as a MySQL file does.
 
 use binlog_format::canonical::{
     CanonicalEvents, canonicalise, stamp, stamp_payload, stamped_len, unstamp, verify_event_crc,
@@ -134,6 +133,6 @@ fn the_built_in_head_of_a_file_is_always_the_same() {
     stamp(&gtids, end, &mut file).unwrap();
     // 4 magic, 123 format description, 31 previous GTIDs: as MySQL's own first file.
     assert_eq!(file.len(), 158);
-    // A changed byte here means that files of two releases differ: never change it lightly.
+    // A changed byte here means that files of two releases differ: change it only deliberately.
     assert_eq!(crc32fast::hash(&file), 3_672_502_671);
 }

@@ -1,5 +1,5 @@
-//! Every format that is read or written, against what real servers wrote, what is generated, and what is broken. What
-//! measures memory is a program of its own.
+//! Every format read or written, against real servers' output, generated input and corrupt input. Memory is measured by a separate test
+//! program.
 
 mod canonical_form;
 mod framing;

@@ -1,4 +1,4 @@
-//! Bytes that are not what they claim to be are refused, each for its own reason.
+//! Invalid bytes are refused, each with its own reason.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests stand outside of #[test] functions"
@@ -24,7 +24,7 @@ fn event(event_type: EventType, body: &[u8]) -> Vec<u8> {
     [&header.encode()[..], body].concat()
 }
 
-/// The reason for which a decoder refuses.
+/// A decoder's reason for refusing.
 fn reason<T: std::fmt::Debug>(result: Result<T, DecodeError>) -> String {
     result.unwrap_err().to_string()
 }
@@ -57,7 +57,7 @@ fn gtid_sets_with_disorderly_intervals() {
         let refusal = reason(GtidSet::decode(&set_bytes(1, &intervals)));
         assert!(refusal.contains("not in order"), "{intervals:?}: {refusal}");
     }
-    // Behind the last number there is one that no GTID may have.
+    // One above the last number that a GTID may have.
     let last = i64::MAX as u64;
     assert!(GtidSet::decode(&set_bytes(1, &[1, 5, last])).is_ok());
     assert!(GtidSet::decode(&set_bytes(1, &[1, 5, last + 1])).is_err());
@@ -137,10 +137,10 @@ fn tagged_gtid_events_of_later_versions_are_read_unless_they_forbid_it() {
     };
     let gtid = "09090909-0909-0909-0909-090909090909:t:1";
     assert_eq!(read(&tagged_event(0, &[])).unwrap(), gtid);
-    // Field 12 (coded 24) is unknown: skipped, as long as it is not one that readers must know.
+    // Field 12 (coded 24) is unknown: skipped, unless readers must support it.
     assert_eq!(read(&tagged_event(11, &[24, 7, 7])).unwrap(), gtid);
     assert!(reason(read(&tagged_event(12, &[24, 7, 7]))).contains("readers must know"));
-    // Field 3 (coded 6) again, behind the others.
+    // Field 3 (coded 6) again, after the others.
     assert!(reason(read(&tagged_event(0, &[6, 0]))).contains("not in its order"));
     let mut longer = tagged_event(0, &[]);
     longer.push(24);

@@ -1,4 +1,4 @@
-//! What real servers wrote, event by event.
+//! Events of real servers.
 
 use std::path::Path;
 

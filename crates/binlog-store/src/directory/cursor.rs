@@ -1,4 +1,4 @@
-//! The entries of a log directory, one after the other, over all files.
+//! The entries of a log directory, in order across all files.
 
 use std::collections::VecDeque;
 
@@ -9,26 +9,26 @@ use crate::directory::{DirectoryError, LogDirectory};
 use crate::format::{FileNumber, MarkerKind};
 use crate::scan::{Depth, EntryScanner, ScanError, Scanned, ScannedContent, Window};
 
-/// An entry and its place.
+/// An entry and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryRecord {
-    /// The file that holds it.
+    /// The file with the entry.
     pub file: FileNumber,
-    /// Offset in the file at which its marker begins.
+    /// Offset of its marker in the file.
     pub offset: u64,
-    /// Where the next entry begins.
+    /// Offset of the next entry.
     pub end: u64,
-    /// Term and index, as the marker says.
+    /// Term and index in the marker.
     pub op_id: OpId,
     /// Whether it is a transaction, a rotate, a membership or a blank entry.
     pub kind: MarkerKind,
     /// Length of its canonical payload in bytes.
     pub payload_len: u64,
-    /// CRC32C of its canonical payload, as the marker says.
+    /// CRC32C of its canonical payload, from the marker.
     pub payload_crc32c: u32,
     /// The number of events between its marker and the next entry.
     pub event_count: u32,
-    /// Seconds since the epoch at which its first event was made; 0 where it has none.
+    /// Creation time of its first event in seconds since the epoch; 0 without one.
     pub timestamp: u32,
     /// The GTID of a transaction; `None` for entries of other kinds.
     pub gtid: Option<Gtid>,
@@ -55,13 +55,13 @@ impl EntryRecord {
     }
 }
 
-/// Goes through entries in log order. Ends at the last complete entry; an unfinished one behind it,
-/// as a running member may just be writing it, is no error.
+/// Iterates over entries in log order, up to the last complete one. An unfinished entry after it, which a running member may be writing, is
+/// no error.
 pub struct EntryCursor {
     directory: LogDirectory,
     files: std::vec::IntoIter<FileNumber>,
     current: Option<(FileNumber, EntryScanner)>,
-    /// Entries before this one are stepped over.
+    /// Earlier entries are skipped.
     from: u64,
 }
 
@@ -69,19 +69,19 @@ impl LogDirectory {
     /// All entries.
     ///
     /// # Errors
-    /// When the directory cannot be listed.
+    /// The directory cannot be listed.
     pub fn entries(&self) -> Result<EntryCursor, DirectoryError> {
         self.entries_from(0)
     }
 
-    /// The entries from an index on.
+    /// The entries starting at an index.
     ///
     /// # Errors
-    /// When the directory cannot be listed.
+    /// The directory cannot be listed.
     pub fn entries_from(&self, index: u64) -> Result<EntryCursor, DirectoryError> {
         let mut numbers = self.numbers()?;
-        // From the last file that begins at or before the index; the header of a later one, which
-        // may be damaged or just being written, is looked at in its turn.
+        // Start with the last file that begins at or before the index. The header of a later file, possibly damaged or being written, is
+        // read when it is reached.
         let begins_before = |number: &FileNumber| {
             self.header(*number)
                 .is_ok_and(|header| header.before.is_some_and(|before| before.index < index))
@@ -131,7 +131,7 @@ impl EntryCursor {
         }
     }
 
-    /// Begins the next file; false when there is none.
+    /// Opens the next file; false if there is none.
     fn begin_file(&mut self) -> Result<bool, DirectoryError> {
         let Some(number) = self.files.next() else {
             return Ok(false);
@@ -141,7 +141,7 @@ impl EntryCursor {
                 self.current = Some((number, open.scanner()));
                 Ok(true)
             }
-            // The file that a running member is just beginning.
+            // The file that a running member is creating.
             Err(DirectoryError::Corrupt { corruption, .. })
                 if self.files.len() == 0 && corruption.fault.kind.is_cut_off() =>
             {
@@ -158,7 +158,7 @@ impl Iterator for EntryCursor {
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.step();
         if next.is_err() {
-            // Nothing follows damage.
+            // Reading ends at damage.
             self.files = Vec::new().into_iter();
             self.current = None;
         }
@@ -166,34 +166,34 @@ impl Iterator for EntryCursor {
     }
 }
 
-// Follows a log that a member is writing, by looking again and again.
+// Follows a log that a member is writing, by polling.
 
-/// How many entries are remembered to tell where a truncation went back to.
+/// Number of entries remembered to locate a truncation.
 const REMEMBERED: usize = 4096;
 
-/// What happened to the log since the last look.
+/// A change of the log since the last poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Followed {
     /// An entry was appended. It is complete, though it may not be durable or committed yet.
     Entry(EntryRecord),
-    /// Entries that had been reported were taken back; those up to `keep` stay.
+    /// Reported entries were truncated; those up to `keep` stay.
     Truncated {
-        /// The last entry that stays, of those that are remembered.
+        /// The last remaining entry among the remembered ones.
         keep: Option<OpId>,
     },
 }
 
-/// Where following has come to.
+/// The position of a follower.
 pub struct Follower {
     directory: LogDirectory,
     /// The newest entries that were reported.
     reported: VecDeque<EntryRecord>,
-    /// The index from which on entries are wanted.
+    /// The next index to report.
     next: u64,
 }
 
 impl LogDirectory {
-    /// Follows the log from an index on.
+    /// Follows the log starting at an index.
     #[must_use]
     pub fn follow(&self, from: u64) -> Follower {
         Follower {
@@ -205,10 +205,10 @@ impl LogDirectory {
 }
 
 impl Follower {
-    /// What happened since the last call, at most `limit` entries of it. Empty when nothing did.
+    /// Changes since the last call, with at most `limit` entries. Empty without changes.
     ///
     /// # Errors
-    /// When a file cannot be read or is damaged, or was purged before it was read.
+    /// A file cannot be read, is damaged, or was purged before it was read.
     pub fn poll(&mut self, limit: usize) -> Result<Vec<Followed>, DirectoryError> {
         let mut news = Vec::new();
         if let Some(keep) = self.truncated_to()? {
@@ -235,7 +235,7 @@ impl Follower {
         Ok(news)
     }
 
-    /// How many of the reported entries are still there, if not all.
+    /// The number of remaining reported entries, if not all remain.
     fn truncated_to(&self) -> Result<Option<usize>, DirectoryError> {
         for (at, record) in self.reported.iter().enumerate().rev() {
             if self.is_there(record)? {
@@ -249,7 +249,7 @@ impl Follower {
     fn is_there(&self, record: &EntryRecord) -> Result<bool, DirectoryError> {
         let (file, size) = match self.directory.open_raw(record.file) {
             Ok(open) => open,
-            // The oldest files go by purging, and take nothing back.
+            // Purging removes the oldest files, and truncates no entries.
             Err(DirectoryError::Purged(_)) => {
                 return Ok(self
                     .directory
@@ -267,7 +267,7 @@ impl Follower {
 
 // Finds one entry.
 
-/// The entry that a search in the log is for.
+/// The entry to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sought {
     /// The entry at an index.
@@ -279,10 +279,10 @@ pub enum Sought {
 }
 
 impl LogDirectory {
-    /// Looks for an entry, in as few files as the headers allow.
+    /// Finds an entry, reading as few files as the headers allow.
     ///
     /// # Errors
-    /// When a file that may have it cannot be read or is damaged before it.
+    /// A file that may have it cannot be read, or is damaged before the entry.
     pub fn find(&self, sought: &Sought) -> Result<Option<EntryRecord>, DirectoryError> {
         match sought {
             Sought::Index(index) => self.find_index(*index),
@@ -300,7 +300,7 @@ impl LogDirectory {
 
     fn find_gtid(&self, gtid: &Gtid) -> Result<Option<EntryRecord>, DirectoryError> {
         let numbers = self.numbers()?;
-        // It is in the file before the first one whose previous GTIDs have it.
+        // It is in the file before the first one whose previous GTIDs contain it.
         let mut begin = 0;
         for number in &numbers {
             let header = match self.header(*number) {

@@ -1,5 +1,5 @@
-//! Read-only access to a member's log without the member: what the command line's `log` verbs use. A
-//! member may be running and writing meanwhile; the unfinished end of its last file is then normal.
+//! Read-only access to a member's log without the member, for the command line's `log` verbs. A running member may write at the same time;
+//! an unfinished end of the last file is then normal.
 
 mod cursor;
 mod verify;
@@ -28,12 +28,12 @@ pub enum DirectoryError {
     /// The disk reported an error.
     #[error("{doing} failed: {source}")]
     Io {
-        /// What was read when it failed, in words.
+        /// The failed operation, as text.
         doing: String,
-        /// The error of the operating system.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The directory has no file of a log.
+    /// The directory has no log file.
     #[error("{} has no log files: name a member's data directory, or the directory of its binlog files", .0.display())]
     NoLog(PathBuf),
     /// A file is damaged before its end.
@@ -41,7 +41,7 @@ pub enum DirectoryError {
     Corrupt {
         /// Path of the damaged file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The damage and its position.
         corruption: Corruption,
     },
     /// A mysqld wrote the file.
@@ -67,7 +67,7 @@ pub struct LogDirectory {
     dir: PathBuf,
 }
 
-/// A file that is open for reading, with what its header says.
+/// A file open for reading, with its header.
 struct OpenFile {
     file: Arc<dyn StorageFile>,
     header: FileHeader,
@@ -87,10 +87,10 @@ impl OpenFile {
 }
 
 impl LogDirectory {
-    /// The log in a member's data directory, or in the directory of the binlog files itself.
+    /// Opens the log in a member's data directory, or in the directory of the binlog files itself.
     ///
     /// # Errors
-    /// [`DirectoryError::NoLog`] when neither has log files.
+    /// [`DirectoryError::NoLog`] if neither has log files.
     pub fn open(fs: Arc<dyn FileSystem>, path: &Path) -> Result<Self, DirectoryError> {
         for dir in [log_dir(path), path.to_path_buf()] {
             let directory = Self {
@@ -104,12 +104,12 @@ impl LogDirectory {
         Err(DirectoryError::NoLog(path.to_path_buf()))
     }
 
-    /// The log in this very directory.
+    /// The log in exactly this directory.
     pub(crate) fn of(fs: Arc<dyn FileSystem>, dir: PathBuf) -> Self {
         Self { fs, dir }
     }
 
-    /// As [`Self::open`], on the machine's file system.
+    /// Like [`Self::open`], on the machine's file system.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -117,13 +117,13 @@ impl LogDirectory {
         Self::open(Arc::new(DiskFileSystem), path)
     }
 
-    /// The directory of the log files, which need not be the one that was named.
+    /// The directory of the log files, which may differ from the path given to open.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.dir
     }
 
-    /// Whether a mysqld wrote this file, which may have any name. False for files that cannot be read or are damaged.
+    /// Whether a mysqld wrote this file, under any name. False for unreadable or damaged files.
     #[must_use]
     pub fn is_mysqlds_binlog(path: &Path) -> bool {
         let Ok(file) = DiskFileSystem.open_read_only(path) else {
@@ -137,14 +137,14 @@ impl LogDirectory {
         matches!(header, Err(ScanError::Fault(fault)) if fault.kind == FaultKind::MysqldsOwn)
     }
 
-    /// The files that are there, in order.
+    /// The present files, in order.
     ///
     /// # Errors
-    /// When the directory cannot be listed.
+    /// The directory cannot be listed.
     pub fn numbers(&self) -> Result<Vec<FileNumber>, DirectoryError> {
         let names = match self.fs.list(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            // A file instead of a directory has no log files in it either.
+            // A path to a file contains no log files either.
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => Vec::new(),
             other => other.map_err(self.io(format!("listing {}", self.dir.display())))?,
         };
@@ -156,15 +156,15 @@ impl LogDirectory {
         Ok(numbers)
     }
 
-    /// What a file's header says.
+    /// A file's header.
     ///
     /// # Errors
-    /// When the header is damaged, or the file cannot be read.
+    /// The header is damaged, or the file cannot be read.
     pub fn header(&self, number: FileNumber) -> Result<FileHeader, DirectoryError> {
         Ok(self.open_file(number)?.header)
     }
 
-    /// What the header of a file says that stands elsewhere.
+    /// The header of a file at another path.
     pub(crate) fn header_at(
         &self,
         number: FileNumber,
@@ -173,10 +173,10 @@ impl LogDirectory {
         Ok(self.open_file_at(number, path)?.header)
     }
 
-    /// Reads the whole of an entry that was found.
+    /// Reads the whole entry at a record's position.
     ///
     /// # Errors
-    /// When it is damaged or gone.
+    /// It is damaged or no longer there.
     pub fn load(&self, record: &EntryRecord) -> Result<Entry, DirectoryError> {
         let (file, size) = self.open_raw(record.file)?;
         let window = Window::new(&file, size, Window::LOOKUP_BYTES);
@@ -243,7 +243,7 @@ impl LogDirectory {
     }
 }
 
-// What each file holds.
+// The content of each file.
 
 /// A file of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -266,16 +266,15 @@ pub struct FileListing {
     pub gtids: GtidSet,
     /// Whether it ends with a rotate entry.
     pub closed: bool,
-    /// What ends the list of its entries early: an unfinished write at the end of the last file, or damage.
+    /// Why the list of entries ends early: an unfinished write at the end of the last file, or damage.
     pub fault: Option<Fault>,
 }
 
 impl LogDirectory {
-    /// Lists the files with what their markers and GTID events say; payloads are not verified. A file
-    /// that is purged meanwhile is left out.
+    /// Lists the files from their markers and GTID events; payloads are not verified. Files purged during the call are omitted.
     ///
     /// # Errors
-    /// When a file cannot be read or has no header. Damage behind the header is in the listing.
+    /// A file cannot be read or has no header. Damage after the header is in the listing.
     pub fn files(&self) -> Result<Vec<FileListing>, DirectoryError> {
         let mut listings = Vec::new();
         for number in self.numbers()? {

@@ -13,23 +13,23 @@ use crate::scan::{
     find_entry_after,
 };
 
-/// What the verification of a log read, and where it ended.
+/// The extent and the findings of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyReport {
-    /// Files that were read, from the oldest on.
+    /// Number of verified files, starting with the oldest.
     pub files: usize,
-    /// Entries whose checksums and order are right.
+    /// Entries with correct checksums and order.
     pub entries: u64,
-    /// Bytes up to the end of the last entry that is right.
+    /// Bytes up to the end of the last intact entry.
     pub bytes: u64,
     /// The first entry of the oldest file.
     pub first: Option<OpId>,
-    /// The last entry that is fine.
+    /// The last intact entry.
     pub last: Option<OpId>,
-    /// An unfinished write at the very end: normal while the member runs, and after a crash of it.
+    /// An unfinished write at the end: normal while the member runs, and after it crashed.
     pub unfinished: Option<Corruption>,
-    /// What is damaged, from the oldest file on. Of a file whose entries are damaged nothing behind the first of them was looked at,
-    /// and no file was held against a damaged one before it.
+    /// Damage, starting with the oldest file. In a damaged file, nothing after the first damaged entry was verified, and the next file's
+    /// header was not checked against it.
     pub damaged: Vec<Corruption>,
 }
 
@@ -43,11 +43,10 @@ impl VerifyReport {
 }
 
 impl LogDirectory {
-    /// Verifies every event's CRC32 and position, every payload's CRC32C, that op ids are consecutive,
-    /// and that every header follows from the log before it.
+    /// Verifies every event's CRC32 and position, every payload's CRC32C, consecutive op ids, and each header against the log before it.
     ///
     /// # Errors
-    /// When a file cannot be read. Damage is in the report.
+    /// A file cannot be read. Damage is in the report.
     pub fn verify(
         &self,
         progress: &dyn Fn(VerifyProgress),
@@ -111,8 +110,8 @@ impl LogDirectory {
         Ok(report)
     }
 
-    /// Verifies a file that another one follows: every byte of it, and that the other one's header follows from it. `goes_on`
-    /// is told how many bytes were read, and ends the reading when it says no; then there is no answer.
+    /// Verifies every byte of a closed file, and the next file's header against it. `goes_on` receives the number of bytes read; if it
+    /// returns false, reading ends without a result.
     pub(crate) fn verify_closed(
         &self,
         number: FileNumber,
@@ -121,7 +120,7 @@ impl LogDirectory {
         self.verify_closed_at(number, &self.path_of(number), goes_on)
     }
 
-    /// The same for one that stands elsewhere than it will.
+    /// The same for a file at a temporary path.
     pub(crate) fn verify_closed_at(
         &self,
         number: FileNumber,
@@ -156,7 +155,7 @@ impl LogDirectory {
         Ok(Some(VerifiedClosed { last, end, file }))
     }
 
-    /// Why the file behind a verified one cannot be held against it, or does not follow from it: what is wrong is there.
+    /// The fault of the file after a verified one that cannot be checked against it, or does not follow from it.
     pub(crate) fn fault_behind(
         &self,
         verified: &VerifiedClosed,
@@ -231,24 +230,24 @@ impl LogDirectory {
     }
 }
 
-/// A closed file, each byte of which is as it was written.
+/// A closed file with every byte intact.
 #[derive(Debug)]
 pub(crate) struct VerifiedClosed {
     /// Its last entry.
     pub(crate) last: OpId,
-    /// Where it ends.
+    /// Its end offset.
     pub(crate) end: u64,
     file: VerifiedFile,
 }
 
 impl VerifiedClosed {
-    /// What is wrong with the header of the next file.
+    /// The fault in the next file's header, if any.
     pub(crate) fn fault_of_next(&self, header: &FileHeader) -> Option<Fault> {
         self.file.junction_fault(header)
     }
 }
 
-/// The log up to the end of a file that is fine.
+/// The log up to the end of an intact file.
 #[derive(Debug)]
 struct VerifiedFile {
     end: u64,
@@ -259,7 +258,7 @@ struct VerifiedFile {
 }
 
 impl VerifiedFile {
-    /// What is wrong with the header of the next file.
+    /// The fault in the next file's header, if any.
     fn junction_fault(&self, next: &FileHeader) -> Option<Fault> {
         let rotate = self.rotate.as_ref()?;
         let end = FileEnd {
@@ -279,44 +278,44 @@ impl VerifiedFile {
 
 // Compares two members' logs byte by byte. Equal logs are equal files.
 
-/// Bytes that are compared at once.
+/// Bytes per comparison.
 const PIECE: usize = 256 << 10;
 
-/// One of the two logs that are compared.
+/// One of the two compared logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The one on which [`LogDirectory::diff`] was called.
     Left,
-    /// The log that was given for comparison.
+    /// The log given for comparison.
     Right,
 }
 
 /// One difference between the files of two logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileDifference {
-    /// Only one of them has it: not yet, or no more.
+    /// Only one of them has it: not yet written or already purged in the other.
     OnlyIn {
         /// The file that only one log has.
         file: FileNumber,
         /// The log that has it.
         side: Side,
     },
-    /// One of them has fewer bytes, equal as far as they go.
+    /// One of them has fewer bytes, equal up to its end.
     Shorter {
         /// The file that both have.
         file: FileNumber,
-        /// The log that has fewer bytes of it.
+        /// The log with fewer bytes of it.
         side: Side,
-        /// How many bytes both have.
+        /// Number of bytes in both.
         common_bytes: u64,
     },
-    /// Bytes that both have are not the same.
+    /// Bytes in both differ.
     Differs {
         /// The file that both have.
         file: FileNumber,
         /// The first byte that differs.
         offset: u64,
-        /// The left log's entry there; `None` in the header or where there is none.
+        /// The left log's entry there; `None` in the header or without an entry.
         left: Option<OpId>,
         /// The right log's entry there.
         right: Option<OpId>,
@@ -324,10 +323,10 @@ pub enum FileDifference {
 }
 
 impl LogDirectory {
-    /// How the files differ, in order; empty when they are equal.
+    /// The differences between the files, in order; empty if they are equal.
     ///
     /// # Errors
-    /// When a file cannot be read.
+    /// A file cannot be read.
     pub fn diff(&self, other: &Self) -> Result<Vec<FileDifference>, DirectoryError> {
         let (left, right): (BTreeSet<_>, BTreeSet<_>) = (
             self.numbers()?.into_iter().collect(),
@@ -386,7 +385,7 @@ impl LogDirectory {
                 }));
             }
             match ours.len().min(theirs.len()) {
-                // One of them became shorter meanwhile.
+                // One of them was truncated in the meantime.
                 0 => break,
                 equal => offset += equal as u64,
             }
@@ -406,7 +405,7 @@ impl LogDirectory {
         })
     }
 
-    /// The entry that a byte belongs to, as far as the markers before it can be read.
+    /// The entry that contains a byte, as far as the markers before it are readable.
     fn entry_at(&self, file: FileNumber, offset: u64) -> Result<Option<OpId>, DirectoryError> {
         let open = match self.open_file(file) {
             Ok(open) => open,

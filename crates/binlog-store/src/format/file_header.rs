@@ -1,6 +1,5 @@
-//! The header of a log file: magic, format description, previous GTIDs, and a marker that says which
-//! file of which ring this is and what stood before it. All of it follows from the log, so it is the
-//! same on every member.
+//! The header of a log file: magic, format description, previous GTIDs, and a marker with the file's number, its ring and the preceding
+//! state. All of it follows from the log, so it is the same on every member.
 //!
 //! ```text
 //! payload of the marker:
@@ -26,7 +25,7 @@ use crate::format::marker::{Marker, MarkerKind, encode_marker};
 const BODY_MIN: usize = 24;
 const MEMBERSHIP_OP_ID_LEN: usize = 16;
 
-/// What a file's header says.
+/// A file's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileHeader {
     /// The file's number, as its marker says.
@@ -37,18 +36,18 @@ pub struct FileHeader {
     pub before: Option<OpId>,
     /// All GTIDs of the files before this one.
     pub previous_gtids: GtidSet,
-    /// The canonical format description event, its timestamp zero so that it can be compared.
+    /// The canonical format description event, with a zero timestamp for comparison.
     pub format_description: Bytes,
-    /// Seconds since the epoch at which the file was begun; 0 in the first one.
+    /// Creation time of the file in seconds since the epoch; 0 in the first one.
     pub timestamp: u32,
-    /// Where the first entry's marker stands.
+    /// Offset of the first entry's marker.
     pub end: u64,
     /// The last membership entry before the file.
     pub(crate) membership: Option<LoggedMembership>,
 }
 
 impl FileHeader {
-    /// The membership that was in effect when the file began; the default one when there was none.
+    /// The membership in effect at the file's start; the default one if there was none.
     #[must_use]
     pub fn membership(&self) -> StoredMembership {
         self.membership
@@ -58,7 +57,7 @@ impl FileHeader {
     }
 }
 
-/// What a file's header is made from.
+/// The inputs of a file's header.
 pub(crate) struct HeaderSource<'a> {
     pub(crate) number: FileNumber,
     pub(crate) ring: RingId,
@@ -69,7 +68,7 @@ pub(crate) struct HeaderSource<'a> {
     pub(crate) timestamp: u32,
 }
 
-/// The bytes that a file begins with, and what they say.
+/// The first bytes of a file, and their decoded form.
 pub(crate) fn encode_file_header(source: &HeaderSource<'_>) -> (Vec<u8>, FileHeader) {
     let description = EventRef::new(source.format_description).ok();
     let server_id = description.map_or(0, |event| event.header().server_id);
@@ -79,7 +78,7 @@ pub(crate) fn encode_file_header(source: &HeaderSource<'_>) -> (Vec<u8>, FileHea
         flags: EventFlags::NONE,
     };
 
-    // The format description stands as the entry brought it, but for the time of the file.
+    // The format description is the entry's, with the file's timestamp.
     let timed_description = with_timestamp(source.format_description, source.timestamp);
 
     let mut out = MAGIC.to_vec();
@@ -115,7 +114,7 @@ pub(crate) fn encode_file_header(source: &HeaderSource<'_>) -> (Vec<u8>, FileHea
     (out, header)
 }
 
-/// An event with another timestamp.
+/// The event with another timestamp.
 pub(crate) fn with_timestamp(event: &[u8], timestamp: u32) -> Vec<u8> {
     let mut event = event.to_vec();
     if let Some(place) = event.get_mut(0..4) {
@@ -144,7 +143,7 @@ pub(crate) struct FileHeaderBody {
 }
 
 impl FileHeaderBody {
-    /// Reads the payload; the error says what is wrong with it.
+    /// Decodes the payload; the error describes the fault.
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, String> {
         let (fixed, rest) = payload
             .split_first_chunk::<BODY_MIN>()
@@ -181,7 +180,7 @@ fn decode_membership(bytes: &[u8]) -> Result<LoggedMembership, String> {
     Ok(LoggedMembership::new(op_id, &payload))
 }
 
-// Where one file ends and the next begins: the next one's header must follow from the log.
+// Transition between files: the next file's header must follow from the log.
 
 /// The log up to the end of a file.
 pub(crate) struct FileEnd<'a> {
@@ -209,33 +208,32 @@ pub(crate) fn wrong_part(end: &FileEnd<'_>, next: &FileHeader) -> Option<&'stati
     }
 }
 
-// A membership as the log holds it: the entry's op id and its bytes.
+// A membership in the log: the entry's op id and its bytes.
 
-/// A membership entry. What its bytes say takes ten times as much memory, and there is one for each change and each file: it is
-/// read when somebody wants it.
+/// A membership entry. Its decoded form takes ten times as much memory, and there is one per change and file: it is decoded on demand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoggedMembership {
     pub(crate) op_id: OpId,
-    /// The bytes in the file are copied on as they are, so that every member writes the same.
+    /// The bytes are copied unchanged, so that every member writes the same.
     json: Bytes,
 }
 
 impl LoggedMembership {
     pub(crate) fn new(op_id: OpId, payload: &MembershipPayload) -> Self {
-        // A part of what was read together would keep all of that.
+        // A slice of a larger read would keep all of it in memory.
         let json = Bytes::copy_from_slice(payload.json());
         Self { op_id, json }
     }
 
-    /// What its bytes say, with them.
+    /// The decoded membership with its bytes.
     ///
     /// # Panics
-    /// Never: they are those of a payload.
+    /// Never: the bytes are those of a payload.
     pub(crate) fn payload(&self) -> MembershipPayload {
         MembershipPayload::read(self.json.clone()).expect("the bytes of a payload can be read")
     }
 
-    /// As the engine takes it.
+    /// In the engine's form.
     pub(crate) fn stored(&self) -> StoredMembership {
         let membership = self.payload().membership().clone();
         StoredMembership::new(Some(LogId::from(self.op_id)), membership)

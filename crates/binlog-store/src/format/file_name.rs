@@ -1,16 +1,16 @@
-//! File numbers, their names, and the index file that lists them. Names and index are as MySQL
-//! writes them: `binlog.000001`, and one `./binlog.000001` a line.
+//! File numbers, their names, and the index file that lists them. Names and index have MySQL's format: `binlog.000001`, and one
+//! `./binlog.000001` per line.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 const STEM: &str = "binlog.";
-/// Digits of a number at least; more where it does not fit.
+/// Minimum digits of a number; larger numbers have more.
 const MIN_DIGITS: usize = 6;
 
 pub(crate) const INDEX_NAME: &str = "binlog.index";
-/// The name under which a new index is written before it replaces the old one.
+/// The name of a new index until it replaces the old one.
 pub(crate) const INDEX_TEMPORARY_NAME: &str = "binlog.index.new";
 
 /// The number in a log file's name. The first file of a ring's log is 1, and there is always a next one.
@@ -19,10 +19,10 @@ pub(crate) const INDEX_TEMPORARY_NAME: &str = "binlog.index.new";
 pub struct FileNumber(u64);
 
 impl FileNumber {
-    /// The file that every log begins with: `binlog.000001`.
+    /// The first file of every log: `binlog.000001`.
     pub const FIRST: Self = Self(1);
 
-    /// The file of this number; none has number 0, or `u64::MAX`, behind which there would be no other.
+    /// The file of this number. 0 is invalid, and so is `u64::MAX`, which would have no successor.
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {
         match number {
@@ -49,7 +49,7 @@ impl FileNumber {
         self.to_string()
     }
 
-    /// The number of a file name; `None` for names that are not exactly those that [`Self::name`] gives.
+    /// The number of a file name; `None` for names that differ from the result of [`Self::name`].
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         let digits = name.strip_prefix(STEM)?;
@@ -90,18 +90,18 @@ pub enum IndexDamage {
         /// The line, counted from 1.
         line: usize,
     },
-    /// The numbers do not follow one another.
+    /// The numbers are not consecutive.
     #[error("line {line} of {INDEX_NAME} does not name the file after the one before it")]
     OutOfOrder {
         /// The line, counted from 1.
         line: usize,
     },
-    /// The last line has no end.
+    /// The last line has no newline.
     #[error("{INDEX_NAME} ends in the middle of a line")]
     CutOff,
 }
 
-/// The index of these files.
+/// The index content for these files.
 pub(crate) fn render_index(files: impl IntoIterator<Item = FileNumber>) -> Vec<u8> {
     let mut text = String::new();
     for file in files {
@@ -112,7 +112,7 @@ pub(crate) fn render_index(files: impl IntoIterator<Item = FileNumber>) -> Vec<u
     text.into_bytes()
 }
 
-/// The files that an index names, in order.
+/// The files in an index, in order.
 pub(crate) fn parse_index(bytes: &[u8]) -> Result<Vec<FileNumber>, IndexDamage> {
     let Some(body) = bytes.strip_suffix(b"\n") else {
         return if bytes.is_empty() {

@@ -19,22 +19,21 @@ use binlog_format::canonical::{EventSink, stamp};
 use binlog_format::events::{EncodeEvent, Ignorable};
 use raft_types::{FormatMismatch, FormatRange, FormatVersion, OpId};
 
-/// What a marker's body begins with.
+/// The first bytes of a marker's body.
 pub const MARKER_MAGIC: [u8; 4] = *b"WTNS";
-/// The layouts that are read; the newest is written. A layout has the number of the format that brought it: one that changes
-/// nothing about markers leaves them as they are, so that the bytes of the log stay the same on all members.
+/// The supported layouts; the newest is written. A layout has the number of the format that introduced it. A format that leaves markers
+/// unchanged keeps their layout, so the log's bytes stay the same on all members.
 pub const MARKER_LAYOUTS: FormatRange = FormatRange::only(FormatVersion::FIRST);
 const WRITTEN: u8 = 1;
 const _: () = assert!(WRITTEN as u32 == MARKER_LAYOUTS.newest().0);
 /// Bytes of the fixed part of a marker's body.
 pub const MARKER_BODY_LEN: usize = 40;
-/// The largest marker event that is written or read: memberships and format descriptions are small,
-/// so a larger one is damage.
+/// The largest marker event: memberships and format descriptions are small, so a larger one is damage.
 pub(crate) const MAX_MARKER_EVENT_BYTES: usize = 1 << 20;
 
 const HAS_OP_ID: u16 = 1;
 
-/// What stands behind a marker.
+/// The content after a marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MarkerKind {
     /// The end of a file's header; the op id is that of the entry before the file.
@@ -71,13 +70,13 @@ impl MarkerKind {
         }
     }
 
-    /// Whether the payload is the events behind the marker, not bytes in it.
+    /// Whether the payload is the events after the marker, not bytes in it.
     #[must_use]
     pub const fn has_events(self) -> bool {
         matches!(self, Self::Transaction)
     }
 
-    /// What the command line calls it.
+    /// Its name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -93,19 +92,19 @@ impl MarkerKind {
 /// The fixed part of a marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marker {
-    /// Whether a file header, or which kind of entry, it stands before.
+    /// The kind of entry, or a file header.
     pub kind: MarkerKind,
-    /// The entry's op id; in a file header that of the entry before the file, `None` at the log's begin.
+    /// The entry's op id; in a file header that of the entry before the file, `None` at the log's start.
     pub op_id: Option<OpId>,
-    /// Bytes of the payload: the canonical events behind the marker, or what the marker itself holds.
+    /// Bytes of the payload: the canonical events after the marker, or the marker's own content.
     pub payload_len: u64,
-    /// CRC32C of the payload, the canonical events or what the marker holds.
+    /// CRC32C of the payload.
     pub payload_crc32c: u32,
-    /// How many events the payload has; zero when the marker holds it.
+    /// Number of events in the payload; zero if the marker holds it.
     pub event_count: u32,
 }
 
-/// Why an ignorable event is not a marker that can be read.
+/// Why an ignorable event is not a readable marker.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MarkerError {
     /// Another program wrote the event.
@@ -114,7 +113,7 @@ pub enum MarkerError {
     /// Another version of this program wrote the file.
     #[error("it is in {0}")]
     Layout(#[from] FormatMismatch),
-    /// The kind is not known.
+    /// The kind is unknown.
     #[error("its kind {0} is not known")]
     Kind(u8),
     /// The body is too short.
@@ -134,7 +133,7 @@ pub enum MarkerError {
 }
 
 impl Marker {
-    /// The marker of an entry whose payload is in the marker (or empty).
+    /// The marker of an entry whose payload is in the marker or empty.
     #[must_use]
     pub fn holding(kind: MarkerKind, op_id: Option<OpId>, payload: &[u8]) -> Self {
         Self {
@@ -146,7 +145,7 @@ impl Marker {
         }
     }
 
-    /// The marker's first [`MARKER_BODY_LEN`] bytes; a payload that the marker holds follows them.
+    /// The marker's first [`MARKER_BODY_LEN`] bytes; a payload in the marker follows them.
     #[must_use]
     pub fn encode(&self) -> [u8; MARKER_BODY_LEN] {
         let op_id = self.op_id.unwrap_or_default();
@@ -164,10 +163,10 @@ impl Marker {
         body
     }
 
-    /// Reads an ignorable event's body: the marker, and the payload where the marker holds it.
+    /// Decodes an ignorable event's body: the marker, and its payload if the marker holds it.
     ///
     /// # Errors
-    /// When it is no marker, of another version, or damaged.
+    /// It is no marker, of another version, or damaged.
     pub fn decode(body: &[u8]) -> Result<(Self, &[u8]), MarkerError> {
         if !body.starts_with(&MARKER_MAGIC) {
             return Err(MarkerError::NoMagic);
@@ -221,7 +220,7 @@ impl Marker {
         Ok(())
     }
 
-    /// Bytes that the events behind the marker take in a file: each has a CRC32 that the canonical form has not.
+    /// Bytes of the events after the marker in a file: each has a CRC32, which the canonical form omits.
     #[must_use]
     pub fn stored_payload_len(&self) -> u64 {
         if self.kind.has_events() {
@@ -233,8 +232,8 @@ impl Marker {
     }
 }
 
-/// Appends the marker's event as it stands at `offset`, and returns the offset behind it. `payload`
-/// is what the marker holds; `scratch` is only memory to work in.
+/// Appends the marker's event for position `offset`, and returns its end offset. `payload` is the marker's content; `scratch` is working
+/// memory.
 pub(crate) fn encode_marker(
     marker: &Marker,
     payload: &[u8],

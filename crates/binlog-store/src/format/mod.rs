@@ -1,5 +1,4 @@
-//! What stands in the files, byte by byte: names and index, markers, file headers, entries. Pure; no
-//! file is opened here.
+//! The byte formats of the files: names and index, markers, file headers, entries. No file is opened here.
 
 mod file_header;
 mod file_name;

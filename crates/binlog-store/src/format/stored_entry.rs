@@ -1,5 +1,4 @@
-//! An entry on its way into a file: checked once, before anything of it is written, so that a file
-//! never holds what no reader could read.
+//! Preparation of an entry for a file. It is checked before any of it is written, so that a file never contains an unreadable entry.
 
 use binlog_format::DecodeError;
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -12,34 +11,34 @@ use raft_types::{AppEntry, Entry, EntryPayload, OpId, PayloadChecksumError, Rota
 use crate::format::file_header::LoggedMembership;
 use crate::format::marker::{MAX_MARKER_EVENT_BYTES, Marker, MarkerKind};
 
-/// What an entry takes in memory beside its payload, roughly.
+/// Approximate memory of an entry in addition to its payload.
 const ENTRY_OVERHEAD_BYTES: u64 = 192;
 
-/// An entry that no binlog file can hold. Nothing of it was written.
+/// An entry that no binlog file can hold. None of it was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEntry {
-    /// The payload is not whole events.
+    /// The payload does not consist of whole events.
     #[error("entry {op_id} is not a valid transaction: {source}")]
     Payload {
-        /// The entry that was to be written.
+        /// The rejected entry.
         op_id: OpId,
         /// Why its events cannot be read.
         source: DecodeError,
     },
-    /// The payload is not the one that was sealed at ingest.
+    /// The payload differs from the one sealed at ingest.
     #[error("entry {op_id}: {source}; it was damaged on its way")]
     Damaged {
-        /// The entry that was to be written.
+        /// The rejected entry.
         op_id: OpId,
-        /// The checksum that was sealed and the one that was found.
+        /// The sealed and the actual checksum.
         source: PayloadChecksumError,
     },
-    /// The payload is whole events, but not canonical ones.
+    /// The payload's events are whole but not canonical.
     #[error("entry {op_id} is not in canonical form: {what}")]
     NotCanonical {
-        /// The entry that was to be written.
+        /// The rejected entry.
         op_id: OpId,
-        /// The rule of the canonical form that it breaks.
+        /// The violated rule of the canonical form.
         what: &'static str,
     },
     /// The membership or format description does not fit into a marker.
@@ -47,15 +46,15 @@ pub enum InvalidEntry {
         "entry {op_id} has {bytes} bytes beside its events, more than the {MAX_MARKER_EVENT_BYTES} that a marker holds"
     )]
     TooLarge {
-        /// The entry that was to be written.
+        /// The rejected entry.
         op_id: OpId,
-        /// Bytes that the marker would have to hold.
+        /// Bytes required in the marker.
         bytes: usize,
     },
-    /// The entry does not follow the one before it.
+    /// The entry does not follow the previous one.
     #[error("entry {op_id} does not follow {last}, the last one in the log")]
     NotNext {
-        /// The entry that was to be written.
+        /// The rejected entry.
         op_id: OpId,
         /// The last entry of the log.
         last: OpId,
@@ -66,15 +65,15 @@ pub enum InvalidEntry {
 #[derive(Debug, Clone)]
 pub(crate) struct PreparedEntry {
     pub(crate) op_id: OpId,
-    /// Of a large payload that is not checked yet without the number of its events.
+    /// Lacks the event count for a large payload that is not checked yet.
     marker: Marker,
     checked: bool,
     /// Timestamp and server id of the marker's event.
     pub(crate) origin: (u32, u32),
-    /// Bytes that follow the marker's fixed part; empty for a transaction.
+    /// Bytes after the marker's fixed part; empty for a transaction.
     pub(crate) in_marker: Bytes,
     pub(crate) content: PreparedContent,
-    /// Bytes that the entry takes in memory, roughly.
+    /// Approximate memory of the entry in bytes.
     pub(crate) memory: u64,
 }
 
@@ -87,11 +86,11 @@ pub(crate) enum PreparedContent {
 }
 
 impl PreparedEntry {
-    /// The entry's marker, with its events checked: of a large payload that is done here, by the writer, which may wait for
-    /// the disk where the payload is in a file.
+    /// The entry's marker, with its events checked. The events of a large payload are checked here, by the writer, which may wait for the
+    /// disk if the payload is in a file.
     ///
     /// # Errors
-    /// As [`prepare`]; nothing of the entry is written then.
+    /// As [`prepare`]; none of the entry is written then.
     pub(crate) fn checked_marker(&self) -> Result<Marker, InvalidEntry> {
         match &self.content {
             PreparedContent::Transaction { events, .. } if !self.checked => {
@@ -113,7 +112,7 @@ impl PreparedEntry {
     }
 }
 
-/// What a rotate entry's marker holds: u32 timestamp, then the next file's format description.
+/// The content of a rotate entry's marker: u32 timestamp, then the next file's format description.
 pub(crate) struct RotateBody;
 
 impl RotateBody {
@@ -123,7 +122,7 @@ impl RotateBody {
         body.into()
     }
 
-    /// Reads the payload of a rotate entry's marker; `None` when it is none.
+    /// Decodes the payload of a rotate entry's marker; `None` if invalid.
     pub(crate) fn decode(payload: &Bytes) -> Option<Rotate> {
         let timestamp = payload.first_chunk::<4>()?;
         let format_description = payload.slice(4..);
@@ -135,7 +134,7 @@ impl RotateBody {
     }
 }
 
-/// Checks an entry and works out everything that does not depend on where it will stand.
+/// Checks an entry and computes everything that does not depend on its position.
 ///
 /// # Errors
 /// [`InvalidEntry`]; an entry that fails here would be unreadable.
@@ -188,8 +187,8 @@ pub(crate) fn prepare(entry: &Entry) -> Result<PreparedEntry, InvalidEntry> {
     })
 }
 
-/// From this size on the events of a payload are checked by the writer's thread: to read a gigabyte takes the engine's loop, in
-/// which entries are prepared, away from heartbeats, and for seconds where it is in a file and the pages were dropped.
+/// From this size on, the writer's thread checks a payload's events. Entries are prepared in the engine's loop, where reading a gigabyte
+/// would delay heartbeats, by seconds if the payload is in an uncached file.
 const CHECKED_BY_WRITER_FROM: usize = 4 << 20;
 
 fn prepare_transaction(
@@ -234,9 +233,9 @@ fn prepare_transaction(
     })
 }
 
-/// Checks that the events are whole, canonical, and those that were sealed; how many they are.
+/// Checks that the events are whole, canonical and as sealed; returns their number.
 fn check_events(op_id: OpId, events: &Bytes, crc32c: u32) -> Result<u32, InvalidEntry> {
-    // What was damaged in memory must not get into a file, which could then not be opened again.
+    // A payload damaged in memory must not be written: the file could then not be opened again.
     let found = crc32c::crc32c(events);
     if found != crc32c {
         let source = PayloadChecksumError {
@@ -261,11 +260,11 @@ fn check_events(op_id: OpId, events: &Bytes, crc32c: u32) -> Result<u32, Invalid
     Ok(event_count)
 }
 
-/// What the first event of a transaction says of it; nothing where it is another one than it should be.
+/// Data of a transaction's first event; empty if the event has another type.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct FirstEvent {
     pub(crate) gtid: Option<Gtid>,
-    /// Its number in the binlog file of the server that wrote it; 0: without one.
+    /// Its number in the binlog file of the writing server; 0 without one.
     pub(crate) sequence_number: i64,
 }
 
@@ -284,7 +283,7 @@ impl FirstEvent {
     }
 }
 
-/// Checks that the bytes are one canonical format description; its server id.
+/// Checks that the bytes are one canonical format description; returns its server id.
 fn check_format_description(event: &[u8]) -> Result<u32, &'static str> {
     let event =
         EventRef::new(event).map_err(|_| "the format description is not one whole event")?;

@@ -1,5 +1,5 @@
-//! The files of the log, and where in them entries stand: one point for every [`POINT_EVERY_BYTES`]
-//! of a file, so that memory is bounded by the log's size and a lookup reads one window.
+//! The files of the log and the positions of entries: one point for every [`POINT_EVERY_BYTES`] of a file. So the log's size bounds the
+//! memory, and a lookup reads one window.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use raft_types::OpId;
 
 use crate::format::{FileHeader, FileNumber};
 
-/// A point stands where this many bytes have passed since the last one.
+/// Minimum distance between two points in bytes.
 const POINT_EVERY_BYTES: u64 = 64 << 10;
 
-/// The begin of an entry's marker.
+/// The start of an entry's marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Point {
     pub(crate) index: u64,
     pub(crate) offset: u64,
 }
 
-/// Some entries' places in one file, in order; 16 bytes for each [`POINT_EVERY_BYTES`].
+/// Positions of some entries in one file, in order; 16 bytes for each [`POINT_EVERY_BYTES`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Points {
     points: Vec<Point>,
 }
 
 impl Points {
-    /// Takes note of an entry, if the last point is far enough away.
+    /// Records an entry if the last point is far enough away.
     pub(crate) fn note(&mut self, index: u64, offset: u64) {
         if self
             .points
@@ -37,7 +37,7 @@ impl Points {
         }
     }
 
-    /// The last point up to an index.
+    /// The last point at or before an index.
     fn before(&self, index: u64) -> Option<Point> {
         let behind = self.points.partition_point(|point| point.index <= index);
         self.points.get(behind.checked_sub(1)?).copied()
@@ -52,20 +52,20 @@ impl Points {
 #[derive(Debug, Clone)]
 pub(crate) struct LogFile {
     pub(crate) header: Arc<FileHeader>,
-    /// The end of the last entry that was written.
+    /// The end offset of the last written entry.
     pub(crate) end: u64,
-    /// The first entry's index, where there is an entry.
+    /// The first entry's index, if any.
     pub(crate) first: Option<u64>,
     /// The last entry; `None` while it has none.
     pub(crate) last: Option<OpId>,
     /// Whether it ends with a rotate entry.
     pub(crate) closed: bool,
-    /// `None` for a file that was not looked into since the start.
+    /// `None` for a file that has not been read since the start.
     pub(crate) points: Option<Points>,
 }
 
 impl LogFile {
-    /// A file that has a header and nothing else.
+    /// A file that has only a header.
     pub(crate) fn begin(header: Arc<FileHeader>) -> Self {
         Self {
             end: header.end,
@@ -81,12 +81,12 @@ impl LogFile {
         self.header.number
     }
 
-    /// The last entry up to the file's end, which may be of the file before.
+    /// The last entry up to the file's end, possibly in an earlier file.
     pub(crate) fn last_or_before(&self) -> Option<OpId> {
         self.last.or(self.header.before)
     }
 
-    /// Takes note of an entry that was written behind the last one.
+    /// Records an entry that was written after the last one.
     pub(crate) fn note(&mut self, op_id: OpId, offset: u64, end: u64) {
         self.first.get_or_insert(op_id.index);
         self.last = Some(op_id);
@@ -97,18 +97,18 @@ impl LogFile {
     }
 }
 
-/// Where to begin reading for an entry.
+/// The position from which to read for an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReadStart {
     pub(crate) file: FileNumber,
-    /// An entry at or before the one that is looked for.
+    /// An entry at or before the requested one.
     pub(crate) point: Point,
     pub(crate) end: u64,
     /// Whether the file's points are not known yet.
     pub(crate) unexplored: bool,
 }
 
-/// All files, oldest first. There is always at least one, the last, which is written to.
+/// All files, oldest first. There is always at least one; the last is being written.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FileIndex {
     files: VecDeque<LogFile>,
@@ -139,7 +139,7 @@ impl FileIndex {
         self.files.iter().map(|file| file.end).sum()
     }
 
-    /// Where to look for an entry; `None` when no file has it.
+    /// The read position for an entry; `None` if no file has it.
     pub(crate) fn locate(&self, index: u64) -> Option<ReadStart> {
         let behind = self
             .files
@@ -161,8 +161,7 @@ impl FileIndex {
         })
     }
 
-    /// Drops entries with an index of `from` or more from the last file, whose last entry is then
-    /// `last` and ends at `end`.
+    /// Drops entries with an index of `from` or more from the last file, whose last entry is then `last` and ends at `end`.
     pub(crate) fn truncate_current(&mut self, from: u64, last: Option<OpId>, end: u64) {
         if let Some(file) = self.files.back_mut() {
             file.closed = false;
@@ -186,10 +185,10 @@ impl FileIndex {
     }
 }
 
-// Up to where in the files the log is committed. The engine counts in indexes; who serves files counts in
-// offsets, and an entry may be committed by others before it is written here.
+// The end of the committed part of the files. The engine counts in indexes; a server of files counts in offsets, and an entry may be
+// committed by others before it is written here.
 
-/// Behind an entry in a file.
+/// The position after an entry in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogPlace {
     /// The file in which the entry ends.
@@ -205,16 +204,16 @@ impl std::fmt::Display for LogPlace {
     }
 }
 
-/// An entry that was not known to be committed when it was last looked at.
+/// An entry that was not known to be committed at the last check.
 #[derive(Debug, Clone)]
 struct Waiting {
     index: u64,
     gtid: Option<Gtid>,
-    /// Where it ends, once a file has it.
+    /// Its end position, once a file has it.
     end: Option<LogPlace>,
 }
 
-/// The entries behind the last one that is known to be committed and written.
+/// The entries after the last one that is known to be committed and written.
 ///
 /// ```text
 ///   … committed and written │ written … │ being written …
@@ -222,14 +221,14 @@ struct Waiting {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WrittenTail {
-    /// The index and the end of the last entry that is committed and written; `None` while no entry is.
+    /// The index and the end of the last committed and written entry; `None` without one.
     settled: Option<(u64, LogPlace)>,
-    /// In the order of their indexes, without a gap.
+    /// In index order, without gaps.
     waiting: VecDeque<Waiting>,
 }
 
 impl WrittenTail {
-    /// An entry was appended; no file has it yet.
+    /// Records an appended entry that no file has yet.
     pub(crate) fn append(&mut self, index: u64, gtid: Option<Gtid>) {
         self.waiting.push_back(Waiting {
             index,
@@ -238,7 +237,7 @@ impl WrittenTail {
         });
     }
 
-    /// An appended entry was written.
+    /// Records that an appended entry was written.
     pub(crate) fn written(&mut self, index: u64, end: LogPlace) {
         let first = self.waiting.front().map_or(index, |first| first.index);
         let at = usize::try_from(index.saturating_sub(first)).unwrap_or(usize::MAX);
@@ -247,7 +246,7 @@ impl WrittenTail {
         }
     }
 
-    /// Entries up to `committed` need not be remembered any more, as far as they are written.
+    /// Drops written entries up to `committed`.
     pub(crate) fn settle(&mut self, committed: u64) {
         while let Some(entry) = self.waiting.front()
             && entry.index <= committed
@@ -258,7 +257,7 @@ impl WrittenTail {
         }
     }
 
-    /// Entries up to `index` were purged.
+    /// Records that entries up to `index` were purged.
     pub(crate) fn purge(&mut self, index: u64) {
         while self
             .waiting
@@ -269,14 +268,14 @@ impl WrittenTail {
         }
     }
 
-    /// Entries with an index of `from` or more are gone.
+    /// Drops entries with an index of `from` or more.
     pub(crate) fn truncate(&mut self, from: u64) {
         while self.waiting.back().is_some_and(|last| last.index >= from) {
             self.waiting.pop_back();
         }
     }
 
-    /// The log was cut back to below what was settled, and ends at `end`.
+    /// Records that the log was truncated to before the settled part, and ends at `end`.
     pub(crate) fn cut_back(&mut self, from: u64, end: LogPlace) {
         if let Some((index, _)) = self.settled
             && index >= from
@@ -290,12 +289,12 @@ impl WrittenTail {
         self.settled
     }
 
-    /// The GTIDs of what is not settled.
+    /// The GTIDs of unsettled entries.
     pub(crate) fn unsettled(&self) -> impl Iterator<Item = &Gtid> {
         self.waiting.iter().filter_map(|entry| entry.gtid.as_ref())
     }
 
-    /// The GTIDs of what is not committed, if that is so up to this index.
+    /// The GTIDs of uncommitted entries, if the log is committed up to this index.
     pub(crate) fn behind(&self, committed: Option<u64>) -> impl Iterator<Item = &Gtid> {
         let behind = self.waiting.iter();
         let behind = behind.filter(move |entry| Some(entry.index) > committed);

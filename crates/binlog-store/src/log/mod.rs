@@ -1,5 +1,5 @@
-//! What is known of the log in memory: files and places in them, recent entries, terms, memberships,
-//! GTIDs. The writer and the readers share one [`LogView`] under one short lock.
+//! The log's in-memory state: files and positions, recent entries, terms, memberships, GTIDs. The writer and the readers share one
+//! [`LogView`] under one short lock.
 
 mod file_index;
 mod recent;
@@ -19,62 +19,61 @@ pub(crate) use crate::log::file_index::{
 pub(crate) use crate::log::recent::{Memberships, RecentEntries, TermRuns};
 use crate::meta::hard_state::PurgeFloor;
 
-// The state that writer and readers share. Every method is short and does no input or output.
+// The state that writer and readers share. Every method is short and does no I/O.
 
-/// The log as it is known in memory.
+/// The log's in-memory state.
 pub(crate) struct LogView {
     pub(crate) floor: Option<PurgeFloor>,
-    /// The vote that is stored.
+    /// The stored vote.
     pub(crate) vote: Option<Vote>,
-    /// The highest committed entry that the engine told of.
+    /// The highest committed entry that the engine has reported.
     pub(crate) committed: Option<OpId>,
-    /// The last entry that is durable.
+    /// The last durable entry.
     pub(crate) durable: Option<OpId>,
-    /// The last entry that a cut of the power leaves there. Behind it are those that were written without syncing, which
-    /// count as durable where that is asked for.
+    /// The last entry that survives a power cut. Later ones were written without a sync, which counts as durable if so configured.
     pub(crate) synced: Option<OpId>,
     pub(crate) recent: RecentEntries,
     pub(crate) files: FileIndex,
     pub(crate) memberships: Memberships,
     pub(crate) terms: TermRuns,
-    /// All GTIDs of the log, of the newest entries and of purged ones, too.
+    /// All GTIDs of the log, including the newest entries and purged ones.
     pub(crate) gtids: GtidSet,
-    /// The sequence number of the last transaction of the file that the next entry goes to; 0 where it has none.
+    /// The sequence number of the last transaction in the next entry's file; 0 if it has none.
     pub(crate) sequence_number: i64,
-    /// Where in the files the committed part ends.
+    /// The end of the committed part of the files.
     pub(crate) tail: WrittenTail,
-    /// Counts truncations: what was read from a file before one may be gone.
+    /// Counts truncations: data read from a file before one may be gone.
     pub(crate) generation: u64,
-    /// Why the store does nothing more.
+    /// Why the store has stopped.
     pub(crate) failure: Option<StoreError>,
     /// The lowest index that each purge hold needs.
     pub(crate) holds: BTreeMap<u64, u64>,
-    /// Bytes were cut off that may have been acknowledged, and that is not settled yet.
+    /// Possibly acknowledged bytes were truncated, and the doubt is not resolved yet.
     pub(crate) doubt: Option<DoubtedTail>,
     /// The record for the next election.
     pub(crate) elections: ElectionNotes,
 }
 
-/// How entries can be read.
+/// How to read entries.
 pub(crate) enum ReadPlan {
-    /// From memory; empty when the log has nothing of the range.
+    /// From memory; empty if the log has no entry of the range.
     Entries(Vec<Entry>),
     Disk(DiskRead),
 }
 
-/// Entries to be read from one file.
+/// Entries to read from one file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DiskRead {
     pub(crate) place: ReadStart,
     pub(crate) start: u64,
-    /// The first index that is not wanted.
+    /// The end index, exclusive.
     pub(crate) end: u64,
     pub(crate) budget: u64,
-    /// The generation for which the plan holds.
+    /// The generation for which the plan is valid.
     pub(crate) generation: u64,
 }
 
-/// Where a reader's last disk read ended.
+/// The end of a reader's last disk read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadHint {
     pub(crate) file: FileNumber,
@@ -83,7 +82,7 @@ pub(crate) struct ReadHint {
 }
 
 impl LogView {
-    /// The first and the last entry that are there.
+    /// The first and the last present entry.
     pub(crate) fn bounds(&self) -> Option<(OpId, OpId)> {
         self.terms.bounds()
     }
@@ -93,12 +92,12 @@ impl LogView {
         self.floor.as_ref().map(|floor| floor.op_id)
     }
 
-    /// The last entry, or the purge floor where there is none.
+    /// The last entry, or the purge floor without one.
     pub(crate) fn last(&self) -> Option<OpId> {
         self.bounds().map(|(_, last)| last).or(self.floor_op_id())
     }
 
-    /// Checks that an entry may follow the last one. A log that never had an entry takes any index.
+    /// Checks that an entry may follow the last one. A log that never had an entry accepts any index.
     pub(crate) fn check_next(&self, last: Option<OpId>, op_id: OpId) -> Result<(), InvalidEntry> {
         match last.or(self.last()) {
             Some(last) if op_id.index != last.index + 1 || op_id.term < last.term => {
@@ -108,7 +107,7 @@ impl LogView {
         }
     }
 
-    /// Takes an entry in behind the last one; from here on every reader sees it.
+    /// Appends an entry; from now on every reader sees it.
     pub(crate) fn append(&mut self, entry: Entry, prepared: &PreparedEntry) {
         self.terms.push(prepared.op_id);
         match &prepared.content {
@@ -124,7 +123,7 @@ impl LogView {
         self.recent.push(entry, prepared.memory);
     }
 
-    /// The files that are not purged, oldest first. A hold may keep purged ones for whoever reads them.
+    /// The unpurged files, oldest first. A hold may keep purged ones for a reader.
     pub(crate) fn unpurged_files(&self) -> impl DoubleEndedIterator<Item = &LogFile> {
         let floor = self.floor_op_id().map(|floor| floor.index);
         let purged = move |file: &&LogFile| {
@@ -134,13 +133,13 @@ impl LogView {
         self.files.files().filter(move |file| !purged(file))
     }
 
-    /// The end of what is committed, as far as the engine's word or `mark` says, and written here.
+    /// The end of the part that is committed according to the engine or `mark`, and written here.
     pub(crate) fn committed_end(&mut self, mark: Option<OpId>) -> LogPlace {
         if let Some(committed) = mark.max(self.committed) {
             self.tail.settle(committed.index);
         }
         let settled = self.tail.settled().map(|(_, place)| place);
-        // Behind a rotate entry the log goes on with the next file's header.
+        // After a rotate entry, the log continues with the next file's header.
         let next = self.files.files().find(|file| match settled {
             Some(place) => {
                 file.number() >= place.file
@@ -161,7 +160,7 @@ impl LogView {
         }
     }
 
-    /// The GTIDs of what [`Self::committed_end`] covers.
+    /// The GTIDs of the part up to [`Self::committed_end`].
     pub(crate) fn committed_gtids(&mut self, mark: Option<OpId>) -> GtidSet {
         self.committed_end(mark);
         let mut gtids = self.gtids.clone();
@@ -171,7 +170,7 @@ impl LogView {
         gtids
     }
 
-    /// The GTIDs of what is committed, whether it is written here or not.
+    /// The GTIDs of committed entries, whether or not written here.
     pub(crate) fn gtids_committed_in_ring(&self, mark: Option<OpId>) -> GtidSet {
         let committed = mark.max(self.committed).map(|committed| committed.index);
         let mut gtids = self.gtids.clone();
@@ -181,14 +180,14 @@ impl LogView {
         gtids
     }
 
-    /// Drops from memory what need not be there.
+    /// Evicts from memory what need not be there.
     pub(crate) fn evict(&mut self) {
         let index = |op_id: OpId| op_id.index;
         let (durable, committed) = (self.durable.map(index), self.committed.map(index));
         self.recent.evict(durable, committed);
     }
 
-    /// Drops the entries with an index of `from` or more from all but the files.
+    /// Drops the entries with an index of `from` or more, except in the files.
     pub(crate) fn truncate(&mut self, from: u64) {
         self.generation += 1;
         self.terms.truncate(from);
@@ -203,7 +202,7 @@ impl LogView {
         }
     }
 
-    /// Drops the entries up to the floor from all but the files.
+    /// Drops the entries up to the floor, except in the files.
     pub(crate) fn purge(&mut self, floor: PurgeFloor) {
         let index = floor.op_id.index;
         self.terms.purge(index);
@@ -219,7 +218,7 @@ impl LogView {
         self.floor = Some(floor);
     }
 
-    /// Drops everything, and begins behind the floor with a file of this header.
+    /// Drops everything, and restarts after the floor with a file of this header.
     pub(crate) fn begin_at(&mut self, header: Arc<FileHeader>, floor: PurgeFloor) {
         self.generation += 1;
         self.terms.truncate(0);
@@ -239,7 +238,7 @@ impl LogView {
         self.files.push(LogFile::begin(header));
     }
 
-    /// How to read the entries from `start` to before `end`, or the first of them that fit into `budget`.
+    /// Plans a read of the entries from `start` to before `end`, or the first of them that fit into `budget`.
     pub(crate) fn plan_read(
         &self,
         start: u64,
@@ -280,8 +279,8 @@ impl LogView {
         }))
     }
 
-    /// The highest entry that is certainly committed: the highest committed one that is known as such, or a membership that has
-    /// another one behind it, which nobody writes before the first is committed.
+    /// The highest certainly committed entry: the highest one known as committed, or a later membership that another one follows. The
+    /// second membership is written only after the first is committed.
     pub(crate) fn settled(&self) -> Option<OpId> {
         self.committed.max(self.memberships.before_last())
     }
@@ -292,7 +291,7 @@ impl LogView {
     }
 }
 
-/// A [`LogView`] that several threads use.
+/// A [`LogView`] shared by several threads.
 pub(crate) struct SharedView(Mutex<LogView>);
 
 impl SharedView {

@@ -1,5 +1,4 @@
-//! The newest entries, in memory. What is not yet durable stays whatever the bound says, because no
-//! file has it for a reader.
+//! The newest entries, in memory. Entries that are not yet durable stay regardless of the bound, because no file has them for a reader.
 
 use std::collections::VecDeque;
 
@@ -38,14 +37,13 @@ impl RecentEntries {
         self.entries.front().map(|cached| cached.entry.log_id.index)
     }
 
-    /// Adds the entry behind the last one.
+    /// Appends an entry.
     pub(crate) fn push(&mut self, entry: Entry, memory: u64) {
         self.bytes += memory;
         self.entries.push_back(Cached { entry, memory });
     }
 
-    /// The entries from `start` to before `end` that are here, as many as fit into `budget` bytes but
-    /// at least one.
+    /// The entries from `start` to before `end` that are here, as many as fit into `budget` bytes but at least one.
     pub(crate) fn range(&self, start: u64, end: u64, budget: u64) -> Vec<Entry> {
         let Some(first) = self.first_index() else {
             return Vec::new();
@@ -86,8 +84,8 @@ impl RecentEntries {
         }
     }
 
-    /// Drops the oldest entries until the bound holds. Entries behind `durable` stay, and large ones behind `committed`, too:
-    /// the engine reads an entry once more when it is committed, and a large one would be read from the file into another one.
+    /// Drops the oldest entries until the bound holds. Entries after `durable` stay, and so do large ones after `committed`: the engine
+    /// reads an entry again when it is committed. A large one would then be read from its file into a spill file.
     pub(crate) fn evict(&mut self, durable: Option<u64>, committed: Option<u64>) {
         while self.bytes > self.limit {
             let Some(oldest) = self.entries.front() else {
@@ -112,22 +110,22 @@ impl RecentEntries {
     }
 }
 
-// Which terms the log's entries have: one run for each term, a few numbers for the whole log. Log
-// ids are answered from it without reading any entry.
+// The terms of the log's entries: one run for each term, a few numbers for the whole log. Log ids are looked up here without reading an
+// entry.
 
-/// The runs in order, without a gap between them.
+/// The runs in order, without gaps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TermRuns {
     runs: Vec<TermRun>,
 }
 
 impl TermRuns {
-    /// Adds the entry behind the last one.
+    /// Appends an entry.
     pub(crate) fn push(&mut self, op_id: OpId) {
         self.extend(op_id.term, op_id.index, op_id.index);
     }
 
-    /// Adds entries of one term behind the last one.
+    /// Appends entries of one term.
     pub(crate) fn extend(&mut self, term: u64, first: u64, last: u64) {
         match self.runs.last_mut() {
             Some(run) if run.term == term => run.last = last,
@@ -191,7 +189,7 @@ impl TermRuns {
 
 // The memberships of the log: few, so all since the purge floor are kept.
 
-/// Memberships in log order; the first one may be of before the first entry that is still there.
+/// Memberships in log order; the first one may precede the first present entry.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memberships {
     logged: Vec<LoggedMembership>,
@@ -206,13 +204,13 @@ impl Memberships {
         self.logged.last()
     }
 
-    /// The op id of the one before the last.
+    /// The op id of the second last one.
     pub(crate) fn before_last(&self) -> Option<OpId> {
         let before = self.logged.iter().rev().nth(1);
         before.map(|logged| logged.op_id)
     }
 
-    /// The last one up to an index.
+    /// The last one at or before an index.
     pub(crate) fn at(&self, index: u64) -> Option<&LoggedMembership> {
         self.logged
             .iter()
@@ -220,7 +218,7 @@ impl Memberships {
             .find(|logged| logged.op_id.index <= index)
     }
 
-    /// The one in effect at an entry, as the engine takes it; the default one before all.
+    /// The one in effect at an entry, in the engine's form; the default one before all.
     pub(crate) fn stored_at(&self, op_id: Option<OpId>) -> StoredMembership {
         let logged = op_id.and_then(|op_id| self.at(op_id.index));
         logged.map(LoggedMembership::stored).unwrap_or_default()
@@ -231,7 +229,7 @@ impl Memberships {
         self.logged.retain(|logged| logged.op_id.index < from);
     }
 
-    /// Drops those up to `index` but for the last of them, which is in effect there.
+    /// Drops those up to `index` except the last of them, which is in effect there.
     pub(crate) fn purge(&mut self, index: u64) {
         let up_to = self
             .logged

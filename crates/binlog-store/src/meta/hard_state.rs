@@ -1,6 +1,6 @@
-//! The typed records of the hard state: which ring's log this is, the vote, the committed op id, the
-//! purge floor, the durable mark, that acknowledged entries may be missing, that the log is written without syncing, which files
-//! were read back, and the note that the log begins anew. Each value is a byte for its layout, a CRC32C, and JSON.
+//! The typed records of the hard state: the log's ring, the vote, the committed op id, the purge floor, the durable mark. Further records:
+//! possible loss of acknowledged entries, writing without sync, verified files, and a restart of the log. Each value is a layout byte, a
+//! CRC32C, and JSON.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::format::{FileNumber, LoggedMembership};
 use crate::meta::store::MetaStore;
 
-/// The layouts of these records that are read; the newest is written. A layout has the number of the format that brought it.
+/// The supported layouts of these records; the newest is written. A layout has the number of the format that introduced it.
 const LAYOUTS: FormatRange = FormatRange::only(FormatVersion::FIRST);
 const WRITTEN: u8 = 1;
 const _: () = assert!(WRITTEN as u32 == LAYOUTS.newest().0);
@@ -33,24 +33,24 @@ const SCRUB: &str = "verified-files";
 const UNSYNCED: &str = "unsynced-run";
 const ELECTIONS: &str = "elections";
 
-/// How far the log had come into being.
+/// The state of the log's creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LogStage {
-    /// The first file is being made; nothing was ever acknowledged.
+    /// The first file is being created; no entry was ever acknowledged.
     Creating,
     /// Entries may have been acknowledged.
     InUse,
 }
 
-/// That there is a log, and whose.
+/// The log's existence and its ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LogRecord {
     pub(crate) ring: RingId,
     pub(crate) stage: LogStage,
 }
 
-/// Up to where entries were purged, and the membership in effect there.
+/// The last purged entry, and the membership in effect there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredFloor", into = "StoredFloor")]
 pub(crate) struct PurgeFloor {
@@ -59,12 +59,12 @@ pub(crate) struct PurgeFloor {
     pub(crate) membership: Option<LoggedMembership>,
 }
 
-/// A purge floor as its record has it.
+/// A purge floor in its stored form.
 #[derive(Serialize, Deserialize)]
 struct StoredFloor {
     op_id: OpId,
     membership: Option<(OpId, Membership)>,
-    /// The same membership in the bytes of its entry. Records of older versions lack it.
+    /// The same membership as its entry's bytes. Records of older versions lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     membership_bytes: Option<MembershipPayload>,
 }
@@ -96,8 +96,7 @@ impl From<PurgeFloor> for StoredFloor {
     }
 }
 
-/// An entry that is known to be durable, and where it ends. Everything before it is then durable too,
-/// so damage there is damage and never a torn write.
+/// An entry known to be durable, and its end. Everything before it is durable too, so damage there is never a torn write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DurableMark {
     pub(crate) op_id: OpId,
@@ -105,37 +104,36 @@ pub(crate) struct DurableMark {
     pub(crate) end: u64,
 }
 
-/// A closed file by its number and its last entry: with the same last entry it is the same file, whatever the log went through.
+/// A closed file by its number and its last entry: with the same last entry it is the same file, whatever happened to the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct VerifiedMark {
     pub(crate) file: FileNumber,
     pub(crate) last: OpId,
 }
 
-/// Which closed files were read back and found good, and how far the present turn of reading all of them is.
+/// The closed files verified so far, and the progress of the current scrub.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ScrubRecord {
-    /// This file, and all before it that are there.
+    /// This file, and all present ones before it.
     pub(crate) verified: Option<VerifiedMark>,
-    /// The last file that the present turn has read.
+    /// The last file that the current scrub has read.
     pub(crate) behind: Option<FileNumber>,
-    /// The newest file when the present turn began: with it the turn ends, however fast others are written.
+    /// The newest file when the current scrub began. The scrub ends with it, however fast others are written.
     pub(crate) until: Option<FileNumber>,
-    /// When the last turn ended, in seconds since the epoch.
+    /// End of the last scrub, in seconds since the epoch.
     pub(crate) completed_at: Option<u64>,
 }
 
-/// That the log is being written without syncing: a part of what was acknowledged since then may be in the machine's memory
-/// alone. It goes when everything is synced and nothing more will be written, so whoever finds it finds a run that did not end
-/// in order.
+/// The log is being written without sync: entries acknowledged since then may be only in the machine's memory. The record is removed once
+/// everything is synced and no more will be written. So its presence at a start shows that the run did not end cleanly.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UnsyncedRun {
-    /// In which life of the machine; none where nobody could say.
+    /// The boot of the machine; `None` if unknown.
     pub(crate) boot: Option<String>,
 }
 
-/// All records, as they were read at the start.
+/// All records, as read at the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SavedState {
     pub(crate) log: Option<LogRecord>,
@@ -143,12 +141,12 @@ pub(crate) struct SavedState {
     pub(crate) committed: Option<OpId>,
     pub(crate) floor: Option<PurgeFloor>,
     pub(crate) durable: Option<DurableMark>,
-    /// The header of the file with which the log is about to begin anew.
+    /// The header of the file with which the log is about to restart.
     pub(crate) start: Option<Bytes>,
-    /// Acknowledged entries may be missing, and that is not settled yet.
+    /// Acknowledged entries may be missing, and the doubt is not resolved yet.
     pub(crate) doubt: Option<DoubtedTail>,
     pub(crate) scrub: ScrubRecord,
-    /// The log was written without syncing, and that did not end in order. Versions before that one never say so.
+    /// The log was written without sync, and the run did not end cleanly. Versions before that feature never set it.
     pub(crate) unsynced: Option<UnsyncedRun>,
     /// The record for the next election.
     pub(crate) elections: ElectionNotes,
@@ -161,7 +159,7 @@ pub(crate) struct HardState {
 }
 
 impl HardState {
-    /// Under which keys the records are.
+    /// The keys of the records.
     pub(crate) const KEYS: [&str; 10] = [
         LOG, VOTE, COMMITTED, FLOOR, DURABLE, START, DOUBT, SCRUB, UNSYNCED, ELECTIONS,
     ];
@@ -170,7 +168,7 @@ impl HardState {
         Self { meta }
     }
 
-    /// The same records, reached otherwise.
+    /// The same records in another wrapper.
     pub(crate) fn through(
         &self,
         wrap: impl FnOnce(Arc<dyn MetaStore>) -> Arc<dyn MetaStore>,
@@ -178,7 +176,7 @@ impl HardState {
         Self::new(wrap(self.meta.clone()))
     }
 
-    /// Makes sure that there is room for the next records. Each `put` does so before it changes anything.
+    /// Ensures that there is room for the next records. Each `put` does so before it changes any data.
     pub(crate) fn reserve(&self) -> io::Result<()> {
         self.meta.reserve()
     }
@@ -206,7 +204,7 @@ impl HardState {
         self.put(VOTE, vote)
     }
 
-    /// Sets or forgets the committed op id.
+    /// Sets or clears the committed op id.
     pub(crate) fn put_committed(&self, committed: Option<OpId>) -> io::Result<()> {
         match committed {
             Some(committed) => self.put(COMMITTED, &committed),
@@ -218,7 +216,7 @@ impl HardState {
         self.put(FLOOR, floor)
     }
 
-    /// Sets or forgets the durable mark.
+    /// Sets or clears the durable mark.
     pub(crate) fn put_durable(&self, mark: Option<DurableMark>) -> io::Result<()> {
         match mark {
             Some(mark) => self.put(DURABLE, &mark),
@@ -226,7 +224,7 @@ impl HardState {
         }
     }
 
-    /// Notes that the log begins anew with a file of this header, or that it has begun.
+    /// Records that the log restarts with a file of this header; `None` once it has.
     pub(crate) fn put_start(&self, header: Option<&Bytes>) -> io::Result<()> {
         match header {
             Some(header) => self.put(START, header),
@@ -234,7 +232,7 @@ impl HardState {
         }
     }
 
-    /// Notes that acknowledged entries may be missing, or that this is settled.
+    /// Records that acknowledged entries may be missing; `None` once resolved.
     pub(crate) fn put_doubt(&self, doubt: Option<&DoubtedTail>) -> io::Result<()> {
         match doubt {
             Some(doubt) => self.put(DOUBT, doubt),
@@ -246,7 +244,7 @@ impl HardState {
         self.put(ELECTIONS, notes)
     }
 
-    /// Notes that the log is written without syncing, or that all of it is synced.
+    /// Records that the log is written without sync; `None` once all of it is synced.
     pub(crate) fn put_unsynced(&self, run: Option<&UnsyncedRun>) -> io::Result<()> {
         match run {
             Some(run) => self.put(UNSYNCED, run),

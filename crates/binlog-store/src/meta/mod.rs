@@ -1,4 +1,4 @@
-//! What a member keeps beside its log files: Raft's hard state and small marks, in a store of its own.
+//! The member's data next to its log files: Raft's hard state and small marks, in a separate store.
 
 pub(crate) mod hard_state;
 pub(crate) mod store;

@@ -1,5 +1,5 @@
-//! The seam below the hard state: a small ordered key-value store. Production uses sled
-//! ([`crate::SledMeta`]); tests use one that loses and tears what was not flushed.
+//! The interface below the hard state: a small ordered key-value store. Production uses sled ([`crate::SledMeta`]); tests use one that
+//! loses and tears unflushed data.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -9,71 +9,66 @@ use std::path::Path;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-/// A store of small values. A `put` or `remove` is durable after the next [`MetaStore::flush`], and
-/// the effects of calls become durable in the order of the calls: after a crash, what is there is
-/// the result of a prefix of them.
+/// A store of small values. A `put` or `remove` is durable after the next [`MetaStore::flush`]. Calls become durable in order: after a
+/// crash, the content is the result of a prefix of them.
 pub trait MetaStore: Send + Sync {
     /// The value of a key.
     ///
     /// # Errors
-    /// What the store reports, damage included.
+    /// Store errors, damage included.
     fn get(&self, key: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// Makes sure that the next few calls find room on the disk. It may be asked again where there is none, which a call that
-    /// finds none may not be.
+    /// Ensures that the disk has room for the next few calls. It may be retried if there is none, unlike a call that fails for lack of
+    /// room.
     ///
     /// # Errors
-    /// `StorageFull` or `QuotaExceeded` where there is no room; nothing was changed then. What the store reports.
+    /// `StorageFull` or `QuotaExceeded` without room; the store is unchanged then. Store errors.
     fn reserve(&self) -> io::Result<()>;
 
     /// Sets a key's value.
     ///
     /// # Errors
-    /// What the store reports.
+    /// Store errors.
     fn put(&self, key: &str, value: &[u8]) -> io::Result<()>;
 
-    /// Removes a key; nothing happens when it has no value.
+    /// Removes a key; no effect if it has no value.
     ///
     /// # Errors
-    /// What the store reports.
+    /// Store errors.
     fn remove(&self, key: &str) -> io::Result<()>;
 
     /// Makes every earlier call durable.
     ///
     /// # Errors
-    /// What the store reports; whether the earlier calls are durable is then unknown.
+    /// Store errors; whether the earlier calls are durable is then unknown.
     fn flush(&self) -> io::Result<()>;
 }
 
-// [`MetaStore`] over sled: a handful of keys, so the cache is small, and nothing is flushed but
-// when the store asks for it.
+// [`MetaStore`] over sled: a handful of keys, so the cache is small, and data is flushed only on the store's request.
 //
-// On Linux, sled 0.34 makes a flush with `sync_file_range`, which neither empties the disk's own
-// cache nor stores the file's length: a vote could be lost with the power. So each flush here is
-// followed by an `fdatasync` of sled's file.
+// On Linux, sled 0.34 flushes with `sync_file_range`, which neither flushes the disk's own cache nor stores the file's length. A power cut
+// could lose a vote. So each flush here is followed by an `fdatasync` of sled's file.
 //
-// Behind the first error of a write sled takes nothing more until it is opened anew. So that a full disk is no such error, blocks are
-// reserved behind the file's end (`fallocate`), as many as sled could take with the next calls, and before each of them it is looked
-// whether they are there. Where the file system cannot reserve, or copies what it changes, a full disk is an error of sled's.
+// After the first write error, sled accepts no writes until it is reopened. To prevent such an error on a full disk, blocks are reserved
+// after the file's end (`fallocate`), enough for sled's next calls. Before each call, their presence is checked. If the file system cannot
+// reserve blocks, or is copy-on-write, a full disk is an error of sled.
 //
-// As it opens, sled writes a snapshot under another name and renames it when it is whole. What a full disk, a kill or a power cut left
-// under that name, sled 0.34 takes for its newest snapshot at the next start, and refuses it as damage. So that is removed before.
+// On open, sled writes a snapshot under a temporary name and renames it when complete. A full disk, a kill or a power cut can leave the
+// temporary file. sled 0.34 then takes it for its newest snapshot at the next start, and rejects it as damaged. So it is removed first.
 
-/// sled's page cache, in bytes; all our keys together take a few kilobytes.
+/// sled's page cache, in bytes; all keys together take a few kilobytes.
 const CACHE_BYTES: u64 = 1 << 20;
 
-/// What is kept reserved behind the file's end: sled goes on by one segment of 512 KiB at a time, which each take hundreds of
-/// our records.
+/// Bytes reserved after the file's end: sled grows by one segment of 512 KiB at a time, and each holds hundreds of our records.
 const RESERVED_BYTES: u64 = 2 << 20;
 
-/// The file below its directory in which sled keeps everything.
+/// The file in its directory in which sled keeps everything.
 const SLED_FILE: &str = "db";
 
-/// What the name of a snapshot begins with, and what it ends with until it is whole.
+/// Prefix of a snapshot's name, and its suffix while incomplete.
 const SNAPSHOT: (&str, &str) = ("snap.", ".generating");
 
-/// The hard state in a sled database. sled locks its directory, so a second process that opens the
-/// same data directory is refused here.
+/// The hard state in a sled database. sled locks its directory, so a second process that opens the same data directory is refused here.
 pub struct SledMeta {
     db: sled::Db,
     file: File,
@@ -83,8 +78,8 @@ impl SledMeta {
     /// Opens the database in `dir`, or creates it.
     ///
     /// # Errors
-    /// `ResourceBusy` when another process has it open, `InvalidData` when sled finds it damaged, `StorageFull` or `QuotaExceeded`
-    /// when there is no room for what a start writes: it can be opened once there is.
+    /// `ResourceBusy` if another process has it open, `InvalidData` if sled finds damage. `StorageFull` or `QuotaExceeded` without room for
+    /// a start's writes: it can be opened once there is room.
     pub fn open(dir: &Path) -> io::Result<Self> {
         remove_unfinished_snapshots(dir)?;
         let db = sled::Config::new()
@@ -99,7 +94,7 @@ impl SledMeta {
             .write(true)
             .open(dir.join(SLED_FILE))?;
         file.sync_all()?;
-        // The names of what sled has just made.
+        // Make the names that sled has just created durable.
         for dir in [Some(dir), dir.parent()].into_iter().flatten() {
             let named = !dir.as_os_str().is_empty();
             File::open(if named { dir } else { Path::new(".") })?.sync_all()?;
@@ -108,13 +103,13 @@ impl SledMeta {
     }
 }
 
-/// See above. Durable with the directory, which [`SledMeta::open`] syncs: until then a crash has them removed once more.
+/// See above. Durable with the directory, which [`SledMeta::open`] syncs: a crash before that only causes another removal.
 fn remove_unfinished_snapshots(dir: &Path) -> io::Result<()> {
     let file = match File::options().write(true).open(dir.join(SLED_FILE)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file?,
     };
-    // sled's own lock: whoever has it may be writing one.
+    // sled's own lock: its holder may be writing a snapshot.
     file.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => {
             io::Error::new(io::ErrorKind::ResourceBusy, "another process has it open")
@@ -133,7 +128,7 @@ fn remove_unfinished_snapshots(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The error itself: of what the disk refused, sled hands out copies whose words are those of `Debug`.
+/// The original error: for disk errors, sled returns copies with the text of `Debug`.
 fn plain(error: sled::Error) -> io::Error {
     let error = io::Error::from(error);
     let words = error.to_string();
@@ -150,8 +145,8 @@ impl MetaStore for SledMeta {
 
     fn reserve(&self) -> io::Result<()> {
         let now = self.file.metadata()?;
-        // In blocks of 512 bytes, whatever the file system's own are. sled cuts its file when its last segments are free,
-        // and the reserved blocks with it.
+        // In blocks of 512 bytes, whatever the file system's block size is. sled truncates its file when its last segments are free, and
+        // the reserved blocks with it.
         if now.blocks() * 512 >= now.len() + RESERVED_BYTES {
             return Ok(());
         }
@@ -160,7 +155,7 @@ impl MetaStore for SledMeta {
             match fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, wanted) {
                 Err(Errno::INTR) => {}
                 Err(error @ (Errno::NOSPC | Errno::DQUOT)) => return Err(error.into()),
-                // A file system that cannot reserve.
+                // A file system without reservation.
                 Ok(()) | Err(_) => return Ok(()),
             }
         }
@@ -204,7 +199,7 @@ mod tests {
             let refused = SledMeta::open(&path).err().map(|error| error.kind());
             assert_eq!(refused, Some(io::ErrorKind::ResourceBusy));
         }
-        // A process that another test starts at this moment has the lock's file until it runs its program.
+        // A process that another test is starting holds the lock's file until its exec.
         let open = || SledMeta::open(&path);
         let meta = eventually("the lock is free", Duration::from_secs(5), open).unwrap();
         assert_eq!(meta.get("vote").unwrap(), Some(b"two".to_vec()));
@@ -228,8 +223,7 @@ mod tests {
         assert_eq!(other.to_string(), "no");
     }
 
-    /// What is in the file as another process finds it, which the first one's memory does not fill up. Whether the disk has it
-    /// shows in a cut of the power alone.
+    /// The file's content as read by another process, without the first one's memory. Only a power cut shows whether it is on the disk.
     #[test]
     fn what_was_flushed_stands_in_the_file() {
         let dir = tempfile::tempdir().unwrap();
@@ -273,7 +267,7 @@ mod tests {
             assert_eq!(meta.get("vote").unwrap(), Some(b"one".to_vec()));
             assert!(!unfinished.exists());
         }
-        // One that was finished counts.
+        // A finished snapshot counts.
         std::fs::write(path.join("snap.FFFFFFFFFFFFFFFF"), b"half of it").unwrap();
         let damaged = open().err().map(|error| error.kind());
         assert_eq!(damaged, Some(io::ErrorKind::InvalidData));

@@ -1,4 +1,4 @@
-//! A promise that entries stay, kept for as long as the guard lives.
+//! A guard that keeps entries while it exists.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,8 +7,7 @@ use crate::shared::Shared;
 
 static NEXT_HOLD: AtomicU64 = AtomicU64::new(0);
 
-/// Keeps files from being removed: those with the entries from an index on. Released on drop; files
-/// that were to be purged meanwhile then go.
+/// Keeps the files with the entries starting at an index. Files that were purged in the meantime are removed on drop.
 #[must_use = "the entries are kept only as long as the hold lives"]
 pub struct PurgeHold {
     shared: Arc<Shared>,
@@ -22,7 +21,7 @@ impl PurgeHold {
         Self { shared, id }
     }
 
-    /// Lets go of the entries before `index`, which are no longer needed.
+    /// Releases the entries before `index`, which are no longer needed.
     pub fn advance(&self, index: u64) {
         let mut view = self.shared.view.lock();
         let held = view.holds.entry(self.id).or_insert(index);

@@ -1,4 +1,4 @@
-//! Which old files may go: a pure plan, and holds that keep files for whoever still reads them.
+//! Selection of old files to purge: a pure plan, and holds that keep files for readers.
 
 mod hold;
 
@@ -9,17 +9,17 @@ use crate::format::FileNumber;
 use crate::log::LogPlace;
 pub use crate::purge::hold::PurgeHold;
 
-// The decision which files a purge removes. A pure function of what is known of the files.
+// The purge decision: a pure function of the files' metadata.
 
-/// What the operator wants gone.
+/// The operator's purge request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurgePolicy {
-    /// All files before this one, as `PURGE BINARY LOGS TO` means it.
+    /// All files before this one, as in `PURGE BINARY LOGS TO`.
     BeforeFile(FileNumber),
-    /// The oldest files, until all together take at most this many bytes.
+    /// The oldest files, until the total size is at most this many bytes.
     TotalBytes(u64),
-    /// Files that were closed before this time. A file that says that it was closed later than now, because a leader's clock was
-    /// ahead, counts as closed when the next one was that says otherwise.
+    /// Files closed before this time. If a leader's clock was ahead, a file's closing time can be in the future. It then counts as closed
+    /// with the next file that has a valid time.
     ClosedBefore {
         /// In seconds since the epoch.
         time: u32,
@@ -28,87 +28,87 @@ pub enum PurgePolicy {
     },
 }
 
-/// What is still needed of the log, whatever its operator wants gone.
+/// Entries that others still need, whatever the policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StillNeeded {
-    /// The ring needs the entries from this index on; `None` for none.
+    /// The ring needs the entries starting at this index; `None` for none.
     pub by_ring: Option<u64>,
-    /// What the mysqld beside the member has executed: it needs all others. `None` where there is no mysqld.
+    /// GTIDs that the member's mysqld has executed: it needs all others. `None` without a mysqld.
     pub executed: Option<GtidSet>,
-    /// What the archive lacks; `None` where there is no archive.
+    /// The unarchived part; `None` without an archive.
     pub by_archive: Option<NotArchived>,
 }
 
-/// What is not archived yet, and is kept for that as long as it is not too much.
+/// The unarchived part of the log, kept up to a size limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotArchived {
-    /// Where the archive goes on; `None` where it is not known to have anything.
+    /// The next position to archive; `None` if the archive is not known to have any data.
     pub from: Option<LogPlace>,
-    /// The newest files are kept as long as all together have no more bytes.
+    /// The newest files are kept up to this total size.
     pub most_bytes: u64,
 }
 
 impl NotArchived {
-    /// Whether a file stays for the archive that takes so many bytes with all that are newer.
+    /// Whether the archive keeps a file that, with all newer ones, has this many bytes.
     pub(crate) fn keeps(&self, file: FileNumber, bytes_from_here: u64) -> bool {
         self.from.is_none_or(|from| from.file <= file) && bytes_from_here <= self.most_bytes
     }
 }
 
-/// A file that a purge might remove.
+/// A candidate for a purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PurgeCandidate {
     pub(crate) file: FileNumber,
-    /// Its last entry, or the one before it where it has none.
+    /// Its last entry, or the preceding one if it has none.
     pub(crate) last: Option<OpId>,
     pub(crate) size: u64,
     /// Whether it ends with a rotate entry.
     pub(crate) closed: bool,
-    /// When it was closed, in seconds since the epoch.
+    /// Closing time in seconds since the epoch.
     pub(crate) closed_at: Option<u32>,
-    /// Whether the mysqld beside the member has executed all of it.
+    /// Whether the member's mysqld has executed all of it.
     pub(crate) executed: bool,
     /// Whether it stays until it is archived.
     pub(crate) kept_for_archive: bool,
 }
 
-/// What keeps a file that the policy would remove.
+/// Why a file that the policy would remove is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurgeLimit {
-    /// It is being written to.
+    /// It is being written.
     Open,
     /// Its rotate entry is not committed yet.
     NotCommitted,
-    /// The ring needs entry `index` and those behind it.
+    /// The ring needs entry `index` and later ones.
     NeededByRing {
-        /// The lowest index that is needed.
+        /// The lowest needed index.
         index: u64,
     },
-    /// The mysqld beside the member has not executed all of it.
+    /// The member's mysqld has not executed all of it.
     NotExecuted,
     /// It is not archived yet.
     NotArchived,
-    /// Somebody holds entry `index` and those behind it.
+    /// A hold keeps entry `index` and later ones.
     Held {
-        /// The lowest index that is held.
+        /// The lowest held index.
         index: u64,
     },
 }
 
-/// What a purge would remove, and what it has to leave.
+/// The files that a purge would remove, and the first that it keeps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PurgePlan {
-    /// The files that go, oldest first.
+    /// The files to remove, oldest first.
     pub remove: Vec<FileNumber>,
-    /// Bytes of those files together.
+    /// Total bytes of those files.
     pub bytes: u64,
-    /// The entry up to which the engine is to purge; `None` when nothing goes.
+    /// The entry up to which the engine must purge; `None` if no file is removed.
     pub floor: Option<OpId>,
-    /// The first file that the policy would remove but that stays, and why.
+    /// The first file that the policy would remove but that is kept, with the reason.
     pub kept: Option<(FileNumber, PurgeLimit)>,
 }
 
-/// Decides which of the files, oldest first, go.
+/// Decides which of the files, oldest first, to remove.
 #[must_use]
 pub(crate) fn plan_purge(
     files: &[PurgeCandidate],
@@ -135,7 +135,7 @@ pub(crate) fn plan_purge(
     plan
 }
 
-/// Whether the first of these files is to go, by the policy alone.
+/// Whether the policy alone would remove the first of these files.
 fn wanted(files: &[PurgeCandidate], policy: &PurgePolicy, left: u64) -> bool {
     match policy {
         PurgePolicy::BeforeFile(first_kept) => {
@@ -143,8 +143,8 @@ fn wanted(files: &[PurgeCandidate], policy: &PurgePolicy, left: u64) -> bool {
         }
         PurgePolicy::TotalBytes(bytes) => left > *bytes,
         PurgePolicy::ClosedBefore { time, now } => {
-            // A file was closed before those behind it were. That is asked for only where its own time cannot be: else one
-            // rotation by a clock that was behind would give the age of a file to all before it.
+            // A file was closed before the later ones were. Their times are used only if its own is impossible: otherwise one rotation by a
+            // lagging clock would make all earlier files look that old.
             let mut possible = files.iter().filter_map(|file| file.closed_at);
             let decides = possible.find(|closed_at| closed_at < time || closed_at <= now);
             decides.is_some_and(|closed_at| closed_at < *time)
@@ -206,22 +206,22 @@ mod tests {
         PurgePolicy::ClosedBefore { time, now }
     }
 
-    /// A leader's clock was wrong while it began the next file.
+    /// A leader's clock was wrong when it created the next file.
     #[test]
     fn a_clock_that_was_ahead_once_holds_no_files_back() {
-        // When the files were closed, before when they are to go, and how many go.
+        // Closing times of the files, the time limit, and the number of removed files.
         let rows: [([u32; 3], u32, usize); 11] = [
-            // The second one a long time from now.
+            // The second one far in the future.
             ([1000, 90_000, 3000], 2000, 1),
             ([1000, 90_000, 3000], 3000, 1),
             ([1000, 90_000, 3000], 3001, 3),
             ([90_000, 80_000, 3000], 3001, 3),
-            // Nothing tells when the last one was closed.
+            // The last one's closing time is unknown.
             ([1000, 2000, 90_000], 9000, 2),
             ([90_000, 90_001, 90_002], 9000, 0),
             ([90_000, 90_001, 90_002], 90_002, 2),
             ([90_000, 5000, 6000], 90_000, 3),
-            // What is not from now on may be so: a clock that was behind makes no file older but its own.
+            // A past time may be correct: a lagging clock makes only its own file look older.
             ([5000, 6000, 7], 4000, 0),
             ([5000, 6000, 7], 5500, 1),
             ([5000, 9000, 6000], 7000, 1),

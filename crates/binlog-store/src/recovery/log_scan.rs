@@ -1,5 +1,4 @@
-//! Reads the entries of the files and works out all that can be rebuilt from them: places, terms,
-//! memberships, GTIDs, and what the end looks like.
+//! Reads the entries of the files and rebuilds the derived state: positions, terms, memberships, GTIDs, and the state of the log's end.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,26 +19,26 @@ use crate::scan::{
 use super::recovery_cases::TailState;
 use super::survey::{Survey, SurveyedFile, corrupt, scan_error, wrong_header};
 
-/// Progress is told after this many bytes.
+/// Interval of progress reports in bytes.
 const PROGRESS_EVERY_BYTES: u64 = 8 << 20;
 
-/// The log as its files show it.
+/// The log as read from its files.
 pub(super) struct ScannedLog {
     pub(super) files: FileIndex,
     pub(super) terms: TermRuns,
     pub(super) memberships: Memberships,
     pub(super) gtids: GtidSet,
-    /// The sequence number of the last transaction of the last file; 0 where it has none, or ends with a rotate entry.
+    /// The sequence number of the last transaction in the last file; 0 if it has none, or ends with a rotate entry.
     pub(super) sequence_number: i64,
     pub(super) written: WrittenTail,
     pub(super) tail: TailState,
-    /// The rotate entry at the end, where there is one and the next file is not whole.
+    /// The rotate entry at the end, if the next file is incomplete.
     pub(super) rotate: Option<Rotate>,
-    /// What is wrong behind the last complete entry, and in which file.
+    /// The fault after the last complete entry, and its file.
     pub(super) tail_fault: Option<(FileNumber, Fault)>,
     pub(super) verified_entries: u64,
     pub(super) verified_bytes: u64,
-    /// This closed file and all before it were verified, now or before.
+    /// This closed file and all before it were verified, now or earlier.
     pub(super) verified: Option<VerifiedMark>,
 }
 
@@ -50,7 +49,7 @@ impl ScannedLog {
     }
 }
 
-/// What one file's entries add up to.
+/// The summary of one file's entries.
 struct FileEntries {
     gtids: GtidSet,
     rotate: Option<Rotate>,
@@ -68,7 +67,7 @@ struct LogScan<'a> {
     total_bytes: u64,
 }
 
-/// Reads the files of a survey, as far as `verify` says.
+/// Reads the surveyed files as far as `verify` requires.
 pub(super) fn scan_log(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -132,16 +131,15 @@ pub(super) fn scan_log(
     Ok(scan.log)
 }
 
-/// What of a mark is left where fewer files were read than are new: all of it, unless it named none of the files.
+/// The valid part of a mark if fewer files were read than are new: all of it, unless it names none of the files.
 fn still_verified(mark: Option<VerifiedMark>, unverified: usize) -> Option<VerifiedMark> {
     mark.filter(|_| unverified > 0)
 }
 
-/// Bytes that a start reads at most beside the recent files.
+/// The most bytes that a start reads in addition to the recent files.
 const NEW_BYTES: u64 = 4 << 30;
 
-/// The first file that was not verified before. A mark that names another file than the one that is there, because the log
-/// was cut back or begins anew, says nothing.
+/// The first unverified file. A mark that names another file than the present one is invalid, because the log was truncated or restarts.
 fn first_unverified(files: &[SurveyedFile], mark: Option<VerifiedMark>) -> usize {
     let Some(mark) = mark else { return 0 };
     let next = files.iter().position(|file| file.number > mark.file);
@@ -150,13 +148,13 @@ fn first_unverified(files: &[SurveyedFile], mark: Option<VerifiedMark>) -> usize
         .unwrap_or(0)
 }
 
-/// The first file that is read whole when recent ones and new ones are.
+/// The first file read in full if recent and new ones are.
 fn first_new(files: &[SurveyedFile], unverified: usize, recent: usize) -> usize {
     let new = files.get(unverified..recent).unwrap_or_default();
     recent - fitting(new.iter().rev().map(|file| file.size), NEW_BYTES)
 }
 
-/// How many of these, from the first on, have at most so many bytes together.
+/// How many of these, starting with the first, have at most this many bytes in total.
 fn fitting(sizes: impl Iterator<Item = u64>, most: u64) -> usize {
     let together = sizes.scan(0_u64, |bytes, size| {
         *bytes += size;
@@ -179,8 +177,7 @@ fn last_closed(files: &[SurveyedFile], committed: Option<OpId>) -> Option<Verifi
     committed.next()
 }
 
-/// The first file that is read whole when only recent ones are: that of the last committed entry, or
-/// the one before the last.
+/// The first file read in full if only recent ones are: the file of the last committed entry, or the second last.
 fn first_recent(files: &[SurveyedFile], committed: Option<OpId>) -> usize {
     let behind = |file: &SurveyedFile| {
         let before = file.header.as_ref().ok().and_then(|header| header.before);
@@ -194,7 +191,7 @@ fn first_recent(files: &[SurveyedFile], committed: Option<OpId>) -> usize {
 }
 
 impl LogScan<'_> {
-    /// Takes a closed file's begin and end from its header and the next one's.
+    /// Takes a closed file's bounds from its header and the next one's.
     fn step_over(
         &mut self,
         file: &SurveyedFile,
@@ -212,7 +209,7 @@ impl LogScan<'_> {
                 log_file.first = Some(before.index + 1);
                 log_file.last = Some(last);
             }
-            // Terms change inside, or the first index is not known: look at the markers.
+            // The term changes inside, or the first index is unknown: read the markers.
             _ => {
                 let open = file.open(self.fs, self.dir)?;
                 let window = Window::new(&open, file.size, Window::SCAN_BYTES);
@@ -244,7 +241,7 @@ impl LogScan<'_> {
         Ok(())
     }
 
-    /// A file whose entries are to be known begins: what its header says counts.
+    /// Starts a file whose entries are to be read, from its header.
     fn begin(&mut self, header: &FileHeader) {
         self.log.gtids = header.previous_gtids.clone();
         self.log.sequence_number = 0;
@@ -275,7 +272,7 @@ impl LogScan<'_> {
         match next {
             Some(Ok(next)) => self.check_junction(file.number, &end.rotate, end.fault, next),
             Some(Err(_)) => {
-                // Whether the file may end so is decided with the next one.
+                // The next file determines whether this one may end here.
                 self.log.rotate = end.rotate;
                 self.log.tail_fault = end.fault.map(|fault| (file.number, fault));
                 Ok(())
@@ -372,8 +369,7 @@ impl LogScan<'_> {
         }
     }
 
-    /// A file that has a successor must end with a rotate entry, and the successor must say what
-    /// follows from it.
+    /// A file with a successor must end with a rotate entry, and the successor's header must follow from it.
     fn check_junction(
         &self,
         number: FileNumber,
@@ -404,8 +400,8 @@ impl LogScan<'_> {
         })
     }
 
-    /// The last file has no good header and no entries: it was just being begun, behind a rotate
-    /// entry or behind a purge floor beyond the log's end, or something else is wrong.
+    /// The last file has no good header and no entries. It was being created after a rotate entry, or after a purge floor beyond the log's
+    /// end. Anything else is a fault.
     fn half_made(&mut self, number: FileNumber, header_fault: &Fault) {
         let first_of_all = self.log.files.current().is_none();
         let rotated = self.log.rotate.is_some() && self.log.tail_fault.is_none();
@@ -422,12 +418,12 @@ impl LogScan<'_> {
         };
     }
 
-    /// What a fault in the last file says of the tail.
+    /// Classifies the tail from a fault in the last file.
     ///
-    /// All but [`TailState::Garbage`] was never acknowledged. What is acknowledged was synced, and the file's length with it.
-    /// So a file that ends before the entry does which an event's header announces (twice: its size and its end position
-    /// agree) or a marker with a sound checksum, is what is left of a write that never came about. And an entry ends with a
-    /// checksum, never in zeros: where the file does, its length had arrived on the disk and its bytes had not.
+    /// Every tail except [`TailState::Garbage`] was never acknowledged: acknowledged entries were synced, including the file's length. If
+    /// the file ends before the end of an announced entry, the write was unfinished. The announcement is an event's header whose size and
+    /// end position agree, or a marker with a valid checksum. Also, an entry ends with a checksum, never in zeros: if the file does, its
+    /// length had reached the disk but its bytes had not.
     fn classify(
         &self,
         file: &SurveyedFile,
@@ -459,7 +455,7 @@ impl LogScan<'_> {
     }
 }
 
-/// Whether the last bytes of the file, where an entry has its checksum, are zeros.
+/// Whether the last bytes of the file, the position of an entry's checksum, are zeros.
 fn ends_in_zeros(file: &Arc<dyn StorageFile>, end: u64) -> Result<bool, ScanError> {
     let checksum = binlog_format::checksum::CHECKSUM_LEN as u64;
     is_zero(file, end.saturating_sub(checksum), end)

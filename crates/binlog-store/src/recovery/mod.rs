@@ -1,6 +1,5 @@
-//! From what a crash left to a log that can be used. First everything is looked at and nothing is
-//! changed (`survey`, `log_scan`), then a table decides (`recovery_cases`, `index_cases`), then the
-//! decision is carried out (`repair`), each step such that a crash in it is one of the table's cases.
+//! Recovery of a log after a crash. First the whole state is read without changes (`survey`, `log_scan`). Then a table decides
+//! (`recovery_cases`, `index_cases`), and the decision is carried out (`repair`). A crash in any step leaves one of the table's cases.
 
 mod log_scan;
 mod recovery_cases;
@@ -41,19 +40,17 @@ use crate::writer::{
     CommandQueue, LogWriter, Purger, Waiting, WaitingFileSystem, WaitingMeta, WriterState, serve,
 };
 
-// Opens a log: survey, scan, judge, repair; then the writer and the shared view are set up.
+// Opens a log: survey, scan, judge, repair; then creates the writer and the shared view.
 
-/// A log is made, or begun behind a floor, at most this often before it must be usable.
+/// The most attempts to create a log, or to restart it after a floor, before it must be usable.
 const ROUNDS: usize = 4;
 
 impl BinlogStore {
-    /// Opens the log in a data directory, or makes one. Blocks; reads the log as far as
-    /// [`StoreOptions::verify_at_start`] says, cuts off a torn tail, and completes what a crash
-    /// interrupted. When it returns, everything that the log shows is durable.
+    /// Opens the log in a data directory, or creates one. Blocks; reads the log as far as [`StoreOptions::verify_at_start`] requires,
+    /// truncates a torn tail, and completes interrupted operations. On return, all visible entries of the log are durable.
     ///
     /// # Errors
-    /// [`OpenError`] names the file and offset of damage, or what is missing, and says what to do.
-    /// Nothing is changed on the disk then.
+    /// [`OpenError`] names the file and offset of damage, or the missing item, and the remedy. The disk is unchanged then.
     pub fn open(
         options: StoreOptions,
         fs: Arc<dyn FileSystem>,
@@ -131,7 +128,7 @@ fn recover(
     Err(OpenError::io("opening the log")(error))
 }
 
-/// Compares the hard state with the complete entries that are there.
+/// Compares the hard state with the present complete entries.
 fn meta_state(saved: &SavedState, log: &ScannedLog) -> MetaState {
     let entries = log.terms.bounds();
     if saved.start.is_some() {
@@ -217,16 +214,16 @@ fn refusal(verdict: Verdict, dir: &Path, saved: &SavedState, log: &ScannedLog) -
     }
 }
 
-/// How a log is opened whose files can stay.
+/// How to finish opening a log whose files can stay.
 struct Ending {
     verdict: Verdict,
-    /// Whether entries may be missing that were acknowledged without being synced.
+    /// Whether entries that were acknowledged without a sync may be missing.
     may_lack_unsynced: bool,
-    /// What is to be noted of the run that begins.
+    /// The record to write for the new run.
     run: Option<UnsyncedRun>,
 }
 
-/// Carries out the last repairs, which leave the scanned log as it is but for a new last file.
+/// Carries out the last repairs, which change the scanned log only by a new last file.
 fn finish(
     repair: &Repair<'_>,
     survey: Survey,
@@ -240,7 +237,7 @@ fn finish(
 ) -> Result<Recovered, OpenError> {
     let mut saved = survey.saved;
     let found = DoubtedTail::of_term(saved.vote.map_or(0, |vote| vote.leader_id.term));
-    // What is in doubt already stays in doubt.
+    // An existing doubt stays.
     let doubt = saved.doubt.map_or(found, |known| known.and(found));
     let mut cut = None;
     if let Some(last) = log.files.current() {
@@ -267,7 +264,7 @@ fn finish(
             .durable
             .filter(|mark| mark.file == number && mark.end <= end);
         repair.settle_tail(number, known.map_or(0, |mark| mark.end), end)?;
-        // What is there counts as durable from now on, a membership whose acknowledgement the stop came before with it.
+        // Present entries count as durable from now on, including a membership whose acknowledgement a stop prevented.
         let newest = log.memberships.last().map(|membership| membership.op_id);
         let unmarked = newest.map(|id| id.index) > saved.durable.map(|mark| mark.op_id.index);
         if let Some(op_id) = last.last.filter(|_| unmarked) {
@@ -312,7 +309,7 @@ fn finish(
         saved.scrub.verified = log.verified;
         repair.note_verified(&saved.scrub)?;
     }
-    // Behind the doubt, which it would otherwise take away; and behind the sync of what there is.
+    // After the doubt, whose evidence it would otherwise remove, and after the sync of the present entries.
     if saved.unsynced != run {
         repair.note_unsynced(run.as_ref())?;
         saved.unsynced = run;
@@ -345,7 +342,7 @@ fn finish(
     Ok(Recovered { saved, log, report })
 }
 
-/// Sets the open log up in memory and starts its writer.
+/// Creates the open log's in-memory state and starts its writer.
 fn start(
     options: &StoreOptions,
     fs: Arc<dyn FileSystem>,
@@ -392,8 +389,8 @@ fn start(
         saved_mark: saved.durable,
         unsynced_run: saved.unsynced.is_some(),
     };
-    // Only committed entries are purged, and the stored committed op id is a hint that may be older: without this the
-    // engine would be told to go on before the first entry that there is.
+    // Only committed entries are purged, and the stored committed op id is a hint that may be older. Without this, the engine would start
+    // before the first present entry.
     let floor = saved.floor.as_ref().map(|floor| floor.op_id);
     let committed = later(saved.committed, floor);
     let last = log.terms.bounds().map(|(_, last)| last);
@@ -433,7 +430,7 @@ fn start(
         handles.clone(),
         space.clone(),
     );
-    // Only a writer with a thread of its own can wait for a disk that has no room.
+    // Only a writer with its own thread can wait for room on the disk.
     let waiting = (options.writer == WriterMode::Thread)
         .then(|| Waiting::new(queue.clone(), space.clone(), purger.clone()));
     let (fs, hard) = match &waiting {
@@ -500,12 +497,12 @@ fn start(
     }
 }
 
-/// The writer failed before it was asked for anything.
+/// The writer failed before its first request.
 fn open_failure(failure: StoreError) -> OpenError {
     OpenError::io("finishing a purge")(failure.into())
 }
 
-/// Of two positions in one log the later one.
+/// The later of two positions in one log.
 fn later(one: Option<OpId>, other: Option<OpId>) -> Option<OpId> {
     [one, other]
         .into_iter()
@@ -513,47 +510,47 @@ fn later(one: Option<OpId>, other: Option<OpId>) -> Option<OpId> {
         .max_by_key(|op_id| op_id.index)
 }
 
-// What opening a log found and did.
+// The result of opening a log.
 
-/// A torn tail that was cut off.
+/// A torn tail that was truncated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TailCut {
-    /// The last file of the log, from which it was cut.
+    /// The last file of the log, which was truncated.
     pub file: FileNumber,
-    /// Length of that file since the cut.
+    /// Length of that file after the truncation.
     pub offset: u64,
-    /// Bytes that were cut off.
+    /// Number of truncated bytes.
     pub bytes: u64,
-    /// Whether something of them may have been acknowledged.
+    /// Whether a part of them may have been acknowledged.
     pub doubted: bool,
 }
 
-/// What opening a log found and did.
+/// The result of opening a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// The rows of the recovery table that were met, in order; the last one ends with an open log.
+    /// The applied rows of the recovery table, in order; the last one ends with an open log.
     pub cases: Vec<&'static str>,
-    /// The row of the index table.
+    /// The applied row of the index table.
     pub index_case: &'static str,
-    /// How many files the log has now.
+    /// The current number of files.
     pub files: usize,
     /// The first and the last entry.
     pub bounds: Option<(OpId, OpId)>,
-    /// The last purged entry; `None` while the log is whole.
+    /// The last purged entry; `None` if nothing was purged.
     pub floor: Option<OpId>,
-    /// Entries that were read and verified.
+    /// Number of entries read and verified.
     pub verified_entries: u64,
-    /// Bytes that were read and verified.
+    /// Number of bytes read and verified.
     pub verified_bytes: u64,
-    /// The tail that was cut off.
+    /// The truncated tail.
     pub cut: Option<TailCut>,
-    /// The file that was made.
+    /// The created file.
     pub made_file: Option<FileNumber>,
-    /// Entries may be missing that were acknowledged without being synced: the machine has stopped since.
+    /// Entries that were acknowledged without a sync may be missing: the machine has stopped since.
     pub may_lack_unsynced: bool,
-    /// Acknowledged entries may be missing, since this start or an earlier one, and that is not settled yet.
+    /// Acknowledged entries may be missing, since this start or an earlier one, and the doubt is not resolved yet.
     pub doubted: bool,
-    /// Files that were left over from a purge and are gone now.
+    /// Removed leftover files of a purge.
     pub removed_files: Vec<FileNumber>,
 }
 

@@ -1,42 +1,42 @@
-//! The table of recovery: what the tail of the last file looks like, crossed with what the hard state
-//! says of the log's end. Every combination is in exactly one row.
+//! The recovery table: the state of the last file's tail combined with the hard state's record of the log's end. Every combination is in
+//! exactly one row.
 
 use {MetaState as M, TailState as T};
 
 use crate::format::{FileNumber, IndexDamage};
 
-/// What the end of the log looks like.
+/// The state of the log's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TailState {
     /// There is no log file.
     NoFiles,
-    /// The last file ends behind a complete entry, or behind its header.
+    /// The last file ends after a complete entry, or after its header.
     Clean,
-    /// It ends inside of the header of a marker's event.
+    /// It ends within the header of a marker's event.
     TornHeader,
-    /// It ends inside of a marker.
+    /// It ends within a marker.
     TornMarker,
-    /// It ends behind a marker whose payload does not begin.
+    /// It ends after a marker, before its payload.
     PayloadMissing,
-    /// It ends inside of a payload.
+    /// It ends within a payload.
     TornPayload,
-    /// Behind the last complete entry there are only zeros.
+    /// Only zeros follow the last complete entry.
     ZeroFilled,
-    /// Behind the last complete entry stands the beginning of one, and the file ends in zeros.
+    /// The start of an entry follows the last complete one, and the file ends in zeros.
     EndsInZeros,
-    /// Behind the last complete entry there are bytes that are no entry, and no entry behind them. The file is as long as
-    /// if they had been one: nothing tells a write that never came about from one that was acknowledged and rotted.
+    /// Bytes that are no entry follow the last complete one, with no entry after them and the length of a complete one. An unfinished write
+    /// and a damaged acknowledged entry are indistinguishable.
     Garbage,
-    /// There is damage, and a complete entry behind it; or a gap; or bytes behind a rotate event.
+    /// There is damage before a complete entry, or a gap, or bytes after a rotate event.
     Damage,
-    /// The last file ends with a rotate entry, and the next file is not there.
+    /// The last file ends with a rotate entry, and the next file is missing.
     RotateWithoutNext,
     /// The file after the rotate entry (or the very first one) has no complete header.
     NextHalfMade,
 }
 
 impl TailState {
-    /// Every state; tests go through all of them.
+    /// Every state, for tests.
     pub const ALL: [Self; 12] = [
         Self::NoFiles,
         Self::Clean,
@@ -53,36 +53,35 @@ impl TailState {
     ];
 }
 
-/// What the hard state says, compared with the complete entries that are there. Where several hold,
-/// the first in this order counts.
+/// The hard state compared with the present complete entries. If several apply, the first in this order counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MetaState {
-    /// The log is to begin anew with a file that another member has.
+    /// The log is to restart with another member's file.
     StartingOver,
-    /// It has no record of a log, or says that the log is being made although the log has entries.
+    /// It has no record of a log, or records a log in creation although the log has entries.
     Missing,
-    /// The log was being made when the member stopped; it has no entries.
+    /// The log was being created when the member stopped; it has no entries.
     Creating,
     /// The stored vote is of an earlier term than the last entry.
     VoteOlder,
-    /// An entry behind the log's end was committed.
+    /// An entry after the log's end was committed.
     CommittedBeyondEnd,
     /// The log has another entry than the committed one at its index.
     CommittedDiffers,
-    /// An entry behind the log's end was durable.
+    /// An entry after the log's end was durable.
     DurableBeyondEnd,
-    /// The purge floor is behind the log's end: the log was to begin anew behind it.
+    /// The purge floor is after the log's end: the log was to restart after it.
     FloorBeyondEnd,
-    /// The purge floor is at or behind the first entry that is there.
+    /// The purge floor is at or after the first present entry.
     FloorInside,
     /// The stored vote is of a later term than the last entry.
     VoteNewer,
-    /// None of the other states: hard state and log belong together.
+    /// None of the other states: hard state and log match.
     Agrees,
 }
 
 impl MetaState {
-    /// Every state; tests go through all of them.
+    /// Every state, for tests.
     pub const ALL: [Self; 11] = [
         Self::StartingOver,
         Self::Missing,
@@ -98,48 +97,48 @@ impl MetaState {
     ];
 }
 
-/// What opening does about one case.
+/// The action for one case when the log is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// Make the first file of a new log.
+    /// Create the first file of a new log.
     CreateLog,
     /// Use the log as it is.
     Open,
-    /// Cut the last file behind its last complete entry.
+    /// Truncate the last file after its last complete entry.
     CutTail,
-    /// The same, and note before that what is cut may have been acknowledged: the member then takes part in no election
-    /// until the others have reported how far their logs go.
+    /// The same, but first record that the truncated bytes may have been acknowledged. The member then takes part in no election until the
+    /// others have reported the ends of their logs.
     CutDoubtedTail,
-    /// Make the next file, over what there may be of it.
+    /// Create the next file, replacing any part of it.
     MakeNextFile,
-    /// Begin a new file behind the purge floor; the others go.
+    /// Begin a new file after the purge floor; remove the others.
     BeginBehindFloor,
-    /// Let the log begin with the file that the hard state notes; all others go.
+    /// Restart the log with the file in the hard state; remove all others.
     StartOver,
-    /// Do not open: all files are gone.
+    /// Do not open: all files are missing.
     RefuseLogMissing,
-    /// Do not open: the vote is gone.
+    /// Do not open: the vote is missing.
     RefuseMetaMissing,
     /// Do not open: damage before valid entries.
     RefuseDamage,
     /// Do not open: the vote is an old one.
     RefuseVoteOlder,
-    /// Do not open: entries are gone.
+    /// Do not open: entries are missing.
     RefuseEntriesMissing,
-    /// Do not open: log and hard state do not belong together.
+    /// Do not open: log and hard state do not match.
     RefuseCommittedDiffers,
 }
 
 /// A row of the table.
 #[derive(Debug)]
 pub struct RecoveryCase {
-    /// What reports and tests call it.
+    /// Its name in reports and tests.
     pub name: &'static str,
-    /// The tails that it is for.
+    /// The matching tail states.
     pub tails: &'static [TailState],
-    /// The states of the hard state that it is for.
+    /// The matching hard states.
     pub metas: &'static [MetaState],
-    /// What opening does then.
+    /// The resulting action.
     pub verdict: Verdict,
 }
 
@@ -178,12 +177,12 @@ const IN_USE: &[MetaState] = &[
     M::VoteNewer,
     M::Agrees,
 ];
-/// The hard state is consistent with the complete entries that are there.
+/// The hard state is consistent with the present complete entries.
 const CONSISTENT: &[MetaState] = &[M::FloorInside, M::VoteNewer, M::Agrees];
 const CONSISTENT_OR_CREATING: &[MetaState] =
     &[M::Creating, M::FloorInside, M::VoteNewer, M::Agrees];
 
-/// The recovery table: what opening does for each combination of tail and hard state.
+/// The recovery table: the action for each combination of tail and hard state.
 #[rustfmt::skip]
 pub const RECOVERY_CASES: &[RecoveryCase] = &[
     RecoveryCase { name: "starting over interrupted", tails: &TailState::ALL, metas: &[M::StartingOver], verdict: Verdict::StartOver },
@@ -223,36 +222,36 @@ pub fn judge(tail: TailState, meta: MetaState) -> &'static RecoveryCase {
         .expect("every combination is in the table")
 }
 
-// What the index file may look like beside the files that are there. It follows from the files, so
-// it is written anew wherever it differs; but a file that it names and that is gone was lost.
+// The state of the index file compared with the present files. The index is derived from the files, so it is rewritten if it differs; but a
+// listed file that is missing was lost.
 
 /// The index compared with the files of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IndexState {
     /// It names exactly the files of the log.
     Agrees,
-    /// The index file is not there.
+    /// The index file is missing.
     Missing,
-    /// The index file is there and is no list of file names.
+    /// The index file is not a list of file names.
     Damaged,
-    /// A file of the log is not in it, or one that was purged still is.
+    /// It lacks a file of the log, or still lists a purged one.
     Stale,
-    /// It names a file that the log must have and that is gone.
+    /// It names a required file that is missing.
     NamesMissingFile,
 }
 
 /// A row of the table.
 #[derive(Debug)]
 pub struct IndexCase {
-    /// What reports and tests call it.
+    /// Its name in reports and tests.
     pub name: &'static str,
-    /// The state that it is for.
+    /// The matching state.
     pub state: IndexState,
-    /// Whether it is written anew; `None` refuses to open.
+    /// Whether the index is rewritten; `None` refuses to open.
     pub rewrite: Option<bool>,
 }
 
-/// The index table: when opening rewrites the index file; `None` where it refuses to open.
+/// The index table: when opening rewrites the index file; `None` refuses to open.
 #[rustfmt::skip]
 pub const INDEX_CASES: &[IndexCase] = &[
     IndexCase { name: "index agrees", state: IndexState::Agrees, rewrite: Some(false) },
@@ -263,7 +262,7 @@ pub const INDEX_CASES: &[IndexCase] = &[
 ];
 
 impl IndexState {
-    /// Every state; tests go through all of them.
+    /// Every state, for tests.
     pub const ALL: [Self; 5] = [
         Self::Agrees,
         Self::Missing,
@@ -282,7 +281,7 @@ impl IndexState {
     }
 }
 
-/// Compares the index with the files that make up the log, and names the file that is missing.
+/// Compares the index with the log's files, and names the missing file.
 pub(super) fn index_state(
     index: Option<&Result<Vec<FileNumber>, IndexDamage>>,
     log: &[FileNumber],
@@ -292,7 +291,7 @@ pub(super) fn index_state(
         Some(Err(_)) => return (IndexState::Damaged, None),
         Some(Ok(listed)) => listed,
     };
-    // What was purged before the log's first file may still be named.
+    // Files purged before the log's first file may still be listed.
     let gone = listed
         .iter()
         .find(|file| Some(*file) >= log.first() && !log.contains(file));

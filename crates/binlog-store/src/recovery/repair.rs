@@ -1,4 +1,4 @@
-//! Carries a verdict out. Every step leaves a state that the table knows.
+//! Carries out a verdict. Every step leaves a state in the table.
 
 use std::io;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::recovery::log_scan::ScannedLog;
 use crate::scan::scan_noted_start;
 use crate::writer::{NewFile, begin_file, start_over, write_index};
 
-/// Bytes that are read and written at once when a tail is made durable.
+/// Bytes per read and write when a tail is made durable.
 const COPY_BYTES: usize = 1 << 20;
 
 pub(super) struct Repair<'a> {
@@ -33,8 +33,7 @@ pub(super) struct Repair<'a> {
 }
 
 impl Repair<'_> {
-    /// Makes the first file. That it is being made is noted first, so that a hard state without any
-    /// note is known to be lost and not new.
+    /// Creates the first file. Its creation is recorded first, so a hard state without a record is known to be lost, not new.
     pub(super) fn create_log(&self) -> Result<(), OpenError> {
         let create = || -> io::Result<()> {
             self.hard.put_log(&LogRecord {
@@ -63,8 +62,8 @@ impl Repair<'_> {
         create().map_err(OpenError::io("making the first log file"))
     }
 
-    /// Notes, durably, that acknowledged entries may be missing, or will be when bytes are cut off. Before they are: a crash in
-    /// between finds them once more, and a crash behind finds the note.
+    /// Durably records that acknowledged entries may be missing, or will be after a truncation. Written before the truncation: after a
+    /// crash in between, the bytes are found again; after a later crash, the record is found.
     pub(super) fn note_doubt(&self, doubt: &DoubtedTail) -> Result<(), OpenError> {
         let noted = self.hard.put_doubt(Some(doubt));
         noted
@@ -74,8 +73,8 @@ impl Repair<'_> {
             ))
     }
 
-    /// Makes the file that the rotate entry at the log's end begins, over the `half_made` bytes that there may be of it.
-    /// `doubt` is noted where they are more than its header: entries may have stood behind it.
+    /// Creates the file that follows the rotate entry at the log's end, over its `half_made` bytes, if any. Records `doubt` if they exceed
+    /// a header: entries may have followed it.
     pub(super) fn make_next_file(
         &self,
         log: &mut ScannedLog,
@@ -106,8 +105,7 @@ impl Repair<'_> {
         Ok((number, doubted))
     }
 
-    /// Begins a file behind the purge floor, which lies beyond the log's end. The survey then takes
-    /// the other files for leftovers.
+    /// Begins a file after the purge floor, which is beyond the log's end. The survey then treats the other files as leftovers.
     pub(super) fn begin_behind_floor(
         &self,
         log: &ScannedLog,
@@ -131,12 +129,12 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Completes what was noted: the log begins with the file of this header, and has no other.
+    /// Completes a recorded restart: the log begins with the file of this header, and has no other.
     pub(super) fn start_over(&self, header: Option<Bytes>) -> Result<(), OpenError> {
         let noted = header.unwrap_or_default();
         let complete = || -> io::Result<()> {
             let start = scan_noted_start(noted)?;
-            // None of what was written before counts any more, whatever is missing of it.
+            // Earlier writes no longer count, whatever part of them is missing.
             self.hard.put_unsynced(None)?;
             start_over(self.fs, self.dir, self.hard, &start)?;
             Ok(())
@@ -144,9 +142,8 @@ impl Repair<'_> {
         complete().map_err(OpenError::io("letting the log begin with a later file"))
     }
 
-    /// Makes the last file durable up to `end`, whatever became of it before. What was written before
-    /// a failed sync may be readable and yet not on the disk; only writing it again makes sure. What
-    /// ends before `durable_to` is known to be there.
+    /// Makes the last file durable up to `end`, whatever its history. Data written before a failed sync may be readable but not on the
+    /// disk; only rewriting guarantees it. Data before `durable_to` is known to be durable.
     pub(super) fn settle_tail(
         &self,
         number: FileNumber,
@@ -172,7 +169,7 @@ impl Repair<'_> {
         settle().map_err(OpenError::io(format!("making {number} durable")))
     }
 
-    /// Writes the index anew where it differs, and removes what does not belong to the log.
+    /// Rewrites the index if it differs, and removes files that are not part of the log.
     pub(super) fn tidy_directory(
         &self,
         log: &ScannedLog,
@@ -193,32 +190,32 @@ impl Repair<'_> {
             for name in unfinished {
                 self.fs.remove(&self.dir.join(name))?;
             }
-            // Names that were there may not have been durable.
+            // Existing names may not have been durable.
             self.fs.sync_dir(self.dir)
         };
         tidy().map_err(OpenError::io("tidying the log directory"))
     }
 
-    /// Moves the durable mark over a membership, as the writer does for those that it writes
-    /// ([`crate::writer::LogWriter::flush`]); durable with [`Self::note_in_use`].
+    /// Moves the durable mark to a membership, as the writer does for its own ([`crate::writer::LogWriter::flush`]); durable with
+    /// [`Self::note_in_use`].
     pub(super) fn note_durable(&self, mark: DurableMark) -> Result<(), OpenError> {
         let noted = self.hard.put_durable(Some(mark));
         noted.map_err(OpenError::io("storing that a membership is durable"))
     }
 
-    /// Notes whether the log is written without syncing; durable with [`Self::note_in_use`], and so before the first entry.
+    /// Records whether the log is written without sync; durable with [`Self::note_in_use`], and so before the first entry.
     pub(super) fn note_unsynced(&self, run: Option<&UnsyncedRun>) -> Result<(), OpenError> {
         let noted = self.hard.put_unsynced(run);
         noted.map_err(OpenError::io("storing how the log is written"))
     }
 
-    /// Notes which files need not be verified again; durable with [`Self::note_in_use`].
+    /// Records which files need no further verification; durable with [`Self::note_in_use`].
     pub(super) fn note_verified(&self, record: &ScrubRecord) -> Result<(), OpenError> {
         let noted = self.hard.put_scrub(record);
         noted.map_err(OpenError::io("storing which files were verified"))
     }
 
-    /// From here on the log counts as used: its loss would be noticed.
+    /// Records that the log is in use: its loss is detected from now on.
     pub(super) fn note_in_use(&self, already: bool) -> Result<(), OpenError> {
         let note = || -> io::Result<()> {
             if !already {
@@ -227,7 +224,7 @@ impl Repair<'_> {
                     stage: LogStage::InUse,
                 })?;
             }
-            // What was read from the hard state counts from now on, so it must be durable.
+            // Values read from the hard state count from now on, so they must be durable.
             self.hard.flush()
         };
         note().map_err(OpenError::io("storing that the log is in use"))

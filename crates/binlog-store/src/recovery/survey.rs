@@ -1,4 +1,4 @@
-//! What is on the disk, before any of it is believed: hard state, names, index, headers.
+//! Reads the on-disk state before interpreting it: hard state, names, index, headers.
 
 use std::io;
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::recovery::recovery_cases::{IndexState, index_state};
 use crate::scan::{Corruption, Fault, FaultKind, ScanError, Window, find_entry_after, scan_header};
 use crate::scrub::UNFINISHED;
 
-/// The largest index that is read: a hundred thousand files.
+/// The largest accepted index: a hundred thousand files.
 const MAX_INDEX_BYTES: u64 = 4 << 20;
 
-/// A file of the log and its header. It is not kept open: a log may have more files than a process may have open.
+/// A log file and its header. It is not kept open: a log may have more files than a process may open.
 pub(super) struct SurveyedFile {
     pub(super) number: FileNumber,
     pub(super) size: u64,
@@ -45,20 +45,20 @@ fn open_file(
         .map_err(OpenError::io(format!("reading {number}")))
 }
 
-/// What is there when a log is opened, apart from the entries in the files.
+/// The on-disk state of a log, apart from the entries in the files.
 pub(super) struct Survey {
     pub(super) saved: SavedState,
-    /// The files that make up the log, in order. Only the last one may lack a good header.
+    /// The log's files, in order. Only the last one may lack a good header.
     pub(super) files: Vec<SurveyedFile>,
-    /// Files that a purge left over.
+    /// Leftover files of a purge.
     pub(super) leftovers: Vec<FileNumber>,
     pub(super) index: IndexState,
     pub(super) has_temporary_index: bool,
-    /// Names of files that were to repair others.
+    /// Names of unfinished replacement files.
     pub(super) unfinished: Vec<String>,
 }
 
-/// Looks at the hard state and at the log directory.
+/// Reads the hard state and the log directory.
 pub(super) fn survey(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -82,7 +82,7 @@ pub(super) fn survey(
         other => other.map_err(OpenError::io(format!("listing {}", dir.display())))?,
     };
     if saved.start.is_some() {
-        // Whatever the files are, they go.
+        // All files will be removed, whatever they are.
         return Ok(Survey {
             saved,
             files: Vec::new(),
@@ -149,8 +149,8 @@ fn read_index(
     ))
 }
 
-/// The headers of all files stay in memory. What the previous GTIDs of a file have in common with those of the file before, which is
-/// all of a server that writes no more, is there once.
+/// The headers of all files stay in memory. GTIDs that a file's previous GTIDs share with those of the preceding file are stored once; a
+/// server that no longer writes shares all.
 fn survey_file(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -177,7 +177,7 @@ fn survey_file(
     })
 }
 
-/// Takes the files away that lie before one whose predecessor entry is purged.
+/// Removes the files before one whose preceding entry is purged.
 fn split_leftovers(files: &mut Vec<SurveyedFile>, floor: Option<OpId>) -> Vec<FileNumber> {
     let begins_at_floor = |file: &SurveyedFile| {
         let before = file.header.as_ref().ok().and_then(|header| header.before);
@@ -189,7 +189,7 @@ fn split_leftovers(files: &mut Vec<SurveyedFile>, floor: Option<OpId>) -> Vec<Fi
     files.drain(..first).map(|file| file.number).collect()
 }
 
-/// The files must follow one another, and begin at the log's begin or at the purge floor.
+/// Checks that the files are consecutive, and begin at the log's start or at the purge floor.
 fn check_chain(
     dir: &Path,
     files: &[SurveyedFile],
@@ -209,7 +209,7 @@ fn check_chain(
             None => first.number == FileNumber::FIRST,
             Some(before) => floor.is_some_and(|floor| before.index <= floor.index),
         },
-        // The stage tells whether it ever had one.
+        // The stage shows whether it ever had one.
         Err(_) => stage == Some(LogStage::Creating),
     };
     if complete {
@@ -226,7 +226,7 @@ fn check_chain(
     }
 }
 
-/// Only the last file may have no good header, and only if no entry was ever written to it.
+/// Only the last file may lack a good header, and only if no entry was ever written to it.
 fn check_headers(
     fs: &dyn FileSystem,
     dir: &Path,

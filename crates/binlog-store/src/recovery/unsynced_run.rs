@@ -1,6 +1,5 @@
-//! What became of a log that was written without syncing: by the record of it ([`UnsyncedRun`]) and by which life of the
-//! machine that was. The end of the log does not tell: a file system that loses a tail mostly loses it at the end of a write, which
-//! is the end of an entry.
+//! The state of a log that was written without sync, from its record ([`UnsyncedRun`]) and the machine's boot at that time. The end of the
+//! log does not show it: a file system usually loses a tail at the end of a write, which ends an entry.
 
 use raft_types::OpId;
 
@@ -8,19 +7,19 @@ use crate::meta::hard_state::UnsyncedRun;
 use crate::options::Durability;
 use crate::recovery::recovery_cases::{MetaState, Verdict};
 
-/// Entries that were acknowledged without being synced, at the next start.
+/// The state, at the next start, of entries that were acknowledged without a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unsynced {
-    /// There were none, as far as is noted, or they were synced when the log was closed.
+    /// There were none on record, or they were synced when the log was closed.
     NotNoted,
-    /// The machine has run since: what its operating system had been given is there.
+    /// The machine has not restarted: data written to its operating system is present.
     AllThere,
     /// Some may be missing.
     MayBeMissing,
 }
 
 impl Unsynced {
-    /// Compares the record with the machine's life now. One that nobody knows is another one.
+    /// Compares the record with the machine's current boot. An unknown boot never matches.
     pub(super) fn of(run: Option<&UnsyncedRun>, boot: Option<&str>) -> Self {
         match run {
             None => Self::NotNoted,
@@ -29,14 +28,14 @@ impl Unsynced {
         }
     }
 
-    /// Whether that leaves a doubt, where the log ends so. One that never began had acknowledged nothing: its first entry is a
-    /// membership, and those are synced in any case.
+    /// Whether the state leaves a doubt for a log with this end. A log that never began had acknowledged nothing: its first entry is a
+    /// membership, which is always synced.
     pub(super) fn leaves_a_doubt(self, end: Option<OpId>) -> bool {
         self == Self::MayBeMissing && end.is_some()
     }
 
-    /// What becomes of the table's verdict about a torn tail, which goes by the file's length: without syncing, that says
-    /// nothing about what was acknowledged. Logs of versions that noted nothing go by what is configured now.
+    /// Adjusts the table's verdict about a torn tail, which relies on the file's length: without sync, the length does not show what was
+    /// acknowledged. Logs of versions without a record use the current configuration.
     pub(super) fn judge_tail(
         self,
         verdict: Verdict,
@@ -55,8 +54,7 @@ impl Unsynced {
     }
 }
 
-/// What names this life of the machine, from its start to its end: memory that was not written to a disk is lost between two.
-/// None where the system does not tell.
+/// Identifies the machine's current boot: memory not written to a disk is lost between two boots. `None` if the system does not provide it.
 #[must_use]
 pub fn boot_id() -> Option<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;

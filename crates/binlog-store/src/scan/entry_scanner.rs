@@ -1,4 +1,4 @@
-//! The entries of one file, one after the other.
+//! The entries of one file, in order.
 
 use std::io;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::format::{
 use crate::scan::event_reader::{Window, event_header, fault, read_event, whole_event};
 use crate::scan::{FaultKind, ScanError};
 
-/// The largest GTID event that is looked into; real ones have less than a kilobyte.
+/// The largest GTID event that is decoded; real ones have less than a kilobyte.
 const MAX_FIRST_EVENT_BYTES: usize = 1 << 20;
 
-/// How far an entry is looked into.
+/// How much of an entry is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// Its marker alone; the payload is stepped over.
+    /// Only its marker; the payload is skipped.
     Marker,
     /// Its marker and the first event.
     FirstEvent,
@@ -37,7 +37,7 @@ pub(crate) enum Depth {
 #[derive(Debug, Clone)]
 pub(crate) struct Scanned {
     pub(crate) offset: u64,
-    /// Where the next entry's marker begins.
+    /// Offset of the next entry's marker.
     pub(crate) end: u64,
     pub(crate) op_id: OpId,
     pub(crate) marker: Marker,
@@ -49,24 +49,24 @@ pub(crate) struct Scanned {
 pub(crate) enum ScannedContent {
     Blank,
     Membership(MembershipPayload),
-    /// Nothing of its first event is known at [`Depth::Marker`].
+    /// Its first event is not read at [`Depth::Marker`].
     Transaction(FirstEvent),
     Rotate(Rotate),
 }
 
-/// Reads entries from an offset on.
+/// Reads entries starting at an offset.
 pub(crate) struct EntryScanner {
     window: Window,
     number: FileNumber,
     offset: u64,
     last: Option<OpId>,
     rotated: bool,
-    /// For large payloads of entries that are read whole.
+    /// For large payloads of entries that are read in full.
     spill: SpillFolder,
 }
 
 impl EntryScanner {
-    /// Reads the entries of file `number` from `offset` on, behind entry `last`.
+    /// Reads the entries of file `number` starting at `offset`, after entry `last`.
     pub(crate) fn new(window: Window, number: FileNumber, offset: u64, last: Option<OpId>) -> Self {
         Self {
             window,
@@ -86,12 +86,12 @@ impl EntryScanner {
         }
     }
 
-    /// The index of the next entry, where the one before it is known.
+    /// The index of the next entry, if the previous one is known.
     pub(crate) fn next_index(&self) -> Option<u64> {
         self.last.map(|last| last.index + 1)
     }
 
-    /// The end of the last entry that was read.
+    /// The end of the last entry read.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
@@ -103,7 +103,7 @@ impl EntryScanner {
             .map_err(|error| error.in_entry(begin))
     }
 
-    /// The next entry with all that it carries; `None` at the file's end. Memory is that of its payload, unless that is in a file.
+    /// The next entry with its payload; `None` at the file's end. Uses the payload's size in memory, unless the payload is in a file.
     pub(crate) fn next_entry(&mut self) -> Result<Option<(Scanned, Entry)>, ScanError> {
         let begin = self.offset;
         let mut payload = Some(SpillingBytes::begin(&self.spill, 0));
@@ -261,7 +261,7 @@ impl EntryScanner {
         }
     }
 
-    /// The event behind a rotate entry's marker; where it ends.
+    /// Checks the event after a rotate entry's marker; returns its end.
     fn rotate_event(&mut self, op_id: OpId, offset: u64) -> Result<u64, ScanError> {
         let header = self.payload_event(op_id, offset, offset)?;
         if header.event_type != EventType::Rotate {
@@ -289,7 +289,7 @@ impl EntryScanner {
         Ok(offset + u64::from(header.event_size))
     }
 
-    /// Verifies every event of a payload, and keeps the canonical ones where `payload` is a buffer.
+    /// Verifies every event of a payload, and collects the canonical ones if `payload` is a buffer.
     fn whole_payload(
         &mut self,
         marker: &Marker,
@@ -300,7 +300,7 @@ impl EntryScanner {
         let mut first = FirstEvent::default();
         let (mut offset, mut length, mut checksum) = (begin, 0_u64, 0_u32);
         if let Some(buffer) = payload {
-            // No more than the file still has: the marker is not trusted with the memory.
+            // At most the rest of the file: the marker's size is not trusted for the allocation.
             let at_most = marker
                 .payload_len
                 .min(self.window.end().saturating_sub(begin));
@@ -331,7 +331,7 @@ impl EntryScanner {
                 },
             ));
         }
-        // A payload that is kept is verified when it becomes an entry.
+        // A collected payload is verified when it becomes an entry.
         if payload.is_none() && checksum != marker.payload_crc32c {
             let source = PayloadChecksumError {
                 expected: marker.payload_crc32c,
@@ -342,7 +342,7 @@ impl EntryScanner {
         Ok((first, offset))
     }
 
-    /// Steps over a payload, looking at its first event only if the depth says so.
+    /// Skips a payload, reading its first event only if the depth requires it.
     fn glance_at_payload(
         &mut self,
         marker: &Marker,
@@ -378,10 +378,10 @@ impl EntryScanner {
     }
 }
 
-// Looks for entries where the order of events is lost.
+// Searches for entries after the event boundaries are lost.
 
-/// The first complete, valid entry that begins behind `offset`, wherever it may be: what tells a torn
-/// tail from damage in the middle. `end` is the file's.
+/// The first complete, valid entry that begins after `offset`, at any position: it distinguishes damage in the middle from a torn tail.
+/// `end` is the file's end.
 pub(crate) fn find_entry_after(
     file: &Arc<dyn StorageFile>,
     end: u64,
@@ -401,7 +401,7 @@ pub(crate) fn find_entry_after(
     Ok(None)
 }
 
-/// Where the next event may begin whose body begins as a marker's.
+/// The next possible start of an event whose body begins like a marker's.
 fn next_magic(window: &mut Window, from: u64) -> Result<Option<u64>, ScanError> {
     let mut at = from + HEADER_LEN as u64;
     loop {
@@ -428,7 +428,7 @@ mod tests {
     use crate::scan::Fault;
     use crate::scan::header_scan::InMemory;
 
-    /// Blank entries, the first of which stands behind so many bytes.
+    /// Blank entries, the first of which follows this many bytes.
     fn blanks(behind: usize, ids: &[(u64, u64)]) -> Vec<u8> {
         let (mut bytes, mut scratch) = (vec![0; behind], Vec::new());
         for (term, index) in ids {
@@ -478,7 +478,7 @@ mod tests {
         }
     }
 
-    /// A search that goes on in the wrong place may go on for ever.
+    /// A search that resumes at the wrong offset may never end.
     #[test]
     fn an_entry_is_found_behind_any_number_of_bytes() {
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -489,7 +489,7 @@ mod tests {
         receiver.recv_timeout(Duration::from_secs(20)).unwrap();
     }
 
-    /// Wherever in the window they begin, and whatever stands in front of them.
+    /// Wherever in the window they begin, and whatever precedes them.
     fn finds_entries() {
         let window = Window::LOOKUP_BYTES;
         let near = |bytes: usize| bytes - 70..bytes + 30;
@@ -502,7 +502,7 @@ mod tests {
             assert_eq!(place(find(behind as u64 - 1)), expected, "{behind}");
             assert_eq!(place(find(behind as u64)), None, "{behind}");
         }
-        // The words of a marker that is none, and one that is damaged, in front of a whole one.
+        // The bytes of a false marker and of a damaged one, before a complete one.
         let mut bytes = blanks(40, &[(1, 5), (1, 6)]);
         bytes[20..24].copy_from_slice(&MARKER_MAGIC);
         bytes[40 + HEADER_LEN + 9] ^= 1;

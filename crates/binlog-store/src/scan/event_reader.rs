@@ -1,5 +1,4 @@
-//! One event of a file, verified piece by piece, so that a large one takes no more memory than the
-//! window.
+//! One event of a file, verified in pieces, so that a large one takes no more memory than the window.
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use binlog_format::event::{EventHeader, HEADER_LEN};
 use crate::file_system::StorageFile;
 use crate::scan::{Fault, FaultKind, ScanError};
 
-/// Reads the header of the event at `offset`, and checks that its place is the one that it names. `None` at the file's end.
+/// Reads the header of the event at `offset`, and checks its end position against the offset. `None` at the file's end.
 pub(crate) fn event_header(
     window: &mut Window,
     offset: u64,
@@ -39,7 +38,7 @@ pub(crate) fn event_header(
         };
         return Err(fault(offset, FaultKind::Event(error)));
     }
-    // The size and the end position say the same twice: before they agree, the size says nothing about the file's end.
+    // The size and the end position are redundant: until they agree, the size is no evidence of the file's end.
     let event_end = (offset + needed) as u32;
     if header.log_pos != event_end {
         return Err(fault(
@@ -62,8 +61,8 @@ pub(crate) fn event_header(
     Ok(Some(header))
 }
 
-/// Verifies the CRC32 of the event at `offset`, and hands its canonical form to `sink` in
-/// pieces. The header is the one that [`event_header`] returned for the offset.
+/// Verifies the CRC32 of the event at `offset`, and passes its canonical form to `sink` in pieces. The header is the one that
+/// [`event_header`] returned for the offset.
 pub(crate) fn read_event(
     window: &mut Window,
     offset: u64,
@@ -121,7 +120,7 @@ pub(crate) fn read_event(
     Err(fault(offset, FaultKind::Event(error)))
 }
 
-/// The whole canonical form of the event at `offset`, where it has at most `limit` bytes.
+/// The whole canonical form of the event at `offset`, if it has at most `limit` bytes.
 pub(crate) fn whole_event(
     window: &mut Window,
     offset: u64,
@@ -154,13 +153,12 @@ pub(crate) fn fault(offset: u64, kind: FaultKind) -> ScanError {
     })
 }
 
-// A window of bounded size over a file that is read from front to back.
+// A window of bounded size over a file that is read sequentially.
 
-/// Reads ahead so that small events do not cost a call each. Its memory is bounded by the size given
-/// at its making, whatever is asked of it.
+/// Reads ahead so that small events do not need a call each. Its memory is bounded by the size given at creation, whatever is requested.
 pub(crate) struct Window {
     file: Arc<dyn StorageFile>,
-    /// Where the file ends for this reader.
+    /// The end of the file for this reader.
     end: u64,
     buffer: Vec<u8>,
     filled: usize,
@@ -168,12 +166,12 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Size of the window when whole files are read in order.
+    /// Size of the window for sequential reads of whole files.
     pub(crate) const SCAN_BYTES: usize = 512 << 10;
-    /// For looking up single entries.
+    /// Size of the window for lookups of single entries.
     pub(crate) const LOOKUP_BYTES: usize = 64 << 10;
 
-    /// Of `size` bytes, or of as many as the file has.
+    /// A window of `size` bytes, or of the file's size if smaller.
     pub(crate) fn new(file: &Arc<dyn StorageFile>, end: u64, size: usize) -> Self {
         let size = size.min(usize::try_from(end).unwrap_or(usize::MAX));
         Self {
@@ -185,13 +183,12 @@ impl Window {
         }
     }
 
-    /// Bytes of the file that may be read, set when the window is made.
+    /// Readable bytes of the file, set at creation.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// At most `wanted` bytes from `offset` on; fewer where the file ends or the window is smaller.
-    /// Empty only at the file's end.
+    /// At most `wanted` bytes starting at `offset`; fewer at the file's end or if the window is smaller. Empty only at the file's end.
     pub(crate) fn bytes(&mut self, offset: u64, wanted: usize) -> Result<&[u8], ScanError> {
         let left = self.end.saturating_sub(offset);
         let wanted = wanted
@@ -230,7 +227,7 @@ mod tests {
     use super::*;
     use crate::scan::header_scan::InMemory;
 
-    /// Where the event stands in its file.
+    /// The event's offset in its file.
     const OFFSET: u64 = 7;
 
     fn canonical() -> Vec<u8> {
@@ -238,7 +235,7 @@ mod tests {
         Ignorable { body }.encode(EventOrigin::default())
     }
 
-    /// A file with the event, and 30 bytes behind it.
+    /// A file with the event, followed by 30 bytes.
     fn file() -> (Vec<u8>, u64) {
         let mut bytes = vec![0; OFFSET as usize];
         let end = stamp(&canonical(), OFFSET, &mut bytes).unwrap();
@@ -246,7 +243,7 @@ mod tests {
         (bytes, end)
     }
 
-    /// Of the file up to `end`, `size` bytes at a time.
+    /// A window over the file up to `end`, `size` bytes at a time.
     fn window(bytes: &[u8], end: u64, size: usize) -> Window {
         let file: Arc<dyn StorageFile> = Arc::new(InMemory(bytes.to_vec().into()));
         Window::new(&file, end, size)
@@ -296,7 +293,7 @@ mod tests {
         }
     }
 
-    /// The file has become shorter behind the look at the header.
+    /// The file was truncated after the header was read.
     #[test]
     fn an_event_whose_file_ends_too_early_is_cut_off() {
         let (bytes, end) = file();
@@ -305,7 +302,7 @@ mod tests {
         for there in 19..needed {
             let bytes = &bytes[..(OFFSET + there) as usize];
             let read = read_event(&mut window(bytes, end, 64), OFFSET, &header, &mut |_| {});
-            // Within the checksum it is not told how much of it there is.
+            // Within the checksum, the number of available bytes is not reported.
             let available = match there >= needed - 4 {
                 true => needed - 1,
                 false => there,

@@ -17,10 +17,10 @@ use crate::format::{
 use crate::scan::event_reader::{Window, event_header, fault, whole_event};
 use crate::scan::{FaultKind, ScanError};
 
-/// The largest PREVIOUS_GTIDS event that is read; a set of millions of intervals fits.
+/// The largest accepted PREVIOUS_GTIDS event; a set of millions of intervals fits.
 const MAX_GTIDS_EVENT_BYTES: usize = 64 << 20;
 
-/// Reads the header of file `number`, checksums verified.
+/// Reads the header of file `number` and verifies its checksums.
 pub(crate) fn scan_header(
     window: &mut Window,
     number: FileNumber,
@@ -28,7 +28,7 @@ pub(crate) fn scan_header(
     read_header(window, Some(number))
 }
 
-/// Reads a header that came from elsewhere, as if it stood in a file; nothing may follow it.
+/// Reads a received header as if it were in a file; no bytes may follow it.
 pub(crate) fn scan_header_bytes(bytes: &Bytes) -> Result<FileHeader, ScanError> {
     let file: Arc<dyn StorageFile> = Arc::new(InMemory(bytes.clone()));
     let end = bytes.len() as u64;
@@ -40,7 +40,7 @@ pub(crate) fn scan_header_bytes(bytes: &Bytes) -> Result<FileHeader, ScanError> 
     Ok(header)
 }
 
-/// Reads a header; the file's number is checked where it is known.
+/// Reads a header; checks the file's number if it is known.
 fn read_header(window: &mut Window, expected: Option<FileNumber>) -> Result<FileHeader, ScanError> {
     match read_members_header(window, expected) {
         Err(ScanError::Fault(found)) if mysqld_wrote(window).unwrap_or(false) => {
@@ -135,7 +135,7 @@ fn read_members_header(
     })
 }
 
-/// Bytes that are read as a file.
+/// Bytes that are read like a file.
 pub(crate) struct InMemory(pub(crate) Bytes);
 
 impl StorageFile for InMemory {
@@ -165,8 +165,8 @@ impl StorageFile for InMemory {
     }
 }
 
-/// Whether a mysqld wrote the file: what it has before its first transaction is whole, and is none of a member's log. Errors say nothing
-/// of the writer.
+/// Whether a mysqld wrote the file: its part before the first transaction is complete, and is not a member log's. Errors are no evidence of
+/// the writer.
 fn mysqld_wrote(window: &mut Window) -> Result<bool, ScanError> {
     let mut offset = MAGIC.len() as u64;
     let magic = window.bytes(0, MAGIC.len())?;
@@ -176,7 +176,7 @@ fn mysqld_wrote(window: &mut Window) -> Result<bool, ScanError> {
     let Some(header) = event_header(window, offset)? else {
         return Ok(false);
     };
-    // A mysqld sets the flag while it writes the file, and the checksum is that of the event without it.
+    // A mysqld sets the flag while it writes the file; the checksum covers the event without the flag.
     let in_use = header.flags.contains(EventFlags::BINLOG_IN_USE);
     let closed = EventHeader {
         flags: header.flags.without(EventFlags::BINLOG_IN_USE),
@@ -200,7 +200,7 @@ fn mysqld_wrote(window: &mut Window) -> Result<bool, ScanError> {
     }
 }
 
-/// The next event, which must be of this type; `offset` moves behind it.
+/// The next event, which must have this type; moves `offset` past it.
 fn expect(
     window: &mut Window,
     offset: &mut u64,
@@ -257,7 +257,7 @@ mod tests {
         events
     }
 
-    /// A file that begins with these events, and where each of them stands.
+    /// A file that begins with these events, and the offset of each.
     fn file(events: &[Vec<u8>]) -> (Vec<u8>, Vec<u64>) {
         let (mut bytes, mut places) = (MAGIC.to_vec(), Vec::new());
         for event in events {
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_header_is_told_with_its_place() {
         for which in 0..3 {
-            // Its checksum is right, and its content means nothing.
+            // Its checksum is correct, but its content is invalid.
             let mut cut = events();
             let (header, _) = cut[which].split_at(binlog_format::event::HEADER_LEN);
             let mut short = [header, &[1]].concat();
@@ -336,7 +336,7 @@ mod tests {
         let whole = std::fs::read(GOLDEN).unwrap();
         let kind = |bytes: &[u8]| read(bytes, NUMBER).unwrap_err().kind;
         assert_eq!(kind(&whole), FaultKind::MysqldsOwn);
-        // A server that has just begun the file: it ends after the previous GTIDs.
+        // A server that has just created the file: it ends after the previous GTIDs.
         assert_eq!(kind(&whole[..491]), FaultKind::MysqldsOwn);
         assert_ne!(kind(&whole[..490]), FaultKind::MysqldsOwn);
         assert_eq!(kind(&ENCRYPTED_MAGIC), FaultKind::MysqldsOwn);

@@ -1,5 +1,5 @@
-//! Reading log files: a window over a file, single events, file headers, and entries one after the
-//! other, each checked as far as the caller asks. Recovery, readers and the command line share it.
+//! Reading log files: a window over a file, single events, file headers, and entries in order, each checked as far as the caller requests.
+//! Used by recovery, readers and the command line.
 
 mod entry_scanner;
 mod event_reader;
@@ -20,45 +20,45 @@ pub(crate) use crate::scan::event_reader::Window;
 pub(crate) use crate::scan::header_scan::{InMemory, scan_header};
 pub(crate) use crate::scan::received_start::{ReceivedStart, scan_noted_start, scan_start};
 
-// What can be wrong with bytes in a log file, and where.
+// Faults of bytes in a log file, with their positions.
 
-/// What is wrong at an offset of a file.
+/// The fault at an offset of a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FaultKind {
-    /// The file ends inside of an event's header.
+    /// The file ends within an event's header.
     #[error("the file ends {available} bytes into an event's header")]
     HeaderCut {
-        /// Bytes from the header's begin to the file's end.
+        /// Bytes from the header's start to the file's end.
         available: u64,
     },
-    /// The file ends inside of an event.
+    /// The file ends within an event.
     #[error("the file ends {available} bytes into an event of {needed} bytes")]
     EventCut {
-        /// The event's size as its header says.
+        /// The event's size in its header.
         needed: u64,
-        /// Bytes from the event's begin to the file's end.
+        /// Bytes from the event's start to the file's end.
         available: u64,
     },
     /// The file ends between a marker and its payload.
     #[error("the file ends behind the marker of entry {op_id}, before its payload")]
     PayloadMissing {
-        /// The entry that the marker announces.
+        /// The entry of the marker.
         op_id: OpId,
     },
-    /// The bytes are no event, or a damaged one.
+    /// The bytes are not a valid event.
     #[error("{0}")]
     Event(DecodeError),
-    /// The event is larger than one of its kind can be.
+    /// The event is larger than its type permits.
     #[error("a {event_type} event of {size} bytes stands where at most {limit} are possible")]
     TooLarge {
-        /// The event's type as its header says.
+        /// The event's type in its header.
         event_type: EventType,
-        /// The event's size as its header says.
+        /// The event's size in its header.
         size: u64,
-        /// The largest size that is possible here.
+        /// The largest permitted size.
         limit: u64,
     },
-    /// The end position in an event's header is not its place in this file.
+    /// The end position in an event's header differs from its position in this file.
     #[error("the event's end position is {found}, but it ends at {expected}")]
     Misplaced {
         /// The position in the header.
@@ -66,39 +66,39 @@ pub enum FaultKind {
         /// The low 32 bits of the event's end in this file.
         expected: u32,
     },
-    /// The file does not begin as a binlog file does.
+    /// The file does not begin like a binlog file.
     #[error("the file does not begin with the magic number of a binlog file")]
     NoMagic,
-    /// A mysqld wrote the file: it begins as a binlog file does, and has no header of a member's log.
+    /// A mysqld wrote the file: it begins like a binlog file, and has no header of a member's log.
     #[error("this is mysqld's own binlog, not a file of a member's log")]
     MysqldsOwn,
     /// An event of another type was expected here.
     #[error("a {found} event stands where {expected} is expected")]
     Unexpected {
-        /// The kind of event that has to stand here.
+        /// The expected kind of event.
         expected: &'static str,
-        /// The type that stands here.
+        /// The actual type.
         found: EventType,
     },
     /// The marker cannot be read.
     #[error("the marker cannot be read: {0}")]
     Marker(MarkerError),
-    /// The payload is not the one that was sealed at ingest.
+    /// The payload differs from the one sealed at ingest.
     #[error("entry {op_id}: {source}")]
     Payload {
         /// The entry whose payload is damaged.
         op_id: OpId,
-        /// The checksum that was sealed and the one that was found.
+        /// The sealed and the actual checksum.
         source: PayloadChecksumError,
     },
-    /// The payload's events are not as long as the marker says.
+    /// The payload's events do not have the length in the marker.
     #[error("entry {op_id} has {found} bytes of payload, but its marker says {expected}")]
     PayloadLength {
-        /// The entry that the marker announces.
+        /// The entry of the marker.
         op_id: OpId,
-        /// Bytes of payload as the marker says.
+        /// Bytes of payload according to the marker.
         expected: u64,
-        /// Bytes of payload that the events have.
+        /// Bytes of payload in the events.
         found: u64,
     },
     /// The entries are not consecutive.
@@ -106,33 +106,33 @@ pub enum FaultKind {
     Gap {
         /// The last entry before the gap.
         last: OpId,
-        /// The entry that stands here.
+        /// The entry after the gap.
         found: OpId,
     },
-    /// Something stands behind the rotate event.
+    /// Bytes follow the rotate event.
     #[error("bytes stand behind the rotate event, which must be a file's last one")]
     AfterRotate,
-    /// A file that has a successor does not end with a rotate event.
+    /// A file with a successor does not end with a rotate event.
     #[error("the file has a successor, but does not end with a rotate event")]
     NoRotate,
     /// The header belongs to another file.
     #[error("the header is that of {found}")]
     WrongFile {
-        /// The file that the header names.
+        /// The file in the header.
         found: FileNumber,
     },
-    /// The file is from another ring's log.
+    /// The file belongs to another ring's log.
     #[error("the file belongs to ring {found}, but this member to ring {expected}")]
     ForeignRing {
         /// The ring in the header.
         found: RingId,
-        /// The ring that the log is opened for.
+        /// The ring of the opened log.
         expected: RingId,
     },
-    /// The header does not say what follows from the files before.
+    /// The header does not follow from the previous files.
     #[error("the header's {what} are not those that follow from the file before")]
     WrongHeader {
-        /// The part of the header.
+        /// The differing part of the header.
         what: &'static str,
     },
     /// A part of a marker's payload cannot be read.
@@ -141,7 +141,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// Whether the file simply ends too early.
+    /// Whether the file ends too early.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
         matches!(
@@ -151,15 +151,15 @@ impl FaultKind {
     }
 }
 
-/// A fault and its place in a file.
+/// A fault and its position in a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at offset {offset}: {kind}")]
 pub struct Fault {
-    /// Where the faulty event begins.
+    /// Start of the faulty event.
     pub offset: u64,
-    /// What is wrong with it.
+    /// The kind of fault.
     pub kind: FaultKind,
-    /// Where the entry begins that the fault is in; the entry before it ends there.
+    /// Start of the entry with the fault; the previous entry ends there.
     pub entry_offset: u64,
 }
 
@@ -167,9 +167,9 @@ pub struct Fault {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file} {fault}")]
 pub struct Corruption {
-    /// The file in which the fault is.
+    /// The file with the fault.
     pub file: FileNumber,
-    /// The fault and its place in that file.
+    /// The fault and its position in that file.
     pub fault: Fault,
 }
 
@@ -182,7 +182,7 @@ pub(crate) enum ScanError {
 }
 
 impl ScanError {
-    /// The same, inside of the entry that begins at `entry_offset`.
+    /// The same fault, within the entry that begins at `entry_offset`.
     pub(crate) fn in_entry(self, entry_offset: u64) -> Self {
         match self {
             Self::Fault(fault) => Self::Fault(Fault {

@@ -1,4 +1,4 @@
-//! A file start that came from another member: its header was read, and says what the start says.
+//! A file start from another member, with its decoded header.
 
 use std::io;
 
@@ -37,7 +37,7 @@ pub(crate) enum StartFault {
 }
 
 impl ReceivedStart {
-    /// Takes a start whose header was read from its bytes.
+    /// Checks a start whose header was read from its bytes.
     pub(crate) fn check(
         start: &FileStart,
         header: FileHeader,
@@ -68,15 +68,15 @@ impl From<StartFault> for io::Error {
     }
 }
 
-// Reads the start of a file that another member offers, or that the hard state notes.
+// Reads a file start from another member or from the hard state.
 
-/// Reads a start that came from another member, checksums verified.
+/// Reads a start from another member and verifies its checksums.
 pub(crate) fn scan_start(start: &FileStart, own: RingId) -> io::Result<ReceivedStart> {
     let header = scan_header_bytes(&start.header).map_err(unreadable)?;
     Ok(ReceivedStart::check(start, header, own)?)
 }
 
-/// Reads the start that the hard state notes, which was checked before it was noted.
+/// Reads the start in the hard state, which was checked before it was recorded.
 pub(crate) fn scan_noted_start(bytes: Bytes) -> io::Result<ReceivedStart> {
     let header = scan_header_bytes(&bytes).map_err(unreadable)?;
     let Some(before) = header.before else {

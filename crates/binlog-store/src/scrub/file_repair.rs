@@ -1,9 +1,9 @@
-//! Puts another member's bytes in the place of a damaged file. Closed files are the same bytes on every member, and every one of
-//! them is covered by checksums: so it is enough that the new file is whole, begins with the header that the log knows, and
-//! that the next file follows from it. Nothing of it counts before all that was verified from the disk.
+//! Replaces a damaged file with another member's bytes. Closed files are byte-identical on every member, and checksums cover every byte. So
+//! three conditions suffice: the new file is whole, begins with the header that the log knows, and the next file follows from it. The new
+//! file is used only after all of it was read back from the disk and verified.
 //!
-//! The new file has a name of its own until it takes the old one's place in one step. A crash before leaves the old file, and the
-//! other one to be removed at the start; a crash behind leaves the new one.
+//! The new file has a separate name until it atomically replaces the old one. A crash before that leaves the old file; the next start
+//! removes the new one. A crash afterwards leaves only the new one.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,12 +20,12 @@ use crate::log::LogPlace;
 use crate::scrub::record::ClosedFile;
 use crate::writer::lock;
 
-/// What the names of files that are being put together end with.
+/// Suffix of unfinished replacement files.
 pub(crate) const UNFINISHED: &str = ".repair";
-/// Bytes of a part at most.
+/// The most bytes of a part.
 const PART_BYTES: u64 = 128 << 10;
 
-/// A closed file that is being put together anew; dropped unfinished, it leaves nothing.
+/// The replacement of a closed file in progress; dropped unfinished, it leaves no file.
 pub struct FileRepair {
     log: LogHandle,
     closed: ClosedFile,
@@ -35,10 +35,10 @@ pub struct FileRepair {
 }
 
 impl LogHandle {
-    /// Begins to put a closed file together anew. `None` where there is no such file any more.
+    /// Starts to replace a closed file. `None` if the file is no longer there.
     ///
     /// # Errors
-    /// What the disk reports; `StorageFull` where it has no room for a second copy.
+    /// Disk errors; `StorageFull` without room for a second copy.
     pub fn begin_repair(&self, number: FileNumber) -> io::Result<Option<FileRepair>> {
         let closed = self.closed_files();
         let Some(closed) = closed.into_iter().find(|file| file.number == number) else {
@@ -62,7 +62,7 @@ impl LogHandle {
     /// A part of a closed file, for a member whose own is damaged.
     ///
     /// # Errors
-    /// `NotFound` when this log does not have that very file; what the disk reports.
+    /// `NotFound` if this log does not have exactly that file; disk errors.
     pub async fn part_of_file(&self, part: FilePart) -> io::Result<Bytes> {
         let wanted = |file: &ClosedFile| {
             let same = file.number.get() == part.file && file.before == part.before;
@@ -80,7 +80,7 @@ impl LogHandle {
 }
 
 impl FileRepair {
-    /// The part that is wanted next; `None` when all bytes are here.
+    /// The next part to fetch; `None` when all bytes are here.
     #[must_use]
     pub fn next_part(&self) -> Option<FilePart> {
         (self.written < self.closed.end).then_some(FilePart {
@@ -94,7 +94,7 @@ impl FileRepair {
     /// Writes the bytes of that part. Blocks.
     ///
     /// # Errors
-    /// What the disk reports; `InvalidData` for none, or for more than the file has.
+    /// Disk errors; `InvalidData` for no bytes, or more than the file has.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let behind = self.written + bytes.len() as u64;
         if bytes.is_empty() || behind > self.closed.end {
@@ -110,11 +110,11 @@ impl FileRepair {
         Ok(())
     }
 
-    /// Verifies the new file and puts it in the place of the old one. Blocks.
+    /// Verifies the new file and replaces the old one with it. Blocks.
     ///
     /// # Errors
-    /// `InvalidData` when the bytes are not those of this file; `NotFound` when the log does not have it any more; what the
-    /// disk reports. The old file is as it was then.
+    /// `InvalidData` if the bytes are not those of this file; `NotFound` if the log no longer has it; disk errors. The old file is
+    /// unchanged then.
     pub fn finish(self) -> io::Result<()> {
         let ClosedFile {
             number, last, end, ..
@@ -133,12 +133,12 @@ impl FileRepair {
         let header = directory.header_at(number, &self.path);
         let header = header.map_err(|error| invalid(error.to_string()))?;
         {
-            // The writer purges, cuts and begins anew; it stands still meanwhile.
+            // The writer purges, truncates and restarts the log; it is paused here.
             let _writer = lock(&shared.writer);
             let same = {
                 let mut view = shared.view.lock();
                 let committed = view.committed;
-                // As the log knows it, who verified it when it was written or opened: on the disk it may be damaged as well.
+                // From memory, verified when the file was written or opened: the header on the disk may be damaged as well.
                 let next = view.files.get_mut(number.next());
                 if let Some(fault) = next.and_then(|next| verified.fault_of_next(&next.header)) {
                     return Err(invalid(format!(
@@ -167,7 +167,7 @@ impl FileRepair {
 
 impl Drop for FileRepair {
     fn drop(&mut self) {
-        // Behind a rename there is none of this name.
+        // After the rename this name no longer exists.
         match self.log.shared.scrub.fs.remove(&self.path) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

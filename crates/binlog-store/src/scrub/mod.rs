@@ -1,6 +1,6 @@
-//! Reads closed files back, slowly and for ever: each once soon after it was closed, so that the next start need not, and all
-//! of them in turn, so that what rots is found while another member still has it. What is damaged is a [`crate::ReadFault`]
-//! until it reads well again, and [`crate::FileRepair`] puts good bytes in its place.
+//! Continuously reads closed files back at a limited rate. Each is read once soon after it was closed, so that the next start need not.
+//! Then all are read in turn, so that damage is found while another member still has the data. Damage is a [`crate::ReadFault`] until the
+//! file reads well again; [`crate::FileRepair`] replaces the file.
 
 mod file_repair;
 pub(crate) mod record;
@@ -21,17 +21,16 @@ pub use crate::scrub::record::{ScrubProgress, ScrubStep};
 use crate::scrub::record::{choose, ended, good};
 use crate::writer::lock;
 
-/// The longest sleep while a file is read, after which it is looked whether the log is closing.
+/// The longest sleep during a file's read, after which the scrub checks whether the log is closing.
 const LONGEST_SLEEP: Duration = Duration::from_millis(200);
 
 impl LogHandle {
-    /// Reads one closed file back, no faster than so many bytes a second. Blocks for as long as that takes. `now` is in
-    /// seconds since the epoch.
+    /// Reads one closed file back, at most at this rate in bytes per second. Blocks until done. `now` is in seconds since the epoch.
     pub fn scrub_step(&self, bytes_per_second: u64, now: u64) -> ScrubStep {
         let scrub = &self.shared.scrub;
         let closed = self.closed_files();
         let faults = &self.shared.read_faults;
-        // The end of a file is held against the next one, and waits with it.
+        // The end of a file is checked against the next one, so it waits with that file.
         let waits = |number: FileNumber| faults.has(number) || faults.has(number.next());
         let record = ended(&closed, *scrub.record(), waits, now);
         self.keep(record);
@@ -48,13 +47,13 @@ impl LogHandle {
         step
     }
 
-    /// Keeps what was read back. The disk tells of a failed sync once, whoever asked for it: where it tells the scrub, the writer may
-    /// not take its own last sync of the hard state for a good one.
+    /// Stores the scrub record. The disk reports a failed sync only once. If it reports it to the scrub, the writer must not treat its own
+    /// last sync of the hard state as successful.
     fn keep(&self, record: ScrubRecord) {
         let Err(error) = self.shared.scrub.keep(record) else {
             return;
         };
-        // Nothing was written that could be lost.
+        // No write was made that could be lost.
         if is_full(&error) {
             tracing::warn!(%error, "which files were verified cannot be stored");
             return;
@@ -64,8 +63,7 @@ impl LogHandle {
         lock(&self.shared.writer).fail(error);
     }
 
-    /// Reads a file with a [`crate::ReadFault`] again: somebody may have put a good copy in its place, or the disk may read it
-    /// this time.
+    /// Reads a file with a [`crate::ReadFault`] again: a good copy may have replaced it, or the disk may be able to read it now.
     pub fn verify_again(&self, number: FileNumber) -> ScrubStep {
         let closed = self.closed_files();
         match closed.iter().find(|file| file.number == number) {
@@ -82,7 +80,7 @@ impl LogHandle {
         }
     }
 
-    /// How the scrub is getting on.
+    /// Progress of the scrub.
     #[must_use]
     pub fn scrub_progress(&self) -> ScrubProgress {
         let scrub = &self.shared.scrub;
@@ -154,7 +152,7 @@ impl LogHandle {
             Ok(None) => return ScrubStep::Interrupted,
             Err(error) => (file.number, error.to_string()),
         };
-        // A purge or a log that begins anew takes files away while they are read.
+        // A purge or a restart of the log removes files while they are read.
         if !self.closed_files().contains(file) {
             return ScrubStep::Interrupted;
         }

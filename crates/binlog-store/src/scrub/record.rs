@@ -1,4 +1,4 @@
-//! What the scrub of a log knows: what was read back, and which file is next.
+//! The scrub's state: the verified files and the choice of the next file.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use crate::format::FileNumber;
 use crate::log::LogFile;
 use crate::meta::hard_state::{HardState, ScrubRecord, VerifiedMark};
 
-/// A turn begins so long after the one before has ended.
+/// Pause between the end of a scrub and the start of the next.
 const BETWEEN_TURNS: Duration = Duration::from_secs(24 * 3_600);
 
-/// What the scrub of a log knows and uses.
+/// The scrub's state and resources.
 pub(crate) struct Scrub {
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) dir: PathBuf,
@@ -28,39 +28,39 @@ pub(crate) struct Scrub {
     pub(crate) repaired: AtomicU64,
 }
 
-/// How the scrub is getting on.
+/// Progress of the scrub.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ScrubProgress {
-    /// Bytes that were read back since the log was opened.
+    /// Bytes read back since the log was opened.
     pub read_bytes: u64,
-    /// How often a file was found damaged since then.
+    /// Number of files found damaged since then.
     pub damaged: u64,
-    /// Files that were repaired since then.
+    /// Number of files repaired since then.
     pub repaired: u64,
-    /// Bytes of closed files that the present turn has behind it.
+    /// Bytes of closed files completed in the current scrub.
     pub turn_bytes: u64,
-    /// Bytes of closed files that were never read back since they were written.
+    /// Bytes of closed files never read back since they were written.
     pub unverified_bytes: u64,
     /// Bytes of all closed files.
     pub closed_bytes: u64,
-    /// When the last turn ended, in seconds since the epoch.
+    /// End of the last scrub, in seconds since the epoch.
     pub completed_at: Option<u64>,
 }
 
-/// What one step of the scrub came to.
+/// The result of one scrub step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScrubStep {
-    /// There is nothing to read for now.
+    /// No file is due.
     Nothing,
-    /// A file is as it was written.
+    /// A file is intact.
     Good(FileNumber),
     /// A file is damaged or cannot be read; [`crate::LogHandle::read_faults`] names it.
     Damaged(FileNumber),
-    /// The file went while it was read, or the log is closing.
+    /// The file was removed during the read, or the log is closing.
     Interrupted,
 }
 
-/// A closed file whose entries are all committed: it never changes any more, but by a purge.
+/// A closed file whose entries are all committed: it never changes, except by a purge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClosedFile {
     pub(crate) number: FileNumber,
@@ -82,22 +82,22 @@ impl ClosedFile {
     }
 }
 
-/// The file to read next, and whether it is the next one of the turn.
+/// The file to read next, and whether it is the next one of the current scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Choice {
     pub(super) file: FileNumber,
     of_turn: bool,
 }
 
-/// Which file is next: first those that were never read back, then all in turn. One that waits for a repair is not read again and
-/// again: what was never read behind it comes with the turn.
+/// Chooses the next file: first the never verified ones, then all in turn. A file that waits for a repair is not reread; never verified
+/// files after it are read in turn.
 pub(super) fn choose(
     closed: &[ClosedFile],
     record: &ScrubRecord,
     waits: impl Fn(FileNumber) -> bool,
     now: u64,
 ) -> Option<Choice> {
-    // One that ended later than now ended by a clock that was ahead: nobody knows when.
+    // An end time in the future comes from a clock that was ahead: the real time is unknown.
     let since = record.completed_at.and_then(|at| now.checked_sub(at));
     let due = since.is_none_or(|since| since >= BETWEEN_TURNS.as_secs());
     let of_turn = (record.behind.is_some() || due)
@@ -113,7 +113,7 @@ pub(super) fn choose(
     })
 }
 
-/// The next file of a turn.
+/// The next file of the current scrub.
 fn next_of_turn(
     closed: &[ClosedFile],
     record: &ScrubRecord,
@@ -126,7 +126,7 @@ fn next_of_turn(
     rest.find(|number| !waits(*number))
 }
 
-/// The record once a file was found good.
+/// The record after a file was found intact.
 pub(super) fn good(closed: &[ClosedFile], mut record: ScrubRecord, choice: Choice) -> ScrubRecord {
     let verified = record.verified.map(|mark| mark.file);
     let mut unverified = closed.iter().filter(|file| Some(file.number) > verified);
@@ -143,7 +143,7 @@ pub(super) fn good(closed: &[ClosedFile], mut record: ScrubRecord, choice: Choic
     record
 }
 
-/// The record as it is once a turn that has nothing left to read has ended.
+/// The record after the end of a scrub with no file left to read.
 pub(super) fn ended(
     closed: &[ClosedFile],
     mut record: ScrubRecord,
@@ -179,7 +179,7 @@ impl Scrub {
         LogDirectory::of(self.fs.clone(), self.dir.clone())
     }
 
-    /// Keeps a new record, durably. Whoever looks at it does not wait for the disk: one thread scrubs.
+    /// Durably stores a new record. Readers of the record do not wait for the disk: only one thread scrubs.
     pub(super) fn keep(&self, record: ScrubRecord) -> io::Result<()> {
         if *self.record() == record {
             return Ok(());
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn new_files_come_first_then_all_in_turn() {
-        // Closed files, verified up to, behind in the turn, when the last one ended, damaged: the file and whether it is of the turn.
+        // Closed files, last verified, last read in turn, end of the last scrub, damaged; result: the file and whether it is read in turn.
         type Row<'a> = (
             &'a [u64],
             u64,
@@ -239,19 +239,19 @@ mod tests {
             (&[], 0, 0, None, &[], None),
             (&[1, 2, 3], 0, 0, None, &[], Some((1, true))),
             (&[1, 2, 3], 1, 1, None, &[], Some((2, true))),
-            // A new one in the middle of a turn.
+            // A new one during a scrub.
             (&[1, 2, 3], 2, 1, Some(0), &[], Some((3, false))),
             (&[1, 2, 3], 3, 1, Some(0), &[], Some((2, true))),
-            // Between two turns.
+            // Between two scrubs.
             (&[1, 2, 3], 3, 0, Some(DAY), &[], None),
             (&[1, 2, 3, 4], 3, 0, Some(DAY), &[], Some((4, false))),
             (&[1, 2, 3], 3, 0, Some(0), &[], Some((1, true))),
             (&[1, 2, 3], 3, 0, Some(DAY + 1), &[], None),
-            // The clock was ahead when the last turn ended.
+            // The clock was ahead when the last scrub ended.
             (&[1, 2, 3], 3, 0, Some(365 * DAY), &[], Some((1, true))),
             // The oldest are purged.
             (&[8, 9], 3, 3, None, &[], Some((8, true))),
-            // Damaged ones wait, and the others go on in turn.
+            // Damaged ones wait, and the others are read in turn.
             (&[1, 2, 3], 1, 1, None, &[2], Some((3, true))),
             (&[1, 2, 3], 1, 3, None, &[2], None),
             (&[1, 2, 3], 3, 0, Some(0), &[1], Some((2, true))),
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(ended(&files, now, none, 5), record(3, 0, Some(5)));
         let between = record(3, 0, Some(5));
         assert_eq!(ended(&files, between, none, 9), between);
-        // Behind a damaged file nothing counts as verified.
+        // No file after a damaged one counts as verified.
         let choice = Choice {
             file: FileNumber::new(3).unwrap(),
             of_turn: true,
@@ -295,7 +295,7 @@ mod tests {
         );
     }
 
-    /// Each file that is read, another one is closed: those come first, and must not carry the turn's end away.
+    /// A file is closed for each file read: new files come first, but must not postpone the scrub's end.
     #[test]
     fn a_turn_ends_however_fast_files_are_written() {
         let mut numbers = vec![1, 2, 3];

@@ -1,5 +1,4 @@
-//! The writer's thread, and what it does when nothing waits for it: it forgets entries, removes purged files and stores
-//! hints.
+//! The writer's thread and its idle work: it drops purged entries, removes purged files and stores hints.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
@@ -16,11 +15,9 @@ use crate::writer::log_writer::{LogWriter, lock};
 use crate::writer::queue::{CommandQueue, Taken};
 
 impl LogWriter {
-    /// Forgets the entries up to `upto`. Where that is beyond the log's end, the log begins anew
-    /// behind it, as after a snapshot.
+    /// Drops the entries up to `upto`. If that is beyond the log's end, the log restarts after it, as after a snapshot.
     pub(super) fn purge(&mut self, upto: OpId) -> Result<(), StoreError> {
-        // The floor is stored durably. Where a cut of the power took entries up to it, the log would have to begin anew behind
-        // it, and without their GTIDs.
+        // The floor is stored durably. If a power cut removed entries up to it, the log would have to restart after it without their GTIDs.
         if self.view.lock().synced.map(|synced| synced.index) < Some(upto.index) {
             self.sync_written()?;
         }
@@ -33,7 +30,7 @@ impl LogWriter {
         self.purger.drop_files()
     }
 
-    /// Begins a new file behind an entry that the log does not have; the files before it then go.
+    /// Begins a new file after an entry that the log does not have; removes the files before it.
     fn begin_behind(&mut self, floor: OpId) -> Result<(), StoreError> {
         self.state.last = Some(floor);
         let (description, timestamp): (Bytes, u32) = (
@@ -44,20 +41,20 @@ impl LogWriter {
     }
 }
 
-/// Hints are stored at most this often while the writer is idle now and then.
+/// Minimum interval between hints while the writer has idle periods.
 const HINTS_EVERY: Duration = Duration::from_secs(1);
-/// Under load that never pauses, hints are stored at least this often.
+/// Maximum interval between hints under uninterrupted load.
 const HINTS_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
-/// Nothing has come for this long: the writer is idle.
+/// The writer is idle after this long without a command.
 const IDLE_AFTER: Duration = Duration::from_millis(20);
 
-/// A purged file is removed at most so long after the one before, however much there is to write, and sooner where more wait:
-/// under load that never pauses, a disk would otherwise fill with files that nobody needs.
+/// Longest interval between removals of purged files under load; it is shorter if more files wait. Otherwise unneeded files would fill a
+/// disk under uninterrupted load.
 const REMOVE_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
-/// Removing a large file takes a while, and what is to be written waits for it.
+/// Shortest interval: removing a large file takes a while, and writes wait for it.
 const REMOVE_AT_MOST_EVERY: Duration = Duration::from_millis(100);
 
-/// How long to go on writing before the next purged file is removed, while this many are left.
+/// Time to continue writing before the next purged file is removed, with this many left.
 fn pause_between_removals(left: usize) -> Duration {
     let share = u32::try_from(left).unwrap_or(u32::MAX).max(1);
     (REMOVE_AT_LEAST_EVERY / share).max(REMOVE_AT_MOST_EVERY)
@@ -66,11 +63,11 @@ fn pause_between_removals(left: usize) -> Duration {
 /// A writer without a thread has no clock and no idle time: it counts.
 const INLINE_HINTS_EVERY: u64 = 8;
 
-/// Serves a queue until it is closed and empty: the writer's thread. The writer is locked only while
-/// it works, so that others may use it while it has nothing to do.
+/// Serves a queue until it is closed and empty: the writer's thread. It locks the writer only while working, so that others may use it
+/// while it is idle.
 ///
-/// Where it panics, what it was at is half done, and nobody knows which half: nothing is written any more, and who waits is told, as
-/// behind a failure of the disk. A thread that had ended would let everybody wait for ever.
+/// After a panic, an operation is half done in an unknown state. So the writer stops writing and notifies waiting callers, as after a disk
+/// failure. If the thread just ended, all callers would wait indefinitely.
 pub(crate) fn serve(writer: &Mutex<LogWriter>, queue: &CommandQueue) {
     loop {
         let patience = lock(writer).patience();
@@ -114,7 +111,7 @@ fn at_work(writer: &Mutex<LogWriter>, work: impl FnOnce(&mut LogWriter)) {
 }
 
 impl LogWriter {
-    /// How long to wait for commands before housekeeping; for good when there is none to do.
+    /// How long to wait for commands before housekeeping; indefinitely if none is due.
     fn patience(&self) -> Option<Duration> {
         let (files, index) = self.purger.has_leftovers();
         if files > 0 {
@@ -132,7 +129,7 @@ impl LogWriter {
         }
     }
 
-    /// Does everything at once that may otherwise be done later.
+    /// Immediately does all deferrable work.
     pub(crate) fn catch_up(&mut self) {
         self.tidy(|writer| {
             writer.purger.drop_files()?;
@@ -141,7 +138,7 @@ impl LogWriter {
         });
     }
 
-    /// Removes one purged file, or writes the index where it could not be written before.
+    /// Removes one purged file, or retries a failed write of the index.
     fn clear_one_leftover(&mut self) -> Result<(), StoreError> {
         let removed = self.purger.remove_one_file()?;
         self.last_removal = Instant::now();
@@ -151,7 +148,7 @@ impl LogWriter {
         }
     }
 
-    /// The same while there is always something to write, now and then.
+    /// The same at intervals under uninterrupted load.
     fn clear_a_leftover_that_is_due(&mut self) {
         let (files, index) = self.purger.has_leftovers();
         if (files > 0 || index) && self.last_removal.elapsed() >= pause_between_removals(files) {
@@ -159,7 +156,7 @@ impl LogWriter {
         }
     }
 
-    /// A writer without a thread was told of a committed entry: it stores every eighth one.
+    /// Handles a committed entry without a thread: stores every eighth one.
     pub(crate) fn committed_inline(&mut self) {
         self.inline_hints += 1;
         if self.inline_hints.is_multiple_of(INLINE_HINTS_EVERY) {
@@ -167,7 +164,7 @@ impl LogWriter {
         }
     }
 
-    /// The last thing before the writer goes.
+    /// The writer's last action.
     pub(crate) fn close(&mut self) {
         self.settle().ok();
         self.catch_up();
@@ -176,9 +173,9 @@ impl LogWriter {
         self.tidy(Self::end_unsynced_run);
     }
 
-    /// Notes that everything is synced, and nothing will be written any more.
+    /// Records that everything is synced, and no more will be written.
     fn end_unsynced_run(&mut self) -> Result<(), StoreError> {
-        // Without the note, what there is counts as unsynced. Nothing waits for room for it.
+        // Without the record, the present entries count as unsynced. It does not wait for room.
         if !self.state.unsynced_run || self.purger.hard_state_is_full() {
             return Ok(());
         }
@@ -199,9 +196,8 @@ impl LogWriter {
         }
     }
 
-    /// Committed and durable op ids as they would be stored now. A committed entry that is not yet
-    /// synced here is left out: at the next start, which may come behind a cut of the power, the log must have what the hard
-    /// state names.
+    /// The committed and durable op ids to store now. A committed entry that is not yet synced here is left out. The next start may follow
+    /// a power cut, and the log must then have the entry in the hard state.
     fn hints(&self) -> (Option<OpId>, Option<DurableMark>) {
         let view = self.view.lock();
         let committed = view
@@ -224,7 +220,7 @@ impl LogWriter {
         )
     }
 
-    /// Whether the hints differ from what is stored.
+    /// Whether the hints differ from the stored ones.
     fn has_news(&self) -> bool {
         self.check().is_ok() && self.hints() != (self.state.saved_committed, self.state.saved_mark)
     }
@@ -232,9 +228,9 @@ impl LogWriter {
     /// Stores the committed op id and the durable mark.
     pub(super) fn save_hints(&mut self) -> Result<(), StoreError> {
         self.last_hints = Instant::now();
-        // A large entry that was not committed when it became durable is by now, and was read again.
+        // A large entry that was not committed when it became durable is committed by now, and was read again.
         self.view.lock().evict();
-        // They may be older than what they tell, so nothing waits for room for them.
+        // They may be outdated, so they do not wait for room.
         if self.purger.hard_state_is_full() {
             return Ok(());
         }

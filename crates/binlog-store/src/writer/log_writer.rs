@@ -1,9 +1,8 @@
-//! Writes what commands ask for. Entries are staged in a buffer, written, and made durable together
-//! with all others that waited; then their callbacks are told, in order.
+//! Carries out commands. Entries are staged in a buffer, written, and made durable together with all other pending ones; then their
+//! callbacks are called in order.
 //!
-//! The first error of the disk is the last thing that happens: a failed sync is never tried again,
-//! because the operating system may report success the second time for bytes that it has dropped.
-//! That there is no room is no such error where the writer has a thread in which it can wait: see [`super::waiting`].
+//! The first disk error stops the writer. A failed sync is never retried, because the operating system may report success the second time
+//! for bytes that it has dropped. A full disk is no such error if the writer has a thread in which it can wait: see [`super::waiting`].
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -31,20 +30,20 @@ use crate::writer::queue::Command;
 use crate::writer::queue::take_purges;
 use crate::writer::waiting::Waiting;
 
-/// What the writer needs from the opened log.
+/// The writer's state from the opened log.
 pub(crate) struct WriterState {
     pub(crate) file: Arc<dyn StorageFile>,
     pub(crate) header: Arc<FileHeader>,
-    /// Where the next entry goes.
+    /// Offset of the next entry.
     pub(crate) end: u64,
     pub(crate) last: Option<OpId>,
     /// All GTIDs up to the last entry.
     pub(crate) gtids: GtidSet,
     pub(crate) space: Arc<DiskSpace>,
-    /// What the hard state has.
+    /// The committed op id in the hard state.
     pub(crate) saved_committed: Option<OpId>,
     pub(crate) saved_mark: Option<DurableMark>,
-    /// Whether it says that the log is written without syncing.
+    /// Whether the hard state records that the log is written without sync.
     pub(crate) unsynced_run: bool,
 }
 
@@ -58,7 +57,7 @@ pub(super) struct Staged {
 
 pub(crate) struct LogWriter {
     pub(super) fs: Arc<dyn FileSystem>,
-    /// The member's data directory, and the log's below it.
+    /// The member's data directory, which contains the log's directory.
     pub(super) data_dir: PathBuf,
     pub(super) dir: PathBuf,
     pub(super) hard: HardState,
@@ -69,19 +68,19 @@ pub(crate) struct LogWriter {
     pub(super) durability: Durability,
     pub(super) ring: raft_types::RingId,
     pub(super) state: WriterState,
-    /// Bytes that follow those in the file; with them it ends at `state.end`.
+    /// Bytes after those in the file, ending at `state.end`.
     pub(super) buffer: Vec<u8>,
     pub(super) scratch: Vec<u8>,
     pub(super) staged: Vec<Staged>,
     waiting: Vec<IOFlushed<TypeConfig>>,
-    /// Time that writing the staged entries has taken.
+    /// Time spent writing the staged entries.
     pub(super) write_time: std::time::Duration,
     failure: Option<StoreError>,
     pub(super) purger: Arc<Purger>,
-    /// What lets it wait for a disk that has no room; none where nobody could wait.
+    /// Waits for room on the disk; `None` without a thread that can wait.
     room: Option<Arc<Waiting>>,
     pub(super) last_hints: Instant,
-    /// When a purged file was removed last.
+    /// Time of the last removal of a purged file.
     pub(super) last_removal: Instant,
     pub(super) inline_hints: u64,
 }
@@ -134,7 +133,7 @@ impl LogWriter {
         }
     }
 
-    /// Performs commands in order; entries next to one another become durable together.
+    /// Performs commands in order; adjacent entries become durable together.
     pub(crate) fn run(&mut self, commands: Vec<Command>) {
         self.counters.busy(Some(Instant::now()));
         self.perform(commands);
@@ -142,7 +141,7 @@ impl LogWriter {
     }
 
     fn perform(&mut self, mut commands: Vec<Command>) {
-        // First what may give room back: what comes before it may have to wait for that.
+        // Purges first, as they may free room: earlier commands may have to wait for that.
         let durable = self.view.lock().durable;
         for (upto, done) in take_purges(&mut commands, durable) {
             let result = self.in_order(|writer| writer.purge(upto));
@@ -188,12 +187,12 @@ impl LogWriter {
         self.settle().ok();
     }
 
-    /// Why the writer does nothing more.
+    /// Why the writer has stopped.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         self.failure.clone().map_or(Ok(()), Err)
     }
 
-    /// Makes everything before durable, then does this; an error is the last thing that happens.
+    /// Makes all earlier commands durable, then performs this one; an error stops the writer.
     fn in_order<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
@@ -202,7 +201,7 @@ impl LogWriter {
         work(self).map_err(|error| self.fail(error))
     }
 
-    /// As [`Self::in_order`], for what takes entries or files back: no purge is served in the middle of it.
+    /// Like [`Self::in_order`], for truncations of entries or files: no purge is served during it.
     fn alone<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
@@ -221,7 +220,7 @@ impl LogWriter {
         })
     }
 
-    /// Remembers the first error, and tells everyone who waits.
+    /// Records the first error, and notifies all waiting callers.
     pub(crate) fn fail(&mut self, error: StoreError) -> StoreError {
         let error = self.failure.get_or_insert(error).clone();
         self.view.lock().failure.get_or_insert(error.clone());
@@ -246,7 +245,7 @@ impl LogWriter {
         }
     }
 
-    /// Makes everything that was staged durable, shows it to readers, and tells who waits.
+    /// Makes staged entries durable, publishes them to readers, and notifies waiting callers.
     pub(super) fn settle(&mut self) -> Result<(), StoreError> {
         self.check()?;
         if !self.staged.is_empty() {
@@ -257,14 +256,14 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Tells the callbacks of entries that are durable, in order.
+    /// Calls the callbacks of durable entries, in order.
     pub(super) fn tell_waiting(&mut self) {
         for callback in self.waiting.drain(..) {
             callback.io_completed(Ok(()));
         }
     }
 
-    /// Writes and syncs what is staged; its callbacks are not told yet.
+    /// Writes and syncs staged entries, without calling their callbacks yet.
     pub(super) fn flush(&mut self, durability: Durability) -> Result<(), StoreError> {
         self.write_out()?;
         let begun = Instant::now();
@@ -292,12 +291,11 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Moves the durable mark over what is staged and synced, durably. Elsewhere the mark trails, and what rots behind it
-    /// is cut off by a start, which leaves a doubt. A membership must never go that way: a member whose end is in doubt asks
-    /// the others, and who they are it has from its log. One that had a second member and lost the entry that added it
-    /// would believe to be alone, ask nobody, and elect itself. So the mark is over a membership before anybody
-    /// is told that it is durable, whatever the configuration says of other entries; rot is then damage, which a start refuses.
-    /// The price is two syncs for each membership.
+    /// Durably moves the durable mark past the staged and synced entries. Otherwise the mark lags, and a start truncates damage after it
+    /// and records a doubt. A membership must never be lost that way: a member in doubt asks the other members, which it knows from its
+    /// log. If it lost the entry that added its second member, it would assume it is alone and elect itself. So the mark covers a
+    /// membership before its durability is reported, whatever the configuration for other entries. Damage to it is then refused at the
+    /// start. The cost is two syncs per membership.
     fn mark_durable(&mut self) -> Result<(), StoreError> {
         let Some(last) = self.staged.last() else {
             return Ok(());
@@ -321,7 +319,7 @@ impl LogWriter {
         })
     }
 
-    /// Syncs what was written without. The files before the current one were synced when they were closed.
+    /// Syncs entries written without sync. Files before the current one were synced when they were closed.
     pub(super) fn sync_written(&mut self) -> Result<(), StoreError> {
         let written = {
             let view = self.view.lock();
@@ -334,7 +332,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Tells readers where the staged entries stand, and whether they are synced; how many bytes they have.
+    /// Publishes the positions of the staged entries to readers, and whether they are synced; returns their bytes.
     fn publish(&mut self, synced: bool) -> u64 {
         let mut view = self.view.lock();
         let mut bytes = 0;
@@ -370,7 +368,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Notes that acknowledged entries may be missing, besides those of which that is known already.
+    /// Records that acknowledged entries may be missing, in addition to those already recorded.
     fn note_doubt(&mut self, doubt: DoubtedTail) -> Result<(), StoreError> {
         let known = self.view.lock().doubt;
         let doubt = known.map_or(doubt, |known| known.and(doubt));
@@ -391,7 +389,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Forgets that acknowledged entries may have been cut off, if the durable log ends at `from` or behind it.
+    /// Clears the doubt about truncated acknowledged entries if the durable log ends at or after `from`.
     fn settle_tail(&mut self, from: OpId) -> Result<bool, StoreError> {
         let mut view = self.view.lock();
         let end = view.durable.max(view.floor_op_id()).unwrap_or_default();
@@ -407,16 +405,15 @@ impl LogWriter {
     }
 }
 
-// Entries on their way into the file: stamped into a buffer, or written from where they are.
+// Writing entries to the file: encoded into a buffer, or written directly.
 
-/// The buffer is written when it has this many bytes, so that a large batch takes no second copy of
-/// itself; one event at a time may make it larger.
+/// The buffer is written at this size, so that a large batch needs no second copy; a single event may exceed it.
 const WRITE_AT_BYTES: usize = 4 << 20;
-/// Events from this size on are written from where they are instead of through the buffer.
+/// Events of at least this size are written directly instead of through the buffer.
 const DIRECT_EVENT_BYTES: usize = 1 << 20;
 
 impl LogWriter {
-    /// Puts an entry's bytes into the buffer.
+    /// Encodes an entry into the buffer.
     pub(super) fn stage(&mut self, entry: &PreparedEntry) -> Result<(), StoreError> {
         let marker = entry.checked_marker()?;
         self.count(&marker, entry);
@@ -467,7 +464,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Stamps a payload's events behind the buffer, the large ones straight into the file.
+    /// Encodes a payload's events after the buffer, large ones directly into the file.
     fn stage_events(&mut self, events: &[u8]) -> Result<(), StoreError> {
         let whole = "the payload was checked to be whole events";
         let mut rest = events;
@@ -502,7 +499,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Writes bytes behind what is in the file; the buffer is empty.
+    /// Writes bytes after those in the file; the buffer is empty.
     fn write_at_end(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         let offset = self.state.end;
         let begun = Instant::now();
@@ -532,9 +529,9 @@ impl LogWriter {
         })
     }
 
-    /// Counts an entry against the disk budget. It is written whether there is room or not: see [`crate::disk_space`].
+    /// Counts an entry against the disk budget. It is written with or without room: see [`crate::disk_space`].
     fn count(&self, marker: &Marker, entry: &PreparedEntry) {
-        // Marker and, where there is one, rotate event and next header are small; this is above them.
+        // An upper bound: the marker, and any rotate event and next header, are small.
         let needed = marker.stored_payload_len() + entry.in_marker.len() as u64 + 128;
         self.state.space.wrote(needed);
     }

@@ -1,4 +1,4 @@
-//! The one writer: votes, appends, truncations and purges in the order in which they were asked for.
+//! The only writer: votes, appends, truncations and purges in the order of the requests.
 
 mod housekeeping;
 mod log_writer;

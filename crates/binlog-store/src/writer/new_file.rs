@@ -1,4 +1,4 @@
-//! The steps on the disk that make a file of the log and name it in the index. Each is durable when it returns.
+//! The disk steps that create a log file and list it in the index. Each is durable on return.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::format::{
 use crate::meta::hard_state::{HardState, PurgeFloor};
 use crate::scan::ReceivedStart;
 
-/// A file that has just been begun.
+/// A file that has just been created.
 pub(crate) struct NewFile {
     pub(crate) file: Arc<dyn StorageFile>,
     pub(crate) header: Arc<FileHeader>,
@@ -35,7 +35,7 @@ pub(crate) fn begin_file(
     })
 }
 
-/// Replaces the index by a list of these files; the new one is durable before it takes the old one's place.
+/// Replaces the index by a list of these files; the new one is durable before it replaces the old one.
 pub(crate) fn write_index(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -50,7 +50,7 @@ pub(crate) fn write_index(
 }
 
 impl ReceivedStart {
-    /// The floor of a log that begins so.
+    /// The floor of a log with this start.
     pub(crate) fn floor(&self) -> PurgeFloor {
         PurgeFloor {
             op_id: self.before,
@@ -59,12 +59,11 @@ impl ReceivedStart {
     }
 }
 
-// A log that begins with a file that another member has, in place of all that it had: first the new start is noted in the
-// hard state; from then on the old files count for nothing, and every start of the member does all steps again until the note
-// is gone. So it does not matter in which of them a crash comes, nor what the files look like then.
+// Restart of a log with another member's file, in place of all its content. First the new start is recorded in the hard state. From then on
+// the old files are ignored, and every start of the member repeats all steps until the record is removed. So a crash in any step, and the
+// files it leaves, do not matter.
 
-/// Does everything that comes after the note: the old files go, the new one is made, the hard state is
-/// set to it, and the note goes last.
+/// Performs all steps after the record: removes the old files, creates the new one, updates the hard state, and removes the record last.
 pub(crate) fn start_over(
     fs: &dyn FileSystem,
     dir: &Path,

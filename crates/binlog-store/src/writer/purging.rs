@@ -1,5 +1,5 @@
-//! Forgets old entries: the floor is stored first, then files that lie wholly below it are dropped
-//! from the index, then removed. A crash in between leaves files that the next start removes.
+//! Purges old entries: the floor is stored first, then files entirely below it are dropped from the index, then removed. A crash in between
+//! leaves files that the next start removes.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,8 +17,7 @@ use crate::meta::hard_state::{HardState, PurgeFloor};
 use crate::writer::new_file::write_index;
 use crate::writer::queue::CommandQueue;
 
-/// How many of the oldest files nobody needs: wholly at or below the floor, and below every hold.
-/// The last file always stays.
+/// Number of oldest files that are not needed: entirely at or below the floor, and below every hold. The last file always stays.
 fn count_removable<'a>(
     files: impl Iterator<Item = &'a LogFile>,
     floor: Option<OpId>,
@@ -34,16 +33,15 @@ fn count_removable<'a>(
     files.take_while(|file| !needed(file)).count()
 }
 
-/// What is still to be done about files that the log no longer has.
+/// Pending work for files that the log no longer has.
 #[derive(Default)]
 struct Leftovers {
     removals: Vec<FileNumber>,
-    /// Whether the index names files that were purged. A start takes one that does, and writes it anew.
+    /// Whether the index lists purged files. A start accepts such an index and rewrites it.
     stale_index: bool,
 }
 
-/// Forgets entries and gives the room of their files back. It writes to the disk as it is, without patience: it is what others
-/// wait for.
+/// Purges entries and frees the room of their files. It writes to the disk without waiting for room, because others wait for it.
 pub(crate) struct Purger {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
@@ -75,29 +73,29 @@ impl Purger {
     }
 
     fn left_over(&self) -> MutexGuard<'_, Leftovers> {
-        // A list and a flag, each whole at every moment.
+        // A list and a flag, each consistent at every moment.
         self.left_over
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the hard state's disk has no room for more.
+    /// Whether the hard state's disk is full.
     pub(super) fn hard_state_is_full(&self) -> bool {
         self.hard.reserve().is_err_and(|error| is_full(&error))
     }
 
-    /// How many files are to be removed, and whether the index is to be written.
+    /// Number of files to remove, and whether to write the index.
     pub(super) fn has_leftovers(&self) -> (usize, bool) {
         let left_over = self.left_over();
         (left_over.removals.len(), left_over.stale_index)
     }
 
-    /// The files were removed otherwise.
+    /// Clears the list after the files were removed elsewhere.
     pub(super) fn forget_leftovers(&self) {
         *self.left_over() = Leftovers::default();
     }
 
-    /// Stores that the entries up to `upto` are forgotten; whether that is behind the log's end. `None` where it is so already.
+    /// Stores that the entries up to `upto` are purged; returns whether that is after the log's end. `None` if already done.
     pub(super) fn forget(&self, hard: &HardState, upto: OpId) -> Result<Option<bool>, StoreError> {
         let (floor, beyond_end) = {
             let view = self.view.lock();
@@ -120,8 +118,8 @@ impl Purger {
         Ok(Some(beyond_end))
     }
 
-    /// Drops from the log the files that nobody needs any more, and has them removed later. Where the disk has no room for an
-    /// index without them, they go first, and the index follows when there is.
+    /// Drops unneeded files from the log, for later removal. If the disk has no room for the shorter index, they are removed first, and the
+    /// index is written once there is room.
     pub(super) fn drop_files(&self) -> Result<(), StoreError> {
         let (gone, stay) = self.removable();
         if gone.is_empty() && !self.left_over().stale_index {
@@ -137,7 +135,7 @@ impl Purger {
         Ok(())
     }
 
-    /// The files that nobody needs, and the others.
+    /// The unneeded files, and the others.
     fn removable(&self) -> (Vec<FileNumber>, Vec<FileNumber>) {
         let view = self.view.lock();
         let hold = view.holds.values().min().copied();
@@ -156,7 +154,7 @@ impl Purger {
         self.left_over().removals.extend(gone);
     }
 
-    /// Removes one file that the log no longer has; whether there was one.
+    /// Removes one file that the log no longer has; returns whether there was one.
     pub(super) fn remove_one_file(&self) -> Result<bool, StoreError> {
         let Some(number) = self.left_over().removals.first().copied() else {
             return Ok(false);
@@ -164,9 +162,9 @@ impl Purger {
         self.handles.forget(number);
         let removed = self.fs.remove(&self.dir.join(number.name()));
         match removed {
-            // A file system that copies what it changes may need room to remove.
+            // A copy-on-write file system may need room to remove a file.
             Err(error) if is_full(&error) => return Ok(false),
-            // Somebody was there first.
+            // The file was already removed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             removed => removed
                 .and_then(|()| self.fs.sync_dir(&self.dir))
@@ -176,8 +174,8 @@ impl Purger {
         Ok(true)
     }
 
-    /// Does what gives room back while the writer waits for some: serves the purges that wait behind it, and removes at once
-    /// what nobody needs. The index has to wait, too, and names files that were purged meanwhile.
+    /// Frees room while the writer waits for some: serves queued purges, and immediately removes unneeded files. The index has to wait, and
+    /// lists purged files in the meantime.
     pub(super) fn make_room(&self, queue: &CommandQueue) -> Result<(), StoreError> {
         if self.hard.reserve().is_ok() {
             let synced = self.view.lock().synced;

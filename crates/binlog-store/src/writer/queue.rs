@@ -1,5 +1,5 @@
-//! The queue in front of the writer's thread. It takes whatever it is given, because who gives it is the engine's one loop;
-//! it is bounded in bytes by those who ask [`CommandQueue::wait_for_room`] before they hand entries to the engine.
+//! The queue of the writer's thread. It accepts every command, because its caller is the engine's loop. Callers bound its bytes with
+//! [`CommandQueue::wait_for_room`] before they pass entries to the engine.
 
 use std::pin::pin;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -17,14 +17,14 @@ use crate::scan::ReceivedStart;
 #[derive(Default)]
 struct QueueState {
     commands: Vec<Command>,
-    /// The writer's thread works on commands that it took.
+    /// The writer's thread is working on commands.
     busy: bool,
-    /// Memory of the commands here and of those that the writer works on.
+    /// Memory of the queued commands and of those that the writer works on.
     bytes: u64,
     closed: bool,
-    /// What the disk refuses is not waited for any more.
+    /// The writer no longer waits for a full disk.
     hurries: bool,
-    /// Something other than a command may be to be done.
+    /// There may be work other than commands.
     nudged: bool,
     parked: Parked,
 }
@@ -33,30 +33,30 @@ struct QueueState {
 enum Parked {
     #[default]
     No,
-    /// It wakes by itself after a while.
+    /// It wakes by itself after a timeout.
     ForAWhile,
     /// Only a command or a nudge wakes it.
     ForGood,
 }
 
-/// Commands on their way to the writer's thread.
+/// Commands for the writer's thread.
 pub(crate) struct CommandQueue {
     state: Mutex<QueueState>,
     wake: Condvar,
-    /// Told when nothing more is to be waited for.
+    /// Notified when the writer must no longer wait.
     hurry: Condvar,
     room: Notify,
     limit: u64,
 }
 
-/// What the writer found in the queue.
+/// The result of taking from the queue.
 pub(crate) enum Taken {
     Commands(Vec<Command>),
-    /// Nothing came within the time.
+    /// No command arrived within the time.
     Idle,
-    /// Nothing came, but there may be something else to do.
+    /// No command arrived, but there may be other work.
     Nudged,
-    /// Nothing is left, and nothing will come.
+    /// The queue is empty and closed.
     Closed,
 }
 
@@ -81,15 +81,15 @@ impl CommandQueue {
         self.lock().bytes
     }
 
-    /// Whether nothing more is taken.
+    /// Whether new commands are refused.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed
     }
 
-    /// Waits until this many bytes fit; anything fits into an empty queue.
+    /// Waits until this many bytes fit; any size fits into an empty queue.
     pub(crate) async fn wait_for_room(&self, bytes: u64) {
         loop {
-            // Before the look, so that what is written right behind it is not missed.
+            // Before the check, so that a release immediately after it is not missed.
             let mut released = pin!(self.room.notified());
             released.as_mut().enable();
             {
@@ -102,10 +102,10 @@ impl CommandQueue {
         }
     }
 
-    /// Puts a command behind the others.
+    /// Appends a command.
     ///
     /// # Errors
-    /// The command, when the queue is closed.
+    /// The command, if the queue is closed.
     pub(crate) fn push(&self, command: Command) -> Result<(), Box<(Command, StoreError)>> {
         let mut state = self.lock();
         if state.closed {
@@ -117,7 +117,7 @@ impl CommandQueue {
         Ok(())
     }
 
-    /// Has the writer look for other things to do, unless it does so soon anyway.
+    /// Makes the writer check for other work, unless it does so soon anyway.
     pub(crate) fn nudge(&self) {
         let mut state = self.lock();
         if state.parked != Parked::ForAWhile {
@@ -126,7 +126,7 @@ impl CommandQueue {
         }
     }
 
-    /// Lets the writer finish what is here, and nothing more.
+    /// Refuses new commands; the writer finishes the queued ones.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -136,13 +136,13 @@ impl CommandQueue {
         self.room.notify_waiters();
     }
 
-    /// From now on the writer waits for nothing that its disk refuses.
+    /// From now on the writer does not wait for a full disk.
     pub(crate) fn hurry(&self) {
         self.lock().hurries = true;
         self.hurry.notify_all();
     }
 
-    /// Lets the writer wait in the middle of its work; false, at once, where it is to wait no more.
+    /// Makes the writer wait during its work; returns false immediately if it must no longer wait.
     pub(super) fn pause(&self, time: Duration) -> bool {
         let waits = |state: &mut QueueState| !state.hurries;
         let state = self.hurry.wait_timeout_while(self.lock(), time, waits);
@@ -150,21 +150,21 @@ impl CommandQueue {
         !state.0.hurries
     }
 
-    /// The purges that may come before everything else that waits, while the log's synced end is this.
+    /// Queued purges that may be served first, while the log's synced end is this.
     pub(super) fn take_purges(&self, synced: Option<OpId>) -> Vec<(OpId, Done)> {
         take_purges(&mut self.lock().commands, synced)
     }
 
     fn wake_writer(&self, state: MutexGuard<'_, QueueState>) {
         let parked = state.parked;
-        // Not under the lock, which the writer would then wait for.
+        // Outside the lock, which the writer would otherwise wait for.
         drop(state);
         if parked != Parked::No {
             self.wake.notify_one();
         }
     }
 
-    /// Everything that waits; blocks for at most `patience` where nothing does.
+    /// All queued commands; blocks for at most `patience` if there are none.
     pub(crate) fn take(&self, patience: Option<Duration>) -> Taken {
         let quiet =
             |state: &mut QueueState| state.commands.is_empty() && !state.closed && !state.nudged;
@@ -199,7 +199,7 @@ impl CommandQueue {
         }
     }
 
-    /// Everything that waits, without blocking, and whether there may be something else to do.
+    /// All queued commands, without blocking, and whether there may be other work.
     pub(crate) fn take_now(&self) -> (Vec<Command>, bool) {
         let mut state = self.lock();
         state.busy = true;
@@ -207,7 +207,7 @@ impl CommandQueue {
         (commands, std::mem::take(&mut state.nudged))
     }
 
-    /// The writer's thread has done what it took, which had this many bytes.
+    /// The writer's thread has finished the taken commands, which had this many bytes.
     pub(crate) fn release(&self, bytes: u64) {
         let mut state = self.lock();
         state.bytes -= bytes;
@@ -216,30 +216,30 @@ impl CommandQueue {
         self.room.notify_waiters();
     }
 
-    /// Whether everything that was ever pushed is done.
+    /// Whether all pushed commands are done.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.lock();
         state.commands.is_empty() && !state.busy
     }
 }
 
-// What the writer is asked for.
+// The writer's commands.
 
-/// Told when a command is done and durable.
+/// Notified when a command is done and durable.
 pub(crate) type Done = oneshot::Sender<Result<(), StoreError>>;
 
-/// Up to where a log is cut back, why, and when.
+/// A truncation: its last entry, reason and time.
 #[derive(Debug, Clone)]
 pub(crate) struct CuttingBack {
-    /// The last entry that stays.
+    /// The last remaining entry.
     pub(crate) to: Option<OpId>,
     pub(crate) reason: String,
-    /// When it was ordered, in seconds since 1970.
+    /// Time of the order, in seconds since 1970.
     pub(crate) at: u64,
 }
 
 pub(crate) enum Command {
-    /// Write entries; the callback is told when they are durable.
+    /// Write entries; the callback is called when they are durable.
     Append {
         entries: Vec<PreparedEntry>,
         callback: IOFlushed<TypeConfig>,
@@ -248,17 +248,17 @@ pub(crate) enum Command {
         vote: Vote,
         done: Done,
     },
-    /// Drop the entries behind `keep`, all of them for `None`.
+    /// Drop the entries after `keep`; all of them for `None`.
     Truncate {
         keep: Option<OpId>,
         done: Done,
     },
-    /// Forget the entries up to `upto`.
+    /// Purge the entries up to `upto`.
     Purge {
         upto: OpId,
         done: Done,
     },
-    /// Note that acknowledged entries may be missing.
+    /// Record that acknowledged entries may be missing.
     NoteDoubt {
         doubt: DoubtedTail,
         done: Done,
@@ -268,12 +268,12 @@ pub(crate) enum Command {
         notes: ElectionNotes,
         done: Done,
     },
-    /// Forget the doubt about the tail if the log ends at `from` or behind it.
+    /// Clear the doubt about the tail if the log ends at or after `from`.
     SettleTail {
         from: OpId,
         done: oneshot::Sender<Result<bool, StoreError>>,
     },
-    /// Cut the log back below what is committed.
+    /// Truncate the log below its commit index.
     CutBack {
         cut: CuttingBack,
         done: oneshot::Sender<Result<Option<CutTail>, StoreError>>,
@@ -286,7 +286,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Bytes of memory that the command holds, roughly.
+    /// Approximate memory of the command in bytes.
     pub(crate) fn memory(&self) -> u64 {
         match self {
             Self::Append { entries, .. } => entries.iter().map(|entry| entry.memory).sum(),
@@ -295,8 +295,8 @@ impl Command {
     }
 }
 
-/// Takes out the purges that may come before everything else that waits: of entries that are durable, and in front of whatever
-/// takes entries back. They touch nothing that is still to be written, and nothing that is touches them.
+/// Takes out the purges that may precede all other commands: of durable entries, and queued before any truncation. They and the pending
+/// writes do not affect each other.
 pub(super) fn take_purges(commands: &mut Vec<Command>, durable: Option<OpId>) -> Vec<(OpId, Done)> {
     let (mut taken, mut stay) = (Vec::new(), Vec::with_capacity(commands.len()));
     let mut takes_back = false;

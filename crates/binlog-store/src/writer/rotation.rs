@@ -1,6 +1,5 @@
-//! The end of one file and the begin of the next. Every step is durable before the next one, so that
-//! after a crash at any of them the start finds either the old state or one that it can complete:
-//! the rotate entry without its file, the file half made, the file not in the index.
+//! The end of one file and the start of the next. Every step is durable before the next one. So a start after a crash finds the old state
+//! or one that it can complete: no file after the rotate entry, an incomplete one, or one missing in the index.
 
 use std::io;
 use std::sync::Arc;
@@ -18,8 +17,8 @@ use crate::writer::new_file::{begin_file, start_over, write_index};
 impl LogWriter {
     /// Ends the current file, whose rotate entry is staged, and begins the next one.
     pub(super) fn rotate(&mut self, rotate: &Rotate) -> Result<(), StoreError> {
-        // A file that has a successor is durable whatever the configuration: a start must never find
-        // a later file without the end of the one before.
+        // A file with a successor is durable whatever the configuration: a start must never find a later file without the previous one's
+        // end.
         self.flush(Durability::Fsync)?;
         self.tell_waiting();
         self.begin_next(
@@ -29,7 +28,7 @@ impl LogWriter {
         )
     }
 
-    /// Begins the file behind the current one and makes it the current one.
+    /// Creates the file after the current one and makes it the current one.
     pub(super) fn begin_next(
         &mut self,
         before: Option<OpId>,
@@ -75,20 +74,20 @@ impl LogWriter {
     }
 }
 
-// Lets a log begin with a file that another member has, in place of all that it had.
+// Restarts a log with another member's file, in place of all its content.
 
-/// What a log does with a start.
+/// The log's reaction to a start.
 #[derive(Debug, PartialEq, Eq)]
 enum Beginning {
-    /// It begins there or later already.
+    /// It already begins there or later.
     Nothing,
-    /// It has the entry before the start, so its files are the same: what comes up to there is purged.
+    /// It has the entry before the start, so its files are the same: the entries up to there are purged.
     Forget,
-    /// All that it has is older, or not what the ring committed.
+    /// Its whole content is older, or differs from what the ring committed.
     StartOver,
 }
 
-/// Decides from the floor, the committed entry, and what the log has at the index before the start.
+/// Decides from the floor, the committed entry, and the log's entry at the index before the start.
 fn decide(
     before: OpId,
     floor: Option<OpId>,
@@ -108,7 +107,7 @@ fn decide(
 }
 
 impl LogWriter {
-    /// Lets the log begin with this start.
+    /// Makes the log begin with this start.
     pub(super) fn begin_at(&mut self, start: &ReceivedStart) -> Result<(), StoreError> {
         let (floor, committed, there) = {
             let view = self.view.lock();
@@ -133,7 +132,7 @@ impl LogWriter {
         let noted = self.hard.put_start(Some(&start.bytes));
         noted.and_then(|()| self.hard.flush()).map_err(doing)?;
 
-        // Readers that are under way see by the generation that what they read is gone.
+        // Active readers detect by the generation that their data is gone.
         let header = Arc::new(start.header.clone());
         let gone: Vec<FileNumber> = {
             let mut view = self.view.lock();
@@ -178,7 +177,7 @@ mod tests {
         let before = id(3, 70);
         type Row = (Option<OpId>, Option<OpId>, Option<OpId>, Option<Beginning>);
         let rows: [Row; 8] = [
-            // An empty log, a log that ends before, one that has something else there.
+            // An empty log, a log that ends earlier, and one with another entry there.
             (None, None, None, Some(Beginning::StartOver)),
             (None, Some(id(2, 50)), None, Some(Beginning::StartOver)),
             (

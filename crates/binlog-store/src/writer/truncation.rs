@@ -1,7 +1,6 @@
-//! Takes an uncommitted tail back, over as many files as it spans. What must go is first dropped from
-//! the index, then files are removed from the last one backwards, then the kept file is cut, each
-//! step durable before the next: after a crash at any of them the log is a longer or the wanted
-//! prefix, and never has a gap.
+//! Truncates an uncommitted tail, across all its files. The removed files are first dropped from the index, then deleted from the last one
+//! backwards, then the kept file is truncated. Each step is durable before the next. After a crash at any of them the log is the wanted
+//! prefix or a longer one, without a gap.
 
 use std::io;
 use std::sync::Arc;
@@ -20,14 +19,14 @@ use crate::writer::log_writer::LogWriter;
 use crate::writer::new_file::write_index;
 use crate::writer::queue::CuttingBack;
 
-/// Which files go and which one is cut.
+/// The files to remove and the one to truncate.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TruncationPlan {
-    /// Files that go, the last one first.
+    /// Files to remove, the last one first.
     pub(super) remove: Vec<FileNumber>,
     /// The file that becomes the current one.
     pub(super) keep: FileNumber,
-    /// Whether entries of the kept file go.
+    /// Whether entries of the kept file are dropped.
     pub(super) cut: bool,
 }
 
@@ -54,16 +53,16 @@ pub(super) fn plan_truncation(files: &FileIndex, from: u64) -> Option<Truncation
     None
 }
 
-/// What the kept part of a file says.
+/// The content of a file's kept part.
 pub(super) struct KeptPart {
     pub(super) end: u64,
     pub(super) last: Option<OpId>,
     pub(super) gtids: GtidSet,
-    /// Of its last transaction.
+    /// The sequence number of its last transaction.
     pub(super) sequence_number: i64,
 }
 
-/// Looks through a file's entries up to before index `from`.
+/// Scans a file's entries up to before index `from`.
 pub(super) fn scan_kept(
     file: &Arc<dyn StorageFile>,
     kept: &LogFile,
@@ -93,7 +92,7 @@ pub(super) fn scan_kept(
     Ok(part)
 }
 
-/// The error of a scan by the writer of its own file.
+/// The error of the writer's scan of its own file.
 fn scan_failure(file: FileNumber, error: ScanError) -> StoreError {
     match error {
         ScanError::Fault(fault) => StoreError::Corrupt(Corruption { file, fault }),
@@ -101,7 +100,7 @@ fn scan_failure(file: FileNumber, error: ScanError) -> StoreError {
     }
 }
 
-/// The entry at an index of a file, looked for from a point on.
+/// The entry at an index of a file, searched from a point on.
 pub(crate) fn entry_offset(
     scanner: &mut EntryScanner,
     index: u64,
@@ -115,7 +114,7 @@ pub(crate) fn entry_offset(
 }
 
 impl LogWriter {
-    /// Drops the entries behind `keep`.
+    /// Drops the entries after `keep`.
     pub(super) fn truncate(&mut self, keep: Option<OpId>) -> Result<(), StoreError> {
         let (plan, kept, from) = {
             let view = self.view.lock();
@@ -149,7 +148,7 @@ impl LogWriter {
         let part = scan_kept(&file, &kept, from).map_err(|error| scan_failure(plan.keep, error))?;
         self.lower_durable_mark(from, &part, plan.keep)?;
 
-        // Readers that are under way see by the generation that what they read may be gone.
+        // Active readers detect by the generation that their data may be gone.
         self.view.lock().truncate(from);
         if !plan.remove.is_empty() {
             let stay: Vec<FileNumber> = {
@@ -187,7 +186,7 @@ impl LogWriter {
         }
         view.gtids = part.gtids.clone();
         view.sequence_number = part.sequence_number;
-        // The file that was cut was synced with that, the others when they were closed.
+        // The truncated file was synced with that, the others when they were closed.
         view.synced = view.durable;
         let end = LogPlace {
             file: plan.keep,
@@ -203,7 +202,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// The stored mark must not say that entries are durable which are about to go.
+    /// The stored mark must not record entries as durable that are about to be dropped.
     fn lower_durable_mark(
         &mut self,
         from: u64,
@@ -229,15 +228,14 @@ impl LogWriter {
     }
 }
 
-// Cuts a log back to an entry, also below what it took as committed: for a member without which a lost
-// quorum was repaired. Its Raft does not run.
+// Truncates a log to an entry, even below its commit index: for a member without which a lost quorum was repaired. Its Raft does not run.
 //
-// First the tail's bytes are kept, then the committed op id is lowered, then the tail goes as in any
-// truncation. After a crash the log is a longer prefix, whose tail counts as uncommitted from the second
-// step on; cutting again completes it. The vote stays: it may only ever grow, whatever became of the log.
+// First the tail's bytes are saved, then the committed op id is lowered, then the tail is truncated as usual. After a crash the log is a
+// longer prefix, whose tail counts as uncommitted from the second step on; another call completes it. The vote stays: it may only grow,
+// whatever happens to the log.
 
 impl LogWriter {
-    /// Cuts the log back; the tail that went, if there was one.
+    /// Truncates the log; returns the removed tail, if any.
     pub(super) fn cut_back(&mut self, cut: &CuttingBack) -> Result<Option<CutTail>, StoreError> {
         let tail = self.keep_tail(cut)?;
         self.lower_committed(cut.to)?;
@@ -247,7 +245,7 @@ impl LogWriter {
         Ok(tail)
     }
 
-    /// Keeps the bytes of what is about to go.
+    /// Saves the bytes that are about to be truncated.
     fn keep_tail(&self, cut: &CuttingBack) -> Result<Option<CutTail>, StoreError> {
         let from = cut.to.map_or(0, |to| to.index + 1);
         let view = self.view.lock();
@@ -299,7 +297,7 @@ impl LogWriter {
         })
     }
 
-    /// Takes back that entries behind `to` are committed.
+    /// Lowers the committed op id to `to`.
     fn lower_committed(&mut self, to: Option<OpId>) -> Result<(), StoreError> {
         let lowered = |committed: Option<OpId>| {
             committed.filter(|committed| Some(committed.index) <= to.map(|to| to.index))
@@ -320,7 +318,7 @@ impl LogWriter {
     }
 }
 
-/// Whether a log can be cut back to an entry: it has it, or begins behind it.
+/// Whether a log can be truncated to an entry: it has the entry, or begins after it.
 pub(crate) fn can_keep(
     to: Option<OpId>,
     floor: Option<OpId>,

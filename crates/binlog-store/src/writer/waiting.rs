@@ -1,23 +1,21 @@
-//! A disk that has no room is waited for. Between the writer and its disk stand a file system and a hard state that try a
-//! call which was refused for want of room (`ENOSPC`, `EDQUOT`) again and again, until it succeeds or the log is closing. To
-//! the engine such a disk is a slow one; who proposes and who sends entries hears that there is no room.
+//! Waits for room on a full disk. Wrappers around the writer's file system and hard state retry calls that were refused for lack of room
+//! (`ENOSPC`, `EDQUOT`). They stop when the call succeeds or the log is closing. To the engine such a disk is slow; proposers and senders
+//! of entries get the error that there is no room.
 //!
 //! # Why this is safe
 //!
-//! Only calls are tried again that say themselves what they come to, and that come to the same when they are made twice: a
-//! write of the same bytes at the same place, over what a refused one has left there; a file begun empty; a rename; a cut. What was
-//! written in part is behind the end that readers are shown, and a start takes it for the torn tail that it is. Nobody is told
-//! anything in between, and what follows in the writer's order waits as well.
+//! Only calls that report their own result and are idempotent are retried. These are a write of the same bytes at the same place, over a
+//! refused write's remains; creating an empty file; a rename; a truncation. A partial write is after the end that readers see, and a start
+//! treats it as the torn tail that it is. No caller is notified in between, and later commands wait as well.
 //!
-//! *Never tried again is a sync.* A file system that defers finding blocks reserves them at the write, and refuses that; where a
-//! sync says all the same that there is no room (network file systems do), pages may be lost that nobody can ask for again. It
-//! is an error like any other, and stops the member.
+//! *A sync is never retried.* A file system with delayed allocation reserves blocks at the write, and refuses the write. If a sync still
+//! reports a full disk (network file systems do), pages may be irrecoverably lost. Such an error stops the member like any other.
 //!
-//! *Nor is a write to the hard state*: sled takes nothing more behind an error. So it is asked before whether it has its room
-//! ([`MetaStore::reserve`]), and only that is tried again.
+//! *A write to the hard state is not retried either*: sled accepts no writes after an error. So its room is checked first
+//! ([`MetaStore::reserve`]), and only that check is retried.
 //!
-//! Meanwhile purges go on, because they are what makes room. They change nothing of what is being written: the entries that a
-//! purge forgets are durable, and the files that it drops closed ([`super::purging`]).
+//! Purges continue during the wait, because they free room. They do not affect the pending write: the entries that a purge drops are
+//! durable, and the files that it drops are closed ([`super::purging`]).
 
 use std::io;
 use std::path::Path;
@@ -33,7 +31,7 @@ use crate::meta::store::MetaStore;
 use super::purging::Purger;
 use super::queue::CommandQueue;
 
-/// The first pause between two tries; each is twice as long as the one before.
+/// The first pause between two attempts; each is twice as long as the previous one.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -42,7 +40,7 @@ pub(crate) struct Waiting {
     queue: Arc<CommandQueue>,
     space: Arc<DiskSpace>,
     purger: Arc<Purger>,
-    /// Whether what the writer is doing leaves purges alone.
+    /// Whether the writer's current operation permits concurrent purges.
     purges: AtomicBool,
 }
 
@@ -60,12 +58,12 @@ impl Waiting {
         })
     }
 
-    /// Whether purges may be served while something waits.
+    /// Sets whether purges may be served during a wait.
     pub(super) fn allow_purges(&self, allowed: bool) {
         self.purges.store(allowed, Ordering::Relaxed);
     }
 
-    /// Makes a call until it is not refused for want of room. The refusal is what it comes to when the log is closing.
+    /// Repeats a call until it is not refused for lack of room. Returns the refusal if the log is closing.
     fn until_done<T>(
         &self,
         doing: impl Fn() -> String,
@@ -99,7 +97,7 @@ impl Waiting {
     }
 }
 
-/// A file system with patience.
+/// A file system that waits for room.
 pub(crate) struct WaitingFileSystem {
     fs: Arc<dyn FileSystem>,
     waiting: Arc<Waiting>,
@@ -116,7 +114,7 @@ impl WaitingFileSystem {
         Self { fs, waiting }
     }
 
-    /// The same file, with patience.
+    /// The same file, waiting for room.
     pub(crate) fn wrap(&self, path: &Path, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
         Arc::new(WaitingFile {
             file,
@@ -205,7 +203,7 @@ impl StorageFile for WaitingFile {
     }
 }
 
-/// A hard state with patience.
+/// A hard state that waits for room.
 pub(crate) struct WaitingMeta {
     meta: Arc<dyn MetaStore>,
     waiting: Arc<Waiting>,

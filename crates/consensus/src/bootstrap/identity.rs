@@ -1,5 +1,5 @@
-//! What a data directory knows about itself: whose it is, and to which ring it belongs. It is written
-//! before anything is said that depends on it, and a directory belongs to one ring for good.
+//! The identity of a data directory: its member and its ring. It is written before any answer that depends on it, and a directory
+//! permanently belongs to one ring.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,19 +10,19 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
 
-/// The identity of one data directory, as its identity file holds it.
+/// The identity of one data directory, as stored in its identity file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The number in the ring that this directory was first used under.
+    /// The member number under which this directory was first used.
     pub member: MemberId,
-    /// Made when the directory was first used.
+    /// Generated when the directory was first used.
     pub incarnation: Incarnation,
-    /// The ring that it belongs to.
+    /// Its ring.
     pub ring: RingState,
 }
 
 impl Identity {
-    /// A new directory of this member.
+    /// A new directory for this member.
     pub fn fresh(member: MemberId) -> Self {
         Self {
             member,
@@ -36,24 +36,24 @@ impl Identity {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum RingState {
-    /// It belongs to no ring yet: never bootstrapped, and no bootstrapping member has called.
+    /// It belongs to no ring: never bootstrapped, and not yet called by a bootstrapping member.
     #[default]
     Fresh,
-    /// This member makes the ring and has not finished. It goes on where it was, also after a restart.
+    /// This member is bootstrapping the ring. It resumes after a restart.
     #[serde(rename = "founding")] // the name in identity files
     Bootstrapping {
-        /// The ring in the making.
+        /// The ring being bootstrapped.
         ring: RingId,
     },
-    /// To this one, for good.
+    /// It permanently belongs to this ring.
     Belongs {
-        /// The ring whose calls this directory answers from now on; it never changes.
+        /// The ring whose calls this directory answers; it never changes.
         ring: RingId,
     },
 }
 
 impl RingState {
-    /// The ring, also one in the making.
+    /// The ring, including one being bootstrapped.
     pub fn ring(&self) -> Option<RingId> {
         match self {
             Self::Fresh => None,
@@ -64,34 +64,34 @@ impl RingState {
 
 /// Writes the identity file of a data directory.
 pub trait IdentityFile: Send + Sync + 'static {
-    /// Replaces the file as a whole.
+    /// Replaces the whole file.
     ///
     /// # Errors
-    /// When the new content may not survive a power cut; the old or the new one is then there.
+    /// The new content may not survive a power cut; the file then holds the old or the new content.
     fn write(&self, pages: &IdentityPages) -> io::Result<()>;
 }
 
-/// The identity in memory and the file behind it; memory never runs ahead of the file.
+/// The identity in memory and its file; memory is never ahead of the file.
 pub struct IdentityBook {
     pages: Mutex<IdentityPages>,
     file: Box<dyn IdentityFile>,
     ring: watch::Sender<RingState>,
-    /// What the program that uses the directory speaks.
+    /// The formats that the program supports.
     speaks: FormatRange,
-    /// The ring's format, as the log says it.
+    /// The ring's format according to the log.
     ring_format: AtomicU32,
 }
 
-/// What stands in the file.
+/// The content of the identity file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdentityPages {
     /// The member, its data directory and its ring.
     pub identity: Identity,
-    /// Where the log of its ring begins.
+    /// The start of its ring's log.
     pub origin: LogOrigin,
-    /// The format that the directory has reached.
+    /// The highest format used in the directory.
     pub reached: FormatVersion,
-    /// Whether the directory has had a log, and with it votes and entries that it answered for. False also where that is unknown.
+    /// Whether the directory has had a log, with votes and entries that it answered for. Also false if unknown.
     pub log_begun: bool,
 }
 
@@ -105,19 +105,19 @@ pub enum IdentityError {
     OtherRing {
         /// The member that owns the directory.
         member: MemberId,
-        /// The ring that is written in the identity file.
+        /// The ring in the identity file.
         ours: RingId,
         /// The ring that it was asked to join.
         theirs: RingId,
     },
-    /// It makes a ring of its own.
+    /// It is bootstrapping its own ring.
     #[error(
         "member {member} is creating a ring of its own ({ours}); bootstrap only one member, and start this one with an empty data directory"
     )]
     Founder {
         /// The member that was started with `--bootstrap`.
         member: MemberId,
-        /// The ring that it makes.
+        /// The ring that it bootstraps.
         ours: RingId,
     },
     /// The file could not be written.
@@ -126,7 +126,7 @@ pub enum IdentityError {
 }
 
 impl IdentityBook {
-    /// The identity as it was read from the file that `file` writes, of a directory in the first format.
+    /// The identity read from the file that `file` writes, for a directory in the first format.
     pub fn new(identity: Identity, origin: LogOrigin, file: Box<dyn IdentityFile>) -> Self {
         let reached = FormatVersion::FIRST;
         Self {
@@ -143,18 +143,18 @@ impl IdentityBook {
         }
     }
 
-    /// The same, of a directory that has reached a format and is used by a program that speaks these.
+    /// Sets the directory's highest format and the formats that the program supports.
     #[must_use]
     pub fn speaking(mut self, speaks: FormatRange, reached: FormatVersion) -> Self {
         self.speaks = speaks;
-        // Until the log is open.
+        // Valid until the log is open.
         self.ring_format = AtomicU32::new(reached.0);
         let pages = self.pages.get_mut();
         pages.unwrap_or_else(PoisonError::into_inner).reached = reached;
         self
     }
 
-    /// The same, of a directory that has had a log if this says so.
+    /// Sets whether the directory has had a log.
     #[must_use]
     pub fn with_log_begun(mut self, log_begun: bool) -> Self {
         let pages = self.pages.get_mut();
@@ -162,16 +162,16 @@ impl IdentityBook {
         self
     }
 
-    /// Whether the directory has had a log: without one, it has lost it. False also where that is unknown.
+    /// Whether the directory has had a log: if it now has none, the log was lost. Also false if unknown.
     pub fn log_begun(&self) -> bool {
         self.lock().log_begun
     }
 
-    /// Notes that the directory has a log, before anything is answered that only the log remembers. It has to be durable before:
-    /// a directory that says so and never had one is of no use any more. Durable when it returns.
+    /// Records that the directory has a log, before any answer that only the log remembers. The log must be durable first: a directory with
+    /// this record that never had a log is unusable. Durable on return.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn note_log_begun(&self) -> io::Result<()> {
         let mut pages = self.lock();
         if pages.log_begun {
@@ -186,21 +186,21 @@ impl IdentityBook {
         Ok(())
     }
 
-    /// What the program that uses the directory speaks.
+    /// The formats that the program supports.
     pub fn speaks(&self) -> FormatRange {
         self.speaks
     }
 
-    /// The newest format of anything that may have been written in the directory.
+    /// The newest format of any data that may have been written in the directory.
     pub fn reached(&self) -> FormatVersion {
         self.lock().reached
     }
 
-    /// Notes, before anything of this format is written in the directory, that a program has to speak it. Durable when it returns;
-    /// never lowered.
+    /// Records that a program must support this format, before any data of the format is written in the directory. Durable on return; never
+    /// lowered.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn raise(&self, to: FormatVersion) -> io::Result<()> {
         let mut pages = self.lock();
         if to <= pages.reached {
@@ -215,36 +215,36 @@ impl IdentityBook {
         Ok(())
     }
 
-    /// The ring's format, as the log says it now.
+    /// Sets the ring's format according to the log.
     pub fn note_ring_format(&self, format: FormatVersion) {
         self.ring_format.store(format.0, Ordering::Relaxed);
     }
 
-    /// The format in which calls to other members are made: the ring's, or the one nearest to it that the program speaks.
+    /// The format of calls to other members: the ring's, or the nearest one that the program supports.
     pub fn calls_in(&self) -> FormatVersion {
         let ring = FormatVersion(self.ring_format.load(Ordering::Relaxed));
         self.speaks.nearest(ring)
     }
 
-    /// Where the log of its ring begins; at the first transaction of all while it has no ring.
+    /// The start of its ring's log; the very first transaction if it has no ring.
     pub fn origin(&self) -> LogOrigin {
         self.lock().origin.clone()
     }
 
-    /// The ring, for whoever waits until the directory belongs to one.
+    /// The ring, as a channel to wait for it.
     pub fn ring(&self) -> watch::Receiver<RingState> {
         self.ring.subscribe()
     }
 
-    /// A copy of what the identity file says at this moment.
+    /// A copy of the current identity.
     pub fn identity(&self) -> Identity {
         self.lock().identity
     }
 
-    /// Joins a ring, whose log begins at `origin`. Joining it again changes nothing.
+    /// Joins a ring whose log begins at `origin`. Idempotent.
     ///
     /// # Errors
-    /// [`IdentityError`] when the directory belongs to another ring or the file cannot be written.
+    /// [`IdentityError`] if the directory belongs to another ring or the file cannot be written.
     pub fn adopt(&self, ring: RingId, origin: &LogOrigin) -> Result<(), IdentityError> {
         self.change(Some(origin), |identity| {
             let member = identity.member;
@@ -263,10 +263,10 @@ impl IdentityBook {
         })
     }
 
-    /// Begins to make a ring, whose log begins at `origin`; going on with the same one changes nothing.
+    /// Begins to bootstrap a ring whose log begins at `origin`, or resumes the same one without a change.
     ///
     /// # Errors
-    /// [`IdentityError`] when the directory belongs to another ring or the file cannot be written.
+    /// [`IdentityError`] if the directory belongs to another ring or the file cannot be written.
     pub fn begin_bootstrap(&self, ring: RingId, origin: &LogOrigin) -> Result<(), IdentityError> {
         self.change(Some(origin), |identity| match identity.ring {
             RingState::Fresh => Ok(RingState::Bootstrapping { ring }),
@@ -281,7 +281,7 @@ impl IdentityBook {
         })
     }
 
-    /// The ring that this member made has its first entry.
+    /// Records that the bootstrapped ring has its first entry.
     ///
     /// # Errors
     /// [`IdentityError::File`].
@@ -292,7 +292,7 @@ impl IdentityBook {
         })
     }
 
-    /// An origin is taken over with the first ring, and never changes after that.
+    /// The origin is set with the first ring, and never changes afterwards.
     fn change(
         &self,
         origin: Option<&LogOrigin>,
@@ -314,7 +314,7 @@ impl IdentityBook {
     }
 
     fn lock(&self) -> MutexGuard<'_, IdentityPages> {
-        // The value is replaced as a whole, so a panic elsewhere cannot have left half of one.
+        // The value is replaced as a whole, so a panic elsewhere cannot leave it half-written.
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -327,10 +327,10 @@ impl std::fmt::Debug for IdentityBook {
     }
 }
 
-// Where a ring's log begins: behind the transactions that the servers had before there was a ring. All members are given the
-// same origin together with the ring, because it stands in the header of the first file, which is the same bytes everywhere.
+// The start of a ring's log: after the transactions that the servers had before bootstrap. All members receive the same origin with the
+// ring, because the first file's header contains it, and that file is byte-identical everywhere.
 
-/// The transactions that a ring's log takes as given, a GTID set in MySQL's words. Empty where the log has them all.
+/// The transactions that a ring's log presupposes, as a MySQL GTID set. Empty if the log has all of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LogOrigin(String);
@@ -341,12 +341,12 @@ impl LogOrigin {
         Self(gtids.into())
     }
 
-    /// The GTID set as text, empty when the log begins with the ring's first transaction.
+    /// The GTID set as text; empty if the log begins with the ring's first transaction.
     pub fn gtids(&self) -> &str {
         &self.0
     }
 
-    /// Whether the log begins with the first transaction of all.
+    /// Whether the log begins with the very first transaction.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -402,9 +402,9 @@ mod tests {
         book.adopt(RingId::random(), &origin()).unwrap();
         let written = disk.content.lock().unwrap().clone().unwrap();
         assert_eq!(written.reached, two);
-        // Calls are made in the ring's format, not in that of the directory.
+        // Calls use the ring's format, not the directory's.
         assert_eq!(book.calls_in(), FormatVersion::FIRST);
-        // Before the log is open, nothing else is known.
+        // Before the log is open, no other format is known.
         let again = IdentityBook::new(book.identity(), origin(), Box::new(disk.clone()));
         assert_eq!(again.speaking(range, two).calls_in(), two);
         for (ring, expected) in [(2, 2), (3, 2), (1, 1)] {
@@ -433,7 +433,7 @@ mod tests {
             .to_string();
         assert!(refusal.contains("member 2 belongs to ring"), "{refusal}");
         assert_eq!(book.identity().ring, RingState::Belongs { ring });
-        // What its log begins behind stays as well.
+        // Its log's origin stays as well.
         book.adopt(ring, &LogOrigin::default()).unwrap();
         assert_eq!(book.origin(), origin());
     }

@@ -1,5 +1,5 @@
-//! The making of a ring: the decision to make one over fresh data directories ([`plan_bootstrap`]); what each of them knows of
-//! itself, and where the ring's log begins ([`identity`]).
+//! Bootstrap of a ring: the decision for fresh data directories ([`plan_bootstrap`]), and each directory's identity and log origin
+//! ([`identity`]).
 
 pub(crate) mod identity;
 
@@ -10,37 +10,36 @@ use thiserror::Error;
 
 use crate::bootstrap::identity::{Identity, RingState};
 
-// The decision to make a ring: one member has asked all configured ones who they are, and this says
-// whether they can become a ring, with which id and which first membership. Making a ring over
-// members that have a past would let them vote twice, so all of them have to be fresh.
+// The bootstrap decision. One member has queried the identity of all configured members. The decision is whether they can form a ring, with
+// which id and first membership. All of them must be fresh: members with a past could vote twice.
 
-/// What a member answers when it is asked who it is.
+/// A member's answer to the identity query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Introduction {
     /// Its number, data directory and ring.
     pub identity: Identity,
-    /// Whether its log has no entry and it never voted. `None` while it is still opening its log.
+    /// Whether its log has no entry and it has never voted. `None` while it is opening its log.
     pub log_is_empty: Option<bool>,
-    /// The formats that its program speaks.
+    /// The formats that its program supports.
     pub speaks: FormatRange,
 }
 
-/// A ring that can be made.
+/// A ring that can be bootstrapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootstrapPlan {
-    /// A fresh id, or that of a bootstrap which was interrupted.
+    /// A fresh id, or that of an interrupted bootstrap.
     pub ring: RingId,
     /// Its first membership, with the data directories.
     pub members: BTreeMap<MemberId, MemberRecord>,
 }
 
-/// Why a ring cannot be made of the configured members.
+/// Why the configured members cannot form a ring.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BootstrapRefusal {
-    /// The founder is not in its own list.
+    /// The bootstrap member is not in its own list.
     #[error("member {0} is not among the configured members; add it to the list")]
     FounderMissing(MemberId),
-    /// The founder's directory has a ring.
+    /// The bootstrap member's directory has a ring.
     #[error("member {member} belongs to ring {ring} already; start it without bootstrapping it")]
     FounderBelongs {
         /// The member that was started with `--bootstrap`.
@@ -48,15 +47,15 @@ pub enum BootstrapRefusal {
         /// The ring that its data directory belongs to.
         ring: RingId,
     },
-    /// The founder does not vote.
+    /// The bootstrap member has no vote.
     #[error("member {0} does not vote, so it cannot create the ring; bootstrap a member that does")]
     DoesNotVote(MemberId),
-    /// Two members with one name or address.
+    /// Two members have the same name, address or data directory.
     #[error("members {first} and {second} have the same {what}; give each its own")]
     Same {
         /// The member that comes first in the list.
         first: MemberId,
-        /// The later member, which clashes with it.
+        /// The later member that conflicts with it.
         second: MemberId,
         /// Name, address or data directory.
         what: &'static str,
@@ -80,7 +79,7 @@ pub enum BootstrapRefusal {
         /// The ring that it belongs to.
         ring: RingId,
     },
-    /// Another member is making a ring.
+    /// Another member is bootstrapping a ring.
     #[error("member {0} is creating a ring as well; bootstrap only one member")]
     OtherFounder(MemberId),
     /// A member is still opening its log.
@@ -91,14 +90,14 @@ pub enum BootstrapRefusal {
         "member {0} has entries in its log; only members that were in no ring before can form one"
     )]
     HasEntries(MemberId),
-    /// A member does not speak the format with which the ring would begin: the founder's oldest.
+    /// A member does not support the ring's first format: the bootstrap member's oldest.
     #[error(
         "member {member} speaks the formats {speaks}, and the ring would begin with {begins}; install the same version of witness on all members"
     )]
     Format {
-        /// The member that does not speak it.
+        /// The member that does not support it.
         member: MemberId,
-        /// What it speaks.
+        /// The formats that it supports.
         speaks: FormatRange,
         /// The ring's first format.
         begins: FormatVersion,
@@ -106,14 +105,14 @@ pub enum BootstrapRefusal {
 }
 
 impl BootstrapRefusal {
-    /// Whether asking again in a moment may help.
+    /// Whether a retry may succeed.
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Missing(_) | Self::Opening(_))
     }
 }
 
-/// Decides whether `founder` may make a ring of the `configured` members, whose introductions are at
-/// hand. Going on with a ring that it began earlier, it keeps that ring's id; else it is `new_ring`.
+/// Decides whether `founder` may bootstrap a ring from the `configured` members with these introductions. A resumed bootstrap keeps its
+/// ring id; otherwise the id is `new_ring`.
 ///
 /// # Errors
 /// The first obstacle.
@@ -190,7 +189,7 @@ fn check_fresh(
             return Err(BootstrapRefusal::OtherFounder(id));
         }
         RingState::Bootstrapping { .. } => {}
-        // It joined in an earlier attempt of the same founder.
+        // It joined in an earlier attempt of the same bootstrap member.
         RingState::Belongs { ring } if begun == Some(ring) => {}
         RingState::Belongs { ring } => {
             return Err(BootstrapRefusal::BelongsAlready { member: id, ring });

@@ -1,5 +1,5 @@
-//! Whether a call between members may be listened to. Every call says whose it is and whom it means,
-//! down to the data directories; each kind of mistake has its own refusal, in words for an operator.
+//! Admission of calls between members. Every call names its caller and its addressee,
+//! down to the data directories; each kind of mistake has its own refusal with a message for an operator.
 
 use raft_types::{FormatRange, FormatVersion, Incarnation, MemberId, MemberRecord, RingId};
 use serde::{Deserialize, Serialize};
@@ -12,26 +12,26 @@ use crate::bootstrap::identity::Identity;
 pub struct Party {
     /// Its number in the ring.
     pub member: MemberId,
-    /// Identity of its data directory: a member that lost its data comes back with another one.
+    /// Identity of its data directory: a member that lost its data returns with another one.
     pub incarnation: Incarnation,
 }
 
-/// What stands on every call between members.
+/// The header of every call between members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope {
     /// The ring that the caller belongs to; a member of another ring refuses the call.
     pub ring: RingId,
     /// The caller, so that one whose data directory was replaced is refused.
     pub from: Party,
-    /// Whom it means to call.
+    /// The member that it means to call.
     pub to: Party,
-    /// The format in which the call is made. The envelope looks the same in all of them.
+    /// The format of the call. The envelope looks the same in all of them.
     pub format: FormatVersion,
-    /// The formats that the caller speaks; for words alone.
+    /// The formats that the caller supports; for messages only.
     pub speaks: FormatRange,
 }
 
-/// Why a call is not listened to.
+/// Why a call is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(tag = "refusal", rename_all = "kebab-case")]
 pub enum AdmissionRefusal {
@@ -101,7 +101,7 @@ pub enum AdmissionRefusal {
         /// The number that both processes use.
         own: MemberId,
     },
-    /// The call is in a format that this member does not speak.
+    /// This member does not support the format of the call.
     #[error(
         "member {caller} calls in format {format} of those that it speaks ({theirs}), and member {own} speaks {ours}: {}",
         way(*.caller, *.format, *.own, *.ours)
@@ -111,16 +111,16 @@ pub enum AdmissionRefusal {
         caller: MemberId,
         /// The format of the call.
         format: FormatVersion,
-        /// What the caller speaks.
+        /// The formats that the caller supports.
         theirs: FormatRange,
         /// The member that was called and refuses.
         own: MemberId,
-        /// What it speaks.
+        /// The formats that it supports.
         ours: FormatRange,
     },
 }
 
-/// Which of the two has to run which version.
+/// Which of the two must run which version.
 fn way(caller: MemberId, format: FormatVersion, own: MemberId, ours: FormatRange) -> String {
     match format > ours.newest() {
         true => format!("install a later version of witness at member {own}"),
@@ -132,7 +132,7 @@ fn way(caller: MemberId, format: FormatVersion, own: MemberId, ours: FormatRange
 }
 
 impl AdmissionRefusal {
-    /// A short name for programs; it does not change between versions.
+    /// A short name for programs; stable between versions.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoRing { .. } => "no-ring",
@@ -146,11 +146,11 @@ impl AdmissionRefusal {
     }
 }
 
-/// Checks a call to a member whose program speaks `ours`. `known` finds a member in this member's own membership, which may be older than the
-/// caller's: a caller that it does not hold may have joined since, and is listened to.
+/// Checks a call to a member whose program supports `ours`. `known` finds a member in this member's own membership, which may be older
+/// than the caller's: an unknown caller may have joined since, and is admitted.
 ///
 /// # Errors
-/// The first thing that does not fit.
+/// The first mismatch.
 pub fn admit(
     envelope: &Envelope,
     own: &Identity,

@@ -1,6 +1,6 @@
-//! What a member does with the calls of other members, after they were admitted. The transport's
-//! server calls this: entries, votes (the gate is asked first, then the engine grants them), and a campaign that a leader orders as
-//! it gives the leadership away. The engine gives every answer but one: see [`Inbound::heartbeat`].
+//! Processing of admitted calls from other members. The transport's
+//! server calls this: entries, votes (checked by the gate, then granted by the engine), and a campaign that a leader orders when
+//! it transfers the leadership. The engine gives every answer but one: see [`Inbound::heartbeat`].
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -61,21 +61,21 @@ impl Inbound {
         }
     }
 
-    /// Takes a leader's stream of entries; one answer a request, in their order, each when the
+    /// Accepts a leader's stream of entries; one answer per request, in order, each when the
     /// entries are durable. It ends after the first conflict or higher vote.
     pub fn append<S>(&self, requests: S) -> AppendAnswers
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'static,
     {
         let core = self.core.clone();
-        // What contradicts this log ends the stream; the engine is stopped then.
+        // A request that contradicts this log ends the stream; the engine is stopped then.
         let agreeing = requests
             .then(move |request| {
                 let core = core.clone();
                 async move {
                     let role = core.role();
                     heed_leap(&core, &request.vote);
-                    // Its heartbeat is told why.
+                    // The answer to its heartbeat carries the reason.
                     if passed_over(&core, &request.vote).is_some() {
                         return None;
                     }
@@ -89,7 +89,7 @@ impl Inbound {
             })
             .take_while(|request| ready(request.is_some()))
             .filter_map(ready);
-        // Who waits for room stops waiting when nobody waits for the answers any more.
+        // A request stops waiting for room when the caller no longer waits for the answers.
         let (listening, deaf) = oneshot::channel::<Infallible>();
         let agreeing = agreeing.take_until(deaf);
         let heard = self.core.heard.clone();
@@ -106,12 +106,12 @@ impl Inbound {
             .boxed()
     }
 
-    /// Takes a leader's heartbeat.
+    /// Accepts a leader's heartbeat.
     ///
     /// The engine answers one only when all entries before it are on disk, so the heartbeats of a
-    /// large transaction would come too late. What a heartbeat asks for is less: that this member
+    /// large transaction would come too late. A heartbeat requires less: that this member
     /// follows that leader and has the entry that it names. Both are true as soon as the engine has
-    /// taken the heartbeat in, and are read from the engine's state after that.
+    /// processed the heartbeat, and are read from the engine's state after that.
     ///
     /// # Errors
     /// The engine has stopped.
@@ -134,7 +134,7 @@ impl Inbound {
         let follows = !matches!(answer, Err(StreamAppendError::HigherVote(_)));
         let promise = &self.core.campaigning.promise;
         if follows && !promise.may_answer(leader.voted_for, Term(leader.term)) {
-            // The leader may count on a longer lease; see `lease::promise`.
+            // The leader may rely on a longer lease; see `lease::promise`.
             self.core.contacts.ask_for_promises();
             return std::future::pending().await;
         }
@@ -173,7 +173,7 @@ impl Inbound {
         }
     }
 
-    /// Whether the log has this entry, durably: the engine's answer to a request without entries that names it.
+    /// Whether the log has this entry durably: the engine's answer to a request without entries that names it.
     async fn look_for(
         &self,
         vote: Vote,
@@ -190,11 +190,11 @@ impl Inbound {
     }
 
     /// Lets the log begin with a file of a leader's log, because the entries that it lacks are purged
-    /// there. The answer comes when that is durable. Nothing that the start does not cover is dropped:
+    /// there. The answer comes when that is durable. Only entries that the start covers are dropped:
     /// see [`FileStarts::begin_at`].
     ///
-    /// A log that has the entry before the start already stays as it is: the offer crossed the entries on the way, and
-    /// the engine would set the end of what it has back to there.
+    /// A log that already has the entry before the start stays as it is: the offer crossed the entries in flight, and
+    /// the engine would reset the log's end to there.
     ///
     /// # Errors
     /// [`InstallRefusal`]; the log is unchanged then.
@@ -250,8 +250,8 @@ impl Inbound {
         Ok(response)
     }
 
-    /// Cuts the end of the log that has later terms than `before`, with which a leader's log begins behind it: the ring has given it up.
-    /// The engine looks for a conflict at that one index, and takes a log that ends in front of it with a later term for impossible.
+    /// Cuts the log's end that has later terms than `before`, the entry before a leader's first one: the ring has given it up.
+    /// The engine checks for a conflict at that one index only, and treats a shorter log with a later term as impossible.
     async fn cut_later_terms(&self, vote: Vote, before: LogId) -> Result<(), Fault> {
         let first_of_later = self.core.raft.with_raft_state(move |state| {
             let newest_first = (0..state.log_ids.last()?.index + 1).rev();
@@ -260,24 +260,24 @@ impl Inbound {
             Some(later.last()?.index)
         });
         if let Some(index) = first_of_later.await.map_err(Fault::from)? {
-            // No entry of the log is this one, so that the engine cuts it there.
+            // The log has no entry with this id, so the engine cuts it there.
             let contradicts = OpId::new(OpId::from(before).term, index);
             self.look_for(vote, contradicts.into()).await?;
         }
         Ok(())
     }
 
-    /// This member calls as a leader does, on a connection that is open.
+    /// This member calls as a leader, on an open connection.
     pub fn leads(&self, caller: MemberId) {
         self.core.dead_leader.calls(caller);
     }
 
-    /// A member that had no connection to this one calls over one: it was started, or was cut off.
+    /// A member without a connection to this one calls over a new one: it was started, or was cut off.
     pub fn arrives(&self) {
         self.core.arrived.notify_one();
     }
 
-    /// A member has closed the last of its connections to this one. When it is the leader, this member finds out whether its
+    /// A member has closed the last of its connections to this one. If it is the leader, this member checks whether its
     /// process is gone.
     pub fn hung_up(&self, caller: MemberId) {
         let role = engine::role(&self.core.raft);
@@ -288,7 +288,7 @@ impl Inbound {
     }
 
     /// Votes, if this member may; not before the end of a lease that this member may have granted before its start. The lease of a
-    /// leader whose process is gone is passed by, as in a transfer of the leadership. See `campaign`, `vote_gate` and `dead_leader`.
+    /// leader whose process is gone is bypassed, as in a leadership transfer. See `campaign`, `vote_gate` and `dead_leader`.
     ///
     /// # Errors
     /// The engine has stopped.
@@ -310,7 +310,7 @@ impl Inbound {
         Ok(answer)
     }
 
-    /// Lets the candidate go first that goes first where the votes of a term are split.
+    /// After a split vote, yields to the candidate that comes first.
     fn heed_split(&self, request: &VoteRequest<TypeConfig>, answer: &VoteResponse<TypeConfig>) {
         let (campaigning, raft) = (&self.core.campaigning, &self.core.raft);
         if answer.vote_granted {
@@ -326,7 +326,7 @@ impl Inbound {
         }
     }
 
-    /// Says whether it would vote, and changes nothing; not earlier than it would.
+    /// Answers whether it would vote, and changes nothing; not earlier than it would.
     ///
     /// # Errors
     /// The engine has stopped.
@@ -341,12 +341,12 @@ impl Inbound {
         self.core.raft.pre_vote(request).await.map_err(raft_fault)
     }
 
-    /// The refusal of a vote that this member must not give. The engine does not hear of the request: its own vote stays.
+    /// The refusal of a vote that this member must not give. The engine does not receive the request: its own vote stays.
     async fn withheld(
         &self,
         request: &VoteRequest<TypeConfig>,
     ) -> Result<Option<VoteResponse<TypeConfig>>, Fault> {
-        // The engine refuses what comes late; the candidate has had more since.
+        // The engine refuses late requests; the candidate has had more since.
         if request.vote.leader_id.term < engine::role(&self.core.raft).term.0 {
             return Ok(None);
         }
@@ -361,7 +361,7 @@ impl Inbound {
         Ok(Some(refusal.await.map_err(Fault::from)?))
     }
 
-    /// Learns that the leader gives the leadership away, perhaps to this member.
+    /// Processes the notice that the leader transfers the leadership, perhaps to this member.
     ///
     /// # Errors
     /// The engine has stopped.
@@ -369,8 +369,8 @@ impl Inbound {
         &self,
         request: TransferLeaderRequest<TypeConfig>,
     ) -> Result<TransferLeaderResponse<TypeConfig>, Fault> {
-        // The engine waits until it has what the leader has, durably: then nothing is in doubt any more. A leader of an
-        // earlier term than the doubt's proves nothing, and one that was passed over is followed by nobody.
+        // The engine waits until it durably has all that the leader has: then nothing is in doubt. A leader of an
+        // earlier term than the doubt's proves nothing, and no member follows one that was passed over.
         let doubt = self.starts.doubted_tail();
         let doubted = doubt.is_some_and(|doubt| request.from_leader().leader_id.term < doubt.term);
         let is_over = passed_over(&self.core, request.from_leader()).is_some();
@@ -463,7 +463,7 @@ impl Inbound {
         }
     }
 
-    /// Campaigns because the leader of `term` gave up and nobody followed; refused when that leadership is over here.
+    /// Campaigns because the leader of `term` gave up without a successor; refused when that leadership is over here.
     async fn campaign(&self, caller: MemberId, term: Term) -> Result<(), CallError> {
         if let Some(why) = self.core.campaigning.gate.stays_out() {
             return Err(CallError(why.to_string()));
@@ -485,8 +485,8 @@ impl Inbound {
         triggered.map_err(|fatal| CallError(Fault::from(fatal).to_string()))
     }
 
-    /// Notes that a call was refused whose format this member does not speak: from the leader, or while none is known, that is why
-    /// it takes no entries.
+    /// Records that a call was refused because this member does not support its format. If it is from the leader, or while none is
+    /// known, this is why it takes no entries.
     pub fn refused_format(&self, caller: MemberId, why: &AdmissionRefusal) {
         let role = self.core.role();
         if role.leader.is_none_or(|leader| leader == caller) {
@@ -494,7 +494,7 @@ impl Inbound {
         }
     }
 
-    /// A member as this one's membership has it.
+    /// A member's record in this one's membership.
     pub fn record(&self, member: MemberId) -> Option<MemberRecord> {
         engine::role(&self.core.raft)
             .membership
@@ -512,14 +512,14 @@ impl Inbound {
     }
 }
 
-/// Whoever hears of a term to which only a repair leaps votes from then on for no log without that repair: those that were given up
-/// may hear of it, and lose sight of it again before they have it.
+/// After a term to which only a repair leaps, this member votes for no log without that repair. Members that were given up
+/// may learn of the term, and lose contact again before they have the repair.
 fn heed_leap(core: &MemberCore, vote: &Vote) {
     let heard = vote.leader_id.term;
     if heard < TERM_LEAP {
         return;
     }
-    // Its own term may be as late already, by a refusal that it was given.
+    // Its own term may already be as late, from a refusal that it received.
     let leap = leap_from(engine::progress(&core.raft).last_log);
     let told = core.campaigning.gate.committed();
     if heard >= leap && told.is_none_or(|told| told.term < leap) {
@@ -527,9 +527,9 @@ fn heed_leap(core: &MemberCore, vote: &Vote) {
     }
 }
 
-/// The later term that a leader is told of which led before what this member was told to be committed: an entry of that term is in the
-/// ring's log, and so is a leader's. It may have been left out of a repair, and find a quorum for its own term among those that come
-/// back behind it; but for this they would follow it.
+/// The later term to report to a leader that led before the reported committed end. The ring's log has an entry of that
+/// term, so it had a leader. A repair may have left this leader out, and it may find a quorum for its own term among
+/// members that return later; without this check they would follow it.
 fn passed_over(core: &MemberCore, vote: &Vote) -> Option<Vote> {
     let later = core.campaigning.gate.passes_over(vote.leader_id.term)?;
     tracing::warn!(leader = %vote, committed = %later, "a leader is not followed: the ring has gone on without it");
@@ -537,7 +537,7 @@ fn passed_over(core: &MemberCore, vote: &Vote) -> Option<Vote> {
     Some(<Vote as RaftVote>::from_leader_id(id, false))
 }
 
-/// The answer to what only a serving leader knows or does.
+/// The answer to a question that only a serving leader can answer.
 fn not_serving() -> CallError {
     CallError("this member does not serve as the leader".to_owned())
 }
@@ -550,7 +550,7 @@ pub enum InstallRefusal {
     Unfit {
         /// The entry before the start.
         before: OpId,
-        /// What the check of the file's header found wrong.
+        /// The error of the check of the file's header.
         reason: String,
     },
     /// The consensus engine has stopped, so it takes no new start of the log.

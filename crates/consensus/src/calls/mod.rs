@@ -1,6 +1,6 @@
-//! Calls between members: what they ask each other besides the engine's own calls, here; whether one is listened to
-//! ([`admission`]), and what comes in ([`inbound`]). One call carries all questions, so that a new one changes nothing on the way:
-//! who asks and who answers are in this crate, the transport only brings them together.
+//! Calls between members in addition to the engine's own: the questions are here, their admission in
+//! [`admission`], their processing in [`inbound`]. One call carries all questions, so a new question does not change the transport:
+//! both ends are in this crate.
 
 pub(crate) mod admission;
 pub(crate) mod inbound;
@@ -25,21 +25,21 @@ use crate::lease::promise::PromisedLease;
 use crate::purge_floor::PurgeFloor;
 use crate::repair::rejoin::{Agreement, Recollection};
 
-/// What a promotion of one member would cost, as far as its mysqld goes.
+/// The cost of a promotion of one member for its mysqld.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatabaseState {
-    /// Why its mysqld could not be the primary soon, in words; nothing when it could.
+    /// Why its mysqld could not be the primary soon; nothing when it could.
     #[serde(default)]
     pub unfit: Option<String>,
-    /// Committed transactions that mysqld has not executed; nothing where that is not known.
+    /// Committed transactions that mysqld has not executed; nothing where that is unknown.
     #[serde(default)]
     pub behind: Option<u64>,
-    /// Version of that mysqld as it reports it; nothing where no connection has told it yet.
+    /// Version that this mysqld reports; nothing before the first connection.
     #[serde(default)]
     pub version: Option<String>,
 }
 
-/// How far a member's log goes, and whether it leads.
+/// The end of a member's log, and whether it leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEnd {
     /// Its last entry, whether durable yet or not.
@@ -51,13 +51,13 @@ pub struct LogEnd {
     pub membership: Option<OpId>,
 }
 
-/// What members say to each other whenever they meet; nothing, where the program does not know the words.
+/// The data that members exchange on each contact; empty from a program without it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Greeting {
-    /// What it says of itself.
+    /// Its report about itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
-    /// What it remembers of the other one.
+    /// What it has recorded of the other one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remembered: Option<Remembered>,
     /// The lease that it promises to the leader.
@@ -69,7 +69,7 @@ pub struct Greeting {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "question", rename_all = "snake_case")]
 pub enum Question {
-    /// Are you there? Asked so that the connection is, and so that members know how far the others have come.
+    /// Are you there? It keeps the connection open and exchanges how far members have come.
     Greeting(Greeting),
     /// To a voter: campaign, because the leader of `term`, which asks, has given up.
     Campaign {
@@ -80,32 +80,32 @@ pub enum Question {
     MockElection(MockElectionCall),
     /// To a voter: would you elect me?
     MockVote(MockVoteCall),
-    /// To a voter: do you know as well that the leader's process is gone, and would you elect me?
+    /// To a voter: do you also know that the leader's process is gone, and would you elect me?
     EarlyVote(EarlyVoteCall),
-    /// From a member that comes back: is my log still the ring's?
+    /// From a member that rejoins: is my log still the ring's?
     Agreement(Recollection),
-    /// To the leader, from a member that wants to purge its log: up to where does nobody need it any more?
+    /// To the leader, from a member that wants to purge its log: up to where is it no longer needed?
     PurgeFloor {
-        /// How long a member that is away still counts.
+        /// How long an absent member still counts.
         absent_after: Duration,
     },
     /// To the leader: up to where is the log committed?
     Committed,
     /// From a member that may have lost the end of its log: how far does yours go?
     LogEnd,
-    /// To a member without a vote, from one that may have lost the end of its log: yours is the only log that goes as far as the ring's may
+    /// To a non-voter, from a member that may have lost the end of its log: only your log goes as far as the ring's may
     /// have; campaign, and lead until a voter has what you have.
     StandIn,
-    /// To a database member, from a leader that is to give the leadership away: what would a promotion cost?
+    /// To a database member, from a leader that is to transfer the leadership: what would a promotion cost?
     Database {
-        /// The version of the mysqld beside the leader, which is the primary, if it has one.
+        /// The version of the leader's own mysqld, which is the primary, if it has one.
         primary: Option<String>,
     },
-    /// From a member whose file is damaged: give me this piece of yours.
+    /// From a member with a damaged file: send me this piece of yours.
     FilePart(FilePart),
-    /// To the leader: put these into the ring's history.
+    /// To the leader: add these to the ring's history.
     Note {
-        /// What the member that asks has noted.
+        /// The events that the asking member has recorded.
         entries: Vec<HistoryEntry>,
     },
     /// From the leader to a voter: how many bytes of transactions fit on the disk of your log?
@@ -118,41 +118,41 @@ pub enum Question {
 pub enum Answer {
     /// Answers [`Question::Greeting`]: the member is there and its engine runs.
     Greeting {
-        /// Which program it runs; nothing from one that speaks the first format alone and does not know the word.
+        /// The program that it runs; nothing from one that supports only the first format and lacks this field.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         program: Option<Program>,
-        /// What it says to who asks.
+        /// The data for the asking member.
         #[serde(flatten)]
         greeting: Greeting,
     },
     /// Answers [`Question::Campaign`] and [`Question::StandIn`]: the member has begun an election.
     Campaigns,
-    /// How the mock election went.
+    /// The result of the mock election.
     MockElection(MockElection),
-    /// What the voter would do.
+    /// The voter's answer in a mock election.
     MockVote(MockVote),
     /// Answers [`Question::EarlyVote`]: yes to both.
     EarlyVote,
     /// How far the logs agree.
     Agreement(Agreement),
-    /// Up to where the log is not needed any more.
+    /// Up to where the log is no longer needed.
     PurgeFloor(PurgeFloor),
     /// Up to where the log is committed.
     Committed {
         /// None before the first entry.
         up_to: Option<OpId>,
     },
-    /// How far the log goes.
+    /// The end of the log.
     LogEnd(LogEnd),
-    /// What a promotion would cost.
+    /// The cost of a promotion.
     Database(DatabaseState),
     /// A part of a file of the log.
     FilePart(FileBytes),
     /// Answers [`Question::Note`]: the leader will write them, unless it fails.
     Noted,
-    /// What fits on the disk of the log.
+    /// The room on the log's disk.
     Room {
-        /// In bytes, without the reserve; none where the log cannot say.
+        /// In bytes, without the reserve; none where the log cannot report it.
         transactions: Option<u64>,
         /// The last entry of the log, durable or not.
         end: Option<OpId>,
@@ -165,7 +165,7 @@ pub struct FileBytes(pub Bytes);
 
 impl Serialize for FileBytes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // A field of its own: beside a tag there can be no bare text.
+        // A field of its own: a tag cannot be combined with bare text.
         Encoded {
             base64: BASE64_STANDARD.encode(&self.0),
         }
@@ -199,7 +199,7 @@ pub trait MemberCalls: Send + Sync + 'static {
         deadline: Duration,
     ) -> BoxFuture<'a, Result<Answer, CallError>>;
 
-    /// Finds out whether anything listens at a member's address, within `deadline`. Nothing is said there.
+    /// Checks within `deadline` whether any process listens at a member's address. Sends nothing there.
     fn knock<'a>(
         &'a self,
         at: MemberId,
@@ -208,18 +208,18 @@ pub trait MemberCalls: Send + Sync + 'static {
     ) -> BoxFuture<'a, Knock>;
 }
 
-/// What the address of a member does with a new connection.
+/// The reaction of a member's address to a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Knock {
-    /// It takes it.
+    /// It accepts it.
     Answers,
-    /// The system there refuses it: nothing listens.
+    /// The system there refuses it: no process listens.
     Refused,
-    /// No word came in time, or one that does not say whether anything listens.
+    /// No reaction in time, or one that does not show whether a process listens.
     Silent,
 }
 
-/// A question that got no answer, or was refused, in words.
+/// A question that got no answer or was refused, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct CallError(pub String);

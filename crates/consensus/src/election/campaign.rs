@@ -1,24 +1,23 @@
-//! When a member takes part in elections. The engine campaigns when its timer runs out, for which it got the limits at its start
-//! (`member/config.rs`, `Timers`); here that is allowed and forbidden. Five things keep it from them: the end of its log may be in doubt, it may have come back to a
-//! ring that has committed more than it has (both `vote_gate`), whoever looks after the member may not want it to campaign for
-//! a while, another candidate goes first behind a split vote (`split_votes`), and a member that was just started may have granted a
-//! lease that it does not remember. A campaign that a leader
-//! orders comes in elsewhere ([`Inbound`](crate::Inbound)), and one that needs no timer, because the leader's process is gone, is in
-//! `early_election`.
+//! When a member takes part in elections. The engine campaigns when its timer expires, within the limits set at its start
+//! (`member/config.rs`, `Timers`). This module allows and forbids that. Five conditions forbid it. The end of the log is in doubt, or
+//! the ring has committed more than this member has (both `vote_gate`). The supervisor of the member forbids campaigns for a while.
+//! Another candidate goes first after a split vote (`split_votes`). A member that was just started may have granted a lease before its
+//! restart. A campaign ordered by a leader arrives through [`Inbound`](crate::Inbound). A campaign without a timer, because the leader's
+//! process has exited, is in `early_election`.
 //!
 //! # The forgotten lease
 //!
 //! A member that answers a leader's heartbeat promises to elect no other leader for one lease, and the leader serves on that promise
-//! (`lease::promise`). It is kept in memory only: the engine starts with none. A voter that answers, is killed and is back within the lease would elect another leader
-//! while the first one still serves. So for one lease after its start, the longest that it has promised, a member neither votes nor says in a pre-vote that
-//! it would, and does not campaign, which is a vote for itself.
+//! (`lease::promise`). The engine keeps it in memory only. A voter that is killed and restarts within the lease would elect another
+//! leader while the first still serves. So for one lease after its start, the longest that it has promised, a member does not vote,
+//! agree to a pre-vote or campaign.
 //!
-//! That is long enough: the promise was made before the start, and counts from the moment at which the heartbeat was sent. A transfer of the
-//! leadership is voted for at once, as ever: the leader that ends its own lease has ordered it, and whoever led before that one had no
-//! lease any more when it was elected. A member that never had a log has promised nothing.
+//! One lease is long enough: the promise predates the start and counts from when the heartbeat was sent. A leadership transfer gets
+//! its vote immediately: the leader that ends its own lease has ordered it, and the lease of any leader before it
+//! had ended when it was elected. A member that never had a log has promised nothing.
 //!
-//! Calls for a vote are held, not refused: members that were started together, behind a power cut, all wait, and whoever campaigns first
-//! has its answer as soon as the other's time is over, not only at its next attempt.
+//! Vote requests are held, not refused. Members that start together after a power failure all wait. The first candidate gets its answer
+//! as soon as the voter's time is over, not only at its next attempt.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,14 +36,14 @@ use crate::member::config::Timers;
 /// What keeps this member from campaigning at the moment.
 #[derive(Debug)]
 pub(crate) struct Campaigning {
-    /// Until when a lease may be in force that was granted before the start.
+    /// Until when a lease granted before the start may be in force.
     promised_until: Option<Instant>,
     /// The lease for which heartbeats are answered.
     pub(crate) promise: Promise,
     /// Whether the end of the log is in doubt, and for whom to vote then.
     pub(crate) gate: ElectionGate,
     state: Mutex<State>,
-    /// This member gives way to another one.
+    /// This member yields to another one.
     gave_way: Notify,
 }
 
@@ -57,7 +56,7 @@ struct State {
 }
 
 impl Campaigning {
-    /// Of a member that was started at `begun`; `is_new` when it has no log and never voted.
+    /// For a member that was started at `begun`; `is_new` when it has no log and never voted.
     pub(crate) fn new(begun: Instant, promise: Promise, is_new: bool, gate: ElectionGate) -> Self {
         Self {
             promised_until: (!is_new).then(|| begun + promise.longest()),
@@ -72,20 +71,20 @@ impl Campaigning {
         }
     }
 
-    /// Waits until no lease can be in force that was granted before the start.
+    /// Waits until no lease granted before the start can be in force.
     pub(crate) async fn promise_is_over(&self) {
         if let Some(until) = self.promised_until {
             tokio::time::sleep_until(until).await;
         }
     }
 
-    /// Whether a lease may be in force that was granted before the start.
+    /// Whether a lease granted before the start may be in force.
     pub(crate) fn may_have_promised(&self) -> bool {
         self.promised_until
             .is_some_and(|until| Instant::now() < until)
     }
 
-    /// Lets the member campaign, or keeps it from it.
+    /// Allows or forbids campaigns.
     pub(crate) fn allow(&self, raft: &Engine, allowed: bool) {
         let mut state = self.lock();
         state.allowed = allowed;
@@ -98,25 +97,25 @@ impl Campaigning {
         self.tell(&self.lock(), raft);
     }
 
-    /// The end of the log is not in doubt any more.
+    /// The end of the log is no longer in doubt.
     pub(crate) fn settle(&self, raft: &Engine) {
         self.gate.settled();
         self.tell(&self.lock(), raft);
     }
 
-    /// Others have committed this: no election of somebody that lacks it.
+    /// Others have committed this: no vote for a candidate that lacks it.
     pub(crate) fn told(&self, committed: OpId, raft: &Engine) {
         self.gate.told(committed);
         self.tell(&self.lock(), raft);
     }
 
-    /// The own log goes this far.
+    /// The own log ends here.
     pub(crate) fn goes_to(&self, end: Option<OpId>, raft: &Engine) {
         self.gate.goes_to(end);
         self.tell(&self.lock(), raft);
     }
 
-    /// Waits for the member's first turn to campaign, and lets it, if nobody has forbidden it.
+    /// Waits for the member's first turn to campaign, then allows it unless a condition forbids it.
     pub(crate) async fn wake(&self, raft: &Engine, turn: Duration) {
         self.promise_is_over().await;
         if self.promised_until.is_some() {
@@ -127,7 +126,7 @@ impl Campaigning {
         self.tell(&state, raft);
     }
 
-    /// Lets another candidate go first for so long, where it is not this member's own turn.
+    /// Yields to another candidate for `pause`, unless it is this member's own turn.
     pub(crate) fn give_way(&self, raft: &Engine, pause: Duration) -> bool {
         let mut state = self.lock();
         let gives_way = state.gives_way.begin(Instant::now(), pause);
@@ -138,14 +137,14 @@ impl Campaigning {
         gives_way
     }
 
-    /// The member has voted for a candidate, and lets nobody else go first any more.
+    /// The member has voted for a candidate and no longer yields to another.
     pub(crate) fn has_voted(&self, raft: &Engine) {
         let mut state = self.lock();
         state.gives_way.end();
         self.tell(&state, raft);
     }
 
-    /// Lets the member campaign again each time it has given way for long enough.
+    /// Lets the member campaign again each time it has yielded for long enough.
     pub(crate) async fn take_turns(&self, raft: &Engine) {
         loop {
             self.gave_way.notified().await;
@@ -179,9 +178,9 @@ impl Campaigning {
     }
 }
 
-/// How long behind the others a member has its first turn after its start. Members that start together campaign one after the other, in
-/// the order of the [`heirs()`], within the time over which the engine spreads campaigns otherwise; at one moment they would split
-/// their votes.
+/// How long after the first member this one has its first turn after a start. Members that start together campaign in turn, in
+/// the order of [`heirs()`], within the time over which the engine otherwise spreads campaigns. Simultaneous campaigns would split
+/// the votes.
 pub(crate) fn first_turn(role: &RoleSnapshot, own: MemberId, timers: &Timers) -> Duration {
     let spread = timers
         .lease
@@ -237,7 +236,7 @@ mod tests {
         let order = [2, 4, 1, 3].map(turn);
         assert_eq!(order[0], Duration::ZERO);
         assert!(order.is_sorted(), "{order:?}");
-        // Further apart than the engine looks at its clock, and soon enough.
+        // Further apart than the engine's clock interval, and soon enough.
         assert!(order[1] >= Duration::from_millis(60), "{order:?}");
         assert!(turn(9) < timers.lease / 2, "{:?}", turn(9));
     }

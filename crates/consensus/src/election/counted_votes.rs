@@ -1,11 +1,11 @@
-//! The network that asks for votes and counts them. It counts no vote of a member whose log ends before what is remembered of it
-//! ([`super::put_back`]): that member may not have been told yet, or run a program that does not know the words. And it does not say that
-//! leases are over where this member stands in for those that vote ([`super::stand_in`]). Of a voter that is late it asks the vote
-//! already in a pre-vote ([`super::late_votes`]).
+//! The network that requests votes and counts them. It counts no vote of a member whose log ends before what is recorded of it
+//! ([`super::put_back`]): that member may not have been informed yet, or its version lacks the message. It does not declare
+//! leases over where this member is the interim leader ([`super::stand_in`]). It asks a late voter for its vote already in a
+//! pre-vote ([`super::late_votes`]).
 //!
-//! So there may be votes for this member of a term in which its engine has not stood yet, and may never: an earlier election may succeed
-//! meanwhile. The engine takes every vote for its own member for one that it asked for, and would neither go on as what it is nor give
-//! it up. It is told of such a vote as if the voter stood in that term itself: that it is behind, and nothing else.
+//! So this member may hold votes of a term in which its engine has not campaigned, and never may if an earlier election succeeds. The
+//! engine takes every vote for its own member as one that it requested, and would neither continue in its role nor give
+//! it up. Such a vote is passed to it as the voter's own candidacy in that term, which only shows that the engine's term is old.
 
 use std::future::Future;
 
@@ -31,7 +31,7 @@ use crate::election::stand_in::StandIn;
 use crate::lease::leadership::Term;
 use crate::log_probe::RpcResult;
 
-/// A factory whose clients count votes so.
+/// A factory of [`CountingClient`]s.
 pub(crate) struct CountedVotes<F> {
     inner: F,
     own: MemberId,
@@ -104,7 +104,7 @@ pub(crate) struct CountingClient<N> {
 
 #[derive(Clone)]
 struct Voter {
-    /// Who asks.
+    /// The asking member.
     own: MemberId,
     memory: Memory,
     member: MemberId,
@@ -127,7 +127,7 @@ impl Voter {
         answer
     }
 
-    /// A vote as the engine may hear of it that has stood in no term behind `stood`.
+    /// A vote as the engine may receive it if it campaigned in no term after `stood`.
     fn told(&self, vote: Vote, stood: u64) -> Vote {
         let leader = vote.leader_id;
         match leader.voted_for == self.own && leader.term > stood {
@@ -190,7 +190,7 @@ impl<N: NetStreamAppend<TypeConfig>> NetStreamAppend<TypeConfig> for CountingCli
     {
         let voter = self.voter.clone();
         let told = move |error| match error {
-            // It is later than what this member leads in.
+            // It is later than this member's term.
             StreamAppendError::HigherVote(vote) => {
                 StreamAppendError::HigherVote(voter.told(vote, u64::MIN))
             }
@@ -228,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// Says whether it was told that leases are over, by whom it names.
+    /// Grants a vote exactly where the request declares leases over.
     struct Told;
 
     impl NetVote<TypeConfig> for Told {
@@ -339,7 +339,7 @@ mod tests {
             leadership_transfer: false,
         };
         let [own, anothers] = [1, 2].map(|member| Vote::new(8, MemberId(member)));
-        // Its engine stands in the term that it asks votes for, and in the one before what it asks pre-votes for.
+        // Its engine campaigns in the term for which it requests votes, and in the one before that of its pre-votes.
         let mut heard = Vec::new();
         for term in [7, 8] {
             heard.push(client.vote(request(term), option()).await.unwrap().vote);

@@ -1,13 +1,13 @@
-//! What this member knows of the death of its leader's process: a hint about time, and about nothing else. With it an election
-//! need not wait for missing heartbeats ([`super::early_election`]); who is elected, votes and logs decide as ever.
+//! Evidence that the leader's process has exited: a hint about timing only. With it an election
+//! need not wait for missing heartbeats ([`super::early_election`]). Votes and logs decide the election as usual.
 //!
-//! Two signs make it, and this member has to see both itself. The leader has closed all of its connections to this member, as the
-//! system does for a process that ends, however it ends; and the leader's address refuses a new one, as a system does where
-//! nothing listens. A host that vanished gives neither. A connection that broke gives the first alone: the leader is there, and
-//! answers at its address. A firewall in between may give both, to those who are behind it.
+//! It takes two signs, and this member must observe both itself. First, the leader has closed all of its connections to this member, as
+//! the system does whenever a process ends. Second, the leader's address refuses a new connection, as a system does without a
+//! listener. A vanished host gives neither. A broken connection gives only the first: the leader still answers at its address.
+//! A firewall in between may give both to the members on the other side.
 //!
-//! It is known of one leadership, never of a member as such: whoever was started again leads in a later term or not at all. And
-//! it is forgotten at the first call of that leader.
+//! The evidence is about one term, never about a member: a restarted leader leads in a later term or not at all.
+//! The first call of that leader discards it.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::engine::RoleSnapshot;
 use crate::lease::leadership::Term;
 
-/// A leadership of another member.
+/// The leadership of another member in one term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reign {
     pub(crate) leader: MemberId,
@@ -25,32 +25,32 @@ pub(crate) struct Reign {
 }
 
 impl Reign {
-    /// The one that a member follows, if it follows any.
+    /// The one that a member follows, if any.
     pub(crate) fn followed(role: &RoleSnapshot, own: MemberId) -> Option<Self> {
         let leader = role.leader.filter(|leader| *leader != own)?;
         let term = role.term;
         Some(Self { leader, term })
     }
 
-    /// What its leader's calls carry, and whoever took one has stored.
+    /// The vote that its leader's calls carry and that every follower has stored.
     pub(crate) fn vote(self) -> Vote {
         Vote::new_committed(self.term.0, self.leader)
     }
 }
 
-/// What is known of the leader.
+/// The evidence about the leader.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Signs {
-    /// It calls, as far as anybody knows.
+    /// It calls, as far as this member knows.
     #[default]
     None,
-    /// It has closed its connections; its address was not found to refuse yet.
+    /// It has closed its connections; its address has not refused yet.
     HungUp(Reign),
     /// Its address refuses as well.
     Dead(Reign),
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct DeadLeader(watch::Sender<Signs>);
 
@@ -70,7 +70,7 @@ impl DeadLeader {
         });
     }
 
-    /// The address of a leader that hung up refuses; it has not called since.
+    /// The address of a leader that closed its connections refuses; it has not called since.
     pub(crate) fn refuses(&self, reign: Reign) {
         self.0.send_if_modified(|signs| {
             let confirmed = *signs == Signs::HungUp(reign);
@@ -81,7 +81,7 @@ impl DeadLeader {
         });
     }
 
-    /// This member calls as a leader does: it is alive.
+    /// This member calls as a leader: it is alive.
     pub(crate) fn calls(&self, caller: MemberId) {
         self.0.send_if_modified(|signs| {
             let alive = match *signs {
@@ -95,17 +95,16 @@ impl DeadLeader {
         });
     }
 
-    /// Whether this leader's process is gone, once both signs had the time to come.
+    /// Whether this leader's process is gone, after at most `patience` for both signs.
     pub(crate) async fn becomes(&self, reign: Reign, patience: Duration) -> bool {
         let mut signs = self.0.subscribe();
         let dead = signs.wait_for(|signs| *signs == Signs::Dead(reign));
         tokio::time::timeout(patience, dead).await.is_ok()
     }
 
-    /// Whether a request for a vote may pass by the lease that this member granted to its leader: that one is dead, and the term
-    /// asked for is the very next one. So no other leader's lease can be passed by, whoever is followed by the time the engine
-    /// takes the request: the leader of that very term has this member's vote already, and one of a later term makes the request too
-    /// old.
+    /// Whether a vote request may bypass the lease granted to the leader: that leader is dead, and the request is for the next term.
+    /// No other leader's lease is bypassed, even if this member follows another one before the engine takes the request.
+    /// The leader of that next term already has this member's vote, and a leader of a later term makes the request too old.
     pub(crate) fn releases(&self, asked: &Vote) -> bool {
         match *self.0.borrow() {
             Signs::Dead(reign) => !asked.committed && asked.leader_id.term == reign.term.0 + 1,

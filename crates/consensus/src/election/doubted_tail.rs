@@ -1,38 +1,37 @@
-//! A member whose log lost bytes at its end that may have been acknowledged, or may have lost some because they were not synced, or because
-//! its data directory was put back ([`super::put_back`]), asks the others how far their logs go, and takes part in elections again when it has what they have.
+//! A member whose log may lack acknowledged entries at its end: bytes were lost, were not synced, or its data directory was restored
+//! ([`super::put_back`]). It asks the others for their log ends, and takes part in elections again when it has what they have.
 //!
 //! # Why this is safe
 //!
 //! Let `e` be an entry that this member acknowledged and has lost, and that is committed, or will be by that
-//! acknowledgement. The ring must never elect a leader without it. To a member that votes for nobody, losing `e` is the same
-//! as being down, and Raft bears that. So all that is needed is an end `z` such that any log that ends at `z` or behind it has
-//! `e`; then a vote for such a log is safe, and so is everything once the own log ends there ([`crate::election::vote_gate`]). Let
-//! `T` be the term of the vote that was stored when the bytes were cut, or found to be possibly missing. A vote is stored before the entries that follow it, so
-//! the term of `e` is `T` at most. Three things give such a `z`:
+//! acknowledgement. The ring must never elect a leader without it. For a member that votes for no candidate, losing `e` equals
+//! being down, which Raft tolerates. So an end `z` is needed such that any log that ends at `z` or later has
+//! `e`. A vote for such a log is safe, and so is everything once the own log ends there ([`crate::election::vote_gate`]). Let
+//! `T` be the term of the vote stored when the bytes were cut, or found to be possibly missing. A vote is stored before the entries
+//! that follow it, so the term of `e` is `T` at most. Three things give such a `z`:
 //!
-//! 1. **An entry of a term after `T`.** Its leader was elected without a vote of this member that was not safe, so it had `e`
-//!    (leader completeness); who has an entry of that leader has all before it (log matching).
+//! 1. **An entry of a term after `T`.** Its leader was elected without an unsafe vote of this member, so it had `e`
+//!    (leader completeness). A member with an entry of that leader has all before it (log matching).
 //! 2. **The end of the log of a leader of term `T` or a later one, asked after the restart.** If its term is `T`, it made or had
 //!    everything that this member acknowledged to it, and its log only grows; and it had what was committed in earlier terms.
-//!    If its term is later: as in 1. It does not matter whether it leads still. What is committed is not enough: the
-//!    acknowledgement may be on its way, and `e` be committed by it afterwards.
-//! 3. **The latest end of all other members' logs, all of them asked after the restart.** `e` is, or will be, in force by the
-//!    acknowledgements of others too, or by a leader's that has it: one of those asked has it, and its end is at or behind it.
-//!    A log with an end at or behind that one has `e`: in the same term by log matching, in a later one by leader completeness.
-//!    *All* members of the own membership are asked, not a majority: a majority of the others would elect a leader without
-//!    this one anyway, so that 2 applies; and a leader that is outside of the voter sets may hold what no voter has yet. This is
-//!    for a ring that lost its power as a whole: several members may have such a doubt at once, and each may be the one
-//!    that has the most. (Where all that had `e` lost it, nothing on earth brings it back, and the ring goes on.)
+//!    If its term is later: as in 1. It need not still lead. The committed end is not enough: the
+//!    acknowledgement may be in flight and commit `e` afterwards.
+//! 3. **The latest end of all other members' logs, all of them asked after the restart.** `e` also takes effect through the
+//!    acknowledgements of others, or of a leader that has it. So one of the asked members has it and ends at or after it.
+//!    A log that ends there or later has `e`: in the same term by log matching, in a later one by leader completeness.
+//!    *All* members of the own membership are asked, not a majority. A majority of the others would elect a leader without
+//!    this one anyway, so 2 applies; and a leader outside the voter sets may hold what no voter has yet. This is
+//!    for a ring that lost its power as a whole: several members may have such a doubt at the same time, and each may be the one
+//!    with the most. (If all members that had `e` lost it, it cannot be recovered, and the ring continues.)
 //!
-//! Where the data directory was put back, `T` is the latest term that anybody knows of who remembers what it had: of the vote that it
-//! has forgotten as well. That such a one is there is what the doubt rests on; it cannot be better than that.
+//! If the data directory was restored, `T` is the latest term recorded by any member that has recorded its earlier state, the lost vote
+//! included. The doubt rests on the existence of such a member and cannot be better than that.
 //!
-//! Who the others are this member has from its log, so no membership that it acknowledged may be what was cut off: one of a ring of
-//! one that lost the entry which added the second member would ask nobody. None is: the log's durable mark is over
-//! a membership before the entry counts as written, and over one that a start finds before that start is over
-//! (`LogWriter::mark_durable`), and what is missing up to the mark refuses the start. What may be cut off besides is a membership that
-//! was never acknowledged, which is as if it had never been sent. A directory that was put back may have an earlier membership, so 3.
-//! does not count while one of those asked has a later one.
+//! This member takes the other members from its log, so no membership that it acknowledged may be cut off. A one-member ring that lost
+//! the entry adding its second member would ask no member. The log's durable mark prevents that: it covers a membership before the entry
+//! counts as written, or before the start that finds it is over (`LogWriter::mark_durable`). Missing bytes up to the mark refuse the
+//! start. A membership that was never acknowledged may be cut off, as if it had never been sent. A restored directory may have an
+//! earlier membership, so 3 does not count while one of the asked members has a later one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -48,7 +47,7 @@ use crate::engine::Engine;
 use crate::lease::leadership::Term;
 use crate::member::core::MemberCore;
 
-/// How far this member's log goes, exactly and now: the engine's metrics may be a moment behind.
+/// The current exact end of this member's log: the engine's metrics may lag a moment.
 pub(crate) async fn log_end(raft: &Engine, own: MemberId) -> Option<LogEnd> {
     let end = raft.with_raft_state(move |state| {
         let vote = state.vote_ref();
@@ -64,7 +63,7 @@ pub(crate) async fn log_end(raft: &Engine, own: MemberId) -> Option<LogEnd> {
     Some(LogEnd { membership, ..end })
 }
 
-/// The end from which on a log has all that may be lost here, as far as the answers show it. `members` are those of the own
+/// The end at or after which a log has all that may be lost here, as far as the answers show it. `members` are those of the own
 /// membership, which is the log's entry `membership`.
 pub fn enough(
     doubt: &DoubtedTail,
@@ -89,7 +88,7 @@ pub fn enough(
     leaders.chain(latest).min()
 }
 
-/// Settles what is in doubt, whenever something is.
+/// Settles each doubt about the log's end.
 pub(crate) async fn settle(
     core: Arc<MemberCore>,
     calls: Arc<dyn MemberCalls>,
@@ -135,7 +134,7 @@ async fn ask_until_settled(
         let membership = engine::role(&core.raft).membership.log_id().map(OpId::from);
         {
             let _nobody_doubts_meanwhile = core.doubting.lock().await;
-            // It may have come to be of a later term meanwhile.
+            // The doubt's term may have become later.
             let doubt = starts.doubted_tail();
             let end =
                 doubt.and_then(|doubt| enough(&doubt, core.id, &members, membership, &answers));
@@ -149,7 +148,7 @@ async fn ask_until_settled(
     }
 }
 
-/// The members, and what those say that answer in time.
+/// Asks the members and returns the answers that arrive in time.
 async fn ask(
     core: &MemberCore,
     calls: &dyn MemberCalls,
@@ -283,7 +282,7 @@ mod tests {
             enough(&doubt, MemberId(1), &members, own, &answers)
         };
         assert_eq!(found(own, Some(OpId::new(2, 5))), Some(OpId::new(4, 30)));
-        // Members may have come that this log does not know, and have what is missing here.
+        // Members that this log does not name may have joined and have what is missing here.
         assert_eq!(found(own, Some(OpId::new(4, 20))), None);
         let led = LogEnd {
             leads: Some(Term(5)),

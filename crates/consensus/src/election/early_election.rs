@@ -1,10 +1,10 @@
-//! An election that does not wait for missing heartbeats, because the leader's process is gone ([`super::dead_leader`]).
+//! Early election after the leader's process exits ([`super::dead_leader`]).
 //!
-//! Each member looks for itself: when its leader hangs up, it calls the leader's address until that refuses, or the leader is
-//! back. Then the voters have their turns, one after the other. Whose turn it is asks all voters whether they know
-//! the same, and would vote for it (an early pre-vote, which changes nothing); where a majority of each voter set would, it campaigns.
-//! A voter that sees the leader alive says no, and keeps the lease that it has granted, so that no one member's signs
-//! elect anybody. Whatever fails here, the engine's own timer runs on meanwhile.
+//! Each member checks for itself: after its leader closes its connections, it probes the leader's address until that refuses or the
+//! leader is back. Then the voters have their turns in order. In its turn, a voter asks all voters whether they have the same evidence
+//! and would vote for it (an early pre-vote, which changes nothing). It campaigns if a majority of each voter set agrees.
+//! A voter that sees the leader alive refuses and keeps the lease that it granted, so one member's evidence
+//! elects no leader. If anything fails here, the engine's own timer still runs.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,21 +24,21 @@ use crate::lease::leadership::Term;
 use crate::member::core::MemberCore;
 use crate::quorum::majority_of;
 
-/// Between two calls of an address at first, and at most. A listener of a process that ends may be closed behind its connections.
+/// Delay between two probes of an address, at first and at most. An exiting process may close its listener after its connections.
 const KNOCK_AGAIN: Duration = Duration::from_millis(2);
 const KNOCK_AGAIN_AT_MOST: Duration = Duration::from_millis(50);
 
-/// How long behind each other the voters have their turns: longer than they see the signs apart.
+/// Offset between the turns of the voters: longer than the time between their observations of the evidence.
 const TURN: Duration = Duration::from_millis(10);
 
 /// What a member asks of a voter before it campaigns early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlyVoteCall {
-    /// Whose process is gone.
+    /// The member whose process is gone.
     pub leader: MemberId,
-    /// The term in which that one led.
+    /// The term in which it led.
     pub term: Term,
-    /// The last entry of the log of the member that asks.
+    /// The last entry of the log of the asking member.
     pub log_end: Option<OpId>,
 }
 
@@ -51,15 +51,15 @@ impl EarlyVoteCall {
     }
 }
 
-/// How far this member's own attempt is, and whom it lets go first. Of two that ask each other at one moment, the one whose turn comes
-/// first goes on and the other one gives way, or they would split the votes.
+/// The progress of this member's own attempt, and the member to which it yields. Of two members that ask each other concurrently, the
+/// one with the earlier turn proceeds and the other yields; otherwise they would split the votes.
 #[derive(Debug, Default)]
 pub(crate) struct Attempt(Mutex<Progress>);
 
 #[derive(Debug, Default)]
 struct Progress {
     stage: Stage,
-    /// Until when another one goes first, to which this member has promised its vote.
+    /// Until when another member goes first, to which this member has promised its vote.
     gives_way_until: Option<Instant>,
 }
 
@@ -77,7 +77,7 @@ impl Attempt {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to ask, when nobody goes first any more.
+    /// Begins to ask once no other member goes first.
     async fn begin(&self) -> Under<'_> {
         loop {
             let until = {
@@ -100,7 +100,7 @@ impl Attempt {
         }
     }
 
-    /// Promises the vote to another member for a while; not where this one is ahead and asks itself, or campaigns already.
+    /// Promises the vote to another member until `until`; refused where this one is ahead and asks itself, or campaigns already.
     fn promise(&self, is_ahead: bool, until: Instant) -> bool {
         let mut progress = self.lock();
         let may = match progress.stage {
@@ -119,7 +119,7 @@ impl Attempt {
 struct Under<'a>(&'a Attempt);
 
 impl Under<'_> {
-    /// Whether nobody was promised the vote meanwhile. Then nobody is any more.
+    /// Whether the vote was promised to no member since. Then it can no longer be promised.
     fn goes_on(&self) -> bool {
         let mut progress = self.0.lock();
         let goes_on = progress.gives_way_until.is_none();
@@ -136,7 +136,7 @@ impl Drop for Under<'_> {
     }
 }
 
-/// Looks after leaders that hang up, until the member is dropped.
+/// Watches for leaders that close their connections, until the member is dropped.
 pub(crate) async fn watch(core: Arc<MemberCore>, calls: Arc<dyn MemberCalls>) {
     let mut signs = core.dead_leader.signs();
     loop {
@@ -147,7 +147,7 @@ pub(crate) async fn watch(core: Arc<MemberCore>, calls: Arc<dyn MemberCalls>) {
                 Signs::HungUp(reign) => knock_until_refused(&core, &calls, reign).await,
                 Signs::Dead(reign) => campaign(&core, &calls, reign).await,
             }
-            // What is left to do, the engine's timer does.
+            // The engine's timer does the rest.
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -157,7 +157,7 @@ pub(crate) async fn watch(core: Arc<MemberCore>, calls: Arc<dyn MemberCalls>) {
     }
 }
 
-/// Calls the address of a leader that hung up until that refuses, for as long as an election takes without that.
+/// Probes the address of a leader that closed its connections until it refuses, for as long as an election takes without that.
 async fn knock_until_refused(core: &MemberCore, calls: &Arc<dyn MemberCalls>, reign: Reign) {
     let until = Instant::now() + core.timers.longest_election();
     let mut pause = KNOCK_AGAIN;
@@ -178,7 +178,7 @@ async fn knock_until_refused(core: &MemberCore, calls: &Arc<dyn MemberCalls>, re
     }
 }
 
-/// Campaigns when it is this member's turn, if a majority would have it.
+/// Campaigns in this member's turn, if a majority agrees.
 async fn campaign(core: &MemberCore, calls: &Arc<dyn MemberCalls>, reign: Reign) {
     let Some(turn) = turn(&core.role(), core.id, reign.leader) else {
         return;
@@ -198,11 +198,11 @@ async fn campaign(core: &MemberCore, calls: &Arc<dyn MemberCalls>, reign: Reign)
         {
             match vote_and_end(core).await {
                 Ok((vote, _)) if vote == reign.vote() => {}
-                // Somebody else was first, or nothing runs here any more.
+                // Another member was first, or the engine has stopped.
                 _ => return,
             }
             tracing::info!(term = %reign.term, "campaigning without waiting for missing heartbeats");
-            // It reports how its task ended.
+            // Its task reports its own failure.
             let _ = core.raft.trigger().elect(false).await;
             // By then the engine has voted, and no promise would be kept.
             tokio::time::sleep(core.timers.heartbeat / 4).await;
@@ -213,7 +213,7 @@ async fn campaign(core: &MemberCore, calls: &Arc<dyn MemberCalls>, reign: Reign)
     }
 }
 
-/// The turn of a voter among those that may follow a leader that is gone.
+/// The turn of a voter among the possible successors of a dead leader.
 fn turn(role: &RoleSnapshot, own: MemberId, dead: MemberId) -> Option<Turn> {
     let mut heirs = heirs(role.membership.membership());
     heirs.retain(|id| *id != dead);
@@ -252,7 +252,7 @@ async fn would_be_elected(
         })
         .collect();
     let mut granted = BTreeSet::from([core.id]);
-    // Those that may still say yes, or have.
+    // The voters that may still agree, or have agreed.
     let mut possible: BTreeSet<MemberId> = membership.voter_ids().collect();
     possible.remove(&reign.leader);
     while !is_majority(sets, &granted) {
@@ -283,8 +283,8 @@ fn is_majority(sets: &[BTreeSet<MemberId>], granted: &BTreeSet<MemberId>) -> boo
     !sets.is_empty() && sets.iter().all(has)
 }
 
-/// Answers an early pre-vote: this member has seen both signs itself, and would vote for who asks. Who asks may have seen them a
-/// moment sooner, and is let wait for that.
+/// Answers an early pre-vote: this member has seen both signs itself and would vote for the asking member. That member may have seen
+/// them a moment sooner and waits until this one has.
 ///
 /// # Errors
 /// Why it would not.
@@ -328,7 +328,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// The stored vote and the end of the log, as the engine has them at this moment.
+/// The engine's current stored vote and end of the log.
 async fn vote_and_end(core: &MemberCore) -> Result<(raft_types::Vote, Option<OpId>), Fault> {
     let state = core
         .raft
@@ -351,10 +351,10 @@ mod tests {
         assert!(own.goes_on() && !others.goes_on());
         assert!(!first.promise(false, until), "it campaigns");
         drop((own, others));
-        // Who gave way waits.
+        // The yielding member waits.
         let again = second.begin().await;
         assert!(Instant::now() >= until && again.goes_on());
-        // Who does not ask promises its vote, wherever it stands.
+        // A member that does not ask promises its vote, whatever its position.
         assert!(first.promise(true, Instant::now() + Duration::from_millis(10)));
     }
 }

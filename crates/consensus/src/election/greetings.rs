@@ -1,4 +1,4 @@
-//! Members tell each other how far they have come, and what they remember of each other ([`super::put_back`]).
+//! Members report to each other how far they have come, and what they have recorded of each other ([`super::put_back`]).
 
 use std::io;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::engine;
 use crate::lease::promise::PromisedLease;
 use crate::member::core::MemberCore;
 
-/// How many heartbeats lie between two rounds. What a member had is remembered up to the last round before it was stopped; what
-/// is put back mostly is older than that.
+/// Heartbeats between two rounds. A member's state is recorded up to the last round before it stopped; a
+/// restored state is mostly older than that.
 const ROUND: u32 = 10;
 
-/// Greets all others again and again, from the start on, and in between those with whom leases are to be exchanged.
+/// Greets all others periodically from the start on, and in between the members with which leases are to be exchanged.
 pub(crate) async fn go_round(
     core: Arc<MemberCore>,
     calls: Arc<dyn MemberCalls>,
@@ -35,7 +35,7 @@ pub(crate) async fn go_round(
         }
     };
     let exchanges = async {
-        // A member that does not answer keeps the next exchange with the others waiting for nothing.
+        // A member that does not answer does not delay the next exchange with the others.
         let mut under_way = FuturesUnordered::new();
         loop {
             tokio::select! {
@@ -67,7 +67,7 @@ pub(crate) async fn go_round(
     join(rounds, exchanges).await;
 }
 
-/// Greets some of the others, all at the same time.
+/// Greets some of the others concurrently.
 async fn greet(
     core: &MemberCore,
     calls: &dyn MemberCalls,
@@ -89,7 +89,7 @@ async fn greet(
         if let Some(promised) = said.promised {
             core.campaigning.promise.received(*id, promised);
         }
-        // An earlier version does not say it. Its lease is to be the ring's.
+        // An earlier version omits it. Its lease is assumed to be the ring's.
         let unsaid = PromisedLease {
             term: role.term,
             lease: Duration::MAX,
@@ -111,7 +111,7 @@ async fn greet(
     }
 }
 
-/// Changes what the log stores for the next election.
+/// Changes the stored notes for the next election.
 pub(crate) async fn note(
     core: &MemberCore,
     starts: &dyn FileStarts,
@@ -127,7 +127,7 @@ pub(crate) async fn note(
     }
 }
 
-/// What this member promises, and nothing else: the answer waits for nothing.
+/// Only what this member promises: this answer never waits.
 fn promise_alone(core: &MemberCore, _: &dyn FileStarts, _: MemberId) -> Greeting {
     Greeting {
         promised: Some(core.campaigning.promise.of(engine::role(&core.raft).term)),
@@ -135,7 +135,7 @@ fn promise_alone(core: &MemberCore, _: &dyn FileStarts, _: MemberId) -> Greeting
     }
 }
 
-/// What this member says to another one.
+/// What this member reports to another one.
 pub(crate) fn greeting(core: &MemberCore, starts: &dyn FileStarts, to: MemberId) -> Greeting {
     Greeting {
         report: core.past.report(starts),
@@ -144,9 +144,9 @@ pub(crate) fn greeting(core: &MemberCore, starts: &dyn FileStarts, to: MemberId)
     }
 }
 
-/// What this member remembers of another one.
+/// What this member has recorded of another one.
 pub(crate) fn remembered(core: &MemberCore, of: MemberId) -> Option<Remembered> {
-    // Role and progress of one moment.
+    // Role and progress from one snapshot.
     let metrics = core.raft.metrics();
     let metrics = metrics.borrow_watched();
     let membership = metrics.membership_config.membership();
@@ -162,7 +162,7 @@ pub(crate) fn remembered(core: &MemberCore, of: MemberId) -> Option<Remembered> 
     core.memory.to_tell(of, whose, term)
 }
 
-/// Takes in what another member says.
+/// Processes another member's report.
 pub(crate) async fn take_in(
     core: &MemberCore,
     starts: &dyn FileStarts,
@@ -185,7 +185,7 @@ pub(crate) async fn take_in(
     }
 }
 
-/// Finds out whether this member has all that another one remembers of it. Where not, it elects nobody from here on.
+/// Checks whether this member has all that another one has recorded of it. If not, it votes for no candidate from now on.
 async fn heed(core: &MemberCore, starts: &dyn FileStarts, from: MemberId, told: Remembered) {
     let _one_at_a_time = core.doubting.lock().await;
     let Some(own) = starts.standing() else {
@@ -206,7 +206,7 @@ async fn heed(core: &MemberCore, starts: &dyn FileStarts, from: MemberId, told: 
     core.doubted.notify_one();
 }
 
-/// Says it to the operator.
+/// Logs it for the operator.
 pub(crate) fn say(found: &PutBack) {
     tracing::error!("of this member: {found}");
 }

@@ -1,18 +1,18 @@
-//! In which order voters go where several could follow a leader: database members first, then those that the operator prefers. All
-//! members have the same membership, and so the same order.
+//! The candidate order: which voter goes first where several could succeed a leader. Database members come first, then those that the
+//! operator prefers. All members have the same membership, and so the same order.
 
 use raft_types::{MemberId, MemberKind, Membership};
 
-/// A place among the heirs.
+/// A position in the candidate order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn {
-    /// So many go before.
+    /// How many go before it.
     pub(crate) place: u32,
-    /// So many there are.
+    /// How many there are.
     pub(crate) of: u32,
 }
 
-/// All voters, the first one first.
+/// All voters in candidate order.
 pub(crate) fn heirs(membership: &Membership) -> Vec<MemberId> {
     let mut voters: Vec<_> = membership
         .voter_ids()

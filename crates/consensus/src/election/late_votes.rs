@@ -1,13 +1,13 @@
-//! Votes that come too late. A voter has its vote on its disk before it answers, and the engine waits for that no longer than for a
-//! leader, a heartbeat and a little. Where an fsync takes longer, the vote of each term would come behind the end of its election, and
-//! the next one asks for the vote of the next term: with such a voter needed, nobody would ever be elected.
+//! Votes that arrive too late. A voter stores its vote on disk before it answers. The engine waits for that no longer than for a
+//! leader, a heartbeat and a little. With a slower fsync, each term's vote would arrive after its election, and
+//! the next election needs a vote of the next term. If that voter is needed, no leader would ever be elected.
 //!
-//! So a voter that agreed to an election and did not answer in time when it came to it is asked for its vote already in the pre-vote of
-//! the next one, which is of one and the same term until it succeeds. That attempt ends in time as well; but the voter stores the vote
-//! meanwhile, and has it when it is asked again.
+//! So a voter that agreed to an election but voted too late is asked for its vote already in the next pre-vote.
+//! Pre-votes are for the same term until one succeeds. That attempt also ends in time, but the voter stores the vote
+//! concurrently and has it when asked again.
 //!
-//! It is a vote like any other: given once in a term, and not within a lease. What pre-votes are for, that nobody raises the ring's
-//! term who cannot be elected, is given up for these voters, and for a while.
+//! It is an ordinary vote: given once in a term, and not within a lease. Pre-votes keep a member that cannot win from raising the ring's
+//! term. For these voters that is given up for a while.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,10 +16,10 @@ use std::time::Duration;
 use raft_types::MemberId;
 use tokio::time::Instant;
 
-/// For how long a voter counts as late behind the election in which it was.
+/// How long a voter counts as late after the election in which it was.
 const COUNTS: Duration = Duration::from_secs(60);
 
-/// What elections of this process have seen of the other voters.
+/// What this process's elections have observed of the other voters.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LateVotes(Arc<Mutex<BTreeMap<MemberId, Seen>>>);
 
@@ -27,7 +27,7 @@ pub(crate) struct LateVotes(Arc<Mutex<BTreeMap<MemberId, Seen>>>);
 struct Seen {
     /// It agreed in the last pre-vote.
     agreed: bool,
-    /// When it had agreed, and did not vote in time.
+    /// When it had agreed but did not vote in time.
     late: Option<Instant>,
 }
 
@@ -43,12 +43,12 @@ impl LateVotes {
         seen.late.is_some_and(|late| late.elapsed() < COUNTS)
     }
 
-    /// It said in a pre-vote whether it would vote.
+    /// It answered in a pre-vote whether it would vote.
     pub(crate) fn pre_voted(&self, voter: MemberId, agreed: bool) {
         self.lock().entry(voter).or_default().agreed = agreed;
     }
 
-    /// It is asked for its vote: whoever drops what this returns has not waited for the answer.
+    /// It is asked for its vote: a caller that drops the result has not waited for the answer.
     pub(crate) fn ask(&self, voter: MemberId) -> AskedForVote {
         AskedForVote {
             votes: self.clone(),

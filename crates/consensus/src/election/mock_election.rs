@@ -1,6 +1,6 @@
-//! Mock elections: before a promotion, the target asks the voters that it would have whether they would elect it.
-//! Nothing is stored and nothing changes. The leader's last entry at that moment, the cursor, is what all of them are
-//! measured by: a target, or a voter of its region, that does not get it in time refuses. That rule is always on.
+//! Mock elections: before a promotion, the target asks its prospective voters whether they would elect it.
+//! Nothing is stored or changed. All are measured by the leader's last entry at that moment, the cursor. A target, or a voter of
+//! its region, that does not get the cursor in time refuses. This rule cannot be turned off.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -42,13 +42,13 @@ pub struct MockVoteCall {
 pub struct MockVote {
     /// The member that was asked for its vote.
     pub voter: MemberId,
-    /// The end of its durable log, if it said.
+    /// The end of its durable log, if it reported one.
     pub log_end: Option<OpId>,
-    /// Why it would not elect the target, in words; `None`: it would.
+    /// Why it would not elect the target; `None`: it would.
     pub refusal: Option<String>,
 }
 
-/// How a mock election went.
+/// The result of a mock election.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MockElection {
     /// The member that would be elected.
@@ -57,7 +57,7 @@ pub struct MockElection {
     pub cursor: OpId,
     /// The voter sets that would elect it.
     pub sets: VoterSets,
-    /// What each voter said, the candidate included.
+    /// The answer of each voter, the candidate included.
     pub votes: Vec<MockVote>,
 }
 
@@ -95,7 +95,7 @@ impl fmt::Display for MockElection {
     }
 }
 
-/// What a member knows of itself when it is asked for a mock vote.
+/// A member's own state when it is asked for a mock vote.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Voter {
     pub(crate) term: Term,
@@ -163,7 +163,7 @@ mod tests {
                 Err(Judgement::Lags { by: 10 }),
             ),
             (voter(3, None), true, Err(Judgement::Lags { by: 101 })),
-            // Of another region: it may lag, the election does not need it to have everything.
+            // Of another region: it may lag, since the election does not need it to have everything.
             (voter(3, Some((3, 90))), false, Ok(())),
             (voter(2, None), false, Ok(())),
         ];

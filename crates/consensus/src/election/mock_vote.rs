@@ -1,4 +1,4 @@
-//! Holding a mock election: the target asks its voters, and each of them waits for entries that are on their way.
+//! Runs a mock election: the target asks its voters, and each of them waits for entries in flight.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,10 +25,10 @@ impl Voter {
     }
 }
 
-/// How often a member that lags looks again.
+/// How often a lagging member checks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Answers a mock vote; waits for entries that are on their way.
+/// Answers a mock vote; waits for entries in flight.
 pub(crate) async fn vote(core: &MemberCore, call: &MockVoteCall) -> MockVote {
     let (raft, own) = (&core.raft, core.id);
     let until = Instant::now() + Duration::from_millis(call.patience_ms);
@@ -73,7 +73,7 @@ pub(crate) async fn hold(
             "member {own} has not received the entry yet that adds it to the ring; wait until it has caught up"
         )));
     };
-    // Half of the time for entries on their way, half for the calls.
+    // Half of the time for entries in flight, half for the calls.
     let patience_ms = call.patience_ms / 2;
     let voters: BTreeSet<MemberId> = call.sets.iter().flatten().copied().collect();
     let asked = voters.into_iter().map(|voter| {

@@ -1,14 +1,13 @@
 //! Elections: when this member campaigns, and for whom it may vote.
 //!
-//! A vote is granted in the engine: the larger term, a log at least as long, a majority of each voter set. Here is what stands in
-//! front of it. [`vote_gate`] is asked where a vote comes in ([`crate::calls::inbound`]); [`campaign`] says whether this member
-//! stands for election; a member whose log lost its end asks the others first ([`doubted_tail`]), and so does one whose data directory was put back
-//! to an earlier state ([`put_back`]), which the others tell it ([`greetings`]). Where a member without a vote alone has what such a member
-//! needs, it is asked to lead for a moment ([`stand_in`]). Candidates that split the votes go one
-//! after the other then ([`split_votes`]), in the order of the [`heirs`]; a voter whose disk is slow is asked for its vote earlier
-//! ([`late_votes`]). [`mock_election`] tries, before a
-//! promotion, whether its target would be elected; [`mock_vote`] holds it and answers it. [`dead_leader`] is what is known of a leader
-//! whose process is gone, and [`early_election`] does not wait for its heartbeats.
+//! The engine grants a vote by its rules: the larger term, a log at least as long, a majority of each voter set. This module restricts
+//! that. [`vote_gate`] checks incoming vote requests ([`crate::calls::inbound`]). [`campaign`] decides whether this member may
+//! campaign. A member asks the others first if its log lost its end ([`doubted_tail`]) or its data directory was restored to an earlier
+//! state ([`put_back`]). The others report that to it ([`greetings`]). Where only a non-voter has what such a member needs, it is asked
+//! to be the interim leader ([`stand_in`]). Candidates that split the votes then campaign in turn ([`split_votes`]), in the order of
+//! [`heirs`]. A voter with a slow disk is asked for its vote earlier ([`late_votes`]). [`mock_election`] tests before a
+//! promotion whether its target would be elected; [`mock_vote`] holds and answers it. [`dead_leader`] is the evidence that a leader's
+//! process has exited; [`early_election`] then does not wait for its heartbeats.
 
 pub(crate) mod campaign;
 pub(crate) mod counted_votes;

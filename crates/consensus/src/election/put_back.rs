@@ -1,22 +1,22 @@
-//! A member whose data directory was put back to an earlier state: from a snapshot of its disk, or a backup of its virtual machine.
-//! It has forgotten votes, and entries that it acknowledged, and nothing in the directory tells. The others can: each remembers how
-//! far each other one had come ([`Memory`]), by what members say of themselves in greetings, and as a leader by what was
-//! acknowledged. They tell it so when it comes back, before its Raft starts, and in every greeting.
+//! A member whose data directory was restored to an earlier state: from a disk snapshot or a backup of its virtual machine.
+//! It has lost votes and acknowledged entries, and the directory does not show that. The other members can detect it. Each records in
+//! [`Memory`] how far each other member had come: from what members report in greetings, and as a leader from acknowledgements.
+//! They send it that record before its Raft starts, and in every greeting.
 //!
-//! The member itself judges ([`judge`]), by its own log, so that no answer that comes late accuses anybody: whatever another one
-//! remembers was durable here before it was said. Where it has less, its log's end is in doubt ([`super::doubted_tail`]), it elects
-//! nobody until that is settled, and it says so to all others. Who remembers does not wait for that: it counts no vote of a
-//! member whose log ends before what it remembers, and gives it none ([`Memory::lacks`]).
+//! The member itself judges ([`judge`]) by its own log, so a late answer accuses no member: each recorded state was durable here before
+//! it was reported. If the member has less, its log's end is in doubt ([`super::doubted_tail`]). It votes for no candidate until that is
+//! settled, and reports it to all others. Another member with such a record does not wait for that: it counts no vote of a member
+//! whose log ends before the record, and gives it none ([`Memory::lacks`]).
 //!
-//! # What never goes back
+//! # Monotonic state
 //!
-//! The term of the stored vote, and with it what the leader of that term had acknowledged ([`Standing`]). A vote is durable before it is
-//! given, and an acknowledged entry before it is acknowledged, so that no cut of the power takes them. A leader never takes back what it
-//! made a follower have; a later one may, and then the term is later. That is why the term counts before the end, and why an end of an
-//! earlier term than the vote's is not remembered where the member says it of itself: that term's leader may be about to cut it.
+//! The term of the stored vote, and the entries that the leader of that term had acknowledged ([`Standing`]). Votes and entries are
+//! durable before they are sent, so no power failure removes them. A leader never truncates what a follower took from it. A later leader
+//! may, and then the term is later. So the term counts before the end. An end of an earlier term than the vote's is not recorded from
+//! the member's own report: that term's leader may be about to truncate it.
 //!
-//! What may be less than it was, and is no sign: what a doubt that the member knows of covers (it says up to which term, and
-//! who hears that forgets what it remembered up to there), and what was acknowledged before a quorum was repaired, to which nobody is held.
+//! A smaller state is no sign where a doubt covers it that the member knows of: it reports the term, and receivers drop their record up
+//! to it. Acknowledgements before a quorum repair do not count either.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,36 +27,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::repair::plan::TERM_LEAP;
 
-/// What a member says of itself to another one.
+/// What a member reports about itself to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// How far it has come.
     pub standing: Standing,
-    /// Since its start its log was in doubt, for what is of this term or an earlier one.
+    /// Since its start its log was in doubt, for entries of this term or an earlier one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubted: Option<u64>,
-    /// Since its start it has found out that its data directory was put back.
+    /// Since its start it has detected that its data directory was restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub put_back: Option<PutBack>,
 }
 
-/// What a member remembers of the one that it says this to.
+/// What a member has recorded about the receiver of this message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
-    /// How far that one had come, at least.
+    /// How far the receiver had come, at least.
     pub standing: Standing,
-    /// The term of the member that says so. The other one may have gone on with the ring unseen.
+    /// The sender's term. The receiver may have continued with the ring unseen.
     pub term: u64,
 }
 
-/// That a data directory was put back to an earlier state.
+/// A data directory was restored to an earlier state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutBack {
-    /// Who remembers what it had.
+    /// The member that has recorded what it had.
     pub told_by: MemberId,
     /// What it had, at least.
     pub had: Standing,
-    /// What it came back with.
+    /// What it has after the restore.
     pub has: Standing,
 }
 
@@ -72,8 +72,8 @@ impl fmt::Display for PutBack {
     }
 }
 
-/// What the doubt of a log with this standing is, by what others remember of its member; nothing where it has all of that. `explained`
-/// is the term up to which it is known why something is missing: by a doubt, or by a repair that [gave it up](given_up).
+/// The doubt of a log with this standing, by what others have recorded of its member; nothing where it has all of that. Up to the term
+/// `explained`, the reason for missing entries is known: a doubt, or a repair that [gave them up](given_up).
 pub(crate) fn judge(
     own: Standing,
     explained: Option<u64>,
@@ -98,12 +98,12 @@ pub(crate) fn judge(
     Some((found, doubt))
 }
 
-/// The latest term of what a repair gave up, by what this member was told that the ring has gone on to.
+/// The latest term that a repair gave up, by the end to which the ring has continued.
 pub(crate) fn given_up(gone_on_to: Option<OpId>) -> Option<u64> {
     gone_on_to?.term.checked_sub(TERM_LEAP)
 }
 
-/// How far the other members have come, as far as this one knows; clones are the same. In memory: it begins anew with each start.
+/// How far the other members have come, as far as this one knows; clones share it. In memory only: empty after each start.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory(Arc<Mutex<BTreeMap<MemberId, Known>>>);
 
@@ -120,7 +120,7 @@ impl Memory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The member with this data directory has acknowledged so much to the leader of that term.
+    /// The member with this data directory has acknowledged up to `standing` to the leader of that term.
     pub(crate) fn acknowledged(&self, member: MemberId, whose: Incarnation, standing: Standing) {
         let mut known = self.lock();
         let known = known.entry(member).or_insert(Known::nothing_of(whose));
@@ -130,7 +130,7 @@ impl Memory {
         known.standing = known.standing.max(standing);
     }
 
-    /// The member with this data directory says this of itself. What is to be said to the operator, if that is new.
+    /// The member with this data directory reports this of itself. Returns the message for the operator, if that is new.
     pub(crate) fn heard(
         &self,
         member: MemberId,
@@ -151,14 +151,14 @@ impl Memory {
         report.put_back.filter(|_| before != report.put_back)
     }
 
-    /// What the member with this data directory is held to in a ring that has come to this term.
+    /// The state required of the member with this data directory in a ring that has reached this term.
     fn of(&self, member: MemberId, whose: Incarnation, term: u64) -> Option<Standing> {
         let known = self.lock().get(&member).copied()?;
         let counts = known.incarnation == whose && known.standing.term + TERM_LEAP > term;
         counts.then_some(known.standing)
     }
 
-    /// What to say to it.
+    /// The record to send to it.
     pub(crate) fn to_tell(
         &self,
         member: MemberId,
@@ -169,7 +169,7 @@ impl Memory {
         Some(Remembered { standing, term })
     }
 
-    /// What the log of a member has to have and ends before, so that no vote is counted of it, or given to it.
+    /// The recorded end that a member's log lacks: none of its votes is counted, and it gets none.
     pub(crate) fn lacks(
         &self,
         member: MemberId,
@@ -181,7 +181,7 @@ impl Memory {
         standing.end.filter(|known| end < Some(*known))
     }
 
-    /// Whether the member with this data directory says that it was put back.
+    /// Whether the member with this data directory reports that it was restored.
     pub(crate) fn put_back(&self, member: MemberId, whose: Incarnation) -> Option<PutBack> {
         let known = self.lock().get(&member).copied()?;
         known.put_back.filter(|_| known.incarnation == whose)
@@ -198,22 +198,22 @@ impl Known {
     }
 }
 
-/// What this member has found out of itself since its start.
+/// What this member has detected about itself since its start.
 #[derive(Debug)]
 pub(crate) struct OwnPast(Mutex<(Option<u64>, Option<PutBack>)>);
 
 impl OwnPast {
-    /// Of a member whose log has this doubt at its start.
+    /// For a member whose log has this doubt at its start.
     pub(crate) fn new(doubt: Option<DoubtedTail>) -> Self {
         Self(Mutex::new((doubt.map(|doubt| doubt.term), None)))
     }
 
     fn lock(&self) -> MutexGuard<'_, (Option<u64>, Option<PutBack>)> {
-        // Both are replaced as they are.
+        // Each is replaced as a whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its data directory was put back, and that was noted in its log.
+    /// Its data directory was restored, and that is stored in its log.
     pub(crate) fn found(&self, found: PutBack, doubt: DoubtedTail) {
         let mut past = self.lock();
         *past = (past.0.max(Some(doubt.term)), Some(found));
@@ -227,7 +227,7 @@ impl OwnPast {
         self.lock().1
     }
 
-    /// What it says to others.
+    /// What it reports to others.
     pub(crate) fn report(&self, log: &dyn FileStarts) -> Option<Report> {
         let standing = log.standing()?;
         let (doubted, put_back) = *self.lock();
@@ -353,9 +353,9 @@ mod tests {
         };
         memory.heard(FOLLOWER, whose, &report(at(5, (4, 100))));
         let known = memory.to_tell(FOLLOWER, whose, 5).unwrap().standing;
-        // The leader of term 5 cuts it back to where its own log goes on.
+        // The leader of term 5 truncates it to the end of the common part.
         assert_eq!(judge(at(5, (4, 90)), None, &[told(known, 5)]), None);
-        // What it says late takes nothing back.
+        // A late report removes nothing.
         memory.heard(FOLLOWER, whose, &report(at(5, (5, 120))));
         memory.heard(FOLLOWER, whose, &report(at(5, (5, 110))));
         memory.acknowledged(FOLLOWER, whose, at(5, (5, 115)));
@@ -378,11 +378,11 @@ mod tests {
         let (memory, whose) = (Memory::default(), Incarnation::random());
         memory.acknowledged(FOLLOWER, whose, at(5, (5, 90)));
         assert!(memory.to_tell(FOLLOWER, whose, 5).is_some());
-        // What another data directory had.
+        // The state of another data directory.
         assert_eq!(memory.to_tell(FOLLOWER, Incarnation::random(), 5), None);
-        // What it had before a repair of the quorum.
+        // The state before a repair of the quorum.
         assert_eq!(memory.to_tell(FOLLOWER, whose, 5 + TERM_LEAP), None);
-        // What a doubt that it knew of itself covers.
+        // State covered by a doubt of which it knew itself.
         let report = Report {
             standing: at(5, (5, 70)),
             doubted: Some(5),
@@ -391,7 +391,7 @@ mod tests {
         memory.heard(FOLLOWER, whose, &report);
         let known = memory.to_tell(FOLLOWER, whose, 5).unwrap().standing;
         assert_eq!(known, at(5, (5, 70)));
-        // It comes again under its number, with nothing.
+        // It rejoins under its number, with an empty directory.
         memory.acknowledged(FOLLOWER, Incarnation::default(), Standing::default());
         assert_eq!(memory.to_tell(FOLLOWER, whose, 5), None);
     }

@@ -1,14 +1,14 @@
-//! Who goes first where candidates of one term have split the votes.
+//! Order of candidates after a split vote.
 //!
-//! A lost election is tried again, and what keeps the candidates apart then is the random part of the engine's timer. Between regions
-//! that is not enough: each candidate has the votes of its own region before the other one's request has arrived, as long as the timers
-//! run out closer to each other than the regions are apart. While a quorum moves between two regions a majority of both has to vote for
-//! one candidate, and they have split their votes seven times and more.
+//! After a lost election, only the random part of the engine's timer separates the next attempts. Between regions that is not enough.
+//! If the timers expire within the latency between regions, each candidate collects its own region's votes before the other's request
+//! arrives. While a quorum moves between two regions, a majority of both must vote for one candidate. Such votes were split seven times
+//! and more in a row.
 //!
-//! So a voter that refuses a candidate because it has voted for another one in that term looks at who of the two stands first among the
-//! [`heirs`](super::heirs), by an order that all members have. If that is the one that it refused, it does not campaign for as
-//! long as the other one's next attempt takes: that one has the votes of all then. Nobody gives way to a candidate whose log is behind
-//! its own, and nobody twice in a row: who goes first may be cut off from the others, and the ring does not wait for it.
+//! So a voter that refuses a candidate because it voted for another in that term compares the two in the candidate order
+//! ([`heirs`](super::heirs)). All members have the same order. If the refused candidate comes first, the voter does not campaign
+//! during that candidate's next attempt, which then gets all votes. A member never yields to a candidate with a shorter log. It never
+//! yields twice in a row, because the first candidate may be cut off from the others.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use openraft::raft::{VoteRequest, VoteResponse};
 use raft_types::{MemberId, TypeConfig};
 use tokio::time::Instant;
 
-/// Whether and until when this member gives way.
+/// Whether and until when this member yields to another candidate.
 #[derive(Debug, Default)]
 pub(crate) struct GivesWay {
-    /// Until when another one goes first.
+    /// Until when another candidate goes first.
     until: Option<Instant>,
-    /// Before that it does not give way again.
+    /// Until then it does not yield again.
     again_from: Option<Instant>,
 }
 
 impl GivesWay {
-    /// Gives way for so long, and says whether it does; then it has the same time for itself.
+    /// Yields for `pause` and returns whether it does; afterwards this member has the same time for itself.
     pub(crate) fn begin(&mut self, now: Instant, pause: Duration) -> bool {
         if self.again_from.is_some_and(|from| now < from) {
             return false;
@@ -36,18 +36,18 @@ impl GivesWay {
         true
     }
 
-    /// It has voted: whoever that is, this member waits for it by the engine's timer.
+    /// It has voted: from now on it waits for that candidate by the engine's timer.
     pub(crate) fn end(&mut self) {
         self.until = None;
     }
 
-    /// Until when it gives way.
+    /// Until when it yields.
     pub(crate) fn until(&self, now: Instant) -> Option<Instant> {
         self.until.filter(|until| now < *until)
     }
 }
 
-/// The candidate to which a voter gives way behind this answer to it; `heirs` are the voters in the order in which they go.
+/// The candidate to which a voter yields after this answer; `heirs` are the voters in candidate order.
 pub(crate) fn goes_first(
     request: &VoteRequest<TypeConfig>,
     answer: &VoteResponse<TypeConfig>,

@@ -1,20 +1,20 @@
-//! A member without a vote that leads for a moment, because the latest end of all logs is its own.
+//! The interim leader: a non-voter that leads for a moment, because its log has the latest end of all.
 //!
-//! A member whose log's end is in doubt ([`super::doubted_tail`]) elects nobody whose log ends before those of all others. That latest
-//! end may be that of a member without a vote: a leader sends its entries to all at once, and the voters may have lost theirs with their
-//! power, or had no room for them. Then no voter is elected, and a member without a vote does not campaign by itself.
+//! A member whose log's end is in doubt ([`super::doubted_tail`]) elects no member whose log ends before those of all others. The latest
+//! end may be a non-voter's: a leader sends entries to all concurrently, and the voters may have lost them in a power
+//! failure, or had no room for them. Then no voter is elected, and a non-voter does not campaign by itself.
 //!
-//! Its entries are not given up, because nobody can tell whether they are committed. A leader counts by a new membership as soon as that is
-//! in its own log, also what stands before it. A voter less may have made the member in doubt a quorum by itself, and a vote for the one
-//! that has none may have made a quorum of the two; and that membership may be gone with what was lost. So who has those entries is asked to
-//! stand in: it campaigns once.
+//! Its entries are not given up, because it is unknown whether they are committed. A leader counts by a new membership as soon as that is
+//! in its log, also for the entries before it. With a voter removed, the member in doubt may have been a quorum alone. With a vote for
+//! the non-voter, the two may have been a quorum. That membership may be lost too. So the non-voter with those entries is asked to
+//! campaign once.
 //!
-//! Nothing else than an election comes of it. It counts the votes of the voters, each of which looks at its log and keeps the
-//! lease that it has granted. The engine lets a member without a vote campaign in a transfer of the leadership only, and says then
-//! that leases are over; as nobody has ended one here, that word is taken from the votes that it asks for ([`StandIn::asks_in`]).
+//! This changes only the election. The voters' votes count; each voter checks its log and keeps the
+//! lease that it granted. The engine lets a non-voter campaign only in a leadership transfer, and then declares leases
+//! over. Here no leader has ended its lease, so that flag is removed from the vote requests ([`StandIn::asks_in`]).
 //!
-//! Who stands in leads until one of those that vote has what it has, and gives the leadership away as a witness does. It does not move
-//! the quorum to its region meanwhile, and the mysqld beside it is no primary: what an operator wanted of it has not changed.
+//! The interim leader leads until a voter has what it has, then transfers the leadership as a witness does. It does not move
+//! the quorum to its region, and its mysqld is no primary: the operator's preference for it has not changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::engine::Fault;
 use crate::lease::leadership::Term;
 use crate::member::core::MemberCore;
 
-/// The term in which this member stands in; clones are the same.
+/// The term in which this member is the interim leader; clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StandIn(Arc<AtomicU64>);
 
@@ -40,16 +40,16 @@ impl StandIn {
         self.0.store(term.0, Ordering::Release);
     }
 
-    /// Whether it campaigned in this term to stand in.
+    /// Whether it campaigned in this term as the interim leader.
     pub(crate) fn asks_in(&self, term: Term) -> bool {
         // No election is held in the first term, which is 0.
         term.0 > 0 && self.0.load(Ordering::Acquire) == term.0
     }
 }
 
-/// Who is to stand in for those that vote, by what the others say of their logs. Nobody where one of them leads, or does not answer and may
-/// (a leader that the candidate does not reach would hear of its term later, and step down for nothing), and nobody where a voter may be elected.
-/// A log that has what may be lost ends at `needed` or behind it.
+/// The interim leader to ask, by the others' reported logs. None where another member leads, or does not answer and may lead.
+/// Such a leader would learn the candidate's term later and step down needlessly. None either where a voter may be elected.
+/// A log that has what may be lost ends at `needed` or later.
 pub(crate) fn choose(
     needed: OpId,
     others: &BTreeSet<MemberId>,
@@ -71,12 +71,12 @@ pub(crate) fn choose(
     Some(*id)
 }
 
-/// Asks one to stand in that is to do so for as long as elections take.
+/// Asks a member that has been the choice for as long as elections take to be the interim leader.
 #[derive(Debug, Default)]
 pub(crate) struct Asking(Option<(MemberId, Instant)>);
 
 impl Asking {
-    /// Whom to ask now, where this one is to stand in.
+    /// The member to ask now, where this one is the choice.
     fn due(
         &mut self,
         chosen: Option<MemberId>,
@@ -86,13 +86,13 @@ impl Asking {
         let begun = self.0.filter(|(id, _)| Some(*id) == chosen);
         let (id, since) = begun.or(chosen.map(|id| (id, now))).unzip();
         let due = since.is_some_and(|since| now - since >= patience);
-        // It is asked again when as much time has passed.
+        // It is asked again after the same time.
         let since = if due { Some(now) } else { since };
         self.0 = id.zip(since);
         id.filter(|_| due)
     }
 
-    /// Looks whether somebody is to stand in, and asks it.
+    /// Checks whether an interim leader is needed, and asks it.
     pub(crate) async fn go_on(
         &mut self,
         core: &MemberCore,
@@ -122,10 +122,10 @@ impl Asking {
     }
 }
 
-/// Campaigns although this member has no vote, because one that may have lost entries has found them here alone.
+/// Campaigns although this member has no vote, because another member that may have lost entries found them only here.
 ///
 /// # Errors
-/// [`CallError`] where that is not for it to do, or the engine has stopped.
+/// [`CallError`] where this member may not do that, or the engine has stopped.
 pub(crate) async fn campaign(core: &MemberCore) -> Result<(), CallError> {
     if let Some(why) = core.campaigning.gate.stays_out() {
         return Err(CallError(why.to_string()));
@@ -143,7 +143,7 @@ pub(crate) async fn campaign(core: &MemberCore) -> Result<(), CallError> {
     let stopped = |error: Fault| CallError(error.to_string());
     let vote = core.raft.with_raft_state(|state| *state.vote_ref()).await;
     let vote = vote.map_err(Fault::from).map_err(stopped)?;
-    // The engine does nothing where its vote is another one by then.
+    // The engine does nothing if its vote has changed by then.
     core.stand_in.campaigns_in(Term(vote.leader_id.term + 1));
     let request = TransferLeaderRequest::new(vote, core.id, None);
     let taken = core.raft.handle_transfer_leader(request).await;

@@ -1,16 +1,16 @@
-//! For whom this member may vote. The end of its log may be in doubt (`doubted_tail`): until its log is known to have all that
-//! it may have acknowledged, it votes for members only that have that, and does not campaign (`campaign`). And it may have come
-//! back to a ring that has committed more than its log has (`returning`). Asked where votes come in (`inbound`).
+//! For which candidates this member may vote; checked where vote requests arrive (`inbound`). While the end of its log is in doubt
+//! (`doubted_tail`), it does not campaign (`campaign`). It votes only for members with all that it may have acknowledged. It may
+//! also rejoin a ring that has committed more than its log has (`returning`).
 //!
 //! # What others have committed
 //!
-//! A member is told so when it comes back and asks (`returning`), and by the first call of a later term if that term is one to
-//! which only a repair leaps: then the entry of the repair is what a log must have.
+//! A member receives it when it rejoins and asks (`returning`). The first call of a later term also gives it, if only a repair leaps
+//! to that term: then a log must have the entry of the repair.
 //!
-//! In a ring that nobody repaired this keeps nobody from anything: a log that lacks what is committed wins no election.
-//! Behind the repair of a lost quorum it does. Those that were lost are a quorum of the membership in their own logs; two of them
-//! that came back, were told how far the ring has come, and lost sight of it before they had its entries, would elect one of
-//! themselves, and the ring would be two.
+//! In a ring without a repair this blocks no election: a log that lacks committed entries wins none.
+//! After the repair of a lost quorum it does. The lost members are a quorum of the membership in their own logs. Two of them could
+//! return, receive how far the ring has come, and lose contact before they get its entries. They would elect one of
+//! themselves and split the ring.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -18,14 +18,14 @@ use raft_types::{DoubtedTail, OpId};
 use thiserror::Error;
 use tokio::sync::Notify;
 
-/// For whom this member may vote at the moment.
+/// For which candidates this member may vote at the moment.
 #[derive(Debug)]
 pub(crate) struct ElectionGate {
-    /// From this end on a log is known to have all that this member may have acknowledged; `None`: its own has.
+    /// A log that ends here or later is known to have all that this member may have acknowledged; `None`: its own has.
     needed: Mutex<Option<OpId>>,
-    /// What is committed elsewhere, and was not here when that was told; `None`: nothing.
+    /// The end committed elsewhere that was not here when it was reported; `None`: nothing.
     committed: Mutex<Option<OpId>>,
-    /// There is something that the own log lacks.
+    /// The own log lacks something.
     told: Notify,
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum Withheld {
         /// The end that its log had, at least.
         known: OpId,
     },
-    /// Others have committed what the log lacks.
+    /// Others have committed entries that the log lacks.
     #[error(
         "the ring has gone on to {committed} without it, and it votes for no member whose log does not go that far"
     )]
@@ -60,7 +60,7 @@ pub(crate) enum Withheld {
 }
 
 impl ElectionGate {
-    /// The gate of a member whose log has this doubt about its end.
+    /// For a member whose log has this doubt about its end.
     pub(crate) fn new(doubt: Option<&DoubtedTail>) -> Self {
         Self {
             needed: Mutex::new(doubt.map(DoubtedTail::settled_from)),
@@ -78,41 +78,41 @@ impl ElectionGate {
         doubt.or(behind.map(|committed| Withheld::Behind { committed }))
     }
 
-    /// Why this member must not campaign, whoever asks it to.
+    /// Why this member must not campaign, even when ordered to.
     pub(crate) fn stays_out(&self) -> Option<Withheld> {
         self.withholds(None)
     }
 
-    /// Why a leader of this term is not followed: an entry of a later term is committed elsewhere, so that it was deposed, whether it
-    /// knows or not. `None`: ask the engine.
+    /// Why a leader of this term is not followed: an entry of a later term is committed elsewhere, so it was deposed, possibly without
+    /// its knowledge. `None`: ask the engine.
     pub(crate) fn passes_over(&self, term: u64) -> Option<OpId> {
         self.committed().filter(|told| term < told.term)
     }
 
-    /// Another member says that the ring has committed up to here: candidates that lack it get no vote.
+    /// Another member reports that the ring has committed up to here: candidates that lack it get no vote.
     pub(crate) fn told(&self, committed: OpId) {
         let mut told = lock(&self.committed);
         *told = (*told).max(Some(committed));
         self.told.notify_one();
     }
 
-    /// Waits until [`Self::told`] was called.
+    /// Waits for a call of [`Self::told`].
     pub(crate) async fn is_told(&self) {
         self.told.notified().await;
     }
 
-    /// The own log goes this far.
+    /// The own log ends here.
     pub(crate) fn goes_to(&self, end: Option<OpId>) {
         let mut told = lock(&self.committed);
         *told = told.filter(|committed| end < Some(*committed));
     }
 
-    /// What is committed elsewhere, and was not here when that was told.
+    /// The end committed elsewhere that was not here when it was reported.
     pub(crate) fn committed(&self) -> Option<OpId> {
         *lock(&self.committed)
     }
 
-    /// From this end on a log has all that may be lost here. Each such end is enough by itself, so the lowest counts.
+    /// A log that ends here or later has all that may be lost here. Each such end is enough by itself, so the lowest counts.
     pub(crate) fn enough(&self, end: OpId) {
         let mut needed = lock(&self.needed);
         *needed = needed.map(|needed| needed.min(end));

@@ -1,5 +1,5 @@
-//! Whatever log a member was started over, as one type. openraft is generic over its log storage and compiles its whole loop for
-//! each; over this one it is compiled once, with this crate, and not with every program that starts members over a log of its own.
+//! Any log over which a member is started, as one type. Openraft is generic over its log storage and compiles its whole loop for
+//! each. Over this type it is compiled once, with this crate, and not with every program that starts members over its own log.
 
 use std::fmt::Debug;
 use std::io;
@@ -16,7 +16,7 @@ type Answer<'a, T> = BoxFuture<'a, Result<T, io::Error>>;
 type Range = (Bound<u64>, Bound<u64>);
 type Entries<'a> = dyn Iterator<Item = Entry> + Send + 'a;
 
-/// A log, and what reads it beside the engine's loop.
+/// A log, and its readers outside the engine's loop.
 pub(crate) struct AnyLog(Box<dyn DynLog>);
 pub(crate) struct AnyReader(Box<dyn DynReader>);
 

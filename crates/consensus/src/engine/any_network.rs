@@ -1,4 +1,4 @@
-//! Whatever network a member was started over, as one type, for the reason of [`super::any_log`].
+//! Any network over which a member is started, as one type, for the reason of [`super::any_log`].
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -24,7 +24,7 @@ type Answers<'a> = BoxStream<'a, RpcResult<StreamAppendResult<TypeConfig>>>;
 type Start = SnapshotOf<TypeConfig, OfferedStart>;
 type StartAnswer = Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>>;
 
-/// What makes the clients.
+/// The factory of the clients.
 pub(crate) struct AnyNetwork(Box<dyn DynNetwork>);
 
 impl AnyNetwork {
@@ -37,7 +37,7 @@ impl AnyNetwork {
     }
 }
 
-/// What the engine asks a client for.
+/// The engine's purpose of a client.
 #[derive(Clone, Copy)]
 enum Purpose {
     Entries,
@@ -101,7 +101,7 @@ pub(crate) struct AnyClient {
     inner: Box<dyn DynClient>,
 }
 
-/// openraft's traits of a client with boxed answers.
+/// Openraft's client traits with boxed answers.
 trait DynClient: Send + Sync {
     fn append(&mut self, requests: Requests, option: RPCOption) -> Call<'_, Answers<'_>>;
     fn vote(

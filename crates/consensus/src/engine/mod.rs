@@ -1,5 +1,5 @@
-//! The engine under its own name, and owned copies of what it shows. Its metrics are read here and
-//! nowhere else: a guard on them held across an await would stop the engine's loop.
+//! The engine under its own name, and owned copies of its metrics, which are read only
+//! here: a guard on them held across an await would stop the engine's loop.
 
 pub(crate) mod any_log;
 pub(crate) mod any_network;
@@ -37,8 +37,8 @@ impl RoleSnapshot {
         self.membership.membership().get_joint_config()
     }
 
-    /// A member besides `own` that is the only voter, or may still be for itself: it is a voter set of a membership that is
-    /// not committed, and perhaps the only one of the membership before.
+    /// A member other than `own` that is the only voter, or may still consider itself so: it is a voter set of an
+    /// uncommitted membership, and perhaps the only one of the membership before.
     pub(crate) fn another_alone(&self, own: MemberId, mark: Option<OpId>) -> Option<MemberId> {
         let sets = self.voter_sets();
         let changed_at = self.membership.log_id().map(|at| at.index);
@@ -70,7 +70,7 @@ pub(crate) fn role(raft: &Engine) -> RoleSnapshot {
     }
 }
 
-/// Waits until the role is as it is `wanted`.
+/// Waits until the role is as `wanted`.
 ///
 /// # Errors
 /// The engine has stopped before.
@@ -90,7 +90,7 @@ pub(crate) async fn role_when(
     }
 }
 
-/// The engine's log and, on a leader, what it knows of the others.
+/// The engine's log and, on a leader, the others' progress.
 #[derive(Debug, Clone)]
 pub(crate) struct ProgressSnapshot {
     pub(crate) last_log: Option<OpId>,
@@ -124,13 +124,13 @@ pub(crate) fn progress(raft: &Engine) -> ProgressSnapshot {
     }
 }
 
-// Why a member's engine stopped, with what to do about it.
+// Why a member's engine stopped, with the operator's next step.
 
 /// The engine has stopped, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
-    /// The log storage failed. What it acknowledged is durable, nothing after it is known to be.
+    /// The log storage failed. Acknowledged entries are durable; later ones may not be.
     #[error("the log storage failed: {reason}; repair the disk, then start the member again")]
     Storage {
         /// The error of the log storage, as it reported it.
@@ -166,8 +166,8 @@ impl From<Fatal<TypeConfig>> for Fault {
     }
 }
 
-// What every client that stands in front of another one passes on as it is: votes, transfers of the leadership, and how long to
-// wait after a failure. A macro, because the engine has a trait for each.
+// Calls that every client that wraps another passes on unchanged: votes, transfers of the leadership, and the
+// delay after a failure. A macro, because the engine has a trait for each.
 
 /// Implements these calls by a client's field `inner`: `passes_on_votes!([N: ReportingNetwork] Client<N>)`.
 #[macro_export]

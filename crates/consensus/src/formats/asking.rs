@@ -1,4 +1,4 @@
-//! The leader asks the members which programs they run, for as long as the ring's format could be raised.
+//! The leader queries the members' program versions while the ring's format could be raised.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::engine::RoleSnapshot;
 use crate::formats::{Program, Programs, of_membership};
 use crate::member::core::MemberCore;
 
-/// Asks whenever the member serves as the leader and speaks a newer format than the ring's.
+/// Queries whenever the member serves as the leader and supports a newer format than the ring's.
 pub(crate) async fn ask_around(core: Arc<MemberCore>, calls: Arc<dyn MemberCalls>) {
     let newest = core.formats.program().formats.newest();
     if newest == FormatVersion::FIRST {
@@ -28,7 +28,7 @@ pub(crate) async fn ask_around(core: Arc<MemberCore>, calls: Arc<dyn MemberCalls
     }
 }
 
-/// Asks all others at once.
+/// Queries all others concurrently.
 async fn ask(core: &MemberCore, calls: &Arc<dyn MemberCalls>, role: &RoleSnapshot) -> Programs {
     let others = role.membership.nodes().filter(|(id, _)| **id != core.id);
     let asked = others.map(async |(id, record)| {
@@ -48,7 +48,7 @@ async fn ask(core: &MemberCore, calls: &Arc<dyn MemberCalls>, role: &RoleSnapsho
     join_all(asked).await.into_iter().flatten().collect()
 }
 
-/// A member that does not say which program it runs.
+/// A member that does not report its program.
 fn before_programs() -> Program {
     Program {
         version: String::new(),

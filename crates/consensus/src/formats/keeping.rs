@@ -1,5 +1,5 @@
-//! What one member does about formats: its data directory reaches one before anything of it is written there, and an entry of a
-//! format that its program does not speak is refused.
+//! Format rules of one member: its data directory records a format before any data of it are written, and entries of unsupported formats
+//! are refused.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -13,7 +13,7 @@ use crate::formats::{FormatStatus, Program, Programs, of_entry, of_membership};
 #[derive(Debug)]
 pub(crate) struct Formats {
     program: Program,
-    /// The data directory; none for a member without one.
+    /// The data directory; unset for a member without one.
     book: OnceLock<Arc<IdentityBook>>,
     known: Mutex<Known>,
 }
@@ -37,22 +37,22 @@ impl Formats {
         &self.program
     }
 
-    /// From now on the formats that are reached stand in this data directory. The first one stays.
+    /// Stores the reached formats in this data directory from now on. Only the first call has an effect.
     pub(crate) fn keep_in(&self, book: Arc<IdentityBook>) {
         let _ = self.book.set(book);
     }
 
-    /// Lets the calls to other members be made in the ring's format, as the log says it now.
+    /// Sets the format of calls to other members from the ring's format in the log.
     pub(crate) fn note_ring(&self, membership: &StoredMembership) {
         if let Some(book) = self.book.get() {
             book.note_ring_format(of_membership(membership));
         }
     }
 
-    /// Makes sure, before anything of this format is written, that a program that does not speak it refuses the data directory.
+    /// Ensures, before any data of this format are written, that a program without support for it refuses the data directory.
     ///
     /// # Errors
-    /// This program does not speak it, or the directory cannot be written; in words.
+    /// This program does not support it, or the directory cannot be written, as text.
     pub(crate) fn reach(&self, format: FormatVersion) -> Result<(), String> {
         let speaks = self.program.formats;
         if format > speaks.newest() {
@@ -66,10 +66,10 @@ impl Formats {
         })
     }
 
-    /// Whether these entries may come into the log.
+    /// Checks that these entries may be appended to the log.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The reason for refusal, as text.
     pub(crate) fn take_in(&self, request: &AppendEntriesRequest<TypeConfig>) -> Result<(), String> {
         let said = request
             .entries
@@ -85,7 +85,7 @@ impl Formats {
         taken
     }
 
-    /// Notes why this member takes no entries, until it takes some.
+    /// Records why this member accepts no entries, until it accepts some.
     pub(crate) fn refuse(&self, why: &str) {
         let mut known = self.known();
         if known.refused.as_deref() != Some(why) {
@@ -94,17 +94,17 @@ impl Formats {
         }
     }
 
-    /// What the others said.
+    /// The others' reports.
     pub(crate) fn others(&self) -> Programs {
         self.known().others.clone()
     }
 
-    /// Replaces what the others said before.
+    /// Replaces the others' earlier reports.
     pub(crate) fn told(&self, others: Programs) {
         self.known().others = others;
     }
 
-    /// What the members said of their programs, this one included.
+    /// The members' program reports, including this one's.
     pub(crate) fn programs(&self, own: MemberId) -> Programs {
         let mut programs = self.others();
         programs.insert(own, self.program.clone());

@@ -1,7 +1,6 @@
-//! The ring's format: the newest one that its members may use. It stands in the membership, in the record of every member, so that
-//! it is the same on every member and comes with the log to whoever joins; a membership without it is of the first format. The leader
-//! raises it when every member has said that its program speaks the next one, and nobody lowers it. Whatever needs a newer
-//! format than the first asks [`of`] for the ring's, and nothing else.
+//! The ring's format: the newest one that its members may use. It is stored in the membership, in every member's record, so it is the same
+//! on every member and reaches joining members with the log. A membership without it has the first format. The leader raises it when every
+//! member has reported support for the next one; it is never lowered. Code that needs a newer format than the first checks only [`of`].
 
 pub(crate) mod asking;
 pub(crate) mod keeping;
@@ -21,17 +20,17 @@ use crate::history::noting::entry_now;
 use crate::member::core::MemberCore;
 use crate::ring_view::RingView;
 
-/// Which program a member runs.
+/// A member's program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     /// Version of `witness`.
     pub version: String,
-    /// The formats that it speaks.
+    /// The formats that it supports.
     pub formats: FormatRange,
 }
 
 impl Program {
-    /// This one.
+    /// The running program.
     pub fn this() -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -40,27 +39,26 @@ impl Program {
     }
 }
 
-/// What the members said of their programs when they were asked last; who did not answer then is not in it.
+/// The members' latest program reports; members that did not answer are not included.
 pub(crate) type Programs = BTreeMap<MemberId, Program>;
 
-/// What a member knows of formats, for its status.
+/// A member's format state, for its status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FormatStatus {
     /// The program that runs here.
     pub program: Program,
-    /// The ring's format, as this member's log says it.
+    /// The ring's format according to this member's log.
     pub ring: FormatVersion,
-    /// What the others said of their programs when this member, which leads, asked them last. It asks only while it speaks a
-    /// newer format than the ring's.
+    /// The others' latest program reports to this member, if it leads. It queries only while it supports a newer format than the ring's.
     pub others: BTreeMap<MemberId, Program>,
-    /// Why this member takes no entries, in words, if the ring's format is the reason.
+    /// Why this member accepts no entries, as text, if the ring's format is the reason.
     pub refused: Option<String>,
 }
 
-/// Under which name the records carry it.
+/// Key of the format in the records.
 const NAME: &str = "format";
 
-/// The ring's format, as these records of its members say it. What cannot be read is of a later version, and beyond every range.
+/// The ring's format according to its members' records. An unreadable format is from a later version, and outside every range.
 pub(crate) fn of<'a>(records: impl IntoIterator<Item = &'a MemberRecord>) -> FormatVersion {
     let said = records
         .into_iter()
@@ -71,12 +69,12 @@ pub(crate) fn of<'a>(records: impl IntoIterator<Item = &'a MemberRecord>) -> For
         .unwrap_or(FormatVersion::FIRST)
 }
 
-/// The same of a membership as the log has it.
+/// The format of a logged membership.
 pub(crate) fn of_membership(membership: &StoredMembership) -> FormatVersion {
     of(membership.nodes().map(|(_, record)| record))
 }
 
-/// The membership's format of an entry, if it is one.
+/// The format of an entry, if it is a membership.
 fn of_entry(payload: &EntryPayload) -> Option<FormatVersion> {
     match payload {
         EntryPayload::Membership(membership) => {
@@ -87,13 +85,13 @@ fn of_entry(payload: &EntryPayload) -> Option<FormatVersion> {
     }
 }
 
-/// Sees to it that a membership that follows from another says the same format, whoever goes and whoever comes.
+/// Keeps the format in the next membership, whichever members are added or removed.
 pub(crate) fn carry_on(members: &mut BTreeMap<MemberId, MemberRecord>) {
     let format = of(members.values());
     write(members, format);
 }
 
-/// Writes the format into all records; the first one is not written, as by programs that do not know the word.
+/// Writes the format into all records. The first format is omitted, as by programs without this key.
 pub(crate) fn write(members: &mut BTreeMap<MemberId, MemberRecord>, format: FormatVersion) {
     if format == FormatVersion::FIRST {
         return;
@@ -103,7 +101,7 @@ pub(crate) fn write(members: &mut BTreeMap<MemberId, MemberRecord>, format: Form
     }
 }
 
-/// The format to which the leader of this view should raise the ring's, by what the members said of their programs.
+/// The format to which this leader should raise the ring's, by the members' program reports.
 pub(crate) fn to_raise(view: &RingView, said: &Programs) -> Option<FormatVersion> {
     let next = view.format().next();
     let speaks = |id| {
@@ -117,7 +115,7 @@ pub(crate) fn to_raise(view: &RingView, said: &Programs) -> Option<FormatVersion
 /// Raises the ring's format. The caller holds the reconfiguration lock.
 ///
 /// # Errors
-/// In words; a later look tries again.
+/// The reason as text; a later check retries.
 pub(crate) async fn raise(core: &MemberCore, to: FormatVersion) -> Result<OpId, String> {
     core.formats.reach(to)?;
     let role = core.role();
@@ -139,7 +137,7 @@ impl RingView {
     }
 }
 
-/// Why a member that speaks `speaks` cannot be one of a ring whose format is `ring`.
+/// Why a member that supports `speaks` cannot join a ring of format `ring`.
 pub(crate) fn check_newcomer(ring: FormatVersion, speaks: FormatRange) -> Result<(), String> {
     let newcomer = speaks.check(ring);
     newcomer.map_err(|FormatMismatch { found, speaks }| {
@@ -180,7 +178,7 @@ mod tests {
         let table: [(&[&str], Option<u32>); 6] = [
             (&["1-2", "1-2", "1-2"], Some(2)),
             (&["1-2", "1-3", "2-3"], Some(2)),
-            // Who does not vote, or did not answer, has to speak it, too.
+            // Members without a vote or an answer must support it, too.
             (&["1-2", "1-2", "1"], None),
             (&["1-2", "1-2"], None),
             (&["1", "1", "1"], None),

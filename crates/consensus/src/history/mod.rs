@@ -1,6 +1,6 @@
-//! What happened to the ring, as its log tells it: who led when, who ordered what, what was cut off and repaired. It stands in the
-//! membership, in the record of one member, so that it is the same on every member, survives the purge of the log, and comes with the
-//! log to whoever joins. The last entries are kept; the oldest go.
+//! The ring's history in its log: leaders, operator orders, truncations and repairs. It is stored in the membership, in one member's
+//! record. So it is the same on every member, survives a log purge, and reaches joining members with the log. Only the newest entries are
+//! kept.
 
 pub(crate) mod noting;
 
@@ -12,29 +12,29 @@ use serde_json::Value;
 
 use crate::lease::leadership::Term;
 
-/// One thing that happened to the ring.
+/// One event in the ring.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryEntry {
-    /// Milliseconds since 1970, UTC, by the clock of the member that noted it.
+    /// Milliseconds since 1970, UTC, by the clock of the recording member.
     pub at_ms: u64,
-    /// The term in which it was noted; of a leadership, its own.
+    /// The term in which it was recorded; for a leadership, its own term.
     pub term: Term,
-    /// Who ordered it, as the order says; empty where nobody did.
+    /// The initiator named in the order; empty without an order.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: HistoryEvent,
 }
 
 impl HistoryEntry {
-    /// Where it stands among the others: see [`append`].
+    /// Its position among the others: see [`append`].
     fn place(&self) -> (Term, u64) {
         (self.term, self.at_ms)
     }
 }
 
-/// A member as it was called when something happened to it: it may have gone since.
+/// A member with its name at the time of the event: it may have been removed since.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
     /// Its number.
@@ -44,23 +44,23 @@ pub struct Named {
 }
 
 impl Named {
-    /// A member under its present name.
+    /// A member with its current name.
     pub fn of(id: MemberId, record: &MemberRecord) -> Self {
         let name = record.name.clone();
         Self { id, name }
     }
 }
 
-/// What can happen to a ring. Entries of a later version are kept and shown as [`HistoryEvent::Unknown`].
+/// Events of a ring. Events of a later version are kept and shown as [`HistoryEvent::Unknown`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum HistoryEvent {
-    /// The ring was made.
+    /// The ring was bootstrapped.
     Bootstrapped {
-        /// How many members it began with.
+        /// The initial number of members.
         members: usize,
     },
-    /// A member began to lead: a witness, to serve; a database member, to let clients write.
+    /// A member began to lead: a witness when it served, a database member when clients could write.
     Led {
         /// The new leader.
         leader: Named,
@@ -69,176 +69,175 @@ pub enum HistoryEvent {
         /// The end of its log at that moment.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         log_end: Option<OpId>,
-        /// Milliseconds from the last call of the leader before it until now; nothing where the member had heard none since its start.
+        /// Milliseconds since the previous leader's last call; `None` if the member had received none since its start.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         leaderless_ms: Option<u64>,
-        /// False for a database member whose mysqld was not open for clients' writes even then.
+        /// False if a database member's mysqld was still not open for client writes.
         writable: bool,
     },
-    /// A leader gave the leadership away on purpose.
+    /// A leader transferred the leadership on purpose.
     GaveAway {
-        /// Who led before.
+        /// The previous leader.
         from: Named,
-        /// Who leads now; the entry's term is its term.
+        /// The new leader; the entry's term is its term.
         to: Named,
-        /// Why, in words; empty for an order.
+        /// The reason as text; empty for an order.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         why: String,
     },
     /// A member joined the ring.
     Added {
-        /// The new one.
+        /// The new member.
         member: Named,
     },
-    /// A member left the ring for good.
+    /// A member was permanently removed.
     Removed {
-        /// The one that left.
+        /// The removed member.
         member: Named,
     },
-    /// The log says something else of a member now.
+    /// A member's record was changed.
     Updated {
-        /// The member under its new name.
+        /// The member with its new name.
         member: Named,
     },
-    /// The rules of the quorum are others.
+    /// The quorum rules were changed.
     RulesSet {
-        /// The policy from then on.
+        /// The new policy.
         policy: String,
     },
     /// Failover was paused, or the terms of its pause changed.
     Paused {
-        /// Whose place as the primary is kept.
+        /// The member whose place as the primary is reserved.
         primary: Named,
-        /// Until when; nothing: until somebody resumes.
+        /// End of the pause; `None`: until resumed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<UnixSeconds>,
-        /// Why, in the operator's words.
+        /// The operator's reason.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         reason: String,
     },
     /// The pause ended.
     Resumed,
-    /// A switchover was put off to a time.
+    /// A switchover was scheduled.
     Scheduled {
-        /// Who is to lead.
+        /// The next leader.
         to: Named,
-        /// From when on.
+        /// The earliest time.
         at: UnixSeconds,
     },
-    /// A scheduled switchover was taken back, or given up.
+    /// A scheduled switchover was cancelled or abandoned.
     Unscheduled {
-        /// Why it was given up; empty where an operator took it back.
+        /// The reason if abandoned; empty if an operator cancelled it.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         why: String,
     },
-    /// A quorum that was lost for good was repaired.
+    /// A permanently lost quorum was repaired.
     Repaired {
-        /// The member that went on alone.
+        /// The survivor.
         survivor: Named,
-        /// The end of its log; entries behind it may be lost.
+        /// The end of its log; later entries may be lost.
         log_end: Option<OpId>,
     },
-    /// Transactions that the ring never committed were cut off the end of a mysqld's binlog.
+    /// Transactions that the ring never committed were truncated from a mysqld's binlog.
     Trimmed {
-        /// The member beside that mysqld.
+        /// The member of that mysqld.
         member: Named,
         /// How many transactions.
         transactions: u64,
     },
-    /// The data of a mysqld were replaced by a copy of another one's.
+    /// A mysqld's data were replaced by a copy of another's.
     Provisioned {
-        /// The member beside that mysqld.
+        /// The member of that mysqld.
         member: Named,
         /// The member whose mysqld was copied.
         donor: Named,
     },
-    /// Every member spoke it, and the leader raised the ring's format.
+    /// Every member supported it, and the leader raised the ring's format.
     FormatRaised {
-        /// The ring's format from then on.
+        /// The new format.
         to: FormatVersion,
     },
-    /// Clients could no longer write at a member's mysqld. This and the following are in no log: each member keeps what it saw.
+    /// Clients could no longer write to a member's mysqld. This and the following are in no log: each member keeps those it observed.
     WritesStopped {
         /// The member of that mysqld.
         member: Named,
-        /// The reason, for people.
+        /// The reason, as text.
         why: String,
     },
-    /// Clients can write at a member's mysqld from now on.
+    /// Clients can write to a member's mysqld again.
     WritesResumed {
         /// The member of that mysqld.
         member: Named,
     },
     /// Too few voters answered, or no leader was known.
     QuorumLost {
-        /// The member that saw it.
+        /// The member that observed it.
         member: Named,
-        /// The reason, for people.
+        /// The reason, as text.
         why: String,
     },
     /// Enough voters answer again, or a leader is known.
     QuorumBack {
-        /// The member that saw it.
+        /// The member that observed it.
         member: Named,
     },
-    /// The leader had no more answers from a member.
+    /// The leader no longer receives answers from a member.
     MemberLost {
-        /// The silent one.
+        /// The silent member.
         member: Named,
     },
     /// It answers the leader again.
     MemberBack {
-        /// The one that was silent.
+        /// The member that was silent.
         member: Named,
     },
     /// A member's mysqld was started open for writes, and clients may have committed there without the ring.
     Exposed {
         /// The member of that mysqld.
         member: Named,
-        /// Transactions that mysqld had committed before the ring had them.
+        /// Number of transactions that mysqld committed before the ring had them.
         transactions: u64,
     },
-    /// An operator has taken note of that.
+    /// An operator has acknowledged the exposure.
     ExposureAcknowledged {
         /// The member of that mysqld.
         member: Named,
     },
-    /// Something that only a later version knows.
+    /// An event of a later version.
     #[serde(other)]
     Unknown,
 }
 
-/// So many entries are kept: every membership carries them.
+/// The number of kept entries: every membership carries them.
 pub(crate) const KEPT: usize = 64;
 
-/// The most bytes of an entry's text that somebody wrote: whoever ordered it, and why.
+/// The most bytes of free text in an entry: the initiator and the reason.
 const MOST_TEXT_BYTES: usize = 200;
 
-/// Under which name the one record carries them.
+/// Key of the history in its record.
 const NAME: &str = "history";
 
-/// What the log tells, the oldest first.
+/// The logged events, oldest first.
 pub(crate) fn read<'a>(records: impl IntoIterator<Item = &'a MemberRecord>) -> Vec<HistoryEntry> {
     let told = words(records).into_iter();
     told.filter_map(|entry| serde_json::from_value(entry).ok())
         .collect()
 }
 
-/// A record without the history that it may carry for the ring.
+/// A record without the ring's history.
 pub fn without(mut record: MemberRecord) -> MemberRecord {
     record.extras.remove(NAME);
     record
 }
 
-/// Puts entries to those that are there, but for those that are there already, in the order of their terms and then of the clocks
-/// that they were noted by: what two members noted may come into the log the other way round. All of it stands in one record
-/// then, whoever carried it before.
+/// Merges entries into the history without duplicates, ordered by term, then by the recording clock. Entries of two members may reach the
+/// log out of order. The result is stored in one record, regardless of the previous carrier.
 pub(crate) fn append(members: &mut BTreeMap<MemberId, MemberRecord>, entries: &[HistoryEntry]) {
     let told = words(members.values());
     put(members, told, entries);
 }
 
-/// The same, where whoever carried it may have been taken out: `told` is what it carried.
+/// The same, if the carrier may have been removed: `told` is what it carried.
 pub(crate) fn put(
     members: &mut BTreeMap<MemberId, MemberRecord>,
     mut told: Vec<Value>,
@@ -263,14 +262,14 @@ pub(crate) fn put(
     }
 }
 
-/// What the one record carries, in the words of whoever wrote it.
+/// The raw entries of the history record, as written.
 pub(crate) fn words<'a>(records: impl IntoIterator<Item = &'a MemberRecord>) -> Vec<Value> {
     let mut records = records.into_iter();
     let carried = records.find_map(|record| record.extras.get(NAME)?.as_array());
     carried.cloned().unwrap_or_default()
 }
 
-/// The entry with its texts cut to what a log carries.
+/// The entry with its texts truncated to the log's limit.
 pub(crate) fn shortened(mut entry: HistoryEntry) -> HistoryEntry {
     let text = match &mut entry.event {
         HistoryEvent::GaveAway { why, .. } | HistoryEvent::Unscheduled { why } => Some(why),
@@ -344,7 +343,7 @@ mod tests {
         }
         let told = read(through_json(&ring).values());
         let order: Vec<_> = told.iter().map(|one| (one.term.0, one.at_ms)).collect();
-        // The clocks of two members may differ; terms never run back.
+        // Clocks of two members may differ; terms never decrease.
         assert_eq!(order, [(3, 40), (4, 20), (4, 30), (1003, 10)]);
     }
 

@@ -1,6 +1,5 @@
-//! What members note of the ring comes into its log. Whoever notes something keeps it until its log has it: a leader writes it, in
-//! one entry for all that there is, and a follower tells the leader. Nobody waits for that, and it comes behind everything
-//! that clients wait for.
+//! Transfers the members' recorded events into the log. A member keeps an event until its log has it. A leader writes all pending events in
+//! one entry; a follower sends them to the leader. Clients never wait for this, and it yields to all work that clients wait for.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,11 +10,11 @@ use crate::calls::{Answer, MemberCalls, Question};
 use crate::history::{HistoryEntry, HistoryEvent, KEPT, append, read, shortened};
 use crate::member::core::MemberCore;
 
-/// A failover is over by then. A witness that was elected gives the leadership on as fast as it can, and the entry with the
-/// history would come between: it is a membership, and the transfer waits for it.
+/// A failover is over by then. An elected witness transfers the leadership as fast as it can. A history entry is a membership, and the
+/// transfer would wait for it.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// What is noted and not known to be in the log.
+/// Events that are recorded but not known to be in the log.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     waiting: Mutex<Vec<HistoryEntry>>,
@@ -23,7 +22,7 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// Takes entries to the others that wait; the oldest are dropped when there are more than a log keeps.
+    /// Adds pending entries; the oldest are dropped if there are more than a log keeps.
     pub(crate) fn take(&self, entries: Vec<HistoryEntry>) {
         let mut waiting = self.waiting();
         for entry in entries.into_iter().map(shortened) {
@@ -37,8 +36,7 @@ impl Notes {
         self.noted.notify_one();
     }
 
-    /// Those that wait, without those that the log has, and without those that are older than all that it has kept: it would drop
-    /// them again.
+    /// The pending entries, without logged ones and those older than all kept ones: the log would drop them again.
     fn not_in(&self, logged: &[HistoryEntry]) -> Vec<HistoryEntry> {
         let oldest = logged.first().filter(|_| logged.len() >= KEPT);
         let mut waiting = self.waiting();
@@ -54,7 +52,7 @@ impl Notes {
     }
 }
 
-/// An entry of this moment.
+/// An entry with the current time.
 pub(crate) fn entry_now(core: &MemberCore, by: &str, event: HistoryEvent) -> HistoryEntry {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     shortened(HistoryEntry {
@@ -65,12 +63,12 @@ pub(crate) fn entry_now(core: &MemberCore, by: &str, event: HistoryEvent) -> His
     })
 }
 
-/// Brings what is noted into the log, for as long as the member runs.
+/// Writes recorded events into the log while the member runs.
 pub(crate) async fn write_down(core: Arc<MemberCore>, calls: Arc<dyn MemberCalls>) {
     loop {
         core.notes.noted.notified().await;
         loop {
-            // Who comes back learns first who leads.
+            // A returning member first learns the leader.
             tokio::time::sleep((core.timers.lease * 2).max(SETTLED)).await;
             match hand_on(&core, &calls, core.timers.lease).await {
                 Ok(true) => break,
@@ -81,7 +79,7 @@ pub(crate) async fn write_down(core: Arc<MemberCore>, calls: Arc<dyn MemberCalls
     }
 }
 
-/// Writes what waits, or tells it to the leader. True when the log has all of it.
+/// Writes pending events, or sends them to the leader. True when the log has all of them.
 pub(crate) async fn hand_on(
     core: &MemberCore,
     calls: &Arc<dyn MemberCalls>,
@@ -128,7 +126,7 @@ mod tests {
     use super::*;
     use crate::lease::leadership::Term;
 
-    /// The leader wrote it each time anew, in a membership that was what it had been before.
+    /// Regression: the leader rewrote such an event each time, in an unchanged membership.
     #[test]
     fn what_is_older_than_all_that_is_kept_waits_no_longer() {
         let of = |term, at_ms| HistoryEntry {

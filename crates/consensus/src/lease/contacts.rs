@@ -1,9 +1,9 @@
-//! When each member last answered a heartbeat, and for how long it elects no other leader then: what the lease of a leader rests on.
-//! Put in front of the network, it sees the heartbeats, and whether entries are taken.
+//! When each member last answered a heartbeat, and how long it then elects no other leader: the basis of a leader's lease.
+//! It wraps the network, and observes the heartbeats and whether entries are accepted.
 //!
-//! The engine has such a clock, and it is too generous: it takes the answer to a request of its stream of entries as one to
-//! every request that names the same last entry, also to one that was sent a moment ago. A leader that was stopped for longer than
-//! its lease, and finds an old answer waiting, would serve reads although another leads by then.
+//! The engine's own clock for this is too generous. An answer to one request of its stream counts for
+//! every request with the same last entry, also for one sent a moment ago. A leader that was stopped for longer than
+//! its lease, and finds an old answer waiting, would serve reads although another member leads by then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,14 +32,14 @@ use crate::lease::leadership::Term;
 use crate::lease::promise::PromisedLease;
 use crate::log_probe::RpcResult;
 
-/// How often entries fail before heartbeats alone do not count.
+/// How many failures to send entries it takes until heartbeats alone do not count.
 const FAILURES: u32 = 2;
 
 /// One member's contacts; clones are the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Contacts {
     met: Arc<Mutex<BTreeMap<MemberId, Met>>>,
-    /// Nothing is sent to followers while this is set; see [`super::leadership::is_quiet`].
+    /// While this is set, nothing is sent to followers; see [`super::leadership::is_quiet`].
     quiet: watch::Sender<bool>,
     /// A member with an unknown lease has answered.
     unpromised: Arc<Notify>,
@@ -63,7 +63,7 @@ struct FailedEntries {
     reported: bool,
 }
 
-/// A member that is stopped answers heartbeats for a moment.
+/// A member that is stopped still answers heartbeats for a moment.
 const REPORTED_AFTER: Duration = Duration::from_secs(5);
 
 impl FailedEntries {
@@ -98,7 +98,7 @@ impl Contacts {
         self.met.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds back all that this member would send as the leader, or lets it go again; says whether it was held back.
+    /// Holds back all that this member would send as the leader, or releases it; returns whether it was held back.
     pub(crate) fn keep_quiet(&self, quiet: bool) -> bool {
         self.quiet.send_replace(quiet)
     }
@@ -106,11 +106,11 @@ impl Contacts {
     /// Waits until nothing is held back.
     async fn may_send(&self) {
         let mut quiet = self.quiet.subscribe();
-        // It has a sender here, so that this does not fail.
+        // The sender is in `self`, so this does not fail.
         drop(quiet.wait_for(|quiet| !quiet).await);
     }
 
-    /// Behind this number is this data directory from now on. What another one answered there, or still answers, does not
+    /// From now on this number belongs to this data directory. Earlier or late answers of another directory under it do not
     /// count for it.
     fn meet(&self, member: MemberId, incarnation: Incarnation) {
         let mut met = self.lock();
@@ -138,7 +138,7 @@ impl Contacts {
         }
     }
 
-    /// The member with this data directory did not take entries, or took some.
+    /// The member with this data directory refused entries, or accepted some.
     fn entries(&self, member: MemberId, incarnation: Incarnation, taken: bool) {
         let mut met = self.lock();
         let Some(of_member) = met.get_mut(&member) else {
@@ -198,18 +198,18 @@ impl Contacts {
             .is_none_or(|met| met.lease_in(term).is_none())
     }
 
-    /// Asks for what is not known of the members' leases.
+    /// Requests the members' unknown leases.
     pub(crate) fn ask_for_promises(&self) {
         self.unpromised.notify_one();
     }
 
-    /// Waits until a member's lease is to be asked for. One task waits.
+    /// Waits until a member's lease must be requested. One task waits.
     pub(crate) async fn promises_lack(&self) {
         self.unpromised.notified().await;
     }
 
-    /// What the lease of the leader of `term` rests on, where a majority of each set has answered a heartbeat of that term and announced
-    /// its lease; the leader, `own`, counts as present.
+    /// The basis of the lease of the leader of `term`. A majority of each set must have answered a heartbeat of that term and announced
+    /// its lease. The leader, `own`, counts as present.
     pub(crate) fn quorum(
         &self,
         own: MemberId,
@@ -252,7 +252,7 @@ impl Met {
     }
 
     /// For how long its answers have not counted, because heartbeats reach it and entries do not. A single failure may be one of a
-    /// connection: a large transaction that is sent again takes its time.
+    /// connection: resending a large transaction takes time.
     fn without_entries(&self, own_lease: Duration) -> Duration {
         let since = self.failed_entries.since;
         since.map_or(Duration::ZERO, |since| {
@@ -266,7 +266,7 @@ impl Met {
     }
 }
 
-/// A factory whose heartbeats are noted.
+/// A factory whose clients record heartbeats.
 pub(crate) struct LeaseNetwork<F> {
     inner: F,
     contacts: Contacts,
@@ -320,7 +320,7 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Lease
 pub(crate) struct LeaseClient<N> {
     inner: N,
     contacts: Contacts,
-    /// What is noted of whom; nothing of one that sends starts of logs.
+    /// What is recorded, and of which member; nothing for a client that sends log starts.
     to: Option<(Lane, MemberId, Incarnation)>,
 }
 
@@ -366,7 +366,7 @@ impl<N: NetStreamAppend<TypeConfig>> NetStreamAppend<TypeConfig> for LeaseClient
             }
             Some((Lane::Heartbeats, target, incarnation)) => (target, incarnation),
         };
-        // A stream of heartbeats has one request; should it ever have more, the first one's time is the safe one.
+        // A stream of heartbeats has one request; if it ever has more, the first one's time is the safe one.
         let sent: Arc<Mutex<Option<(Vote, Instant)>>> = Arc::default();
         let noting = sent.clone();
         let requests = requests.map(move |request| {
@@ -395,7 +395,7 @@ impl<N: NetStreamAppend<TypeConfig>> NetStreamAppend<TypeConfig> for LeaseClient
     }
 }
 
-/// Whether who answers so follows the leader that asked.
+/// Whether a member with this answer follows the leader that asked.
 fn follows(answer: &RpcResult<StreamAppendResult<TypeConfig>>) -> bool {
     matches!(answer, Ok(Ok(_) | Err(StreamAppendError::Conflict(_))))
 }
@@ -418,9 +418,9 @@ impl<N: NetSnapshot<TypeConfig>> NetSnapshot<TypeConfig> for LeaseClient<N> {
     }
 }
 
-// When this member last heard from who leads. The engine goes on naming a leader that has long been silent.
+// When this member last received a call from the leader. The engine still names a leader that has long been silent.
 
-/// The moment of the last call of a leader that was listened to.
+/// The time of the last accepted call of a leader.
 #[derive(Debug, Clone)]
 pub(crate) struct LastHeard {
     begun: Instant,
@@ -436,20 +436,20 @@ impl LastHeard {
         }
     }
 
-    /// It was heard just now.
+    /// A call was accepted just now.
     pub(crate) fn now(&self) {
         let millis = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
         self.at.store(millis + 1, Ordering::Relaxed);
     }
 
-    /// How long ago it was heard last.
+    /// How long ago the last call was accepted.
     pub(crate) fn age(&self) -> Option<Duration> {
         let millis = self.at.load(Ordering::Relaxed).checked_sub(1)?;
         let at = Duration::from_millis(millis);
         Some(self.begun.elapsed().saturating_sub(at))
     }
 
-    /// Whether it was heard less than this long ago.
+    /// Whether a call was accepted less than this long ago.
     pub(crate) fn within(&self, age: Duration) -> bool {
         self.age().is_some_and(|heard| heard < age)
     }
@@ -464,7 +464,7 @@ mod tests {
     const OWN: MemberId = MemberId(1);
     const TERM: Term = Term(7);
 
-    /// Follows whoever asks, a while after each request.
+    /// Follows the asking leader; answers this long after each request.
     struct Follower(Duration);
 
     impl NetStreamAppend<TypeConfig> for Follower {
@@ -552,7 +552,7 @@ mod tests {
         assert_eq!(age_of(&contacts, Term(8), &ring), None);
     }
 
-    /// An answer to an early request may come when a later one was sent already.
+    /// An answer to an early request may come after a later request was sent.
     #[tokio::test]
     async fn of_several_requests_the_first_ones_time_counts() {
         let contacts = Contacts::default();
@@ -563,7 +563,7 @@ mod tests {
         assert!(age.is_some_and(|age| age >= 2 * takes), "{age:?}");
     }
 
-    /// A path on which large packets are lost carries heartbeats. A leader that counted them kept the ring from electing another one.
+    /// Regression: a path that drops large packets carries heartbeats; a leader that counted them blocked the election of another one.
     #[tokio::test(start_paused = true)]
     async fn heartbeats_alone_do_not_count_for_ever() {
         let contacts = Contacts::default();
@@ -603,7 +603,7 @@ mod tests {
         assert!(age_of(&contacts, TERM, &ring).is_some());
         contacts.meet(MemberId(2), Incarnation::random());
         assert_eq!(age_of(&contacts, TERM, &ring), None);
-        // An answer that comes late is the other one's still.
+        // A late answer still counts for the other one.
         ask(&contacts, MemberId(2), Duration::ZERO, true).await;
         assert_eq!(age_of(&contacts, TERM, &ring), None);
     }
@@ -657,7 +657,7 @@ mod tests {
         tokio::time::advance(seconds(7)).await;
         ask(&contacts, MemberId(2), Duration::ZERO, true).await;
         assert_eq!(quorum(), of(0, 4));
-        // A longer lease that arrives late is the one of the last process.
+        // A longer lease that arrives late belongs to the last process.
         promise(&contacts, 2, TERM, seconds(20));
         assert_eq!(quorum(), of(0, 4));
     }
@@ -675,7 +675,7 @@ mod tests {
         assert_eq!(age_of(&contacts, TERM, &both), None);
         ask(&contacts, MemberId(5), Duration::ZERO, true).await;
         assert!(age_of(&contacts, TERM, &both).is_some());
-        // A leader that is in no set itself.
+        // The leader itself is in no set.
         let theirs = sets(&[&[4, 5, 6]]);
         assert!(age_of(&contacts, TERM, &theirs).is_some());
     }

@@ -1,6 +1,6 @@
-//! Who leads, as this member may rely on it. The engine's word "leader" alone opens nothing: a leader
-//! serves once it has committed an entry of its own term, and only while the answers of a quorum are
-//! younger than the lease. Here is the decision; `observer` brings it what it needs.
+//! Which member leads, as far as this member may rely on it. The engine's role "leader" alone is not enough. It
+//! serves once it has committed an entry of its own term, and only while a quorum's answers are
+//! younger than the lease. This module decides; `observer` supplies the input.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use raft_types::{MemberId, OpId};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-/// The number of a leadership; it has at most one leader.
+/// The number of a leadership, which has at most one leader.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -28,21 +28,21 @@ impl fmt::Display for Term {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Leadership {
-    /// It follows, or waits for somebody to lead.
+    /// It follows, or waits for a leader.
     Follower {
-        /// Who leads, when that is known.
+        /// The leader, when it is known.
         leader: Option<MemberId>,
     },
-    /// It asks for votes, because it has heard from no leader for the lease.
+    /// It requests votes, because it has received no call of a leader for the lease.
     Candidate,
-    /// It was elected, but nobody may rely on it now.
+    /// It was elected, but no client may rely on it now.
     LeaderNotServing {
         /// The term in which it was elected.
         term: Term,
         /// What it still lacks to serve as the leader.
         why: NotServing,
     },
-    /// It leads, with a quorum behind it.
+    /// It leads with a quorum.
     Serving {
         /// The term in which it was elected; proposals name it.
         term: Term,
@@ -71,14 +71,14 @@ impl Leadership {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NotServing {
-    /// No entry of its own term is committed yet: it cannot know all that is committed.
+    /// No entry of its own term is committed yet: it may not know all committed entries.
     OwnEntryNotCommitted,
-    /// No quorum has answered within the lease: another may lead by now.
+    /// No quorum has answered within the lease: another member may lead by now.
     QuorumSilent,
-    /// This member alone is a quorum, or may be for all that is known: the engine lets it elect itself at once, whatever it
+    /// The named member alone is a quorum, or may still be one: the engine lets it elect itself immediately, whatever it
     /// has promised to a leader.
     AnotherAlone(MemberId),
-    /// It is giving the leadership to this member, and takes no more entries in its term.
+    /// It is transferring the leadership to the named member, and takes no more entries in its term.
     TransferringTo(MemberId),
 }
 
@@ -102,14 +102,14 @@ impl fmt::Display for NotServing {
     }
 }
 
-/// What the engine shows of its own role.
+/// The engine's view of its own role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Observation {
     pub(crate) role: ServerState,
     pub(crate) term: Term,
     pub(crate) leader: Option<MemberId>,
     pub(crate) committed: Option<OpId>,
-    /// How long ago the last call was sent that a quorum answered; none yet: `None`.
+    /// How long ago the last call was sent that a quorum answered; `None` before the first.
     pub(crate) quorum_age: Option<Duration>,
     /// It is the only voter, its own quorum.
     pub(crate) alone: bool,
@@ -145,16 +145,16 @@ pub(crate) fn assess(seen: &Observation, lease: Duration) -> Leadership {
     }
 }
 
-/// When a leader has to be looked at again although nothing happened, and what to do then.
+/// When a leader must be checked again without an event, and the action then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NextLook {
     pub(crate) after: Duration,
-    /// The quorum's last answer is as old as a heartbeat: ask for another one now, so that a late
+    /// The quorum's last answer is as old as a heartbeat: request another one now, so that a late
     /// one does not end the lease.
     pub(crate) call_now: bool,
 }
 
-/// The next look at a leader whose quorum answered `quorum_age` ago.
+/// The next check of a leader whose quorum answered `quorum_age` ago.
 pub(crate) fn next_look(
     quorum_age: Option<Duration>,
     heartbeat: Duration,
@@ -177,9 +177,9 @@ pub(crate) fn next_look(
     }
 }
 
-/// Whether a leader without an answer of its quorum for so long sends nothing to its followers at this moment. The members that receive
-/// its heartbeats elect no other leader, although they may be the ones that reach a quorum. So it keeps quiet after two leases, for
-/// long enough for them to elect one, and then calls for as long, in case none of them could be elected.
+/// Whether a leader whose quorum has been silent for `silent` sends nothing to its followers at this moment. Members that receive
+/// its heartbeats elect no other leader, although they may be the ones that reach a quorum. So after two leases it is quiet
+/// long enough for them to elect one. Then it calls for as long, in case none of them could be elected.
 pub(crate) fn is_quiet(silent: Duration, lease: Duration) -> bool {
     let Some(past) = silent.checked_sub(lease * 2) else {
         return false;
@@ -188,19 +188,19 @@ pub(crate) fn is_quiet(silent: Duration, lease: Duration) -> bool {
     (past.as_nanos() / phase.as_nanos().max(1)).is_multiple_of(2)
 }
 
-/// A follower waits for its lease and a random part of a second one, then for the answers of two rounds. The rest is for votes that are
-/// split, and for followers with a longer lease.
+/// A follower waits for its lease and a random part of a second one, then for the answers of two rounds. The rest is for split votes
+/// and for followers with a longer lease.
 const QUIET_LEASES: u32 = 4;
 
-// How long this member has led without a break, as far as it was asked: a leader takes members that it
-// has never heard for absent only after it has waited for them.
+// How long this member has led without a break, as far as it was asked. A leader counts members from which it
+// has never received an answer as absent only after it has waited for them.
 
 /// Since when this member leads in a term.
 #[derive(Debug, Default)]
 pub(crate) struct Tenure(Mutex<Option<(Term, Instant)>>);
 
 impl Tenure {
-    /// For how long it is known to lead in this term; the first time it is asked, not at all.
+    /// How long it has been leading in this term, measured from the first call with this term.
     pub(crate) fn led_for(&self, term: Term, now: Instant) -> Duration {
         let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = since.filter(|(of, _)| *of == term);

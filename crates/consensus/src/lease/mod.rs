@@ -1,7 +1,7 @@
-//! The lease of a leader (CheckQuorum): it serves while answers of a quorum are younger than the lease, and not a moment longer.
+//! The leader's lease (CheckQuorum): it serves only while answers of a quorum are younger than the lease.
 //!
-//! [`contacts`] notes when each member last answered, and [`promise`] how long that one elects no other leader; [`leadership`] decides
-//! from that; [`observer`] publishes what it decides.
+//! [`contacts`] records when each member last answered, and [`promise`] how long it elects no other leader. [`leadership`] decides
+//! from that; [`observer`] publishes the decision.
 
 pub(crate) mod contacts;
 pub(crate) mod leadership;

@@ -1,4 +1,4 @@
-//! The task that keeps the published leadership true: it looks whenever the engine's role or the
+//! The task that updates the published leadership. It checks whenever the engine's role or the
 //! membership changes, and before the quorum's last answer could outlive the lease. It costs nothing per commit.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::reconfiguration::pinned_primary::Primacy;
 
 pub(crate) struct Published {
     pub(crate) leadership: watch::Sender<Leadership>,
-    /// What that and the membership say to the database beside it.
+    /// The resulting state for the member's own mysqld.
     pub(crate) primacy: watch::Sender<Primacy>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn observe(core: Arc<MemberCore>, published: Published) {
             _ = answers.changed(), if waits_for_answer => {}
             () = core.transfer_started.notified() => {}
             () = tokio::time::sleep(look.after), if timed => {}
-            // Whether the leader is still heard, or again.
+            // Detects silence or a return of the leader.
             () = tokio::time::sleep(core.timers.lease), if follows => {}
         }
     }

@@ -1,11 +1,11 @@
-//! How long this member promises to elect no other leader, by each heartbeat that it answers: its own lease, `raft.lease`. A leader may
-//! serve for no longer than that, so it counts a voter's answers for the shorter one of its own lease and the voter's
-//! ([`super::contacts`]), and counts none before it has received the voter's lease in its term. Voters announce it in greetings
+//! How long this member promises to elect no other leader after each heartbeat that it answers: its own lease, `raft.lease`. A leader may
+//! serve for no longer than that. So it counts a voter's answers for the shorter of its own lease and the voter's
+//! ([`super::contacts`]). It counts none before it has received the voter's lease in its term. Voters announce it in greetings
 //! (`election::greetings`).
 //!
-//! A member that was started again with a shorter lease may be known to the leader by the longer one of its last process. The longest
-//! lease that was promised is stored with the vote. After its start the member keeps that promise once (`election::campaign`), and
-//! answers no heartbeat of the term in which it was stopped before the leader of that term has received the new lease.
+//! After a restart with a shorter lease, the leader may still use the longer lease of the member's last process. The longest
+//! promised lease is stored with the vote. After its start the member keeps that promise once (`election::campaign`). It
+//! answers no heartbeat of the term in which it was stopped before that term's leader has received the new lease.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(crate) struct Promise {
 }
 
 impl Promise {
-    /// Of a member that starts with this lease in this term, and knows that from before; `is_new` when it has promised nothing yet.
+    /// For a member that starts with this lease in this term, with its stored `notes`; `is_new` when it has promised nothing yet.
     pub(crate) fn new(lease: Duration, notes: &ElectionNotes, term: Term, is_new: bool) -> Self {
         let is_lowered = notes.promised.is_none_or(|promised| promised > lease);
         Self {
@@ -49,7 +49,7 @@ impl Promise {
         self.longest
     }
 
-    /// What to announce in this term.
+    /// The lease to announce in this term.
     pub(crate) fn of(&self, term: Term) -> PromisedLease {
         PromisedLease {
             term,
@@ -65,7 +65,7 @@ impl Promise {
         }
     }
 
-    /// Another member has received what was announced.
+    /// Another member has received the announcement.
     pub(crate) fn received(&self, by: MemberId, announced: PromisedLease) {
         if let Some((term, received_by)) = &mut *self.lock()
             && *term == announced.term
@@ -74,7 +74,7 @@ impl Promise {
         }
     }
 
-    /// The lease that is enough from now on, where that is less than what is stored; `leader` is the one of this term.
+    /// The lease that suffices from now on, where it is less than the stored one; `leader` is the one of this term.
     pub(crate) fn lowered_to(&self, leader: Option<MemberId>, term: Term) -> Option<Duration> {
         let counts = leader.is_some_and(|leader| self.may_answer(leader, term));
         (counts && self.longest > self.lease).then_some(self.lease)
@@ -137,7 +137,7 @@ mod tests {
             assert_eq!(promise.longest(), LONG);
             assert_eq!(promise.lowered_to(Some(LEADER), TERM), None);
         }
-        // An earlier version may have promised anything.
+        // An earlier version may have promised any lease.
         assert!(!started(LONG, None).may_answer(LEADER, TERM));
         let new = Promise::new(LONG, &ElectionNotes::default(), TERM, true);
         assert!(new.may_answer(LEADER, TERM));

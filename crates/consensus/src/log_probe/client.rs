@@ -1,5 +1,5 @@
-//! The network that stands in front of the real one. It decides by [`Knowledge`] and acts: answers, sends,
-//! takes in what comes back.
+//! The network in front of the real one. It decides by [`Knowledge`] and acts: answers, sends,
+//! processes what comes back.
 //!
 //! [`Knowledge`]: super::knowledge::Knowledge
 
@@ -27,7 +27,7 @@ use crate::log_probe::tail_push::{TailPush, Widened, widen};
 use crate::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
 use crate::member::config::Timers;
 
-/// A factory of clients that answer the engine's search themselves where they can. Put it around the
+/// A factory of clients that answer the engine's search themselves where they can. It wraps the
 /// real factory when a member is started.
 #[derive(Clone)]
 pub struct LogProbe<F> {
@@ -39,7 +39,7 @@ pub struct LogProbe<F> {
 
 impl<F> LogProbe<F> {
     /// In front of `inner`, for the member with this log. The timers are those of the ring: the lease
-    /// bounds for how long an answer may be given (rule 2 of the search).
+    /// bounds how long an answer may be given (rule 2 of the search).
     pub fn new(inner: F, own: Arc<dyn OwnLog>, timers: &Timers) -> Self {
         Self {
             inner,
@@ -74,7 +74,7 @@ where
         }
     }
 
-    /// Heartbeats are always real: they hold the lease, and notice a log that was lost.
+    /// Heartbeats are always real: they hold the lease and detect a lost log.
     async fn new_heartbeat_client(
         &mut self,
         target: MemberId,
@@ -107,14 +107,14 @@ pub struct LogProbeClient<N> {
     search: Option<Search<N>>,
 }
 
-/// What the client that carries entries has beyond the real one.
+/// Additional state of the client that carries entries.
 struct Search<N> {
     shared: Arc<Shared>,
     own: Arc<dyn OwnLog>,
     window: Duration,
-    /// For the entries that are sent ahead, once in a leadership: a client serves one.
+    /// For the entries that are sent ahead, once in a leadership: a client serves only one.
     ahead: Option<N>,
-    /// Carries what is committed while the engine searches.
+    /// Carries the commit mark while the engine searches.
     courier: Arc<AsyncMutex<N>>,
     push: Option<AbortHandle>,
 }
@@ -128,7 +128,7 @@ impl<N> Drop for Search<N> {
 }
 
 impl<N: ReportingNetwork> Search<N> {
-    /// What becomes of a request, after waiting for answers that are on their way.
+    /// Decides on a request, after waiting for answers in flight.
     async fn decide(
         &mut self,
         request: &AppendEntriesRequest<TypeConfig>,
@@ -162,8 +162,8 @@ impl<N: ReportingNetwork> Search<N> {
         }
     }
 
-    /// Sends on what is committed, without waiting: the engine takes it for delivered, and if it is not,
-    /// the next heartbeat says it again. One at a time; a newer one brings what an older one would.
+    /// Sends the commit mark without waiting. The engine assumes that it is delivered; if it is not,
+    /// the next heartbeat repeats it. One at a time; a newer one includes an older one.
     fn pass_on(&self, notice: AppendEntriesRequest<TypeConfig>, option: RPCOption) {
         let Ok(mut courier) = self.courier.clone().try_lock_owned() else {
             return;
@@ -185,14 +185,14 @@ type Answer = RpcResult<StreamAppendResult<TypeConfig>>;
 
 /// One stream of the engine's requests.
 enum Session<'s, N, S> {
-    /// Nothing went out yet: requests may be answered from here.
+    /// No request was sent yet: requests may be answered from here.
     Searching {
         inner: &'s mut N,
         search: &'s mut Search<N>,
         requests: S,
         option: RPCOption,
     },
-    /// A request went out, and so does all that follows.
+    /// A request was sent, and so are all that follow.
     OnTheWire {
         answers: BoxStream<'s, RpcResult<Answered>>,
         shared: Arc<Shared>,
@@ -208,7 +208,7 @@ where
     N: ReportingNetwork,
     S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
 {
-    /// The next answer, and how the session goes on after it.
+    /// The next answer, and the session after it.
     async fn next(mut self) -> Option<(Answer, Option<Self>)> {
         loop {
             self = match self {
@@ -218,8 +218,8 @@ where
                     mut requests,
                     option,
                 } => {
-                    // The engine's pause before another attempt is inside of its stream of requests:
-                    // that one is asked first, before anything can fail.
+                    // The engine's pause before another attempt is inside its stream of requests:
+                    // that one is polled first, before anything can fail.
                     let request = requests.next().await?;
                     let vote = request.vote;
                     match search.decide(&request, &option).await {
@@ -337,7 +337,7 @@ impl<N: ReportingNetwork> NetStreamAppend<TypeConfig> for LogProbeClient<N> {
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
         let Some(search) = &mut self.search else {
-            // A heartbeat names what the engine was told: its conflict is the first sign that the follower has lost that.
+            // A heartbeat names what the engine has recorded: its conflict is the first sign that the follower has lost that.
             let (answers, followed) = (
                 self.inner.stream_append(requests, option),
                 self.followed.clone(),
@@ -382,7 +382,7 @@ impl<N: ReportingNetwork> NetSnapshot<TypeConfig> for LogProbeClient<N> {
             .inner
             .full_snapshot(vote, snapshot, cancel, option)
             .await;
-        // Whatever was answered meanwhile is from before.
+        // Answers received until now are outdated.
         forget();
         if sent.is_ok() {
             self.followed.lock().acknowledge(&vote, upto);

@@ -1,7 +1,7 @@
-//! A leader that names another entry where this member's log is committed: up to its commit mark, and up to a membership that has
-//! another one behind it, which tells the same, perhaps before the mark does. That cannot come about by itself: an operator
-//! repaired a lost quorum, and this member was not there. The engine would keep both silently, because it never compares
-//! what is committed; so the member stops and says so. When it is started again, it cuts its log back (`rejoin`).
+//! Detects a leader that names another entry where this member's log is committed: up to its commit mark, and up to a membership with
+//! a later membership, which proves the same, perhaps before the mark does. Only one cause is possible: an operator
+//! repaired a lost quorum without this member. The engine would silently keep both, because it never compares
+//! committed entries. So the member stops and reports it. When it is restarted, it truncates its log (`rejoin`).
 
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{OpId, TypeConfig};
@@ -16,7 +16,7 @@ struct Contradiction {
     theirs: OpId,
 }
 
-/// What a request names up to this index.
+/// The entries up to this index that a request names.
 fn named(request: &AppendEntriesRequest<TypeConfig>, up_to: u64) -> Vec<OpId> {
     let previous = request.prev_log_id.into_iter();
     let entries = request.entries.iter().map(|entry| entry.log_id);
@@ -26,7 +26,7 @@ fn named(request: &AppendEntriesRequest<TypeConfig>, up_to: u64) -> Vec<OpId> {
 
 fn find(named: &[OpId], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<Contradiction> {
     named.iter().find_map(|theirs| {
-        // What is purged cannot be compared any more.
+        // Purged entries can no longer be compared.
         let ours = op_id_at(theirs.index)?;
         (ours != *theirs).then_some(Contradiction {
             ours,
@@ -35,8 +35,8 @@ fn find(named: &[OpId], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<Contra
     })
 }
 
-/// Lets a request of a leader through that agrees with what is committed here; `role` is that of this moment. Costs nothing for a request that goes on
-/// where the log ends, which is nearly every one.
+/// Accepts a leader's request that agrees with what is committed here; `role` is the current one. Free for nearly every request:
+/// one that continues at the log's end.
 ///
 /// # Errors
 /// [`Fault::Contradicted`]; the engine is stopped then.
@@ -46,7 +46,7 @@ pub(crate) async fn refuse_divergence(
     request: &AppendEntriesRequest<TypeConfig>,
 ) -> Result<(), Fault> {
     let mark = core.mark.get().map(|committed| committed.index);
-    // The one before it is committed, and this is behind that one.
+    // The membership before this one is committed, because this one follows it.
     let membership = role.membership.log_id().map(|last| last.index);
     let Some(up_to) = mark.max(membership) else {
         return Ok(());
@@ -59,7 +59,7 @@ pub(crate) async fn refuse_divergence(
     }
     let (vote, mut named) = (request.vote, named(request, up_to));
     let found = core.raft.with_raft_state(move |state| {
-        // A leader that was deposed may name anything; the engine turns it away.
+        // A deposed leader may name anything; the engine rejects it.
         let is_leader = vote >= *state.vote_ref();
         let settled = state
             .membership_state

@@ -1,19 +1,19 @@
 //! What a leader knows of one follower's log, and which requests of the engine can be answered from
-//! that. Pure; the time is passed in. The two rules stand here:
+//! that. Pure; the time is passed in. Two rules apply:
 //!
 //! * **Rule 1, one vote.** A report counts only while the follower's stored vote and the own one are
 //!   this leadership's. A follower of a later leader may have taken an old entry of ours back from *that*
-//!   leader, whose log loses to a third one; counting it would commit what is then lost (figure 8 of the
+//!   leader, whose log loses to a third one. Counting it would commit an entry that is then lost (figure 8 of the
 //!   Raft paper). A deposed leader's own log may be the new leader's already.
 //! * **Rule 2, bounded time.** Answers are given from here only for the window after the last real
-//!   exchange was *sent*. The engine takes any answer for a sign of life of the moment at which it made
+//!   exchange was *sent*. The engine counts any answer as a sign of life at the time of
 //!   the request: without a bound a deposed leader would grant itself linearizable reads. Within a window
-//!   below the lease the follower, which listened after the sending, has not voted for another.
+//!   below the lease the follower, which accepted the call after it was sent, has not voted for another.
 //!
-//! Within a term a follower never drops an entry that it has in common with its leader, so what was in
-//! common once stays so, and an answer from here is an acknowledgement that comes late. Only a disk that loses what was
-//! acknowledged makes that untrue, under the same leader too. The follower says so by a conflict at an entry that it is
-//! known to have; then nothing is known any more, not even what the engine was told: the engine takes that back itself.
+//! Within a term a follower never drops an entry that it shares with its leader. So common entries
+//! stay common, and an answer from here is a late acknowledgement. Only a disk that loses
+//! acknowledged entries breaks that, even under the same leader. Then the follower reports a conflict at an entry that it is
+//! known to have. All knowledge is dropped, even what the engine has recorded: the engine reverts that itself.
 
 #[cfg(test)]
 mod tests;
@@ -26,20 +26,20 @@ use tokio::time::Instant;
 
 use crate::member::config::Timers;
 
-/// For how long after a real exchange was sent its outcome answers for the follower (rule 2).
+/// For how long after a real exchange was sent its result answers for the follower (rule 2).
 pub(super) fn window(timers: &Timers) -> Duration {
     // Three fifths of the lease leave room for clocks that differ in speed. A heartbeat is longer than
-    // the slowest round trip, so the window always outlives the exchange; a longer one would only let a
-    // deposed leader believe in its quorum for longer.
+    // the slowest round trip, so the window always outlives the exchange. A longer window would only let a
+    // deposed leader rely on its quorum for longer.
     timers.heartbeat.min(timers.lease * 3 / 5)
 }
 
-/// What a request of the engine asks, without its entries.
+/// The content of an engine's request, without its entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Outline {
     pub(super) vote: Vote,
     pub(super) previous: Option<LogId>,
-    /// Nothing: the request tells what is committed, and no more.
+    /// Nothing: the request only carries the commit mark.
     pub(super) last: Option<LogId>,
 }
 
@@ -53,17 +53,17 @@ impl From<&AppendEntriesRequest<TypeConfig>> for Outline {
     }
 }
 
-/// What becomes of a request.
+/// The decision on a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Way {
     Answer(StreamAppendResult<TypeConfig>),
-    /// Answered from here in part: the stream ends, and the engine comes again with the rest.
+    /// Answered from here in part: the stream ends, and the engine sends the rest again.
     AnswerAndEnd(LogId),
-    /// Entries are on their way that will answer it.
+    /// Entries in flight will answer it.
     Wait,
     /// It is sent to the follower.
     Wire {
-        /// It begins exactly where the logs part: worth sending with the rest of the log.
+        /// It begins exactly at the matching point: worth sending with the rest of the log.
         at_the_end: bool,
     },
 }
@@ -88,8 +88,8 @@ impl Exchange {
 /// ```text
 ///   own log   ├───────────────┼──────────────┼───────────┤
 ///                        acknowledged     matched      pushed
-///             what the engine was told ◄┘      │           └► sent ahead, not answered yet
-///                                       where the logs part, at least
+///       recorded by the engine ◄┘             │           └► sent ahead, not answered yet
+///                                       matching point, at least
 /// ```
 #[derive(Debug, Default)]
 pub(super) struct Knowledge {
@@ -98,18 +98,18 @@ pub(super) struct Knowledge {
     matched: Option<LogId>,
     /// When the last exchange that counts was sent.
     fresh_from: Option<Instant>,
-    /// The highest entry that the engine was told to be equal; it is not told less later, so this
-    /// outlives forgetting. Only the follower's own word that it lacks the entry ends it.
+    /// The highest entry that the engine has recorded as equal; it gets no lower one later, so this
+    /// survives forgetting. Only the follower's own report that it lacks the entry ends it.
     acknowledged: Option<LogId>,
-    /// Counts what made older exchanges worthless.
+    /// Counts the events that invalidated older exchanges.
     epoch: u64,
     /// The last entry that was sent ahead, as long as entries are sent ahead or awaited.
     pushed: Option<LogId>,
 }
 
 impl Knowledge {
-    /// What becomes of the first requests of a stream, until one goes out. (After that all do: the
-    /// order of the answers is kept, and none is older than one that was handed on.)
+    /// Decides on the first requests of a stream, until one is sent. (After that all are sent: the
+    /// order of the answers is kept, and none is older than one already passed on.)
     pub(super) fn decide(&mut self, asked: &Outline, now: Instant, window: Duration) -> Way {
         if !self.enter(&asked.vote) {
             return Way::Wire { at_the_end: false };
@@ -126,7 +126,7 @@ impl Knowledge {
             if self.pushed > self.matched && asked.last <= self.pushed {
                 return Way::Wait;
             }
-            // From here on the engine itself sends what is appended.
+            // From here on the engine itself sends new entries.
             self.pushed = None;
         }
         Way::Wire {
@@ -142,7 +142,7 @@ impl Knowledge {
         !(known && (self.matched.is_some() || self.pushed.is_some()))
     }
 
-    /// A request is sent to the follower, whose answer may count as knowledge of its log.
+    /// Begins a request to the follower, whose answer may count as knowledge of its log.
     pub(super) fn begin(&mut self, vote: &Vote, now: Instant) -> Exchange {
         self.enter(vote);
         Exchange {
@@ -152,8 +152,8 @@ impl Knowledge {
         }
     }
 
-    /// Takes in what a real answer says. Before that answer is handed on: else the engine's next
-    /// request would be answered from what was known before.
+    /// Records a real answer. Called before that answer is passed on: otherwise the engine's next
+    /// request would be answered from earlier knowledge.
     pub(super) fn learn(
         &mut self,
         exchange: &Exchange,
@@ -186,7 +186,7 @@ impl Knowledge {
         self.fresh_from = self.fresh_from.max(Some(exchange.sent));
     }
 
-    /// The engine is told that the logs are equal up to here.
+    /// The engine records that the logs are equal up to here.
     pub(super) fn acknowledge(&mut self, vote: &Vote, log_id: Option<LogId>) {
         if self.is_of(vote) {
             self.acknowledged = self.acknowledged.max(log_id);
@@ -196,8 +196,8 @@ impl Knowledge {
         }
     }
 
-    /// The follower says that it does not have this entry. If it is known to have it, it has lost the end of its log, and has said
-    /// nothing yet about the log that it has now. (An old answer may look the same; it costs one exchange.)
+    /// The follower reports that it lacks this entry. If it is known to have it, it has lost the end of its log and has not
+    /// reported its current log yet. (An old answer may look the same; that costs one exchange.)
     pub(super) fn lacks(&mut self, log_id: LogId) {
         if Some(log_id) <= self.acknowledged.max(self.matched) {
             self.acknowledged = None;
@@ -205,8 +205,8 @@ impl Knowledge {
         }
     }
 
-    /// What was learned does not count any more: a call failed, so the follower may have been started
-    /// again; or it gets its log another way.
+    /// Earlier knowledge no longer counts: a call failed, so the follower may have been restarted,
+    /// or it gets its log another way.
     pub(super) fn forget(&mut self) {
         self.epoch += 1;
         self.matched = None;
@@ -226,7 +226,7 @@ impl Knowledge {
         self.is_of(&begun.vote) && self.pushed.is_some()
     }
 
-    /// Nothing that was sent ahead is awaited any more.
+    /// Entries sent ahead are no longer awaited.
     pub(super) fn end_push(&mut self, exchange: &Exchange) {
         if self.is_of(&exchange.vote) {
             self.pushed = None;
@@ -237,7 +237,7 @@ impl Knowledge {
         self.vote.is_some_and(|own| own.leader_id == vote.leader_id)
     }
 
-    /// Goes over to a later leadership. False for an earlier one, which gets nothing from here.
+    /// Enters a later leadership. False for an earlier one, which gets nothing from here.
     fn enter(&mut self, vote: &Vote) -> bool {
         match self.vote {
             Some(own) if own.leader_id == vote.leader_id => true,
@@ -254,7 +254,7 @@ impl Knowledge {
     }
 }
 
-/// The answer to a request when the logs part behind `matched`.
+/// The answer to a request when the logs are equal up to `matched`.
 fn answer_from(matched: LogId, asked: &Outline) -> Option<Way> {
     match asked.last {
         None if asked.previous <= Some(matched) => Some(Way::Answer(Ok(asked.previous))),
@@ -277,15 +277,15 @@ fn is_under(report: &LogReport, vote: &Vote) -> bool {
         .is_some_and(|stored| stored.leader_id == vote.leader_id)
 }
 
-// Where two logs part, from what they say of themselves.
+// The matching point of two logs, from their reports.
 
-/// The last entry that two logs have in common, or nothing when the reports do not tell it.
+/// The last entry that two logs have in common, or nothing when the reports do not show it.
 ///
-/// A term has one leader, and its entries follow each other from the same first one in every log that
-/// has any of them (Log LogProbe). So the newest term that both logs have decides: up to where it
-/// reaches in both they are equal, and behind that one of them ends or goes on with a term that the
-/// other does not have. Entries that are purged, or older than a report reaches, can hide that term;
-/// then the answer is nothing, never something that is too low.
+/// A term has one leader. Its entries follow each other from the same first one in every log that
+/// has any of them (Log Matching). So the newest term that both logs have decides: up to where it
+/// reaches in both they are equal. After that, one of them ends or continues with a term that the
+/// other does not have. Entries that are purged, or older than a report reaches, can hide that term.
+/// Then the answer is nothing, never an entry that is too low.
 pub(super) fn last_in_common(own: &LogReport, theirs: &LogReport) -> Option<LogId> {
     let newest_first = own.runs.iter().rev();
     let (own, theirs) = newest_first
@@ -357,8 +357,8 @@ mod common_run_tests {
         }
     }
 
-    /// Logs as elections make them: each leader goes on from a copy of somebody's log, which another
-    /// log that is not longer in the sense of Raft may take over up to anywhere.
+    /// Logs as elections make them: each leader continues from a copy of another log. It may overwrite
+    /// any log that is not longer in the sense of Raft, up to any entry.
     fn logs() -> impl Strategy<Value = (Log, Log)> {
         let step = (0..4usize, 0..4usize, 0..9usize, 0..40usize);
         proptest::collection::vec(step, 1..40).prop_map(|steps| {
@@ -368,8 +368,8 @@ mod common_run_tests {
                 members[leader].extend(std::iter::repeat_n(term, appended));
                 let led = members[leader].clone();
                 if follower != leader {
-                    // As a follower takes entries: up to there it has the leader's log; what it had
-                    // behind that stays only while it does not differ from the leader's.
+                    // As a follower takes entries: up to there it has the leader's log. Its later
+                    // entries stay only while they do not differ from the leader's.
                     let upto = copied.min(led.len());
                     let own = &members[follower];
                     let rest_agrees =

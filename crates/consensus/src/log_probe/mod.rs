@@ -1,16 +1,16 @@
 //! How a new leader finds each follower's matching point from one real exchange.
 //!
-//! The engine searches it by bisection, one round trip a step, so that a crash failover across regions
-//! would last the longer the longer the log is. Here a network stands in front of the real one: an
-//! answer brings the follower's [`raft_types::LogReport`], two reports tell where the logs part
-//! (`common_run`), and the steps of the search are answered from that (`knowledge`, which has the two
-//! rules that make it sound). What must go out goes out with the rest of the log (`widening`), and a new
+//! The engine searches for it by bisection, one round trip a step. So the time of a crash failover across regions
+//! would grow with the log's length. This network wraps the real one. An
+//! answer carries the follower's [`raft_types::LogReport`], and two reports show the matching point
+//! (`last_in_common`). The steps of the search are answered from that (`knowledge`, with the two
+//! rules that make it sound). Requests that must be sent carry the rest of the log (`widen`). A new
 //! leader sends its newest entries before it is asked (`tail_push`).
 //!
-//! [`LogProbe`] is put around the factory with which a member is started. For that the network has to be
-//! a [`ReportingNetwork`]: the sending end hands on which requests want a report and gives it back with the
-//! answer, the receiving end reads [`raft_types::OwnLog::report`] when its engine has answered. Heartbeats
-//! go past it; of their answers only a conflict is heard.
+//! [`LogProbe`] wraps the factory with which a member is started. The network must be
+//! a [`ReportingNetwork`]: the sending end passes on which requests want a report and returns it with the
+//! answer; the receiving end reads [`raft_types::OwnLog::report`] when its engine has answered. Heartbeats
+//! bypass it; only a conflict in their answers is used.
 
 mod client;
 pub(crate) mod divergence;
@@ -33,9 +33,9 @@ use raft_types::{LogReport, OfferedStart, TypeConfig};
 
 pub use crate::log_probe::client::{LogProbe, LogProbeClient};
 
-// The seam to the real network: what [`super::LogProbe`] asks of it beyond the engine's traits.
+// The interface to the real network: what [`super::LogProbe`] needs beyond the engine's traits.
 
-/// What a call of the engine's network leads to.
+/// The result of a call of the engine's network.
 pub type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
 
 /// A request, and whether its answer should bring the follower's report.
@@ -45,12 +45,12 @@ pub struct Asked {
     pub request: AppendEntriesRequest<TypeConfig>,
     /// Set on few requests: the first of a stream.
     pub wants_report: bool,
-    /// How much of it has left, for whoever wants to see that.
+    /// How much of it has been sent, for an observer.
     pub departure: Departure,
 }
 
 impl Asked {
-    /// One that nobody watches on its way.
+    /// A request whose departure is not observed.
     pub fn new(request: AppendEntriesRequest<TypeConfig>, wants_report: bool) -> Self {
         Self {
             request,
@@ -60,8 +60,8 @@ impl Asked {
     }
 }
 
-/// How far a request that travels in pieces is on its way out. Whoever made the request may look; the network that sends it counts,
-/// or does not, and then nothing of it seems to have left. The default is one that nobody looks at.
+/// How much of a request that travels in pieces has been sent. The creator of the request may read it. A sending network
+/// may count or not; without a count nothing seems to have left. The default is not observed.
 #[derive(Debug, Clone, Default)]
 pub struct Departure(Option<Arc<Departed>>);
 
@@ -72,14 +72,14 @@ struct Departed {
 }
 
 impl Departure {
-    /// One that is looked at.
+    /// A departure that is observed.
     pub fn watched() -> Self {
         Self(Some(Arc::default()))
     }
 
-    /// A piece of the request was handed to the connection; the `last` one, or not.
+    /// A piece of the request was handed to the connection; `last` for the last one.
     pub fn piece_left(&self, last: bool) {
-        // Nothing else is read because of it.
+        // No other memory is read based on it.
         if let Some(departed) = &self.0 {
             departed.pieces.fetch_add(1, Ordering::Relaxed);
             departed.all.fetch_or(last, Ordering::Relaxed);
@@ -108,12 +108,12 @@ pub struct Answered {
     pub report: Option<LogReport>,
 }
 
-/// A network that brings reports.
+/// A network that delivers reports.
 ///
-/// A follower's end reads its log's report when the engine's answer to a request that wants one is
-/// known, and sends it with that answer. A report may be left out; the search is then the engine's.
-/// A request may be cut into several, each with an answer, as long as the answers come in order and the
-/// last one is that to the request's last entry.
+/// A follower's end reads its log's report after the engine's answer to a request that wants one, and sends both
+/// together. A report may be left out; then the engine searches itself.
+/// A request may be cut into several, each with an answer. The answers must come in order, and the
+/// last one must be for the request's last entry.
 pub trait ReportingNetwork:
     NetBackoff<TypeConfig>
     + NetStreamAppend<TypeConfig>
@@ -130,7 +130,7 @@ pub trait ReportingNetwork:
     where
         S: Stream<Item = Asked> + Send + Unpin + 'static;
 
-    /// [`NetStreamAppend::stream_append`] for a network whose streams are those with reports: it asks for none.
+    /// [`NetStreamAppend::stream_append`] for a network whose streams are those with reports: it requests none.
     fn stream_without_reports<'s, S>(
         &'s mut self,
         requests: S,

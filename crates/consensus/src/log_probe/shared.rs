@@ -1,5 +1,5 @@
-//! One follower's [`Knowledge`] between the clients that call it: a lock for a moment, and a signal for
-//! who waits for an answer that somebody else will get.
+//! One follower's [`Knowledge`], shared by the clients that call it: a short lock, and a signal for
+//! clients that wait for an answer to another client.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,20 +20,20 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, Knowledge> {
-        // Every change leaves it whole.
+        // Every change leaves it consistent.
         self.knowledge
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is known, and lets those know who wait.
+    /// Changes the knowledge, and wakes the waiting clients.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Knowledge) -> T) -> T {
         let outcome = change(&mut self.lock());
         self.changed.notify_waiters();
         outcome
     }
 
-    /// Takes in what a real answer says, with the own log as it is now if there is a report to compare.
+    /// Records a real answer, with the current own log if there is a report to compare.
     pub(super) fn take_in(&self, exchange: &Exchange, answered: &Answered, own: &dyn OwnLog) {
         let theirs = answered.report.as_ref();
         let own = theirs.map(|_| own.report());
@@ -41,14 +41,14 @@ impl Shared {
         self.change(|known| known.learn(exchange, &answered.result, reports));
     }
 
-    /// Ready after the next change; made before one looks.
+    /// Ready after the next change; created before a check.
     pub(super) fn changed(&self) -> Notified<'_> {
         self.changed.notified()
     }
 }
 
-/// The followers of one member. Clients come and go, what is known of a follower is one; of another data directory under
-/// the same number nothing is known.
+/// The followers of one member. Clients come and go, but a follower has one knowledge. Another data directory under
+/// the same number begins without any.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Followers(Arc<Mutex<BTreeMap<MemberId, Follower>>>);
 

@@ -1,10 +1,10 @@
-//! A new leader sends a follower the newest entries of its log before the engine's search has found out
-//! what the follower lacks, and for a while every entry that it appends: so the first commit across a
-//! distance takes one round trip. These are ordinary requests of this leader; a follower that has the
-//! entries already changes nothing, and one that does not have what is before them says so.
+//! A new leader sends a follower the newest entries of its log before the engine's search knows
+//! what the follower lacks. For a while it also sends every entry that it appends, so the first commit across a
+//! distance takes one round trip. These are ordinary requests of this leader. A follower that has the
+//! entries already changes nothing, and one without the preceding entry reports that.
 //!
-//! Before them goes a question without entries. A connection that has carried little begins with some 14 KB at once (RFC 6928), and
-//! waits for an answer before it sends the rest: without the question, where the logs part would be known when the entries have
+//! A question without entries goes first. A connection that has carried little begins with some 14 KB in one flight (RFC 6928). It
+//! waits for an answer before it sends the rest. Without the question, the matching point would be known when the entries have
 //! arrived, which is a round trip later.
 
 use std::collections::VecDeque;
@@ -23,24 +23,24 @@ use crate::log_probe::knowledge::Exchange;
 use crate::log_probe::shared::Shared;
 use crate::log_probe::{Asked, ReportingNetwork};
 
-/// How many entries are tried to begin with; fewer when so many are too large.
+/// How many entries are tried; fewer when so many are too large.
 const TAIL_LENGTHS: [u64; 4] = [64, 16, 4, 1];
 
-/// How much of them is sent before anything is answered: what a connection that has carried little sends at once. More would be in
-/// the way of what is appended then, mostly for nothing: who lacks more says so meanwhile.
+/// Bytes sent before the first answer: what a connection that has carried little sends in one flight. More would delay
+/// new entries, mostly for nothing: a follower that lacks more reports it in the meantime.
 const FIRST_FLIGHT_BYTES: usize = 10 << 10;
 
-/// How often, in the time for which an answer counts, a follower is asked again that has nothing more to get.
+/// How often, in the time for which an answer counts, a follower without missing entries is asked again.
 const AGAIN_IN_A_WINDOW: u32 = 4;
 
-/// How often the own log is looked at for entries to send.
+/// Interval between two checks of the own log for entries to send.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What is sent ahead to one follower in one leadership.
+/// Entries sent ahead to one follower in one leadership.
 pub(super) struct TailPush {
     own: Arc<dyn OwnLog>,
     shared: Arc<Shared>,
-    /// What every request of it has.
+    /// The vote of every request.
     vote: Vote,
     leader_commit: Option<LogId>,
     first: Tail,
@@ -49,7 +49,7 @@ pub(super) struct TailPush {
 }
 
 impl TailPush {
-    /// Reads the newest entries, which go out with [`Self::run`]. Nothing when there are none that fit.
+    /// Reads the newest entries, which [`Self::run`] sends. Nothing when none fit.
     pub(super) async fn prepare(
         own: Arc<dyn OwnLog>,
         shared: Arc<Shared>,
@@ -74,13 +74,13 @@ impl TailPush {
         })
     }
 
-    /// Sends, and takes the answers in, until two windows are over or the engine is past its search.
+    /// Sends entries and processes the answers, until two windows are over or the engine has finished its search.
     pub(super) async fn run<N: ReportingNetwork>(self, mut network: N, option: RPCOption) {
         let _ended = Ended {
             shared: self.shared.clone(),
             begun: self.begun,
         };
-        // Answers may take as long again as a window.
+        // Answers may take one more window.
         let deadline = self.lasts * 3;
         let _ = tokio::time::timeout(deadline, self.exchange(&mut network, option)).await;
     }
@@ -113,7 +113,7 @@ impl TailPush {
             async move {
                 let request = match sent {
                     None => {
-                        // What is there at one moment travels as one frame, and is read when it has arrived as a whole.
+                        // Entries available at one moment travel as one frame, and are read when it has arrived as a whole.
                         tokio::task::yield_now().await;
                         push.take_first()
                     }
@@ -152,8 +152,8 @@ impl TailPush {
         self.request(previous, entries, self.leader_commit)
     }
 
-    /// The entries behind `sent`, when there are some. When there are none for a while, a request without entries: the search may last
-    /// longer than what is known counts, where many members share processors, or the way is long beside the window.
+    /// The entries after `sent`, if any. If none appear for a while, a request without entries. The search may outlast the window of
+    /// what is known: where many members share processors, or the latency is long compared with the window.
     async fn next(&self, sent: LogId, until: Instant) -> Option<AppendEntriesRequest<TypeConfig>> {
         let again_at = Instant::now() + self.lasts / AGAIN_IN_A_WINDOW;
         let behind_sent = |entries| self.request(Some(sent), entries, self.leader_commit);
@@ -170,7 +170,7 @@ impl TailPush {
             let entries = suffix_that_fits(entries);
             match entries.first() {
                 Some(first) if first.log_id.index == start => return Some(behind_sent(entries)),
-                // More at once than is worth sending ahead: the engine's turn.
+                // Too many to send ahead: the engine takes over.
                 Some(_) => return None,
                 None if Instant::now() >= again_at => return Some(behind_sent(Vec::new())),
                 None => {}
@@ -179,7 +179,7 @@ impl TailPush {
     }
 }
 
-/// Whatever ends a push, nobody waits for its answers any more.
+/// However a push ends, its answers are no longer awaited.
 struct Ended {
     shared: Arc<Shared>,
     begun: Exchange,
@@ -191,7 +191,7 @@ impl Drop for Ended {
     }
 }
 
-/// What was sent and not answered, by its last entry: an answer is as fresh as the newest of it that it
+/// Unanswered requests by their last entry: an answer is as fresh as the newest of them that it
 /// covers.
 #[derive(Clone, Default)]
 struct OnTheirWay(Arc<Mutex<VecDeque<(LogId, Exchange)>>>);
@@ -220,14 +220,14 @@ impl OnTheirWay {
     }
 }
 
-/// Newest entries of the own log, and what is before them.
+/// Newest entries of the own log, and the entry before them.
 type Tail = (Option<LogId>, Vec<Entry>);
 
-/// The newest entries of the own log and what is before them, while it is this leader's.
+/// The newest entries of the own log and the entry before them, while it is this leader's.
 async fn tail(own: &dyn OwnLog, vote: &Vote) -> Option<Tail> {
     let end = own.report().runs.last()?.last;
     for length in TAIL_LENGTHS {
-        // One more than is sent: it names what is before them.
+        // One more than is sent: it names the preceding entry.
         let start = (end + 1).saturating_sub(length + 1);
         let mut entries = own.entries(start..u64::MAX).await.ok()?;
         if !leads(own, vote) {
@@ -257,7 +257,7 @@ async fn tail(own: &dyn OwnLog, vote: &Vote) -> Option<Tail> {
     None
 }
 
-/// Whether the own log is still that of the leader with this vote. Asked after reading: a later leader's
+/// Whether the own log is still that of the leader with this vote. Checked after reading: a later leader's
 /// entries come after its vote.
 fn leads(own: &dyn OwnLog, vote: &Vote) -> bool {
     own.report()
@@ -280,17 +280,17 @@ fn count_that_fits<'a>(entries: impl Iterator<Item = &'a Entry>, budget: usize) 
     fitting.count()
 }
 
-// A request that begins where the logs part goes out with the rest of the own log: the engine would send
-// eight entries and wait. Its answer is cut back to what the engine asked.
+// A request that begins at the matching point is sent with the rest of the own log: the engine would send
+// eight entries and wait. Its answer is reduced to the entries that the engine sent.
 
-/// How much entries that were not asked for may take in one request: what a follower lacks after a round
+/// The most bytes of additional entries in one request: what a follower lacks after a round
 /// trip of 60 ms at 15,000 entries of 500 bytes a second.
 pub(super) const UNASKED_BYTES: usize = MAX_MESSAGE_BYTES / 2;
 
-/// The engine's own bound on the entries of a step of its search; more means that the search is over.
+/// The engine's own bound on the entries of a step of its search; a larger request means that the search is over.
 const ENTRIES_PER_STEP: usize = 8;
 
-/// Up to where the engine asked, of a request that goes further.
+/// The engine's own end of a request that was extended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Widened {
     asked: LogId,
@@ -298,7 +298,7 @@ pub(super) struct Widened {
 }
 
 impl Widened {
-    /// The answer that the engine gets. `None` in the second place once the whole request is answered:
+    /// The answer for the engine. `None` in the second place once the whole request is answered:
     /// it may have been cut into several, and the last answer is the one to its last entry.
     pub(super) fn cut_back(
         self,
@@ -314,7 +314,7 @@ impl Widened {
     }
 }
 
-/// Adds to the request what the own log has behind it, within the bound.
+/// Adds the following entries of the own log to the request, within the bound.
 pub(super) async fn widen(
     request: &mut AppendEntriesRequest<TypeConfig>,
     own: &dyn OwnLog,
@@ -324,9 +324,9 @@ pub(super) async fn widen(
     if request.entries.len() > ENTRIES_PER_STEP || used >= UNASKED_BYTES {
         return None;
     }
-    // What cannot be read now is sent when the engine asks for it.
+    // Entries that cannot be read now are sent when the engine asks for them.
     let rest = own.entries(asked.index + 1..u64::MAX).await.ok()?;
-    // Read first, then asked: a later leader's entries come after its vote.
+    // Read first, then checked: a later leader's entries come after its vote.
     let still_ours = own.report().vote?.leader_id == request.vote.leader_id;
     let follows = rest
         .first()
@@ -340,7 +340,7 @@ pub(super) async fn widen(
     (sent > asked).then_some(Widened { asked, sent })
 }
 
-/// About what an entry takes on the wire.
+/// About the size of an entry on the wire.
 pub(super) fn bytes_of(entry: &Entry) -> usize {
     const OVERHEAD: usize = 64;
     let body = match &entry.payload {
@@ -365,7 +365,7 @@ mod tests {
         OpId::new(1, index).into()
     }
 
-    /// What is asked again has the same last entry, and an answer is no sign of life of a later time than it was asked for.
+    /// A repeated request has the same last entry, and an answer is no sign of life after the time of its request.
     #[test]
     fn an_answer_is_as_fresh_as_what_it_answers() {
         let vote = Vote::new_committed(1, raft_types::MemberId(1));
@@ -383,7 +383,7 @@ mod tests {
         let answered = |index| way.answered(&Ok(Some(id(index)))).map(|of| of.sent());
         let after = |milliseconds| Some(began + Duration::from_millis(milliseconds));
         assert_eq!(answered(9), after(0));
-        // It has more by now than it was asked about: that covers what was asked before.
+        // It now has more than was asked: that covers the earlier requests.
         assert_eq!(answered(10), after(60));
         assert_eq!(answered(10), after(90));
         assert_eq!(answered(10), None);

@@ -17,7 +17,7 @@ pub(crate) async fn ask_around(core: Arc<MemberCore>, calls: Arc<dyn MemberCalls
         let Some(own) = rooms.own() else {
             continue;
         };
-        // Always a look at the disk: others write to it, too.
+        // Always reads the disk: other programs write to it, too.
         own.room(u64::MAX);
         let role = core.role();
         let Some(term) = core.assess(&role).serving_term() else {

@@ -1,5 +1,5 @@
-//! What stands between a leader's stream of entries and the engine: a request waits here until the log can take it, so that
-//! the engine, which cannot refuse and does not wait, is never given more than that.
+//! The gate between a leader's stream of entries and the engine. A request waits here until the log can take it, because
+//! the engine cannot refuse and does not wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{AppEntry, EntryPayload, LogIntake, OpId, TypeConfig, stored_bytes};
 
-/// Between two looks at a full disk.
+/// Interval between two checks of a full disk.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Bytes of the transactions in a request that the log lacks. The ring's own entries never wait for room on the disk, and a new
-/// leader looks for the end of a log by sending what that has.
+/// Bytes of the transactions in a request that the log lacks. The ring's own entries never wait for room on the disk. A new
+/// leader searches for the end of a log by sending entries that the log has.
 fn transactions(
     log: &dyn LogIntake,
     request: &AppendEntriesRequest<TypeConfig>,
@@ -26,8 +26,8 @@ fn transactions(
     })
 }
 
-/// Waits until a log can take a request: its disk has room for the transactions in it, and what waits to be
-/// written leaves room for it in memory. A stream that waits is a member that falls behind, and goes on by itself.
+/// Waits until a log can take a request: its disk has room for the request's transactions, and the pending writes
+/// leave room for it in memory. A member whose stream waits lags, and resumes by itself.
 pub(crate) async fn wait_for_room(
     log: Option<Arc<dyn LogIntake>>,
     request: &AppendEntriesRequest<TypeConfig>,
@@ -77,7 +77,7 @@ mod tests {
     #[derive(Default)]
     struct Disk {
         free: AtomicU64,
-        /// So many entries are there.
+        /// How many entries the log has.
         entries: AtomicU64,
     }
 
@@ -140,7 +140,7 @@ mod tests {
         wait_for_room(None, &request).await;
     }
 
-    /// A new leader looks for the end of a log with entries that are there. They waited for room on a full disk, and nobody could lead.
+    /// Regression: a new leader's search with existing entries waited for room on a full disk, so no member could lead.
     #[tokio::test(start_paused = true)]
     async fn what_a_full_disk_has_waits_for_no_room() {
         let disk = Arc::new(Disk::default());

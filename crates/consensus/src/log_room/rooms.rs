@@ -1,22 +1,22 @@
-//! Which transactions the disks of the ring have room for. The leader asks the voters now and then, and refuses to propose
-//! what fewer than a majority of a voter set has room for.
+//! Which transactions the disks of the ring have room for. The leader asks the voters periodically. It refuses to propose a
+//! transaction for which fewer than a majority of a voter set has room.
 //!
-//! Why so many stay able to elect somebody when all disks fill: entries cannot be skipped, so that a member can take a new
-//! leader's blank entry only when it can take all transactions before it. Let a member be one of the majority that answered
-//! with so much room, asked by a leader that served. Such a leader has committed an entry of its own term, and its mark is at
-//! that entry or behind it; so whatever it took over from older terms is committed by then. The member's log had
-//! everything up to the mark when it was asked, or its answer does not count. What was not committed then, and what was
-//! proposed since, may not have arrived: it is of this leadership, it was counted, and it is subtracted from the room; what is
-//! proposed next fits the rest. So whatever is in the leader's log fits into the disks of that majority without their reserve.
-//! Another leader may have put entries into logs that this one has never seen, of older terms: none is committed, and
-//! they go when this leader's entries come in their place. An answer counts in the leadership in which it was given only.
+//! Why enough members can still elect a leader when all disks fill: entries cannot be skipped, so a member can take a new
+//! leader's blank entry only if it can take all transactions before it. Let a member be one of the majority that answered
+//! with that much room, asked by a serving leader. That leader has committed an entry of its own term, and its mark is at or after
+//! that entry. So all that it took over from older terms is committed. The member's log had everything up to the mark when it was
+//! asked, or its answer does not count. Entries that were uncommitted then or proposed since may not have arrived. They are of this
+//! leadership, are counted and subtracted from the room, and the next proposals must fit the rest. So the leader's whole log fits the
+//! disks of that majority without their reserve.
+//! Another leader may have put entries of older terms into logs that this one has never seen. None is committed, and
+//! this leader's entries replace them. An answer counts only in the leadership in which it was given.
 //!
-//! Three things are not proven but bounded, and the reserve is for them. Before a new leader has asked everybody once (two
-//! heartbeats, and a lease where somebody does not answer) who has not answered counts as one with as much room as the leader's own log
-//! has. What others write to the disks is seen with the next answer. And a member that does not answer counts
-//! as one with room: it is away, or of an older version; it takes nothing beyond its own bound when it comes back
-//! ([`crate::log_room::intake`]). Nor does a leader write its own transactions beyond that bound, so that none of this ever takes the part of the
-//! reserve that the ring's own entries have.
+//! Three cases are not proven but bounded; the reserve is for them. First, a new leader asks every voter once, which takes two
+//! heartbeats, and a lease if a voter does not answer. Until then, a voter without an answer counts with the room of the leader's own
+//! log. Second, the next answer shows what other programs write to the disks. Third, a voter that does not answer counts as one with
+//! room: it is away, or of an older version. When it rejoins, it takes nothing beyond its own bound
+//! ([`crate::log_room::intake`]). A leader does not write its own transactions beyond that bound either. So none of this ever takes the
+//! part of the reserve that the ring's own entries have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,14 +28,14 @@ use thiserror::Error;
 use crate::calls::Answer;
 use crate::lease::leadership::Term;
 
-/// No room for a transaction on the disks of the ring.
+/// The disks of the ring have no room for a transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "the disk of member {member}'s log has room for {left_bytes} more bytes of transactions, and {needed_bytes} are \
      needed; nothing is lost, and commits continue as soon as there is room: purge old log files (`witness log purge`), raise `log.disk_limit_bytes`, or add space"
 )]
 pub struct NoRoom {
-    /// The member that has the least.
+    /// The member with the least room.
     pub member: MemberId,
     /// Bytes that the transaction takes in a log file, markers included.
     pub needed_bytes: u64,
@@ -43,7 +43,7 @@ pub struct NoRoom {
     pub left_bytes: u64,
 }
 
-/// A member's own log as an intake, what the others said of theirs, and what was proposed meanwhile.
+/// A member's own log as an intake, the others' reported room, and the bytes proposed since.
 #[derive(Default)]
 pub(crate) struct Rooms {
     own: OnceLock<Arc<dyn LogIntake>>,
@@ -52,7 +52,7 @@ pub(crate) struct Rooms {
     told: Mutex<Answers>,
 }
 
-/// What the others said in one leadership.
+/// What the others reported in one leadership.
 #[derive(Debug, Default)]
 struct Answers {
     term: Option<Term>,
@@ -62,7 +62,7 @@ struct Answers {
 }
 
 impl Answers {
-    /// Those who do not count as members with room for so many bytes, while the own log has `room`.
+    /// The members that do not count as having room for so many bytes, while the own log has `room`.
     fn lacks(
         &self,
         term: Term,
@@ -86,12 +86,12 @@ impl Answers {
     }
 }
 
-/// What a member said, and how many bytes had been proposed and committed before it was asked.
+/// A member's answer, and how many bytes had been proposed and committed before it was asked.
 #[derive(Debug, Clone, Copy)]
 struct Told {
     room: u64,
     since: u64,
-    /// Its log lacks something that was committed then, so its room says nothing.
+    /// Its log lacks something that was committed then, so its room does not count.
     behind: bool,
 }
 
@@ -101,7 +101,7 @@ impl Told {
             .saturating_sub(proposed.saturating_sub(self.since))
     }
 
-    /// Why it does not count for so many bytes, if it does not.
+    /// Why it does not count for so many bytes, if so.
     fn lack(self, proposed: u64, needed: u64) -> Option<Lack> {
         let left = self.left(proposed);
         if left < needed {
@@ -112,20 +112,20 @@ impl Told {
     }
 }
 
-/// One round of questions: how many bytes had been proposed and were not under way any more when it began.
+/// One round of questions: how many bytes had been proposed and were no longer in flight when it began.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Round(u64);
 
 /// Why a member does not count as one with room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lack {
-    /// It has so many bytes.
+    /// It has room for so many bytes.
     Short(u64),
-    /// What it has is needed for entries that it lacks.
+    /// Its room is needed for entries that it lacks.
     Behind,
 }
 
-/// Bytes that are proposed and of which nobody knows yet what becomes of them; dropped with the proposal.
+/// Bytes that are proposed and whose outcome is unknown; dropped with the proposal.
 pub(crate) struct UnderWay {
     all: Arc<AtomicU64>,
     bytes: u64,
@@ -191,7 +191,7 @@ impl Rooms {
     }
 
     pub(crate) fn propose(&self, bytes: u64) -> UnderWay {
-        // In this order, and read in the other: what counts as proposed counts as under way until its end is known.
+        // In this order, and read in the other: proposed bytes count as in flight until their outcome is known.
         let bytes = stored_bytes(bytes);
         self.under_way.fetch_add(bytes, Ordering::SeqCst);
         self.proposed.fetch_add(bytes, Ordering::SeqCst);
@@ -210,10 +210,10 @@ impl Rooms {
         room.transactions == 0 && judge(own, 0, &lacks, sets, 1).is_ok()
     }
 
-    /// What the own log answers to another member's question.
+    /// The own log's answer to another member's question.
     pub(crate) fn answer(&self, end: Option<OpId>) -> Answer {
-        // Always a look at the disk: somebody may have made room. It comes behind the look at the end of the log, so that the room
-        // is what is left behind at least that end.
+        // Always reads the disk: space may have been freed. It follows the read of the log's end, so the room
+        // is what is left after at least that end.
         let room = self.own.get().map(|own| own.room(u64::MAX));
         Answer::Room {
             transactions: room.map(|room| room.transactions),
@@ -221,8 +221,8 @@ impl Rooms {
         }
     }
 
-    /// Begins a round of questions in the leadership of `term`; what was said in another one, or by others than these
-    /// voters, counts no more.
+    /// Begins a round of questions in the leadership of `term`. Answers from another leadership, or from members other than these
+    /// voters, no longer count.
     pub(super) fn begin_round(&self, term: Term, voters: &BTreeSet<MemberId>) -> Round {
         let mut answers = self.lock();
         if answers.term != Some(term) {
@@ -233,13 +233,13 @@ impl Rooms {
         }
         answers.told.retain(|id, _| voters.contains(id));
         drop(answers);
-        // What is under way may not have arrived anywhere when the answer is given. What ends between the two looks is
+        // Bytes in flight may not have arrived anywhere when the answer is given. Those that end between the two reads are
         // committed before the mark is read.
         let proposed = self.proposed.load(Ordering::SeqCst);
         Round(proposed.saturating_sub(self.under_way.load(Ordering::SeqCst)))
     }
 
-    /// What a member said in a round; `behind`: its log lacks something that was committed when it was asked.
+    /// A member's answer in a round; `behind`: its log lacks something that was committed when it was asked.
     pub(super) fn told(&self, id: MemberId, room: u64, behind: bool, round: Round) {
         let since = round.0;
         let told = Told {
@@ -269,8 +269,8 @@ impl std::fmt::Debug for Rooms {
     }
 }
 
-/// `lacks` are the others that do not count as members with room. A leader that alone has none goes on into its reserve, until
-/// it has given the leadership away: who commits has room, and refused commits would hold a promotion up.
+/// `lacks` are the others that do not count as having room. A leader that alone has none continues into its reserve until
+/// it has transferred the leadership: the committing members have room, and refused commits would delay a promotion.
 fn judge(
     own: MemberId,
     room: u64,
@@ -284,7 +284,7 @@ fn judge(
     }
     for set in sets {
         let lacking = set.iter().filter(|id| lacks.contains_key(*id)).count();
-        // Those who are behind alone are no reason: they need not be those who commit.
+        // Lagging members alone are no reason: they need not be the ones that commit.
         let short = set.iter().filter_map(|id| match lacks.get(id)? {
             Lack::Short(left) => Some((*id, *left)),
             Lack::Behind => None,
@@ -311,7 +311,7 @@ mod tests {
         sets.iter().map(set).collect()
     }
 
-    /// In the table, this much is a member that is behind.
+    /// In the table, this value stands for a lagging member.
     const BEHIND: u64 = u64::MAX;
 
     fn lacks(members: &[(u64, u64)]) -> BTreeMap<MemberId, Lack> {
@@ -326,20 +326,20 @@ mod tests {
     fn a_majority_of_each_set_must_have_room() {
         let three: &[&[u64]] = &[&[1, 2, 3]];
         let joint: &[&[u64]] = &[&[1, 2, 3], &[4, 5, 6]];
-        // The own room, who is short, the sets, and who is named as the reason against 100 bytes.
+        // The own room, the members short of room, the sets, and the member named as the reason against 100 bytes.
         type Row<'a> = (u64, &'a [(u64, u64)], &'a [&'a [u64]], Option<(u64, u64)>);
         let table: [Row<'_>; 13] = [
             (500, &[], three, None),
             (500, &[(2, 0)], three, None),
             (500, &[(2, 50), (3, 7)], three, Some((3, 7))),
-            // The own log alone.
+            // Only the own log.
             (0, &[], three, None),
             (0, &[(3, 10)], three, Some((1, 0))),
             (0, &[], &[&[1]], Some((1, 0))),
             (500, &[(1, 0), (2, 0)], &[&[1, 2, 3, 4]], Some((1, 0))),
             (500, &[(4, 0), (2, 0)], joint, None),
             (500, &[(4, 3), (5, 2)], joint, Some((5, 2))),
-            // Who is behind does not count, and is no reason.
+            // A lagging member does not count, and is no reason.
             (500, &[(2, BEHIND), (3, BEHIND)], three, None),
             (500, &[(2, BEHIND), (3, 8)], three, Some((3, 8))),
             (0, &[(2, BEHIND)], three, Some((1, 0))),
@@ -404,20 +404,20 @@ mod tests {
     fn an_answer_counts_in_its_leadership_and_who_was_not_asked_yet_is_like_the_own_log() {
         let needed = stored_bytes(100);
         let (much, all) = (needed * 10, needed * 20);
-        // Room and reserve of the own log, the term of the answers, what members 2 and 3 said, whether all were asked, and
-        // whether member 1 proposes in term 7, and gives way.
+        // Room and reserve of the own log, the term of the answers, the answers of members 2 and 3, and whether all were asked.
+        // Then: whether member 1 proposes in term 7, and yields.
         type Row = (u64, u64, u64, [Option<u64>; 2], bool, bool, bool);
         let table: [Row; 12] = [
             (much, all, 7, [None, None], false, true, false),
             (much, all, 7, [Some(0), Some(0)], true, false, false),
-            // Of another leadership.
+            // From another leadership.
             (much, all, 6, [Some(0), Some(0)], true, true, false),
             (0, all, 6, [Some(much), Some(much)], true, false, false),
-            // Nobody knows yet whether it is full alone.
+            // It is unknown yet whether only this one is full.
             (0, all, 7, [None, None], false, false, false),
             (0, all, 7, [Some(much), None], false, false, false),
             (0, all, 7, [Some(much), Some(much)], false, true, true),
-            // Who does not answer is away.
+            // A member that does not answer is away.
             (0, all, 7, [Some(much), None], true, true, true),
             (0, all, 7, [None, None], true, true, true),
             (0, all, 7, [Some(0), None], true, false, false),

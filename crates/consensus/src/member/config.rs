@@ -1,5 +1,5 @@
-//! What a member's Raft is told at its start, with the defaults written once, and the checks that
-//! keep an operator from timers that cannot work. Times are explained where they stand.
+//! A member's Raft configuration, with the defaults written once, and checks that
+//! reject timers that cannot work. Each time is explained at its field.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +17,17 @@ use crate::quorum::RingRules;
 pub struct MemberConfig {
     /// The ring to which the data directory belongs.
     pub ring: RingId,
-    /// This member's number in it.
+    /// This member's number in the ring.
     pub id: MemberId,
     /// Witness or database member: a database member campaigns first.
     pub kind: MemberKind,
     /// Heartbeats and elections.
     pub timers: Timers,
-    /// Who decides a commit, and where the leadership goes.
+    /// The members that decide a commit, and the region preference.
     pub rules: RingRules,
-    /// What the member holds in memory at most.
+    /// The most that the member holds in memory.
     pub bounds: Bounds,
-    /// Which program runs here. Not a user's choice: tests let a member be of another version.
+    /// The running program. Not a user's choice: tests use it to simulate other versions.
     pub program: Program,
 }
 
@@ -48,7 +48,7 @@ impl MemberConfig {
     /// Checks every value.
     ///
     /// # Errors
-    /// The first value that cannot work, with what to change.
+    /// The first value that cannot work, and how to change it.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.timers.validate()?;
         self.bounds.validate()
@@ -65,17 +65,17 @@ impl MemberConfig {
             max_payload_entries: self.bounds.entries_per_request,
             // Entries go to the followers as soon as they are written, not at the end of the loop.
             broadcast_submitted_on_append: Some(true),
-            // A snapshot is only ever the mark up to which the log may be purged, set by hand.
+            // A snapshot is only the mark up to which the log may be purged, set by hand.
             snapshot_policy: SnapshotPolicy::Never,
             max_in_snapshot_log_to_keep: u64::MAX,
             install_snapshot_timeout: millis(INSTALL_DEADLINE),
             enable_pre_vote: Some(true),
             // Until its first turn: see `campaign`.
             enable_elect: false,
-            // A member may have lost the end of its log to a disk, and then gets it again from the leader that remembers its
-            // acknowledgement. What makes that safe is that such a member elects nobody meanwhile (`doubted_tail`).
+            // A member may have lost the end of its log to a disk. It gets it again from the leader that has its
+            // acknowledgement. This is safe because such a member votes for no candidate until then (`doubted_tail`).
             allow_log_reversion: Some(true),
-            // A restarted leader has to be elected again before it may say that it leads.
+            // A restarted leader must be elected again before it may report itself as the leader.
             enable_leader_restore: Some(false),
             backoff: RECONNECT_DELAYS.to_owned(),
             ..openraft::Config::default()
@@ -87,31 +87,31 @@ impl MemberConfig {
     }
 }
 
-/// How long a leader waits for a member that lets its log begin with a later file. That one removes all its
-/// old files before it answers. If that takes longer, the call is made again and answered at once; entries
+/// How long a leader waits for a member that makes its log begin with a later file. That member removes all its
+/// old files before it answers. If that takes longer, the repeated call is answered immediately; entries
 /// that follow wait in that member until it is done.
 const INSTALL_DEADLINE: Duration = Duration::from_secs(2);
 
-/// How long a leader waits before it tries again to reach a member that could not be reached.
+/// How long a leader waits before it retries a member that could not be reached.
 const RECONNECT_DELAYS: &str = "50ms 100ms 200ms ...500ms";
 
-/// Timers of heartbeats and elections. They should be the same on all members; while they differ, as in a rolling change, a leader uses
+/// Timers of heartbeats and elections. They should be the same on all members. While they differ, as in a rolling change, a leader uses
 /// the shorter lease of its own and each voter's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timers {
     /// How often a leader calls its followers. It is also the deadline of such a call, so it must be
     /// longer than the slowest round trip to any voter: else an idle ring refuses every write.
     pub heartbeat: Duration,
-    /// How long a follower that heard from a leader refuses to elect another, and therefore how long
-    /// a leader may trust its last answered heartbeat. A dead leader is noticed after the lease and
+    /// How long a follower elects no other leader after a call of its leader. For so long
+    /// a leader may rely on its last answered heartbeat. A dead leader is detected after the lease and
     /// a random part of a second one.
     pub lease: Duration,
 }
 
 impl Timers {
-    /// The timers that go with a heartbeat: after three missed ones there is an election, for the lease is one and a half
-    /// of them, and the wait before a witness campaigns is a lease and as much again. Below 120 ms the lease is a little
-    /// longer, so that a processor that is busy elsewhere for some milliseconds ends no leadership.
+    /// The timers for a heartbeat. An election follows three missed heartbeats: the lease is one and a half
+    /// of them, and a witness waits a lease and as much again before it campaigns. Below 120 ms the lease is a little
+    /// longer, so that a processor that is busy for some milliseconds ends no leadership.
     pub const fn from_heartbeat(heartbeat: Duration) -> Self {
         let micros = heartbeat.as_micros() as u64;
         let (relative, absolute) = (micros * 3 / 2, micros + LEAST_SLACK_MICROS);
@@ -127,9 +127,9 @@ impl Timers {
     }
 
     /// The shortest wait, on top of the lease, before a member of this kind campaigns; the longest is another lease. A
-    /// witness mostly waits longer than a database member, which should win with an equal log. But two witnesses that are
-    /// left alone must not campaign at one moment again and again: their waits are spread over more than the interval in
-    /// which the engine looks at its clock, a fifth of a heartbeat.
+    /// witness mostly waits longer than a database member, which should win with an equal log. Two remaining witnesses
+    /// must not repeatedly campaign at the same moment. So their waits are spread over more than the engine's clock
+    /// interval, a fifth of a heartbeat.
     pub fn shortest_election(&self, kind: MemberKind) -> Duration {
         match kind {
             MemberKind::Database => self.heartbeat + Duration::from_millis(1),
@@ -137,7 +137,7 @@ impl Timers {
         }
     }
 
-    /// How long a step waits that needs an election at most: a transfer of the leadership.
+    /// How long a step waits that needs at most an election: a leadership transfer.
     pub fn longest_election(&self) -> Duration {
         self.lease * 2
     }
@@ -168,22 +168,22 @@ impl Default for Timers {
     }
 }
 
-/// How much longer than a heartbeat a lease made from it is at least.
+/// The minimum by which a derived lease exceeds its heartbeat.
 const LEAST_SLACK_MICROS: u64 = 60_000;
 /// Below this the engine's own tick would be the limit.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(10);
-/// Above this nobody would wait for an election.
+/// Above this an election would take too long.
 const LONGEST_HEARTBEAT: Duration = Duration::from_secs(10);
 const LONGEST_LEASE_IN_HEARTBEATS: u32 = 20;
 
-/// What a member holds in memory at most for its proposals and its followers.
+/// The most that a member holds in memory for its proposals and its followers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Bytes of proposed entries that are not committed yet; a proposal beyond them waits. One
-    /// larger than this is taken when nothing else is under way.
+    /// larger than this is accepted when nothing else is in flight.
     pub proposals_bytes: u32,
-    /// How many entries one replication request carries at most. The store and the transport bound
-    /// it by bytes as well.
+    /// The most entries in one replication request. The store and the transport also limit
+    /// it by bytes.
     pub entries_per_request: u64,
 }
 
@@ -226,7 +226,7 @@ pub enum ConfigError {
         /// The configured interval of heartbeats.
         heartbeat: Duration,
     },
-    /// The lease does not go with the heartbeat.
+    /// The lease does not fit the heartbeat.
     #[error(
         "a lease of {lease:?} does not go with a heartbeat of {heartbeat:?}; choose one between {shortest:?} and {longest:?}"
     )]
@@ -251,7 +251,7 @@ pub enum ConfigError {
     /// A request of no entries.
     #[error("a replication request must be allowed to carry at least one entry")]
     EntriesPerRequest,
-    /// The engine refuses what passed the checks above.
+    /// The engine refuses a configuration that passed the checks above.
     #[error("the engine refuses the configuration: {reason}")]
     Engine {
         /// The error with which the engine refuses it.
@@ -283,7 +283,7 @@ mod tests {
         }
     }
 
-    /// Two that are left alone would campaign at one moment again and again.
+    /// Otherwise two remaining witnesses would repeatedly campaign at the same moment.
     #[test]
     fn waits_are_spread_over_more_than_a_look_at_the_clock() {
         for millis in [100, 500, 2_000] {

@@ -1,5 +1,5 @@
-//! What the tasks of one member share: its engine, its number, its timers, and the transfer of the
-//! leadership that is under way.
+//! State that the tasks of one member share: its engine, number and timers, and the leadership
+//! transfer in progress.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
@@ -36,10 +36,10 @@ use crate::state_machine::CommitMark;
 use crate::transfer::failed_targets::FailedTargets;
 use crate::transfer::mysqld::{DatabaseSlot, WriterSlot};
 
-/// A leader that is not heard for so many leases is not named any more.
+/// A leader that is silent for this many leases is no longer named.
 const SILENT: u32 = 2;
 
-/// A transfer of the leadership that the engine was told of. It cannot be taken back: the engine
+/// A leadership transfer that was started in the engine. It cannot be revoked: the engine
 /// takes no more entries in that term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StartedTransfer {
@@ -47,17 +47,17 @@ pub(crate) struct StartedTransfer {
     pub(crate) to: MemberId,
 }
 
-/// What the tasks of one member share.
+/// State that the tasks of one member share.
 #[derive(Debug)]
 pub(crate) struct MemberCore {
     pub(crate) raft: Engine,
     pub(crate) id: MemberId,
     pub(crate) timers: Timers,
-    /// The rules of this member's file, which count where the log has none.
+    /// The rules of this member's file, which apply where the log has none.
     configured: RingRules,
     pub(crate) mark: CommitMark,
     pub(crate) contacts: Contacts,
-    /// Held by the task that changes what is stored for the next election.
+    /// Held by the task that changes the stored notes for the next election.
     pub(crate) noting: AsyncMutex<()>,
     pub(crate) campaigning: Campaigning,
     pub(crate) heard: LastHeard,
@@ -65,35 +65,35 @@ pub(crate) struct MemberCore {
     pub(crate) dead_leader: DeadLeader,
     /// How far the other members have come.
     pub(crate) memory: Memory,
-    /// What this member has found out of itself.
+    /// What this member has detected about itself.
     pub(crate) past: OwnPast,
-    /// Held by whoever doubts the log's end, or settles that.
+    /// Held by the task that doubts the log's end, or settles that doubt.
     pub(crate) doubting: AsyncMutex<()>,
-    /// Wakes whoever settles it.
+    /// Wakes the task that settles it.
     pub(crate) doubted: Notify,
     pub(crate) early_attempt: Attempt,
-    /// In which term this member stands in for those that vote.
+    /// The term in which this member is the interim leader.
     pub(crate) stand_in: StandIn,
     /// Why this member stopped its engine itself.
     pub(crate) failed: OnceLock<Fault>,
     /// Why it has stopped.
     pub(crate) fault: FirstFault,
-    /// How long it has served.
+    /// How long it has been serving.
     pub(crate) tenure: Tenure,
-    /// How long it has led, with a quorum or without.
+    /// How long it has been leading, with a quorum or without.
     leading: Tenure,
     started_transfer: Mutex<Option<StartedTransfer>>,
     pub(crate) failed_targets: FailedTargets,
-    /// Held by whoever changes the members, the quorum or the leader, from its decision to the end of its act.
+    /// Held by a task that changes the members, the quorum or the leader, from its decision to the end of the change.
     pub(crate) reconfiguration_lock: AsyncMutex<()>,
-    /// Wakes the observer when a transfer starts, or a voter's lease is known.
+    /// Wakes the observer when a transfer starts, or a voter's lease becomes known.
     pub(crate) transfer_started: Notify,
-    /// Wakes whoever keeps connections when a member calls that had none to this one.
+    /// Wakes the task that keeps connections when a member calls that had none to this one.
     pub(crate) arrived: Notify,
     pub(crate) writer: WriterSlot,
     pub(crate) database: DatabaseSlot,
     pub(crate) rooms: Rooms,
-    /// What waits to come into the ring's history.
+    /// Events that wait for the ring's history.
     pub(crate) notes: Notes,
     pub(crate) formats: Formats,
 }
@@ -143,7 +143,7 @@ impl MemberCore {
         }
     }
 
-    /// The role at this moment. A leader that has been silent for two leases is not named any more: by then others
+    /// The current role. A leader that has been silent for two leases is no longer named: by then others
     /// may have elected another.
     pub(crate) fn role(&self) -> RoleSnapshot {
         let mut role = engine::role(&self.raft);
@@ -164,18 +164,18 @@ impl MemberCore {
         self.campaigning.gate.withholds(end).or(put_back)
     }
 
-    /// The leadership at this moment.
+    /// The current leadership.
     pub(crate) fn leadership(&self) -> Leadership {
         self.assess(&self.role())
     }
 
-    /// A leader says up to where the log is committed.
+    /// A leader reports up to where the log is committed.
     pub(crate) fn told_committed(&self, committed: Option<LogId>) {
         let committed = committed.map(OpId::from);
         self.lacking.told(committed, self.mark.get());
     }
 
-    /// For how long this member has lacked what the ring has committed; none where that is not known.
+    /// For how long this member has lacked entries that the ring has committed; none where that is unknown.
     pub(crate) fn lacks_commits_for(&self) -> Option<Duration> {
         let role = self.role();
         if role.state == openraft::ServerState::Leader {
@@ -184,12 +184,12 @@ impl MemberCore {
         match self.lacking.lack(self.mark.get()) {
             Lack::For(lack) => Some(lack),
             Lack::Unknown => None,
-            // As far as it was told: nobody has said anything else for a moment.
+            // As far as reported: no later report has arrived for a moment.
             Lack::Nothing => role.leader.map(|_| Duration::ZERO),
         }
     }
 
-    /// Says why a leader does not serve.
+    /// Returns an error with the reason why a leader does not serve.
     pub(crate) fn ensure_serving(&self) -> Result<(), String> {
         match self.leadership() {
             Leadership::LeaderNotServing { why, .. } => Err(why.to_string()),
@@ -197,7 +197,7 @@ impl MemberCore {
         }
     }
 
-    /// The leadership that goes with a role that was just read.
+    /// The leadership for a role that was just read.
     pub(crate) fn assess(&self, role: &RoleSnapshot) -> Leadership {
         let transfer = self
             .started_transfer()
@@ -219,7 +219,7 @@ impl MemberCore {
         )
     }
 
-    /// What the leadership that goes with a role is worth to the database beside this member.
+    /// What the leadership of a role means for the member's own mysqld.
     pub(crate) fn primacy(&self, role: &RoleSnapshot) -> Primacy {
         let nodes = role.membership.membership().nodes().collect::<Vec<_>>();
         let records = nodes.iter().map(|(id, record)| (**id, *record));
@@ -227,14 +227,14 @@ impl MemberCore {
         pinned_primary::primacy(self.id, self.assess(role), stands_in, records)
     }
 
-    /// What this leader's lease rests on.
+    /// The basis of this leader's lease.
     pub(crate) fn quorum(&self, role: &RoleSnapshot) -> Option<QuorumContact> {
         self.contacts
             .quorum(self.id, role.term, role.voter_sets(), self.timers.lease)
     }
 
-    /// Lets others elect a leader where this one has lost its quorum; `leads` says whether this member leads others at all. While
-    /// they vote, it does not campaign: its log may be the longest, and its entries may still reach nobody.
+    /// Lets others elect a leader where this one has lost its quorum; `leads`: whether this member leads others at all. While
+    /// they vote, it does not campaign: its log may be the longest, and its entries may still reach no other member.
     pub(crate) fn keep_quiet_without_a_quorum(&self, role: &RoleSnapshot, leads: bool) {
         let led_for = || self.leading.led_for(role.term, Instant::now());
         let silent = leads.then(|| self.quorum(role).map_or_else(led_for, |quorum| quorum.age));
@@ -253,7 +253,7 @@ impl MemberCore {
         Some(Instant::now() + left.unwrap_or_default())
     }
 
-    /// The ring at this moment.
+    /// The current ring.
     pub(crate) fn ring_view(&self) -> RingView {
         let role = self.role();
         let progress = engine::progress(&self.raft);
@@ -263,14 +263,14 @@ impl MemberCore {
         }
     }
 
-    /// The rules that count now.
+    /// The rules in force.
     pub(crate) fn rules(&self) -> RingRules {
         let role = engine::role(&self.raft);
         let records = role.membership.membership().nodes();
         policy::in_force(records.map(|(_, record)| record), &self.configured)
     }
 
-    /// The members of a membership that follows from that of `role`, before anything is changed about them.
+    /// The members of a membership that follows that of `role`, before any change to them.
     pub(crate) fn members_to_be(&self, role: &RoleSnapshot) -> BTreeMap<MemberId, MemberRecord> {
         let nodes = role.membership.membership().nodes();
         let mut members = nodes.map(|(id, record)| (*id, record.clone())).collect();
@@ -279,7 +279,7 @@ impl MemberCore {
         members
     }
 
-    /// Changes the voter sets and nothing else, in the present leadership. The caller holds the reconfiguration lock.
+    /// Changes only the voter sets, in the present leadership. The caller holds the reconfiguration lock.
     pub(crate) async fn move_quorum(&self, sets: VoterSets) -> Result<(), MoveError> {
         let role = self.role();
         let members = self.members_to_be(&role);
@@ -288,7 +288,7 @@ impl MemberCore {
         Ok(())
     }
 
-    /// Appends a membership that follows from that of `role`, in its leadership, and waits for the commit. The caller holds the
+    /// Appends a membership that follows that of `role`, in its leadership, and waits for the commit. The caller holds the
     /// reconfiguration lock.
     pub(crate) async fn append_membership(
         &self,
@@ -305,7 +305,7 @@ impl MemberCore {
         membership_step::append(&self.raft, step, self.timers.longest_election()).await
     }
 
-    /// Up to where the ring does not need the log any more; none where this member does not serve as the leader.
+    /// Up to where the ring no longer needs the log; none where this member does not serve as the leader.
     pub(crate) fn purge_floor(&self, absent_after: Duration) -> Option<PurgeFloor> {
         let term = self.leadership().serving_term()?;
         let led_for = self.tenure.led_for(term, Instant::now());
@@ -322,7 +322,7 @@ impl MemberCore {
         *self.lock()
     }
 
-    /// Notes that the transfer starts, unless one did in this term already.
+    /// Records the start of a transfer, unless one started in this term already.
     pub(crate) fn claim_transfer(&self, transfer: StartedTransfer) -> Result<(), StartedTransfer> {
         let mut started = self.lock();
         match *started {

@@ -1,4 +1,4 @@
-//! What a member does not go on without: its engine, and its own tasks.
+//! The essential tasks of a member: its engine and its own tasks. The member stops without them.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use tokio::sync::watch;
 use crate::engine::Fault;
 use crate::member::core::MemberCore;
 
-/// How often the engine is asked whether it still runs, in case its end went unseen.
+/// How often the engine is checked, in case its end was missed.
 const QUESTION_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Why a member has stopped, once it has; the first reason stays.
+/// Why a member has stopped; the first reason stays.
 #[derive(Debug, Default)]
 pub(crate) struct FirstFault(watch::Sender<Option<Fault>>);
 
@@ -42,8 +42,8 @@ impl FirstFault {
     }
 }
 
-/// Runs a task. Where it panics, nobody does its work any more, and a member that went on to lead or to vote would be in the way of
-/// those that could do all of it: its engine stops.
+/// Runs a task and stops the engine if it panics. A member that still led or voted without the task would block the
+/// members that can do all of the work.
 pub(crate) async fn essential(
     core: Arc<MemberCore>,
     what: &'static str,
@@ -55,12 +55,12 @@ pub(crate) async fn essential(
     tracing::error!("{what} has panicked: the member stops");
     let _ = core.failed.set(Fault::Panicked);
     core.fault.publish(Fault::Panicked);
-    // Nobody waits for it here: a full disk may hold it up, and whoever ends the member has to get to that.
+    // Not awaited here: a full disk may delay it, and the caller that ends the member must be able to proceed.
     tokio::spawn(async move { core.raft.shutdown().await });
 }
 
-/// Waits until the engine has stopped, then publishes why. Its metrics freeze when it panics, so it is asked: when the metrics end,
-/// and once in a while.
+/// Waits until the engine has stopped, then publishes why. Its metrics freeze when it panics, so it is checked when the metrics end
+/// and periodically.
 pub(crate) async fn supervise(core: Arc<MemberCore>) {
     let raft = &core.raft;
     let mut metrics = raft.server_metrics();

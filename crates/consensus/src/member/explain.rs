@@ -1,5 +1,5 @@
-//! Why the ring is as it is, in sentences: for each member why it can or cannot win an election now, and what a commit
-//! waits for. Pure; from the leader's view, since nobody else sees how far the others are.
+//! Explanations of the ring's state: for each member why it can or cannot win an election now, and what a commit
+//! waits for. Pure; from the leader's view, since only the leader has the others' progress.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,18 +22,18 @@ use crate::ring_view::{RingMember, RingView};
 pub struct Prospects {
     /// The member that would be the candidate.
     pub member: MemberId,
-    /// Whether it could be elected if the leader were gone now.
+    /// Whether it could be elected if the leader failed now.
     pub could_win: bool,
-    /// In words, why it could or could not.
+    /// Why it could or could not.
     pub because: String,
 }
 
-/// Why the ring's quorum is as it is, in words for an operator.
+/// The reason for the quorum's state, as text for an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
     /// What a commit waits for.
     pub commit: String,
-    /// What the leader would like to do about the quorum, and what keeps it from that; nothing when all is as it should be.
+    /// The leader's intended change of the quorum, and its obstacle; nothing when all is as it should be.
     pub quorum: Option<String>,
     /// The prospects of every member.
     pub members: Vec<Prospects>,
@@ -90,7 +90,7 @@ fn prospects(view: &RingView, peer: &RingMember, lease: Duration) -> (bool, Stri
     if !peer.answers(lease) {
         return (false, "it does not answer; bring it back".to_owned());
     }
-    // Who is behind the candidate elects it; the leader itself is taken as gone.
+    // Members that lag the candidate elect it; the leader itself counts as gone.
     for set in &view.voter_sets {
         let required = majority_of(set.len());
         let (mut granting, mut ahead, mut silent) = (0, Vec::new(), Vec::new());
@@ -188,18 +188,18 @@ fn list(members: &[MemberId]) -> String {
     names.join(", ")
 }
 
-// Everything that an operator asks one member about its Raft, as owned values.
+// All that an operator may ask a member about its Raft, as owned values.
 
 /// One member's Raft at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberStatus {
     /// Id of the ring that it belongs to.
     pub ring: RingId,
-    /// Number of the member that this is the status of.
+    /// Number of this member.
     pub member: MemberId,
-    /// What it may be relied on for.
+    /// The role in which other parts may rely on it.
     pub leadership: Leadership,
-    /// In words, why it leads without serving.
+    /// Why it leads without serving.
     pub not_serving: Option<String>,
     /// The term in which it is.
     pub term: Term,
@@ -207,34 +207,34 @@ pub struct MemberStatus {
     pub committed: Option<OpId>,
     /// The last entry that this member has purged; nothing while its log is whole.
     pub purged: Option<OpId>,
-    /// The ring as it sees it; a leader sees how far the others are.
+    /// The ring as it sees it; only a leader has the others' progress.
     pub ring_view: RingView,
-    /// The pause of failover that stands, if one does.
+    /// The pause of failover in force, if any.
     pub pause: Option<RingPause>,
-    /// Who decides a commit, and where the leadership goes, as this member's log says it.
+    /// The members that decide a commit, and the region preference, by this member's log.
     pub rules: RingRules,
     /// The quorum region by region; empty where this member does not lead.
     pub regions: Vec<RegionQuorum>,
-    /// Why the ring is as it is; known on the leader only.
+    /// The reasons for the ring's state; on the leader only.
     pub explanation: Option<Explanation>,
-    /// Whether the quorum answers; known on the leader only.
+    /// Whether the quorum answers; on the leader only.
     pub quorum: Option<QuorumHealth>,
-    /// In words, what the quorum lacks.
+    /// What the quorum lacks, as text.
     pub quorum_cause: Option<String>,
     /// Bytes of proposals that are not committed yet.
     pub proposals_bytes: u64,
-    /// What the leader does to bring the quorum and the leadership to where they should be.
+    /// The leader's current action to move the quorum and the leadership to where they should be.
     pub leader_task: Option<LeaderTask>,
-    /// Why it neither votes nor campaigns, in words, if it does not.
+    /// Why it neither votes nor campaigns, if so.
     #[serde(default)]
     pub stays_out_of_elections: Option<String>,
-    /// The members whose data directories were put back to an earlier state, as far as this one was told, itself included.
+    /// The members whose data directories were restored to an earlier state, as far as reported to this one, itself included.
     #[serde(default)]
     pub put_back: BTreeMap<MemberId, PutBack>,
-    /// With which timers it runs.
+    /// The timers in use.
     #[serde(default)]
     pub timers: Timers,
-    /// Which program runs here, and the ring's format.
+    /// The running program, and the ring's format.
     pub formats: FormatStatus,
     /// Why the engine stopped, if it did.
     pub fault: Option<Fault>,

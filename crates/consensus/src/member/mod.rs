@@ -1,5 +1,5 @@
-//! One ring member's Raft: started over a log and a network, then proposed to, watched, asked, and shut
-//! down. A handle; clones are the same member. It runs until [`Member::shutdown`], also without one.
+//! One ring member's Raft: started over a log and a network, then used for proposals and observation until it is shut
+//! down. A handle; clones are the same member. It runs until [`Member::shutdown`], also without a handle.
 
 pub(crate) mod config;
 pub(crate) mod core;
@@ -71,7 +71,7 @@ struct Running {
     starts: Arc<dyn FileStarts>,
     purge_goal: PurgeGoal,
     proposals: Arc<Semaphore>,
-    /// Held by whoever proposes until the engine has it, so that nobody overtakes who waits for room.
+    /// Held by a proposer until the engine has the entry, so that no other overtakes one that waits for room.
     turn: AsyncMutex<()>,
     leadership: watch::Receiver<Leadership>,
     primacy: watch::Receiver<Primacy>,
@@ -91,14 +91,14 @@ pub enum StartError {
     /// The lease that the member promises to leaders cannot be stored.
     #[error("the lease of this member cannot be stored with its vote: {0}")]
     Promise(#[source] io::Error),
-    /// The ring has gone on to a format that this program does not speak.
+    /// The ring uses a later format that this program does not support.
     #[error("the ring's log is in {0}; nothing was changed")]
     Format(FormatMismatch),
 }
 
 impl Member {
-    /// Starts a member over its log. `floor` is from where the log is known to be committed; `starts` is
-    /// the same log again, as a row of files with which another member's log may begin.
+    /// Starts a member over its log. `floor` is the end up to which the log is known to be committed; `starts` is
+    /// the same log as a sequence of files with which another member's log may begin.
     ///
     /// # Errors
     /// [`StartError`] when the configuration cannot work, or the log cannot be read, or is of a later version.
@@ -119,8 +119,8 @@ impl Member {
         Self::start_over(config, log, network, calls, floor, starts).await
     }
 
-    /// Boxed here, because a future is compiled where it is polled: an `async fn` would be in every program that starts members,
-    /// with all that it starts.
+    /// Boxed here, because a future is compiled where it is polled: an `async fn` would be compiled into every program that starts
+    /// members, with all that it starts.
     fn start_over(
         config: MemberConfig,
         log: AnyLog,
@@ -130,7 +130,7 @@ impl Member {
         starts: Arc<dyn FileStarts>,
     ) -> BoxFuture<'static, Result<Self, StartError>> {
         async move {
-            // Whatever an earlier process has promised, it promised before this.
+            // All promises of an earlier process were made before this.
             let begun = Instant::now();
             let gate = ElectionGate::new(starts.doubted_tail().as_ref());
             if let Some(committed) = starts.election_notes().elects_from {
@@ -150,12 +150,12 @@ impl Member {
                 .await
                 .map_err(Fault::from)?;
 
-            // It answers when it has read its log.
+            // It answers after it has read its log.
             let is_new = !raft.is_initialized().await.map_err(Fault::from)?;
             let found = formats::of_membership(&engine::role(&raft).membership);
             let speaks = config.program.formats;
             if found > speaks.newest() {
-                // It reports how its task ended, and has not begun anything.
+                // Its task reports its own failure, and has not started anything.
                 let _ = raft.shutdown().await;
                 return Err(StartError::Format(FormatMismatch { found, speaks }));
             }
@@ -239,7 +239,7 @@ impl Member {
         .boxed()
     }
 
-    /// Proposes an entry that relies on none before it: see [`Member::propose_behind`].
+    /// Proposes an entry that depends on none before it: see [`Member::propose_behind`].
     ///
     /// # Errors
     /// [`ProposeError`] when the entry was not proposed at all.
@@ -252,14 +252,14 @@ impl Member {
         self.propose_behind(entry, term, &alone).await
     }
 
-    /// Proposes an entry in the leadership of `term`; it is refused, on the ticket, when that is over, and when one of the same
-    /// sequence was refused before it.
-    /// Calls that follow each other put their entries into the log in that order; nothing waits for
-    /// the commit of the one before. Waits while the proposals under way are at their bound, and while this member's own log
-    /// has so much to write that there is no room for more in memory.
+    /// Proposes an entry in the leadership of `term`. It is refused, on the ticket, when that is over, and when an earlier one of the
+    /// same sequence was refused.
+    /// Consecutive calls put their entries into the log in that order, without waiting for
+    /// the previous commit. Waits while the proposals in flight are at their bound, and while this member's own log
+    /// has no more room in memory for pending writes.
     ///
     /// # Errors
-    /// [`ProposeError`] when the entry was not proposed at all; then nothing may be proposed behind it either.
+    /// [`ProposeError`] when the entry was not proposed at all; then no later entry of the sequence may be proposed either.
     pub async fn propose_behind(
         &self,
         entry: AppEntry,
@@ -299,7 +299,7 @@ impl Member {
             sequence.clone(),
             self.0.leadership.clone(),
         );
-        // Last of all. What waits in front of the engine together is merged by it, and judged at one moment.
+        // Last: the engine merges entries that wait for it together, and judges them at one moment.
         if sequence.is_broken() {
             return Ok(refused(Refusal::Behind));
         }
@@ -312,7 +312,7 @@ impl Member {
         Ok(ticket)
     }
 
-    /// The part of the bound on proposals that an entry takes.
+    /// The part of the proposals bound that an entry takes.
     fn share_of(&self, entry: &AppEntry) -> Result<u32, ProposeError> {
         let bytes = bytes_of(entry);
         if bytes > MAX_TRANSACTION_BYTES {
@@ -327,43 +327,43 @@ impl Member {
             .clamp(SMALLEST_SHARE, bound))
     }
 
-    /// Up to where the log is committed, as far as this member knows; never goes back.
+    /// Up to where the log is committed, as far as this member knows; never decreases.
     pub fn committed(&self) -> watch::Receiver<Option<OpId>> {
         self.0.core.mark.subscribe()
     }
 
-    /// For how long this member has lacked something of what the ring has committed, as its leader says it, to within a heartbeat.
-    /// Nothing where that is not known: while no leader is heard, and behind a start until what was committed by then is here.
+    /// For how long this member has lacked entries that the ring has committed, by its leader's reports, to within a heartbeat.
+    /// Nothing where that is unknown: while no leader calls, and after a start until all entries committed by then are here.
     pub fn lacks_commits_for(&self) -> Option<Duration> {
         self.0.core.lacks_commits_for()
     }
 
-    /// Who leads, as this member may rely on it. It stays true without a reader.
+    /// The leadership on which this member may rely. It stays current without a reader.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.0.leadership.clone()
     }
 
-    /// The leadership at this very moment, for an answer that must not be older than the question.
+    /// The leadership at this moment, for an answer that must not be older than the question.
     pub fn leadership_now(&self) -> Leadership {
         self.0.core.leadership()
     }
 
-    /// When the lease of this leader ends if no more heartbeats are answered; none where it does not lead, and where it is the only voter.
+    /// When this leader's lease ends if no more heartbeats are answered; none where it does not lead or is the only voter.
     pub fn lease_end(&self) -> Option<Instant> {
         self.0.core.lease_end(&self.0.core.role())
     }
 
-    /// Where the primary is, as the database beside this member may rely on it. It stays true without a reader.
+    /// The location of the primary, on which the member's own mysqld may rely. It stays current without a reader.
     pub fn primacy(&self) -> watch::Receiver<Primacy> {
         self.0.primacy.clone()
     }
 
-    /// [`Member::primacy`] at this very moment.
+    /// [`Member::primacy`] at this moment.
     pub fn primacy_now(&self) -> Primacy {
         self.0.core.primacy(&self.0.core.role())
     }
 
-    /// Everything that an operator asks about this member's Raft.
+    /// All that an operator may ask about this member's Raft.
     pub fn status(&self) -> MemberStatus {
         let Running { config, core, .. } = &*self.0;
         let role = core.role();
@@ -412,18 +412,18 @@ impl Member {
         }
     }
 
-    /// Whether this member may campaign by itself, once a lease after its start is over. It votes and can be given the leadership
-    /// either way. It never campaigns while the end of its log is in doubt, whatever is said here.
+    /// Whether this member may campaign by itself, once a lease after its start is over. In both cases it votes and can be given the
+    /// leadership. It never campaigns while the end of its log is in doubt, whatever is set here.
     pub fn set_campaigning(&self, allowed: bool) {
         self.0.core.campaigning.allow(self.raft(), allowed);
     }
 
-    /// Others have committed this: whoever this member votes for must have it, and it campaigns when it has it itself.
+    /// Others have committed this: any candidate must have it to get this member's vote, and this member campaigns once it has it.
     pub(crate) fn elects_from(&self, committed: OpId) {
         self.0.core.campaigning.told(committed, self.raft());
     }
 
-    /// Why this member takes part in no election at the moment, in words.
+    /// Why this member takes part in no election at the moment.
     pub fn stays_out_of_elections(&self) -> Option<String> {
         self.0
             .core
@@ -433,13 +433,13 @@ impl Member {
             .map(|why| why.to_string())
     }
 
-    /// Its data directory was put back, and [`FileStarts::note_doubt`] was told so before it was started: said to the others.
+    /// Its data directory was restored, as [`FileStarts::note_doubt`] recorded before its start; reported to the others.
     pub(crate) fn was_put_back(&self, found: PutBack, doubt: DoubtedTail) {
         self.0.core.past.found(found, doubt);
     }
 
-    /// The members whose data directories were put back to an earlier state, as far as this one was told, itself included. Each
-    /// until it is started again.
+    /// The members whose data directories were restored to an earlier state, as far as reported to this one, itself included. Each
+    /// until it is restarted.
     pub fn put_back(&self) -> BTreeMap<MemberId, PutBack> {
         let core = &self.0.core;
         let own = core.past.put_back().map(|found| (core.id, found));
@@ -450,14 +450,14 @@ impl Member {
         own.into_iter().chain(others).collect()
     }
 
-    /// From now on nothing is proposed, and no leader's entries are taken, that this log has no room for: said once, right
-    /// behind the start, of the log that the member was started over.
+    /// From now on no proposals and no leader's entries are accepted for which this log has no room. Called once, directly
+    /// after the start, with the log over which the member was started.
     pub fn take_in_by(&self, log: Arc<dyn LogIntake>) {
         self.0.core.rooms.ask(log);
     }
 
-    /// From now on the formats that the ring reaches stand in this data directory before anything of them is written there, and
-    /// calls to other members are made in the ring's format: said once, right behind the start.
+    /// From now on the ring's formats are stored in this data directory before data in them is written there.
+    /// Calls to other members use the ring's format. Called once, directly after the start.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -468,14 +468,14 @@ impl Member {
         book.raise(self.ring_format())
     }
 
-    /// The ring's format, as this member's log says it: the newest one that may be used. Whatever needs a newer format than the
-    /// first asks this.
+    /// The ring's format by this member's log: the newest one that may be used. Code that needs a newer format than the
+    /// first checks this.
     pub fn ring_format(&self) -> FormatVersion {
         formats::of_membership(&self.0.core.role().membership)
     }
 
     /// Whether this member's log has no room for transactions, while a majority of each voter set is not known to lack it: then
-    /// another one should lead.
+    /// another member should lead.
     pub fn is_full_alone(&self) -> bool {
         let core = &self.0.core;
         let role = core.role();
@@ -492,12 +492,12 @@ impl Member {
         )
     }
 
-    /// Waits until the engine has stopped, and says why: a failed log storage, a panic, a shutdown.
+    /// Waits until the engine has stopped, and returns why: a failed log storage, a panic, a shutdown.
     pub async fn fault(&self) -> Fault {
         self.0.core.fault.wait().await
     }
 
-    /// Runs a task without which this member must not go on: where it panics, the engine stops, and [`Self::fault`] says so.
+    /// Runs a task without which this member must not continue: if it panics, the engine stops, and [`Self::fault`] returns that.
     pub fn essential(
         &self,
         what: &'static str,
@@ -506,15 +506,15 @@ impl Member {
         essential(self.0.core.clone(), what, task.boxed())
     }
 
-    /// Stops the member. What was acknowledged stays durable; proposals under way become unknown.
+    /// Stops the member. Acknowledged entries stay durable; the outcome of proposals in flight becomes unknown.
     pub async fn shutdown(&self) {
         self.0.proposals.close();
-        // It reports how its task ended, which `fault` tells as well.
+        // Its task reports its own failure, which `fault` returns as well.
         let _ = self.raft().shutdown().await;
         self.fault().await;
     }
 
-    /// All other members of the ring, as this one's membership has them.
+    /// All other members of the ring, by this member's membership.
     pub fn others(&self) -> BTreeMap<MemberId, MemberRecord> {
         let role = self.0.core.role();
         let members = role.membership.membership().nodes();
@@ -522,20 +522,20 @@ impl Member {
         others.map(|(id, record)| (*id, record.clone())).collect()
     }
 
-    /// Waits until [`Self::others`] are not those that are `known`.
+    /// Waits until [`Self::others`] differs from `known`.
     pub async fn others_change(&self, known: &BTreeMap<MemberId, MemberRecord>) {
         let core = &self.0.core;
         if engine::role_when(&core.raft, |_| self.others() != *known)
             .await
             .is_err()
         {
-            // Nothing changes any more.
+            // No more changes.
             std::future::pending::<()>().await;
         }
     }
 
     /// Waits until a member calls that had no connection to this one, so that this one may have none to it either. One task waits
-    /// at a time; what came since it last did counts.
+    /// at a time; calls since its last wait count.
     pub async fn another_arrives(&self) {
         self.0.core.arrived.notified().await;
     }
@@ -545,8 +545,8 @@ impl Member {
         self.0.config.id
     }
 
-    /// The engine itself, for those who measure it and for the simulator, which breaks it on purpose. A membership that is
-    /// changed through it goes past every rule of this crate.
+    /// The engine itself, for measurements and for the simulator, which breaks it on purpose. A membership
+    /// changed through it bypasses every rule of this crate.
     pub fn engine(&self) -> &openraft::Raft<TypeConfig, CommitStateMachine> {
         self.raft()
     }
@@ -556,7 +556,7 @@ impl Member {
     }
 }
 
-/// Lets the member take part in elections again once its log has what others have committed, as they reported. Until then that is
+/// Lets the member take part in elections again once its log has what others have reported as committed. Until then the reported end is
 /// stored: after a restart without contact, members that a repair gave up would elect one of themselves.
 async fn catch_up(core: Arc<MemberCore>, starts: Arc<dyn FileStarts>) {
     loop {
@@ -581,7 +581,7 @@ async fn catch_up(core: Arc<MemberCore>, starts: Arc<dyn FileStarts>) {
     }
 }
 
-/// Lets a member that was started campaign when its first turn has come, and when one is over to whom it gave way.
+/// Lets a started member campaign when its first turn comes, and after each turn to which it yielded.
 async fn wake(core: Arc<MemberCore>) {
     let turn = first_turn(&core.role(), core.id, &core.timers);
     core.campaigning.wake(&core.raft, turn).await;
@@ -595,7 +595,7 @@ fn bytes_of(entry: &AppEntry) -> u64 {
     }
 }
 
-/// What the smallest entry takes of the bound on proposals: it costs more memory than its bytes.
+/// The smallest entry's share of the proposals bound: it costs more memory than its bytes.
 const SMALLEST_SHARE: u32 = 1024;
 
 impl std::fmt::Debug for Running {

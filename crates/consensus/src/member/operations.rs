@@ -1,4 +1,4 @@
-//! What operators order of a member, and what they ask it before they do.
+//! Operators' commands to a member, and the queries that precede them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,24 +40,24 @@ use crate::transfer::leadership_transfer::{TransferError, TransferOutcome};
 use crate::transfer::mysqld::{Database, Writer};
 use crate::transfer::{fitness, leadership_transfer, target};
 
-/// The engine builds one mark at a time, and passes over an order for another one meanwhile: it is given again after this.
+/// The engine builds one mark at a time and ignores an order for another in the meantime: it is repeated after this.
 const MARK_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Member {
-    /// Gives the leadership to a voter and waits for the outcome, four leases at most.
+    /// Transfers the leadership to a voter and waits for the outcome, at most four leases.
     ///
     /// # Errors
-    /// [`TransferError`]: refused with nothing changed, or nobody leads yet.
+    /// [`TransferError`]: refused with nothing changed, or no member leads yet.
     pub async fn transfer_leader(&self, to: MemberId) -> Result<TransferOutcome, TransferError> {
         leadership_transfer::transfer(&self.0.core, &self.0.calls, to).await
     }
 
-    /// Promotes a database member of this or another region, as an operator ordered it, and waits for the end of it. What is under
-    /// way can be followed through `progress`. It goes on when this call is dropped. While failover is paused, the primary's place
+    /// Promotes a database member of this or another region on an operator's order, and waits for the end. `progress` shows
+    /// the current step. The promotion continues when this call is dropped. While failover is paused, the primary's place
     /// is the target's from then on.
     ///
     /// # Errors
-    /// [`PromotionError`]; it says what the ring does then.
+    /// [`PromotionError`]; it describes the resulting state of the ring.
     pub async fn promote(
         &self,
         to: MemberId,
@@ -67,11 +67,11 @@ impl Member {
             .await
     }
 
-    /// The same for a reason of this member's own, which may pass: it is broken off when it is not `needed` any more by the time at
-    /// which clients would notice it, and refused while failover is paused.
+    /// The same for a reason of this member's own, which may pass. It is aborted if it is no longer `needed` when
+    /// clients would first notice it, and refused while failover is paused.
     ///
     /// # Errors
-    /// [`PromotionError`]; it says what the ring does then.
+    /// [`PromotionError`]; it describes the resulting state of the ring.
     pub async fn promote_while(
         &self,
         to: MemberId,
@@ -98,15 +98,15 @@ impl Member {
             .unwrap_or_else(|error| Err(PromotionError::Unknown(error.to_string())))
     }
 
-    /// Who writes to this member's log, and is paused before the leadership is given away on purpose. Said once.
+    /// Sets the writer to this member's log, which is paused before a deliberate leadership transfer. Called once.
     pub fn set_writer(&self, writer: Arc<dyn Writer>) {
         self.0.core.writer.set(writer);
     }
 
-    /// Gives the leadership to who is fit for it, in this region or another, because this member is about to stop.
+    /// Transfers the leadership to a suitable member, in this region or another, because this member is about to stop.
     ///
     /// # Errors
-    /// [`PromotionError`] when nobody is fit, failover is paused, or it did not come to its end.
+    /// [`PromotionError`] when no member is suitable, failover is paused, or the promotion did not complete.
     pub async fn give_leadership_away(&self) -> Result<Promoted, PromotionError> {
         let (target, _) = self
             .transfer_target()
@@ -116,8 +116,8 @@ impl Member {
             .await
     }
 
-    /// Pauses failover, or changes the terms of the pause that stands: nobody but the present primary, or who was it when
-    /// the pause began, becomes the primary by itself. Committed when this returns.
+    /// Pauses failover, or changes the terms of the current pause: no member becomes the primary by itself, except the primary
+    /// at the start of the pause. Committed when this returns.
     ///
     /// # Errors
     /// [`PauseError`].
@@ -125,7 +125,7 @@ impl Member {
         pause::pause(&self.0.core, request).await
     }
 
-    /// Schedules a switchover to a database member, in place of one that may be scheduled. Committed when this returns.
+    /// Schedules a switchover to a database member; replaces one that may be scheduled. Committed when this returns.
     ///
     /// # Errors
     /// [`ReconfigurationError`].
@@ -136,7 +136,7 @@ impl Member {
         scheduled_switchover::schedule(&self.0.core, scheduled, pause::now()).await
     }
 
-    /// Takes the scheduled switchover back, and says what it was. Committed when this returns.
+    /// Cancels the scheduled switchover and returns it. Committed when this returns.
     ///
     /// # Errors
     /// [`ReconfigurationError`].
@@ -147,7 +147,7 @@ impl Member {
         scheduled_switchover::cancel(&self.0.core, by).await
     }
 
-    /// Ends the pause of failover, and says what it was. Committed when this returns.
+    /// Ends the pause of failover and returns it. Committed when this returns.
     ///
     /// # Errors
     /// [`PauseError`].
@@ -155,16 +155,16 @@ impl Member {
         pause::resume(&self.0.core, by).await
     }
 
-    /// What a promotion of this member would cost, as far as its mysqld goes. Said once.
+    /// Sets the source for what a promotion of this member would cost its mysqld. Called once.
     pub fn set_database(&self, database: Arc<dyn Database>) {
         self.0.core.database.set(database);
     }
 
-    /// Who should get the leadership if this member gives it away, and what that one says of its mysqld. All of them are asked
-    /// first, at once.
+    /// The member that should get the leadership if this one transfers it, and its mysqld's state. All candidates are asked
+    /// first, concurrently.
     ///
     /// # Errors
-    /// What keeps everybody from leading, in words.
+    /// Why no member can lead, as text.
     pub async fn transfer_target(&self) -> Result<(MemberId, Option<DatabaseState>), String> {
         let core = &self.0.core;
         let mut said = fitness::ask(core, &self.0.calls, &core.ring_view()).await;
@@ -174,7 +174,7 @@ impl Member {
         Ok((target, said.remove(&target)))
     }
 
-    /// Asks a database member, which may be this one, what a promotion of it would cost. Nothing where it did not say.
+    /// Asks a database member, which may be this one, what a promotion of it would cost. Nothing without an answer.
     pub async fn database_state(&self, of: MemberId) -> Option<DatabaseState> {
         fitness::ask_one(&self.0.core, &self.0.calls, of).await
     }
@@ -187,10 +187,10 @@ impl Member {
         promotion::mock_election(&self.0.core, &self.0.calls, to).await
     }
 
-    /// Whether the ring could take this member in. Changes nothing.
+    /// Whether the ring could add this member. Changes nothing.
     ///
     /// # Errors
-    /// [`ReconfigurationError`], as [`Member::add_member`] would answer it.
+    /// The [`ReconfigurationError`] that [`Member::add_member`] would return.
     pub fn check_new_member(
         &self,
         id: MemberId,
@@ -199,7 +199,7 @@ impl Member {
         members::check_add(&self.0.core.ring_view(), id, record)
     }
 
-    /// Whether a new member that speaks these formats could take part in the ring. Changes nothing.
+    /// Whether a new member that supports these formats could take part in the ring. Changes nothing.
     ///
     /// # Errors
     /// [`ReconfigurationError::Format`].
@@ -207,18 +207,18 @@ impl Member {
         formats::check_newcomer(self.ring_format(), speaks).map_err(ReconfigurationError::Format)
     }
 
-    /// Refuses what [`Member::remove_member`] would refuse, and changes nothing.
+    /// Checks for the refusals of [`Member::remove_member`], and changes nothing.
     ///
     /// # Errors
-    /// [`ReconfigurationError`], as it would answer.
+    /// [`ReconfigurationError`], as that would return it.
     pub fn check_removal(&self, id: MemberId) -> Result<(), ReconfigurationError> {
         let core = &self.0.core;
         let view = members::leading_view(core)?;
         members::check_remove(&view, id, &core.rules(), core.timers.lease)
     }
 
-    /// Takes a member in. It receives the log, and its vote when it is caught up and its region's turn comes. `speaks` are the formats
-    /// of its program; one of which nobody knows them is taken in, and keeps out of what it does not read.
+    /// Adds a member. It receives the log, and its vote when it is caught up and its region's turn comes. `speaks` are the formats
+    /// of its program. A member with unknown formats is added too, and does not take part in what it cannot read.
     ///
     /// # Errors
     /// [`ReconfigurationError`].
@@ -232,7 +232,7 @@ impl Member {
         members::add(&self.0.core, id, record, speaks, by).await
     }
 
-    /// Changes what the log says of a member, but for what makes it this one. With `dry_run`, only says what would be.
+    /// Changes a member's record in the log, except its identity. With `dry_run`, only returns the result.
     ///
     /// # Errors
     /// [`ReconfigurationError`].
@@ -245,8 +245,8 @@ impl Member {
     ) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
         let done = updates::update_member(&self.0.core, id, change, dry_run, by).await?;
         if done.entry.is_some() {
-            // The engine keeps its clients for as long as it leads, and they follow the newest record that anybody has
-            // called the member by.
+            // The engine keeps its clients for as long as it leads. They follow the newest record under which any task has
+            // called the member.
             let (calls, record) = (self.0.calls.clone(), done.after.clone());
             let deadline = self.0.core.timers.lease;
             tokio::spawn(async move {
@@ -257,7 +257,7 @@ impl Member {
         Ok(done)
     }
 
-    /// Changes the rules of the ring. With `dry_run`, only says what would be.
+    /// Changes the rules of the ring. With `dry_run`, only returns the result.
     ///
     /// # Errors
     /// [`ReconfigurationError`].
@@ -270,7 +270,7 @@ impl Member {
         updates::set_rules(&self.0.core, change, dry_run, by).await
     }
 
-    /// Lets a member go. Its data directory is of no use to this ring any more.
+    /// Removes a member. Its data directory can no longer be used in this ring.
     ///
     /// # Errors
     /// [`ReconfigurationError`].
@@ -282,7 +282,7 @@ impl Member {
         members::remove(&self.0.core, id, by).await
     }
 
-    /// What this member can say when a quorum may be lost for good.
+    /// What this member can report when a quorum may be lost permanently.
     pub async fn evidence(&self) -> MemberEvidence {
         let core = &self.0.core;
         let serves = core.leadership().serving_term().map(|_| core.id);
@@ -298,9 +298,9 @@ impl Member {
         MemberEvidence::of(core, leader).await
     }
 
-    /// Carries out the repair of a lost quorum, of which this member is the survivor: it goes on alone, and its leader tasks
-    /// restores the policy. `accepted` names the last entry after which a loss is accepted; `clock` is what the clock of
-    /// this machine shows, from which the repair gets its term.
+    /// Carries out the repair of a lost quorum, of which this member is the survivor: it continues alone, and its leader tasks
+    /// restore the policy. `accepted` names the last entry after which a loss is accepted. `clock` is the time on this
+    /// machine, from which the repair gets its term.
     ///
     /// # Errors
     /// [`RepairRefusal`]; nothing is changed then.
@@ -316,7 +316,7 @@ impl Member {
             let witness = self.id();
             return Err(RepairRefusal::Led { leader, witness });
         }
-        // It campaigns next, and does not know yet who leads if it was just started.
+        // It campaigns next, and does not know the leader yet if it was just started.
         self.0.core.campaigning.promise_is_over().await;
         let view = self.0.core.ring_view();
         let patience = self.0.core.timers.heartbeat;
@@ -331,24 +331,24 @@ impl Member {
     }
 }
 
-// What the ring's log tells of what happened to it.
+// The ring's history by its log.
 
 impl Member {
-    /// What happened to the ring, the oldest first, as this member's log tells it: the last entries.
+    /// The last events of the ring, oldest first, by this member's log.
     pub fn history(&self) -> Vec<HistoryEntry> {
         let role = self.0.core.role();
         let records = role.membership.membership().nodes();
         history::read(records.map(|(_, record)| record))
     }
 
-    /// Notes something that happened, for the ring's history. It comes into the log when there is a leader, behind what clients
-    /// wait for, and is lost when this process ends before.
+    /// Records an event for the ring's history. It is appended when there is a leader, after pending client
+    /// entries, and is lost if this process ends before.
     pub fn note(&self, by: &str, event: HistoryEvent) {
         let entry = entry_now(&self.0.core, by, event);
         self.0.core.notes.take(vec![entry]);
     }
 
-    /// Hands on what was noted, as far as that can be done within `patience`: for a member that is about to stop.
+    /// Hands recorded events to the leader as far as possible within `patience`: for a member that is about to stop.
     pub async fn hand_notes_on(&self, patience: Duration) {
         let handed = noting::hand_on(&self.0.core, &self.0.calls, patience);
         match tokio::time::timeout(patience, handed).await {
@@ -360,12 +360,12 @@ impl Member {
         }
     }
 
-    /// How long ago this member heard from a leader, other than itself; nothing where it has heard none since its start.
+    /// How long ago this member received a call from another member as the leader; nothing where there was none since its start.
     pub fn heard_leader_ago(&self) -> Option<Duration> {
         self.0.core.heard.age()
     }
 
-    /// A member as the log names it.
+    /// A member as named in the log.
     pub fn named(&self, id: MemberId) -> Option<Named> {
         let role = self.0.core.role();
         let record = role.membership.get_node(&id)?;
@@ -373,7 +373,7 @@ impl Member {
     }
 }
 
-// How far the ring needs the log, and removing what it does not need.
+// How far the ring needs the log, and the removal of the rest.
 
 /// Why the log was not purged.
 #[derive(Debug, Error)]
@@ -389,7 +389,7 @@ pub enum PurgeError {
         /// The last entry that is applied; nothing where none is.
         applied: Option<OpId>,
     },
-    /// Inside of a file, or within the file that is being written to.
+    /// Inside a file, or within the file that is being written.
     #[error("entries up to {upto} cannot be purged: no file ends there; {}", match .next {
         Some(next) => format!("the next one that does ends with {next}"),
         None => "the files from there on are still needed".to_owned(),
@@ -397,7 +397,7 @@ pub enum PurgeError {
     NotTheEndOfAFile {
         /// The last entry that was to be purged.
         upto: OpId,
-        /// The first entry behind it that ends a file, where another file follows.
+        /// The first later entry that ends a file, where another file follows.
         next: Option<OpId>,
     },
     /// The log could not be read.
@@ -412,7 +412,7 @@ pub enum PurgeError {
 }
 
 impl Member {
-    /// Up to where the ring does not need the log any more, as its leader sees it. A member that did not
+    /// Up to where the ring no longer needs the log, by its leader's view. A member that did not
     /// answer the leader for `absent_after` holds nothing back.
     ///
     /// # Errors
@@ -433,8 +433,8 @@ impl Member {
         }
     }
 
-    /// Lets the engine remove entries up to `upto` from the log, when no follower is being sent them.
-    /// A file ends with `upto`, so that the log goes on with a file with which another log can begin.
+    /// Lets the engine remove entries up to `upto` from the log, when they are not being sent to a follower.
+    /// A file ends with `upto`, so that the log continues with a file with which another log can begin.
     ///
     /// # Errors
     /// [`PurgeError`] when they are not applied yet, or no file ends there.
@@ -475,7 +475,7 @@ impl Member {
     }
 }
 
-// The making of a ring by one of its members.
+// Bootstrap of a ring by one of its members.
 
 /// Why a ring was not initialised.
 #[derive(Debug, Error)]
@@ -486,20 +486,20 @@ pub enum BootstrapError {
     /// This member is not in the list.
     #[error("member {0} is not among the members to begin with")]
     NotInList(MemberId),
-    /// The founder does not vote.
+    /// The bootstrapping member does not vote.
     #[error("member {0} does not vote, so it cannot create the ring; bootstrap a member that does")]
     DoesNotVote(MemberId),
-    /// The founder does not count under the policy: nobody who does would ever hear of the ring.
+    /// The bootstrapping member is in no quorum under the policy: no member that is in one would ever learn of the ring.
     #[error(
         "with policy {policy}, member {member} is in no quorum, so it cannot create the ring; bootstrap a voting member of those regions"
     )]
     OutsideTheQuorum {
         /// The member that was started with `--bootstrap`.
         member: MemberId,
-        /// The policy of the ring to be made.
+        /// The policy of the new ring.
         policy: QuorumPolicy,
     },
-    /// The policy needs voters that are not there.
+    /// The policy needs voters that do not exist.
     #[error(transparent)]
     Policy(#[from] PolicyGap),
     /// The consensus engine has stopped, so the ring was not initialised.
@@ -508,8 +508,8 @@ pub enum BootstrapError {
 }
 
 impl Member {
-    /// Initialises the ring: all its members, and the voter sets that the policy wants with the leader in this member's
-    /// region. Once in a ring's life, on one member; again where that was stopped before the entry was on its disk.
+    /// Initialises the ring: all its members, and the voter sets of the policy with the leader in this member's
+    /// region. Once in a ring's life, on one member; repeated if that stopped before the entry was on its disk.
     ///
     /// # Errors
     /// [`BootstrapError`]; the log is unchanged then.
@@ -532,7 +532,7 @@ impl Member {
         }
         let term = first_term(self.raft()).await?;
         let term = term.ok_or(BootstrapError::NotPristine)?;
-        // The sets are of members of the list, and none is empty.
+        // The sets contain only listed members, and none is empty.
         let mut members = members;
         policy::write(&mut members, rules);
         formats::write(&mut members, self.0.config.program.formats.oldest());
@@ -553,11 +553,11 @@ impl Member {
     }
 }
 
-// Asking the leader what only it knows.
+// Questions that only the leader can answer.
 
 impl Member {
-    /// Up to where the ring's log is committed, as its leader knows it at some moment during this call. The own mark
-    /// ([`Member::committed`]) may be behind it.
+    /// Up to where the ring's log is committed, by its leader at some moment during this call. The own mark
+    /// ([`Member::committed`]) may lag it.
     ///
     /// # Errors
     /// [`CallError`] when no leader is known, it does not serve, or it does not answer in time.

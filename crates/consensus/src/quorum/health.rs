@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::majority::majority_of;
 
-/// One voter set and who of it answers.
+/// One voter set and which of its members answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VoterSetHealth {
     /// How many voters a commit needs here.
@@ -36,7 +36,7 @@ pub struct QuorumHealth {
 }
 
 impl QuorumHealth {
-    /// Judges the voter sets in force by who answers.
+    /// Judges the voter sets in force by the answering members.
     pub fn judge(sets: &[BTreeSet<MemberId>], answers: impl Fn(MemberId) -> bool) -> Self {
         let sets: Vec<VoterSetHealth> = sets
             .iter()
@@ -54,7 +54,7 @@ impl QuorumHealth {
     }
 }
 
-/// How many more voters may fail, in the worst case, before commits wait: what the voter set with the fewest to spare can lose. Negative
+/// How many more voters may fail, in the worst case, before commits wait: the margin of the voter set with the smallest. Negative
 /// where too few answer; nothing without a voter set.
 pub fn failures_tolerated(sets: &[VoterSetHealth]) -> Option<i64> {
     let spare = sets.iter().map(|set| {
@@ -64,7 +64,7 @@ pub fn failures_tolerated(sets: &[VoterSetHealth]) -> Option<i64> {
     spare.min()
 }
 
-/// What an even number of voters costs: the last one raises the majority and is one more that can fail. Nothing for an odd number.
+/// The cost of an even number of voters: the last one raises the majority and is one more that can fail. Nothing for an odd number.
 pub fn even_voters(voters: usize) -> Option<String> {
     let odd = voters.checked_sub(1).filter(|odd| odd % 2 == 1)?;
     Some(format!(

@@ -1,4 +1,4 @@
-//! The size of a majority. Who counts what is committed is the engine: see [`crate::quorum`].
+//! The size of a majority. The engine counts what is committed: see [`crate::quorum`].
 
 /// How many of `voters` make a majority: any two majorities of the same voters share one.
 pub const fn majority_of(voters: usize) -> usize {

@@ -1,8 +1,8 @@
-//! Quorums as sets of voters: pure arithmetic over what the log says and what was observed.
+//! Quorums as sets of voters: pure arithmetic over the log's contents and observations.
 //!
-//! What a commit needs is decided here, by making the voter sets of the membership (`policy.rs`): an entry is committed once a
-//! majority of *each* set has it durably. The counting itself is openraft's (its replication progress, over the joint membership);
-//! it tells the crate's `state_machine.rs` what is committed. An election needs majorities of the same sets.
+//! The membership's voter sets decide what a commit needs (`policy.rs`): an entry is committed once a
+//! majority of *each* set has it durably. Openraft counts (its replication progress, over the joint membership) and
+//! reports committed entries to the crate's `state_machine.rs`. An election needs majorities of the same sets.
 
 mod health;
 pub(crate) mod majority;

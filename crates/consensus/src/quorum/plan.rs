@@ -1,5 +1,5 @@
-//! The next definition of the quorum: from the policy, the members, where the leader is or should be, and what the leader
-//! sees of the others. A step towards a set that cannot answer would stop the ring, so it is refused before it is taken.
+//! The next definition of the quorum: from the policy, the members, the leader's current or intended region, and its view
+//! of the others. A step to a set that cannot answer would stop the ring, so it is refused in advance.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,20 +12,20 @@ use crate::quorum::majority::majority_of;
 use crate::quorum::policy::{PolicyGap, RingRules, VoterSets};
 use crate::ring_view::{RingMember, RingView};
 
-/// What to do about the quorum.
+/// The next action on the quorum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "plan", rename_all = "snake_case")]
 pub enum QuorumPlan {
-    /// It is as the policy wants it.
+    /// It matches the policy.
     Settled,
     /// It should become this, in one entry of the log.
     Step {
         /// The voter sets that the next membership entry should have.
         next: VoterSets,
     },
-    /// It should become something else, and cannot yet.
+    /// It should change, and cannot yet.
     Blocked {
-        /// What stands in the way.
+        /// The obstacle.
         why: MoveObstacle,
     },
 }
@@ -34,7 +34,7 @@ pub enum QuorumPlan {
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MoveObstacle {
-    /// The policy has nobody to give the vote to.
+    /// The policy finds no member to give the vote to.
     #[error(transparent)]
     Policy(PolicyGap),
     /// A majority there would not answer.
@@ -42,15 +42,15 @@ pub enum MoveObstacle {
         "only {answering} of the {voters} voters {} answer and {required} are needed; bring member {silent} back", in_region(.region)
     )]
     Silent {
-        /// Where, when all of them are in one region.
+        /// The region, when all of them are in one.
         region: Option<Region>,
         /// How many voters there would be.
         voters: usize,
         /// How many of them answer.
         answering: usize,
-        /// How many of them have to answer: a majority.
+        /// How many of them must answer: a majority.
         required: usize,
-        /// A voter that does not answer, to be brought back.
+        /// A silent voter that must come back.
         silent: MemberId,
     },
     /// A majority there is not caught up.
@@ -58,7 +58,7 @@ pub enum MoveObstacle {
         "only {near} of the {voters} voters {} are within {MOST_BEHIND} entries of the leader and {required} are needed; member {behind} is {by} behind: wait for it", in_region(.region)
     )]
     Behind {
-        /// Where, when all of them are in one region.
+        /// The region, when all of them are in one.
         region: Option<Region>,
         /// How many voters there would be.
         voters: usize,
@@ -66,9 +66,9 @@ pub enum MoveObstacle {
         near: usize,
         /// How many have to be.
         required: usize,
-        /// The nearest that is not.
+        /// The most advanced member that is not caught up.
         behind: MemberId,
-        /// By how many entries it is behind the leader's log.
+        /// By how many entries it lags the leader's log.
         by: u64,
     },
 }
@@ -80,8 +80,8 @@ fn in_region(region: &Option<Region>) -> String {
     }
 }
 
-/// How many entries a member may be behind the leader to count as caught up: what a busy ring has under way across a
-/// long distance. Whoever waits for the rest of them waits for milliseconds.
+/// How many entries a member may lag the leader to count as caught up: what a busy ring has in flight across a
+/// long distance. Waiting for the rest takes milliseconds.
 pub(crate) const MOST_BEHIND: u64 = 4096;
 
 /// Whether a member answers and has nearly all that the leader has.
@@ -89,11 +89,11 @@ pub(crate) fn is_near(peer: &RingMember, lease: Duration) -> bool {
     peer.answers(lease) && peer.behind.is_some_and(|behind| behind <= MOST_BEHIND)
 }
 
-/// After which part of the lease, in percent, a region that has not answered is exchanged for another one. It has to come
-/// before the leader's own lease is over: the engine takes no entry behind that, not even the one that would help.
+/// The percentage of the lease after which a silent region is exchanged for another one. That must happen
+/// before the leader's own lease ends: after that the engine takes no entry, not even the one that would help.
 const EXCHANGED_AT: u32 = 85;
 
-/// The sets that the rules want for a ring whose leader is in `home`. Of several regions that would do, those that are in
+/// The sets that the rules want for a ring whose leader is in `home`. Of several suitable regions, those that are in
 /// force stay, and one that cannot commit comes last.
 pub(crate) fn wanted_sets(
     rules: &RingRules,
@@ -113,7 +113,7 @@ pub(crate) fn wanted_sets(
     })
 }
 
-/// The plan for a ring whose leader is in `home`, or shall soon be.
+/// The plan for a ring whose leader is in `home`, or soon will be.
 pub(crate) fn plan(
     rules: &RingRules,
     view: &RingView,
@@ -134,7 +134,7 @@ pub(crate) fn plan(
     let Some(next) = next_step(&view.voter_sets, &wanted, keep) else {
         return QuorumPlan::Settled;
     };
-    // Sets that are in force already hold commits up or not, whatever is decided here.
+    // Sets in force already delay commits or not, whatever is decided here.
     let new = next.iter().filter(|set| !view.voter_sets.contains(set));
     match new
         .map(|set| obstacle(view, set, lease))
@@ -145,8 +145,8 @@ pub(crate) fn plan(
     }
 }
 
-/// A set that grows takes its new members one at a time, and only those that are caught up: a voter that does not answer
-/// makes the majority larger and helps nobody. A set that is new as a whole takes all of its members.
+/// A growing set takes its new members one at a time, and only those that are caught up: a silent voter
+/// only makes the majority larger. A set that is new as a whole takes all of its members.
 fn with_newcomers_one_by_one(
     current: &VoterSets,
     wanted: VoterSets,
@@ -158,7 +158,7 @@ fn with_newcomers_one_by_one(
         let Some(before) = before.filter(|before| overlap(before) > 0) else {
             return set;
         };
-        // A set that also loses members, or of which most are new, is another set: it goes through a joint step.
+        // A set that also loses members, or is mostly new, counts as another set and goes through a joint step.
         if !before.is_subset(&set) || before.len() * 2 < set.len() && before.len() > 1 {
             return set;
         }
@@ -170,7 +170,7 @@ fn with_newcomers_one_by_one(
     wanted.into_iter().map(grown).collect()
 }
 
-/// Of the sets in force, the one to keep on the way to others: one that answers, with the leader in it if there is such.
+/// The set in force to keep on the way to others: one that answers, preferably with the leader in it.
 fn set_to_keep(view: &RingView, lease: Duration) -> usize {
     let worth = |set: &BTreeSet<MemberId>| {
         (
@@ -183,7 +183,7 @@ fn set_to_keep(view: &RingView, lease: Duration) -> usize {
     best.map_or(0, |(at, _)| at)
 }
 
-/// What would keep this set from committing.
+/// The reason why this set could not commit.
 pub(crate) fn obstacle(
     view: &RingView,
     set: &BTreeSet<MemberId>,
@@ -225,8 +225,8 @@ pub(crate) fn obstacle(
     None
 }
 
-// One step between two definitions of the quorum, and why it is safe: whoever commits or is elected before it shares a
-// member with whoever does after it. The engine accepts the same steps and no others.
+// One step between two definitions of the quorum, and why it is safe: any quorum that commits or elects before it shares a
+// member with any after it. The engine accepts exactly the same steps.
 
 /// Whether `to` may follow `from` as one entry of the log.
 ///
@@ -243,14 +243,14 @@ pub fn is_safe_step(from: &VoterSets, to: &VoterSets) -> bool {
     from.iter().any(|set| to.contains(set))
 }
 
-/// Whether both say the same, in whatever order.
+/// Whether both are the same, in any order.
 pub(crate) fn is_same(left: &VoterSets, right: &VoterSets) -> bool {
     let contains_all = |of: &VoterSets, all: &VoterSets| all.iter().all(|set| of.contains(set));
     contains_all(left, right) && contains_all(right, left)
 }
 
-/// The next step on the way from `from` to `to`; `None` when it has arrived. Of several sets that all have to be left
-/// behind, the one at `keep` stays until the last step.
+/// The next step on the way from `from` to `to`; `None` when it has arrived. Of several sets that must all be
+/// left, the one at `keep` stays until the last step.
 pub fn next_step(from: &VoterSets, to: &VoterSets, keep: usize) -> Option<VoterSets> {
     if is_same(from, to) {
         return None;
@@ -264,11 +264,11 @@ pub fn next_step(from: &VoterSets, to: &VoterSets, keep: usize) -> Option<VoterS
     Some(joint)
 }
 
-/// Voter sets that are `sets`, or may follow them in the next entry of the log, and of which a quorum may have agreed on
-/// something without anybody in `answering`; none: every quorum of all of them has somebody who answers. `members` are
-/// those of the membership with `sets`: only they can get a vote in its next step (`membership_step` sees to it).
+/// Voter sets of which a quorum may have agreed on something without any member of `answering`. They are `sets`, or may follow them in
+/// the next entry of the log. None: every quorum of all of them has a member that answers. `members` are
+/// those of the membership with `sets`: only they can get a vote in its next step (`membership_step` ensures that).
 ///
-/// Of the steps that [`is_safe_step`] allows, those are looked at that are the easiest to agree on. Any other has one of
+/// Of the steps that [`is_safe_step`] allows, those that are the easiest to agree on are checked. Any other has one of
 /// these among its sets.
 pub(crate) fn unseen_quorum(
     sets: &VoterSets,
@@ -286,7 +286,7 @@ pub(crate) fn unseen_quorum(
             let less = less.filter(|set| !set.is_empty());
             less.chain(more).collect()
         }
-        // One of them goes on, alone or with others.
+        // One of them stays, alone or with others.
         joint => joint.to_vec(),
     };
     if !sets.is_empty() && sets.iter().all(may_agree) {
@@ -323,7 +323,7 @@ mod tests {
         all
     }
 
-    /// Whether a quorum of `sets` needs nobody who answers.
+    /// Whether a quorum of `sets` needs none of `answering`.
     fn agree_unseen(sets: &VoterSets, answering: &BTreeSet<MemberId>) -> bool {
         sets.iter()
             .all(|set| set.difference(answering).count() >= majority_of(set.len()))
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn only_members_get_a_vote_in_the_next_step() {
-        // With 3 as a member, {1 2 3} may follow, of which 1 and 3 are enough; without it nothing may.
+        // With 3 as a member, {1 2 3} may follow, of which 1 and 3 are enough; without it no set may follow.
         let (pair, both) = (vec![ids(0b11011)], ids(0b01010));
         let unseen = |members| unseen_quorum(&pair, &ids(members), &both);
         assert_eq!(unseen(0b11011), Some(vec![ids(0b11001)]));

@@ -1,5 +1,5 @@
-//! Quorum policies: which voter sets a ring should have. A commit and an election need a majority of every set that is
-//! in force, which the engine counts (see [`crate::quorum`]); the sets in force stand in the log, the policy only says where the next step should lead.
+//! Quorum policies: which voter sets a ring should have. A commit and an election need a majority of every set in force, which the
+//! engine counts (see [`crate::quorum`]). The sets in force are in the log; the policy only gives the target of the next step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,15 +25,15 @@ pub enum QuorumPolicy {
     Majority,
     /// A majority of the voting members of each of these regions.
     Regions(BTreeSet<Region>),
-    /// A majority of the voting members of each of so many of these regions. The leader's region is one of them, and the
-    /// others follow whoever is able: a region that falls silent is left for one that answers.
+    /// A majority of the voting members of each of so many of these regions. The leader's region is one of them. The
+    /// others follow availability: a region that falls silent is replaced by one that answers.
     SomeRegions {
         /// In how many regions a majority is needed; at least one.
         required: usize,
         /// The regions from which they are chosen.
         regions: BTreeSet<Region>,
     },
-    /// A policy of a later version, in its words. The quorum stays as it is.
+    /// A policy of a later version, as written. The quorum stays as it is.
     Unknown(String),
 }
 
@@ -58,15 +58,15 @@ fn names(regions: &BTreeSet<Region>) -> String {
     names.join(", ")
 }
 
-/// What the operator wants of a ring's quorum. It stands in the log; a member's file only says what a new ring begins with.
+/// The operator's rules for a ring's quorum. They are in the log; a member's file only applies to a new ring.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingRules {
-    /// Whose majority decides a commit.
+    /// The members whose majority decides a commit.
     pub policy: QuorumPolicy,
-    /// Where the leadership goes when it leaves a region: the first of these that can take it, then the others by name.
+    /// The target of the leadership when it leaves a region: the first of these that can take it, then the others by name.
     pub region_preference: Vec<Region>,
-    /// How many voting members regions are expected to have. A region that has so few that a majority of them would be
-    /// smaller than one of the expected ones decides no commit.
+    /// How many voting members regions are expected to have. A region decides no commit if a majority of its voters would be
+    /// smaller than one of the expected number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub expected_voters: BTreeMap<Region, usize>,
 }
@@ -81,17 +81,17 @@ impl RingRules {
     }
 }
 
-/// The policy cannot be kept with these members.
+/// The policy cannot be satisfied with these members.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicyGap {
     /// A region that the policy needs has no voting member.
     #[error("region {0} has no voting member; add one, or choose another policy")]
     NoVoters(Region),
-    /// Nobody could vote at all.
+    /// No member could vote at all.
     #[error("the ring has no voting member; add one")]
     NoVotersAtAll,
-    /// A majority of those that vote would be smaller than what the operator counts on.
+    /// A majority of the voters would be smaller than the operator expects.
     #[error(
         "{} {voters} of {expected} expected voting members, and a majority of {voters} is smaller than one of {expected}; add members, or expect fewer (`witness quorum set --expect`)", match .region {
             Some(region) => format!("region {region} has"),
@@ -99,14 +99,14 @@ pub enum PolicyGap {
         }
     )]
     TooFewVoters {
-        /// Where; without: in all regions together.
+        /// The region; without: all regions together.
         region: Option<Region>,
         /// How many voting members there are.
         voters: usize,
         /// How many there should be.
         expected: usize,
     },
-    /// There are not so many regions with voting members.
+    /// Too few regions have voting members.
     #[error("{required} of the regions {} are wanted, and {possible} of them have enough voting members", names(.regions))]
     TooFewRegions {
         /// How many regions the policy needs.
@@ -131,7 +131,7 @@ impl From<QuorumPolicy> for RingRules {
 }
 
 impl QuorumPolicy {
-    /// Whether the quorum follows which members answer, so that a leader has to look often.
+    /// Whether the quorum depends on which members answer, so that a leader must check often.
     pub(crate) fn follows_answers(&self) -> bool {
         matches!(self, Self::SomeRegions { .. })
     }
@@ -150,7 +150,7 @@ impl RingRules {
         self.voter_sets_among(members, home, |_| 0)
     }
 
-    /// The same, where `rank` says of each region and its voters how gladly they are taken if there is a choice: the lowest
+    /// The same, with a `rank` for each region and its voters where there is a choice: the lowest
     /// first. The leader's region comes before all.
     pub(crate) fn voter_sets_among(
         &self,
@@ -195,7 +195,7 @@ impl RingRules {
                         regions: regions.clone(),
                     });
                 }
-                // Stable: what is equally good stays in the order of the names.
+                // Stable: equal ranks stay in the order of the names.
                 able.sort_by_key(|(region, voters)| (*region != home, rank(voters)));
                 able.truncate(*required);
                 Ok(able.into_iter().map(|(_, voters)| voters).collect())
@@ -205,8 +205,8 @@ impl RingRules {
     }
 }
 
-/// The voters, if a majority of them is not smaller than one of those that are expected. (The engine knows majorities of
-/// voters that there are; one of voters that should be there cannot be asked for.)
+/// The voters, if a majority of them is not smaller than one of the expected number. (The engine only counts majorities of
+/// existing voters, not of expected ones.)
 fn enough(
     voters: BTreeSet<MemberId>,
     region: Option<&Region>,
@@ -222,14 +222,14 @@ fn enough(
     Ok(voters)
 }
 
-// The rules of a ring as its log has them. They stand in the record of every member, in the same words, so that whoever
-// goes takes nothing along, and the engine's membership needs no field for them. A log without them is of before they
-// were written there, and means what the leader's file says.
+// The rules of a ring as its log has them. Every member's record has the same text, so a removed member
+// takes none along, and the engine's membership needs no field for them. In an older log without them,
+// the leader's file applies.
 
-/// Under which name the records carry them.
+/// The name under which the records carry them.
 const NAME: &str = "rules";
 
-/// The rules that count: those of the log, or else those of this member's file.
+/// The rules in force: those of the log, or else those of this member's file.
 pub(crate) fn in_force<'a>(
     records: impl IntoIterator<Item = &'a MemberRecord>,
     configured: &RingRules,
@@ -237,7 +237,7 @@ pub(crate) fn in_force<'a>(
     logged(records).map_or_else(|| configured.clone(), read)
 }
 
-/// Writes rules into all records. What a later version wrote beside them stays.
+/// Writes rules into all records. Additional text of a later version stays.
 pub(crate) fn write(members: &mut BTreeMap<MemberId, MemberRecord>, rules: &RingRules) {
     let Ok(Value::Object(mut words)) = serde_json::to_value(rules) else {
         return;
@@ -252,7 +252,7 @@ pub(crate) fn write(members: &mut BTreeMap<MemberId, MemberRecord>, rules: &Ring
     put(members, &Value::Object(words));
 }
 
-/// Sees to it that a membership that follows from another says the rules: those of the log, in its words, or those of the
+/// Makes a membership that follows another carry the rules: those of the log, unchanged, or those of the
 /// leader's file where it has none yet.
 pub(crate) fn carry_on(members: &mut BTreeMap<MemberId, MemberRecord>, configured: &RingRules) {
     match logged(members.values()).cloned() {
@@ -272,7 +272,7 @@ fn logged<'a>(records: impl IntoIterator<Item = &'a MemberRecord>) -> Option<&'a
     records.find_map(|record| record.extras.get(NAME))
 }
 
-/// Rules of a later version are not guessed at: nothing moves by a policy that is not understood.
+/// Rules of a later version are not interpreted: no quorum moves by an unknown policy.
 fn read(words: &Value) -> RingRules {
     serde_json::from_value(words.clone())
         .unwrap_or_else(|_| QuorumPolicy::Unknown(words["policy"].to_string()).into())
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(in_force(ring.values(), &other_file), configured);
         write(&mut ring, &some());
         carry_on(&mut ring, &other_file);
-        // Whoever goes takes nothing along, and who comes gets them with the next change.
+        // A removed member takes none along, and a new one gets them with the next change.
         ring.remove(&MemberId(1));
         ring.insert(MemberId(0), MemberRecord::default());
         let json = serde_json::to_string(&ring).unwrap();

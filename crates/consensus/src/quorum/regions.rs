@@ -1,4 +1,4 @@
-//! The quorum as an operator asks for it: region by region, who votes, who answers, and who holds a commit back.
+//! The quorum by region for an operator: its voters, the answering ones, and the one that delays a commit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub struct RegionQuorum {
     pub held_by_majority: Option<OpId>,
     /// The last entry that any of its members holds durably.
     pub held_by_any: Option<OpId>,
-    /// The voter whose answer would bring the region's majority forward next, if it is behind the leader's log.
+    /// The voter whose answer would advance the region's majority next, if it lags the leader's log.
     pub held_back_by: Option<MemberId>,
 }
 
@@ -51,7 +51,7 @@ pub fn region_quorums(view: &RingView, lease: Duration) -> Vec<RegionQuorum> {
             .filter(|peer| peer.answers(lease))
             .collect();
         let voter_ids = ids(&voters);
-        // The most advanced first: the one at the majority's place decides how far the region is.
+        // The most advanced first: the one at the majority's position determines the region's progress.
         voters.sort_by_key(|peer| std::cmp::Reverse((peer.matched, peer.id)));
         let deciding = voters.get(required - 1).copied();
         RegionQuorum {
@@ -116,7 +116,7 @@ mod tests {
                 held_back_by: Some(MemberId(7)),
                 ..region("b")
             },
-            // Nobody to vote, and nobody to wait for.
+            // No voter, and none to wait for.
             RegionQuorum {
                 held_by_any: at(3),
                 ..region("c")

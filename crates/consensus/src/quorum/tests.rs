@@ -1,5 +1,5 @@
-//! Over random rings, policies, moves and members that come and go: any two consecutive definitions of the quorum
-//! intersect, each step is one that the engine takes, and every move arrives.
+//! Over random rings, policies, moves and membership changes: any two consecutive definitions of the quorum
+//! intersect, the engine accepts each step, and every move completes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ fn is_quorum(sets: &VoterSets, members: &BTreeSet<MemberId>) -> bool {
         .all(|set| set.intersection(members).count() >= majority_of(set.len()))
 }
 
-/// Whether no quorum of one is disjoint from all quorums of the other, by trying every subset.
+/// Whether every quorum of one intersects all quorums of the other, by trying every subset.
 fn all_quorums_intersect(one: &VoterSets, other: &VoterSets) -> bool {
     let all: Vec<MemberId> = {
         let all: BTreeSet<MemberId> = one.iter().chain(other).flatten().copied().collect();
@@ -38,7 +38,7 @@ fn all_quorums_intersect(one: &VoterSets, other: &VoterSets) -> bool {
 enum Turn {
     /// The policy changes.
     Policy(QuorumPolicy),
-    /// This region is expected to have so many voters.
+    /// This region is expected to have this many voters.
     Expect(usize, usize),
     /// A member moves to another region, or gets or loses the right to vote.
     Update(u64, usize, bool),
@@ -48,7 +48,7 @@ enum Turn {
     Silent(BTreeSet<u64>),
     /// A member joins this region, voting or not.
     Join(usize, bool),
-    /// A member goes.
+    /// A member leaves.
     Leave(u64),
 }
 
@@ -128,7 +128,7 @@ impl History {
             .silent(&silent)
     }
 
-    /// Takes one turn as far as it goes, and gives back every definition of the quorum on the way.
+    /// Takes one turn as far as possible, and returns every definition of the quorum on the way.
     fn take(&mut self, turn: &Turn) -> Vec<VoterSets> {
         match turn {
             Turn::Policy(policy) => self.rules.policy = policy.clone(),
@@ -153,7 +153,7 @@ impl History {
         self.settle()
     }
 
-    /// A member goes as the roster lets it: out of every set, if none of them is left empty.
+    /// A member leaves as the roster allows it: out of every set, if none of them becomes empty.
     fn leave(&mut self, id: u64) -> Vec<VoterSets> {
         let alone = self.sets.iter().any(|set| set.iter().eq([&MemberId(id)]));
         let mut without = self.sets.clone();
@@ -210,7 +210,7 @@ proptest! {
             }))
             .collect();
         let rules = RingRules::from(policy);
-        // With a policy that these members cannot keep, a ring begins as another did.
+        // With a policy that these members cannot satisfy, a ring starts with another policy.
         let home = Region("a".to_owned());
         let sets = rules.voter_sets(&records, &home);
         let sets = sets.or_else(|_| RingRules::default().voter_sets(&records, &home)).unwrap();
@@ -273,7 +273,7 @@ fn policy(text: &str) -> QuorumPolicy {
     }
 }
 
-/// A policy and, behind `expecting`, how many voters regions should have.
+/// A policy and, after `expecting`, how many voters regions should have.
 fn rules(text: &str) -> RingRules {
     let (policy_text, expected) = text.split_once(" expecting ").unwrap_or((text, ""));
     let expected = expected.split_whitespace().map(|one| {
@@ -358,8 +358,8 @@ fn every_row_is_planned_as_it_says() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-// Whether "a majority in each of K of R regions" can be said in the engine's words, which are majorities of sets that all
-// have to be met: by trying all sets. It decides what the policy of some of the regions does (decision 46).
+// Whether the engine can express "a majority in each of K of R regions". It requires majorities of all of its sets.
+// Determined by trying all sets. The result decides how the policy of some of the regions works (decision 46).
 
 /// Voters are bits; region r has the `size` bits from `r * size` on.
 struct SetCase {
@@ -380,11 +380,11 @@ impl SetCase {
         met.count() as u32 >= self.required
     }
 
-    /// Whether some sets have majorities that all these quorums are, and nothing else is.
+    /// Whether voter sets exist whose joint majorities are exactly these quorums.
     fn can_be_said(&self) -> bool {
         let all = || 0u32..1 << self.voters();
         let quorums: Vec<u32> = all().filter(|members| self.is_quorum(*members)).collect();
-        // The sets that no quorum fails; asking for all of them is the most that may be asked for.
+        // The sets that every quorum meets; requiring all of them is the strictest possible requirement.
         let sets: Vec<u32> = all()
             .skip(1)
             .filter(|set| quorums.iter().all(|quorum| is_majority(*quorum, *set)))

@@ -1,6 +1,6 @@
-//! What a leader does for its ring besides leading it: it brings the quorum to where the policy wants it, and a witness
-//! gives the leadership to a database member, moving the quorum there first. What to do is a pure decision about one view
-//! of the ring; the task performs one step at a time and looks again.
+//! The leader's maintenance tasks. It moves the quorum to where the policy requires. A witness transfers the leadership to a database
+//! member after moving the quorum there. The decision is a pure function of one view of the ring; the task performs one step at a time and
+//! decides again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,25 +30,25 @@ use crate::transfer::fitness::{Asking, DatabaseStates};
 use crate::transfer::leadership_transfer::{TransferOutcome, transfer, wait_for_the_log};
 use crate::transfer::{fitness, leadership_transfer, target};
 
-/// What a leader is doing for its ring; nothing when all is as it should be.
+/// The task that a leader performs for its ring.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum LeaderTask {
     /// It changes the voter sets.
     MovingQuorum {
-        /// The voter sets that it moves to in this step.
+        /// The target voter sets of this step.
         next: VoterSets,
-        /// So that this database member can lead, where a witness does it.
+        /// The database member that is to lead, if the leader is a witness.
         target: Option<MemberId>,
     },
-    /// As a witness, it gives the leadership to this member.
+    /// The leader, a witness, transfers the leadership to this member.
     Transferring {
         /// The database member that is to lead.
         to: MemberId,
     },
-    /// It would do something, and cannot; a witness goes on leading meanwhile, serving nobody.
+    /// A task is due but blocked; until then a witness continues to lead without serving clients.
     Waiting {
-        /// In words, what keeps it from acting.
+        /// The reason, as text.
         why: String,
     },
 }
@@ -56,32 +56,32 @@ pub enum LeaderTask {
 /// The decision about one view of the ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NextTask {
-    /// All is as it should be, or this member does not lead.
+    /// No task is due, or this member does not lead.
     Stay,
     Move {
         next: VoterSets,
         target: Option<MemberId>,
     },
-    /// The last step of a move on whose way everybody is: the leadership goes along with it.
+    /// The last step of a move: send its entry, then transfer the leadership without waiting for the commit.
     MoveAndTransfer { next: VoterSets, to: MemberId },
-    /// Give the leadership to this member.
+    /// Transfer the leadership to this member.
     Transfer(MemberId),
-    /// This member did not take it the last time: find out whether it would be elected.
+    /// This member did not take over last time: check whether it would be elected.
     MockElection(MemberId),
-    /// The time of the pause is over.
+    /// The pause has expired.
     EndPause,
     /// The time of a scheduled switchover has come.
     Switchover(ScheduledSwitchover),
-    /// A scheduled switchover is done, or its time is over.
+    /// A scheduled switchover is complete or has expired.
     EndSwitchover(ScheduledSwitchover),
-    /// All is as it should be, and every member speaks the next format: it becomes the ring's.
+    /// No other task is due, and every member supports the next format: raise the ring's format.
     RaiseFormat(FormatVersion),
-    /// Nothing can be done now.
+    /// No task can be performed now.
     Wait(String),
 }
 
-/// What the leader of this view should do, with what the databases and the members say of themselves. Transfer targets in `failed`
-/// come last, and not all of them are tried.
+/// The leader's next task, from its view and the reports of the databases and members. Transfer targets in `failed` come last, and only
+/// some of them are tried.
 pub(crate) fn decide(
     view: &RingView,
     rules: &RingRules,
@@ -99,7 +99,7 @@ pub(crate) fn decide(
     }
 }
 
-/// What is to be done about who leads and who decides a commit.
+/// The next task that concerns the leader or the quorum.
 fn look_after_quorum(
     view: &RingView,
     rules: &RingRules,
@@ -117,7 +117,7 @@ fn look_after_quorum(
     if let Some(scheduled) = view.scheduled_switchover() {
         match scheduled.turn(view, now) {
             Turn::ToCome => {}
-            // A witness gives the leadership to a database member first, which then goes on with it.
+            // A witness first transfers the leadership to a database member, which then performs the switchover.
             Turn::Due if own.record.kind == MemberKind::Witness => {}
             Turn::Due => return NextTask::Switchover(scheduled),
             Turn::Over => return NextTask::EndSwitchover(scheduled),
@@ -125,7 +125,7 @@ fn look_after_quorum(
     }
     let home = &own.record.region;
     let settle = |idle: NextTask| match plan(rules, view, home, lease) {
-        // It leads for the voters that there are.
+        // It leads for the reachable voters.
         _ if view.stands_in => idle,
         QuorumPlan::Settled => idle,
         QuorumPlan::Step { next } => NextTask::Move { next, target: None },
@@ -136,7 +136,7 @@ fn look_after_quorum(
             idle => idle,
         },
     };
-    // While another one's place is kept, a database member takes care of the ring as a witness does.
+    // While another member's place is reserved, a database member maintains the ring as a witness does.
     if !gives_away(view) {
         return settle(NextTask::Stay);
     }
@@ -169,15 +169,14 @@ fn look_after_quorum(
             next,
             target: Some(target),
         },
-        // A target whose region is blocked is not chosen.
+        // A target in a blocked region is not chosen.
         QuorumPlan::Settled | QuorumPlan::Blocked { .. } => transfer(),
     }
 }
 
-/// Whether this step leaves one of the sets in force alone, in which `target` is, so that the target can be elected by it as soon as
-/// it has the entry, and commit the entry itself. That takes nothing from the rules of the algorithm: to whom the entry has come,
-/// its voters count, committed or not, and whoever is elected by them has it. It saves the way back of the entry's acknowledgement and
-/// another one there.
+/// Whether this step leaves a single set in force that contains `target`. The target can then be elected by that set, and commit the entry,
+/// as soon as it has the entry. This follows the algorithm's rules: a member with the entry counts the entry's voters, committed or not,
+/// and any member they elect has the entry. It saves one round trip for the entry's acknowledgement.
 fn is_last_step(view: &RingView, next: &VoterSets, target: MemberId, lease: Duration) -> bool {
     let elects = |set| view.voter_sets.contains(set) && set.contains(&target);
     next.len() == 1
@@ -185,7 +184,7 @@ fn is_last_step(view: &RingView, next: &VoterSets, target: MemberId, lease: Dura
         && view.member(target).is_some_and(|peer| is_near(peer, lease))
 }
 
-/// Whether the leader of this view gives the leadership to a database member, or to one that votes, as soon as it can.
+/// Whether this leader transfers the leadership to a database member, or to a voter, as soon as it can.
 fn gives_away(view: &RingView) -> bool {
     let own = view.member(view.own);
     view.leads
@@ -196,8 +195,7 @@ fn gives_away(view: &RingView) -> bool {
         })
 }
 
-/// What the databases have said in this leadership, and when they were asked: a leader that waits for something does not ask them
-/// without a pause.
+/// The databases' reports in this leadership and their time. A waiting leader does not query the databases without a pause.
 #[derive(Debug, Default)]
 struct Said {
     first_asked: Option<Instant>,
@@ -206,15 +204,15 @@ struct Said {
     states: watch::Sender<DatabaseStates>,
 }
 
-/// How long others have to answer behind the first one before it is chosen: those that are as far away, which the operator may have
-/// put before it.
+/// Time that others have to answer after the first one, before it is chosen. It covers members at the same distance that the operator may
+/// have preferred.
 const ALONG: Duration = Duration::from_millis(5);
 
 impl Said {
-    /// Asks again, if what was said is old. The first answers are waited for. A leader that was just elected knows of nobody that it is
-    /// there before the first heartbeats are answered; whoever has said how its mysqld is will answer them, and is waited for, so
-    /// that the first one to answer is not chosen for that. Later on, what is known already counts until the answers come:
-    /// each question would cost a move of the quorum a way there and back.
+    /// Queries the databases again if their reports are old. The first answers are awaited: before the first heartbeats are answered, a new
+    /// leader has no evidence that members are alive. It also waits for the heartbeat answers of all members that reported, so that the
+    /// first one is not chosen for being first. Later, known reports count until the answers come: each query would otherwise cost a quorum
+    /// move one round trip.
     async fn renew(&mut self, core: &MemberCore, calls: &Arc<dyn MemberCalls>) {
         let view = core.ring_view();
         if !gives_away(&view) {
@@ -254,7 +252,7 @@ impl Said {
     }
 }
 
-/// Looks after the ring whenever this member leads, until the engine stops.
+/// Runs the leader tasks whenever this member leads, until the engine stops.
 pub(crate) async fn run(
     core: Arc<MemberCore>,
     calls: Arc<dyn MemberCalls>,
@@ -274,7 +272,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Works on one leadership until it ends.
+/// Runs the tasks of one leadership until it ends.
 async fn look_after(
     core: &Arc<MemberCore>,
     calls: &Arc<dyn MemberCalls>,
@@ -288,7 +286,7 @@ async fn look_after(
     let mut states = said.states.subscribe();
     while leadership.borrow_and_update().leading_term().is_some() {
         said.renew(core, calls).await;
-        // A promotion or a change of members is under way: what it leaves behind is looked at after it.
+        // A promotion or membership change is in progress: its result is checked after it ends.
         let reconfiguration_lock = core.reconfiguration_lock.lock().await;
         let (view, lease) = (core.ring_view(), core.timers.lease);
         let rules = core.rules();
@@ -313,7 +311,7 @@ async fn look_after(
                 tokio::select! {
                     _ = leadership.changed() => {}
                     _ = roles.changed() => {}
-                    // A new member is caught up, or a voter is back.
+                    // A new member has caught up, or a voter has returned.
                     () = tokio::time::sleep(pause_between_looks(&rules, core.timers.heartbeat)) => {}
                 }
             }
@@ -408,16 +406,16 @@ async fn look_after(
     }
 }
 
-/// How long a leader that has nothing to do waits before it looks again, if nothing wakes it.
+/// Interval between checks while no task is due and no event arrives.
 fn pause_between_looks(rules: &RingRules, heartbeat: Duration) -> Duration {
     match rules.policy.follows_answers() {
-        // There is a short time between the silence of a region and the end of the lease.
+        // The time between a region's silence and the end of the lease is short.
         true => heartbeat / 16,
         false => heartbeat,
     }
 }
 
-/// Carries a scheduled switchover out, unless its target says that its mysqld is not fit; in words, why that failed.
+/// Carries out a scheduled switchover unless its target reports that its mysqld is not fit. Returns the failure as text.
 async fn switch_over(
     core: &Arc<MemberCore>,
     calls: &Arc<dyn MemberCalls>,
@@ -445,7 +443,7 @@ async fn switch_over(
     Ok(())
 }
 
-/// Moves the quorum to `next`, and gives the leadership to `to` as soon as the entry is on its way; in words, why that failed.
+/// Moves the quorum to `next` and transfers the leadership to `to` once the entry has been sent. Returns the failure as text.
 async fn move_and_give_to(
     core: &Arc<MemberCore>,
     calls: &Arc<dyn MemberCalls>,
@@ -455,13 +453,13 @@ async fn move_and_give_to(
     let is_in_the_log = |role: &RoleSnapshot| role.voter_sets() == next.as_slice();
     tokio::select! {
         moved = core.move_quorum(next.clone()) => moved.map_err(|error| error.to_string())?,
-        // Committed or not.
+        // Committed or not yet.
         _ = engine::role_when(&core.raft, is_in_the_log) => {}
     }
     give_to(core, calls, to, 1).await
 }
 
-/// Gives the leadership of a witness to `to`, which may lack so many entries that are on their way to it; in words, why that failed.
+/// Transfers a witness's leadership to `to`, which may lack this many entries that are in flight. Returns the failure as text.
 async fn give_to(
     core: &Arc<MemberCore>,
     calls: &Arc<dyn MemberCalls>,
@@ -611,7 +609,7 @@ mod tests {
         let ring = Ring::new("a: 1d 2w 3d | b: 4d 5w 6w").with_sets(&[&[1, 2, 3]]);
         let paused_ring = paused(&ring, 1, None);
         assert_eq!(next_task(&paused_ring), NextTask::Stay);
-        // Another database member, which would otherwise stay, and a witness give it back.
+        // Another database member, which would otherwise keep the leadership, and a witness both transfer it back.
         for leader in [2, 3] {
             let back = paused_ring.clone().led_by(leader);
             assert_eq!(next_task(&back), NextTask::Transfer(MemberId(1)));
@@ -625,7 +623,7 @@ mod tests {
                 "{why}"
             );
         }
-        // From another region, the quorum goes with it.
+        // From another region, the quorum moves with the leadership.
         let elsewhere = paused_ring.led_by(4).with_sets(&[&[4, 5, 6]]);
         let target = Some(MemberId(1));
         let next = sets(&[&[4, 5, 6], &[1, 2, 3]]);
@@ -637,16 +635,16 @@ mod tests {
         let ring = Ring::new("a: 1w 2d | b: 3d 4d 5w").with_sets(&[&[1, 2]]);
         let stands_in = ring.clone().led_by(3).standing_in();
         assert_eq!(next_task(&stands_in), NextTask::Transfer(MemberId(2)));
-        // A witness goes on with it where no database member votes that is there.
+        // A witness continues the move if no reachable database member votes.
         let bereft = stands_in.clone().silent(&[2]);
         assert_eq!(next_task(&bereft), NextTask::Transfer(MemberId(1)));
-        // Whoever answers first need not be one that votes.
+        // The first member to answer may have no vote.
         let early = stands_in.silent(&[1, 2]);
         let NextTask::Wait(why) = next_task(&early) else {
             panic!("{:?}", next_task(&early));
         };
         assert!(why.contains("no voter"), "{why}");
-        // Another leader outside of the quorum brings it to where it is itself.
+        // Another leader outside of the quorum moves it to its own region.
         let outside = ring.led_by(3);
         assert!(matches!(next_task(&outside), NextTask::Move { .. }));
     }

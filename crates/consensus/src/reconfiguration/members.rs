@@ -1,5 +1,5 @@
-//! Members come and go one at a time. A new one joins without a vote, receives the log, and gets its vote from the leader tasks
-//! when it is caught up and its turn comes; one that leaves must not take a majority with it.
+//! Members are added and removed one at a time. A new one joins without a vote and receives the log. The leader tasks give it a vote after
+//! it has caught up and its turn comes. A removal must leave every quorum a majority.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -31,68 +31,68 @@ pub enum ReconfigurationError {
         None => "; nobody does at the moment".to_owned(),
     })]
     NotLeader {
-        /// Who leads, when that is known.
+        /// The leader, if known.
         leader: Option<MemberId>,
     },
-    /// The leader does not serve.
+    /// The leader does not serve clients.
     #[error("the leader does not serve: {0}")]
     NotServing(String),
     /// A present member has this number.
     #[error("the ring has a member {0} already; give the new one a number that was never used")]
     NumberTaken(MemberId),
-    /// The number was taken once.
+    /// A former member had this number.
     #[error("a member {0} was in the ring before; give the new one a number that was never used")]
     NumberUsed(MemberId),
-    /// A name, address or data directory is taken.
+    /// Another member has this name, address or data directory.
     #[error("member {with} has the same {what}; give the new member its own")]
     Same {
-        /// The member that has it already.
+        /// The member that already has it.
         with: MemberId,
         /// Name, address or data directory.
         what: String,
     },
-    /// The new one does not speak the ring's format.
+    /// The new member does not support the ring's format.
     #[error("{0}")]
     Format(String),
-    /// There is no such member.
+    /// No member has this number.
     #[error("the ring has no member {0}; see `witness members list`")]
     NoSuchMember(MemberId),
     /// The leader cannot be removed.
     #[error("member {0} leads; promote another member first")]
     Leads(MemberId),
-    /// The primary of a pause cannot be removed.
+    /// The primary during a failover pause cannot be removed.
     #[error(
         "failover is paused for member {0}; run `witness resume`, or promote another member first"
     )]
     PausedPrimary(MemberId),
-    /// It would be the end of the quorum.
+    /// The removal would leave a quorum without voters.
     #[error(
         "member {0} is the only voter of a quorum that is in force; add or promote another member first"
     )]
     LastVoter(MemberId),
-    /// Nobody else could be the primary.
+    /// No other member could be the primary.
     #[error(
         "member {0} is the only database member that may vote: without it nobody can be the primary; add another one first"
     )]
     LastDatabase(MemberId),
-    /// Voters that are, or would come to be, in force would have no majority any more.
+    /// Voter sets that are in force, or will be, would lose their majority.
     #[error("without member {member}, {why}{}", or_remove(.why))]
     LeavesNoMajority {
-        /// The member that was to be removed.
+        /// The member to be removed.
         member: MemberId,
-        /// What would be in the way of commits.
+        /// The obstacle to commits.
         why: MoveObstacle,
     },
-    /// The log says already what was asked for.
+    /// The log already has the requested state.
     #[error("nothing would change: the ring's log says that already")]
     AsItIs,
-    /// Nobody could be reached there.
+    /// The address is unusable.
     #[error("`{0}` is not an address; write it as HOST:PORT")]
     NotAnAddress(String),
-    /// Every member has a name.
+    /// The name is empty.
     #[error("a name must not be empty")]
     NoName,
-    /// An expectation or a preference names a region without members, most likely by a slip.
+    /// An expectation or a preference names a region without members, probably a typing error.
     #[error("no member of the ring runs in region {0}")]
     NoSuchRegion(Region),
     /// The leader would not be a voter.
@@ -100,7 +100,7 @@ pub enum ReconfigurationError {
         "member {0}, which leads, would be outside of the quorum; promote a database member in one of the regions first"
     )]
     OutsideTheQuorum(MemberId),
-    /// The quorum could not be moved to where the change wants it.
+    /// The quorum cannot be moved to where the change requires it.
     #[error("the quorum could not follow: {0}")]
     QuorumCannotFollow(MoveObstacle),
     /// The member cannot be the primary.
@@ -108,23 +108,23 @@ pub enum ReconfigurationError {
         "member {0} cannot be the primary: it is a witness, or has no vote; choose a database member"
     )]
     CannotLead(MemberId),
-    /// Nothing can be scheduled for the past.
+    /// The scheduled time is in the past.
     #[error("that time is over already, by the clock of the leader; write a later one")]
     TimeIsOver,
-    /// There is no switchover to be taken back.
+    /// No switchover is scheduled.
     #[error("no switchover is scheduled")]
     NothingScheduled,
-    /// Something else changes the members, the quorum or the leader: a member is only let go between two moves.
+    /// Another change of the members, the quorum or the leader is in progress: a member is removed only between two moves.
     #[error(
         "another change of the quorum, the members or the leader is under way; wait for its end"
     )]
     Busy,
-    /// The change did not get into the log, or was not committed.
+    /// The change was not appended to the log, or not committed.
     #[error(transparent)]
     Move(#[from] MoveError),
 }
 
-/// Whether the ring can take a member.
+/// Checks that the ring can accept a member.
 pub(crate) fn check_add(
     view: &RingView,
     id: MemberId,
@@ -154,7 +154,7 @@ pub(crate) fn check_add(
     })
 }
 
-/// Whether the ring can do without a member.
+/// Checks that the ring can lose a member.
 pub(crate) fn check_remove(
     view: &RingView,
     id: MemberId,
@@ -179,7 +179,7 @@ pub(crate) fn check_remove(
     if can_be_primary(&leaving) && primaries.all(|one| one.id == id) {
         return Err(ReconfigurationError::LastDatabase(id));
     }
-    // Who does not answer helps nobody; without it every majority is easier to reach.
+    // A member that does not answer contributes nothing; without it every majority is easier to reach.
     if !leaving.answers(lease) {
         return Ok(());
     }
@@ -189,9 +189,9 @@ pub(crate) fn check_remove(
     }
 }
 
-/// What would be in the way of commits without this member, which is not now. Looked at is every set that the member is in and
-/// that would be left: those in force; those that the quorum would go on to by the policy, step by step; and, where
-/// the quorum moves with the leader, the voters of its region, which are needed as soon as the leader is there.
+/// The new obstacle to commits without this member, if any. It checks every set that contains the member, after its removal: the sets in
+/// force, and those that the policy leads to, step by step. If the quorum moves with the leader, it also checks the voters of the member's
+/// region, which are needed immediately after the leader moves there.
 fn majority_lost(
     view: &RingView,
     leaving: &RingMember,
@@ -207,7 +207,7 @@ fn majority_lost(
         ..view.clone()
     };
     let counts = is_near(leaving, lease);
-    // A member that lags itself is missed for its answer alone.
+    // A lagging member is only missed for its answers.
     let is_missed = |why: &MoveObstacle| counts || !matches!(why, MoveObstacle::Behind { .. });
     let in_force = left.voter_sets.iter();
     let new = in_force.filter(|set| !view.voter_sets.contains(set));
@@ -232,13 +232,13 @@ fn majority_lost(
         let there = voters.filter(|other| other.record.region == leaving.record.region);
         there.map(|other| other.id).collect()
     };
-    // A region that is not in force may be given up as a whole; and it may lag, as long as nobody needs it.
+    // A region that is not in force may be given up as a whole, and may lag while it is not needed.
     let lost = (!region.is_empty()).then(|| obstacle(&left, &region, lease));
     lost.flatten()
         .filter(|why| matches!(why, MoveObstacle::Silent { .. }))
 }
 
-/// Where the quorum would not get any further on its way to what the policy wants.
+/// The obstacle at which the quorum's move towards the policy would stop.
 fn stuck_at(
     rules: &RingRules,
     view: &RingView,
@@ -246,7 +246,7 @@ fn stuck_at(
     lease: Duration,
 ) -> Option<MoveObstacle> {
     let mut view = view.clone();
-    // Each step adds a member or goes to or from a joint quorum.
+    // Each step adds a member, or enters or leaves a joint quorum.
     for _ in 0..view.members.len() + 2 {
         match plan(rules, &view, home, lease) {
             QuorumPlan::Settled => return None,
@@ -272,8 +272,8 @@ fn without(sets: &VoterSets, id: MemberId) -> VoterSets {
     kept.filter(|set| !set.is_empty()).collect()
 }
 
-/// Takes a member in, without a vote at first. What it speaks is held against the format of the membership that it is added to: the
-/// format may have risen since it was asked.
+/// Adds a member, at first without a vote. Its formats are checked against the membership it is added to: the format may have risen since
+/// it was queried.
 pub(crate) async fn add(
     core: &MemberCore,
     id: MemberId,
@@ -311,7 +311,7 @@ pub(crate) async fn remove(
     .await
 }
 
-/// The ring as a serving leader sees it.
+/// The ring view of a leader that serves clients.
 pub(crate) fn leading_view(core: &MemberCore) -> Result<RingView, ReconfigurationError> {
     let view = core.ring_view();
     if !view.leads {
@@ -323,8 +323,8 @@ pub(crate) fn leading_view(core: &MemberCore) -> Result<RingView, Reconfiguratio
     Ok(view)
 }
 
-/// Changes the members by one entry, as `decide` has it, on a serving leader and while nothing else is under way; the ring's history
-/// says in the same entry what happened, and by whose order.
+/// Changes the members by one entry according to `decide`, on a leader that serves clients, while no other change is in progress. The same
+/// entry records the event and its initiator in the ring's history.
 pub(crate) async fn change(
     core: &MemberCore,
     by: &str,
@@ -347,15 +347,14 @@ pub(crate) async fn change(
     Ok(core.append_membership(&role, sets, members).await?)
 }
 
-// Numbers of members that the ring has let go. None of them is given again: what is known of a member goes by its number in places
-// that this crate does not own, the engine's among them, and a message of the one that left may still be under way. They stand in the
-// record of every member, so that each leader knows them, also one whose log begins behind the removal, and
-// whoever goes takes none along.
+// Numbers of removed members, which are never reused. Data about a member is keyed by its number in places outside of this crate, such as
+// the engine. A message of the removed member may also still be in flight. Every member's record carries these numbers. So every leader has
+// them, even if its log begins after the removal, and the removal of a member loses none.
 
-/// Under which name the records carry them.
+/// Key of these numbers in the records.
 const NAME: &str = "retired";
 
-/// All numbers that any of these records names.
+/// All retired numbers in these records.
 pub(crate) fn of<'a>(records: impl IntoIterator<Item = &'a MemberRecord>) -> BTreeSet<MemberId> {
     let lists = records
         .into_iter()
@@ -367,7 +366,7 @@ pub(crate) fn of<'a>(records: impl IntoIterator<Item = &'a MemberRecord>) -> BTr
         .collect()
 }
 
-/// Takes a member out and its number out of use.
+/// Removes a member and retires its number.
 pub(crate) fn retire(members: &mut BTreeMap<MemberId, MemberRecord>, id: MemberId) {
     let mut retired = of(members.values());
     retired.insert(id);
@@ -430,7 +429,7 @@ mod tests {
         }
     }
 
-    /// What is said to the removal of `id`; nothing when it may go.
+    /// The refusal to remove `id`; empty if it may be removed.
     fn remove(ring: &Ring, policy: &QuorumPolicy, id: u64) -> String {
         let rules = RingRules::from(policy.clone());
         let checked = check_remove(&ring.view(), MemberId(id), &rules, LEASE);
@@ -506,14 +505,14 @@ mod tests {
             ),
             (five_answer, Majority, 9, ""),
             (three_each(all).silent(&[3, 6, 9]), Majority, 2, ""),
-            // What the policy goes on to has to have its majority as well, also where the region is another one.
+            // The sets that the policy leads to also need a majority, even in another region.
             (
                 three_each(&[&[1, 2, 3]]).silent(&[3, 6, 8, 9]),
                 Majority,
                 5,
                 "only 4 of the 8 voters that the ring would have answer and 5 are needed",
             ),
-            // It has none before either, so nothing is made worse.
+            // It had no majority before, so the removal makes nothing worse.
             (
                 three_each(&[&[1, 2, 3]]).silent(&[3, 4, 6, 8, 9]),
                 Majority,
@@ -533,14 +532,14 @@ mod tests {
                 4,
                 "without member 4, region b has no voting member; add one, or choose another policy",
             ),
-            // While the quorum moves, both have to have theirs.
+            // During a quorum move, both sets need a majority.
             (
                 three_each(both).silent(&[6]),
                 SingleRegionDynamic,
                 5,
                 "without member 5, only 1 of the 2 voters of region b answer",
             ),
-            // Who is left has to be caught up, where who goes is.
+            // The remaining members must have caught up if the removed one has.
             (
                 behind(ring(), 3),
                 SingleRegionDynamic,
@@ -574,7 +573,7 @@ mod retired_numbers_tests {
         let mut members: BTreeMap<MemberId, MemberRecord> = [1, 2, 5].map(record).into();
         assert_eq!(of(members.values()), ids(&[]));
         retire(&mut members, MemberId(5));
-        // Who joins does not carry them yet, and all others go.
+        // The joining member does not carry them yet, and all others leave.
         members.extend([record(7)]);
         retire(&mut members, MemberId(2));
         retire(&mut members, MemberId(1));

@@ -1,6 +1,6 @@
-//! The one place where a running leader changes the voters or the members. Every change is one entry through the
-//! engine's `append_membership`, which keeps the two rules on which all of it rests: an entry of the leader's own term is
-//! committed first, and the entry before it that did the same is committed too.
+//! The only code by which a running leader changes the voters or the members. Every change is one entry through the engine's
+//! `append_membership`, which enforces two rules. First, an entry of the leader's own term is committed before. Second, the previous
+//! membership entry is committed too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,16 +22,16 @@ use crate::engine::{Engine, Fault, RoleSnapshot};
 use crate::lease::leadership::Term;
 use crate::quorum::VoterSets;
 
-/// A change of the membership: what it is based on, and what it shall be.
+/// A membership change: its base and its result.
 #[derive(Debug, Clone)]
 pub(crate) struct MembershipStep {
-    /// The leadership in which it was decided.
+    /// The leadership that decided it.
     pub(crate) term: Term,
-    /// The membership on which the decision was based; if another is in force by then, nothing is changed.
+    /// The membership on which the decision is based; if another is in force, the step is refused.
     pub(crate) base: StoredMembership,
-    /// The voter sets to be.
+    /// The new voter sets.
     pub(crate) sets: VoterSets,
-    /// All members to be, voters or not.
+    /// All new members, with or without a vote.
     pub(crate) members: BTreeMap<MemberId, MemberRecord>,
 }
 
@@ -45,51 +45,51 @@ pub enum MoveError {
         None => String::new(),
     })]
     NotLeader {
-        /// Who leads, when that is known.
+        /// The leader, if known.
         leader: Option<MemberId>,
     },
-    /// The leadership is on its way to another member.
+    /// A leadership transfer to another member is in progress.
     #[error("the leadership is being transferred; wait for its end")]
     Transferring,
     /// Another change of the membership was committed since the decision.
     #[error("the membership has been changed meanwhile; look at it again")]
     Overtaken,
-    /// The engine does not take this step.
+    /// The engine refuses this step.
     #[error("the engine refuses the step: {reason}")]
     Refused {
-        /// The reason that the engine gives.
+        /// The engine's reason.
         reason: String,
     },
-    /// Nothing was appended, since something has to be committed before.
+    /// No entry was appended, because another must be committed first.
     #[error(
         "nothing was changed: within {waited:?} {what}; bring the voters back that do not answer"
     )]
     NotBegun {
         /// How long the step waited for it.
         waited: Duration,
-        /// In words, what was not committed in that time.
+        /// The uncommitted item, as text.
         what: String,
     },
-    /// The entry is in the log and waits for its commit.
+    /// The entry is in the log but not yet committed.
     #[error(
         "the change is in the log, but not committed within {waited:?}; it takes effect when the voters that do not answer are back"
     )]
     Uncommitted {
-        /// How long the step waited for its commit.
+        /// How long the step waited for the commit.
         waited: Duration,
     },
-    /// The consensus engine has stopped; whether the step is in the log is not known.
+    /// The consensus engine has stopped; the step may or may not be in the log.
     #[error(transparent)]
     Stopped(#[from] Fault),
 }
 
-/// How long to wait before asking the engine again for what it cannot do yet.
+/// Pause before a retry of a step that the engine cannot accept yet.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Appends the step and waits for its commit.
 ///
 /// # Errors
-/// [`MoveError`]; only with [`MoveError::Uncommitted`] and when the engine stops is the entry perhaps in the log.
+/// [`MoveError`]; only with [`MoveError::Uncommitted`] and when the engine stops may the entry be in the log.
 pub(crate) async fn append(
     raft: &Engine,
     step: MembershipStep,
@@ -129,7 +129,7 @@ pub(crate) async fn append(
         obstacle = match appended {
             Ok(done) => {
                 let op_id = OpId::from(done.log_id);
-                // The next decision is made on what the engine shows, which may be a moment behind what it answers.
+                // The next decision uses the engine's published state, which may lag its answer briefly.
                 let left = patience.saturating_sub(began.elapsed());
                 let is_shown = |role: &RoleSnapshot| {
                     role.membership.log_id().map(|at| at.index) >= Some(op_id.index)
@@ -144,15 +144,15 @@ pub(crate) async fn append(
     }
 }
 
-/// A member that would get its vote in the very entry with which it joins. The proof that a repair of a lost quorum loses nothing
-/// counts on it that the next voters are among the present members.
+/// A member that would get its vote in the same entry with which it joins. The no-loss proof of a quorum repair requires that the next
+/// voters are present members.
 fn newcomer_that_votes(step: &MembershipStep) -> Option<MemberId> {
     let present = step.base.membership();
     let mut voters = step.sets.iter().flatten();
     voters.find(|id| present.get_node(id).is_none()).copied()
 }
 
-/// What has to happen before the engine takes the step, or the reason why it never will.
+/// The precondition for a retry, or the reason for a permanent refusal.
 fn passing(error: ClientWriteError<TypeConfig>) -> Result<String, MoveError> {
     match error {
         ClientWriteError::ForwardToLeader(ForwardToLeader {

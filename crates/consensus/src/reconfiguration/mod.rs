@@ -1,8 +1,8 @@
-//! Changes of the membership while the ring runs: who is a member, who votes, by which rules, and who stays the primary.
+//! Membership changes at runtime: the members, the voters, the rules, and the pinned primary.
 //!
-//! Whatever changes goes through [`membership_step`], one entry at a time. [`leader_tasks`] brings the quorum to where the policy
-//! wants it; an operator adds and removes members ([`members`]), changes what the log says of them ([`updates`]), moves the
-//! leadership ([`promotion`]) now or at some time ([`scheduled_switchover`]), and pauses failover ([`pause`]).
+//! Every change goes through [`membership_step`], one entry at a time. [`leader_tasks`] moves the quorum to where the policy requires. An
+//! operator adds and removes members ([`members`]), changes their records ([`updates`]), moves the leadership now ([`promotion`]) or later
+//! ([`scheduled_switchover`]), and pauses failover ([`pause`]).
 
 pub(crate) mod leader_tasks;
 pub(crate) mod members;

@@ -1,7 +1,7 @@
-//! Failover is paused and resumed. A pause stands in the membership, in the record of the member whose mysqld is the
-//! primary. The ring goes on electing leaders, so that it knows what is committed and can be ordered about; but a leader
-//! that is not that member only takes care of the ring ([`RingView::pins_another_primary_than`]): no database beside it opens, and it
-//! gives the leadership back once that member is fit. Only the leader ends a pause whose time is over.
+//! Pausing and resuming failover. A pause is stored in the membership, in the record of the member whose mysqld is the primary. The ring
+//! continues to elect leaders, so that it can track commits and accept orders. But any other leader only maintains the ring
+//! ([`RingView::pins_another_primary_than`]): its mysqld stays closed, and it transfers the leadership back once the paused primary is fit.
+//! Only the leader ends an expired pause.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,68 +17,68 @@ use crate::reconfiguration::membership_step::MoveError;
 use crate::reconfiguration::pinned_primary::RingPause;
 use crate::ring_view::RingView;
 
-/// What an operator wants a pause to be.
+/// An operator's pause request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PauseRequest {
-    /// For how many seconds; without: until somebody resumes.
+    /// Duration in seconds; `None`: until resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_seconds: Option<u64>,
-    /// The operator as the command names them, for `witness status`.
+    /// The operator named by the command, for `witness status`.
     pub by: String,
     /// Free text for other operators, shown by `witness status`; may be empty.
     #[serde(default)]
     pub reason: String,
 }
 
-/// Why failover was not paused or resumed; unless the membership's entry is on its way, nothing was changed.
+/// Why failover was not paused or resumed; no state was changed unless the membership's entry is in flight.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PauseError {
-    /// Only the leader does it.
+    /// Only the leader can do this.
     #[error("this member does not lead{}", match .leader {
         Some(leader) => format!("; ask member {leader}"),
         None => "; nobody does at the moment".to_owned(),
     })]
     NotLeader {
-        /// Who leads, when that is known.
+        /// The leader, if known.
         leader: Option<MemberId>,
     },
-    /// The leader does not serve.
+    /// The leader does not serve clients.
     #[error("the leader does not serve: {0}")]
     NotServing(String),
-    /// There is no primary whose place could be kept.
+    /// There is no primary whose place could be reserved.
     #[error(
         "member {0} leads, which is a witness, so that there is no primary now; pause when a database member leads"
     )]
     NoPrimary(MemberId),
-    /// Nobody has paused failover, or its time is over.
+    /// Failover is not paused, or the pause has expired.
     #[error("failover is not paused")]
     NotPaused,
-    /// The texts are too long for an entry that every membership carries on.
+    /// The texts are too long for an entry that every later membership carries.
     #[error("{what} has {bytes} bytes; write {} at most", Pause::MOST_TEXT_BYTES)]
     TooLong {
-        /// Which of the texts is too long.
+        /// The name of the text.
         what: String,
         /// Its length in bytes.
         bytes: usize,
     },
-    /// Something else changes the members, the quorum or the leader.
+    /// Another change of the members, the quorum or the leader is in progress.
     #[error(
         "another change of the quorum, the members or the leader is under way; wait for its end"
     )]
     Busy,
-    /// The change did not get into the log, or was not committed.
+    /// The change was not appended to the log, or not committed.
     #[error(transparent)]
     Move(#[from] MoveError),
 }
 
-/// Now, by this machine's clock.
+/// The current time by this machine's clock.
 pub(crate) fn now() -> UnixSeconds {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     UnixSeconds(since.unwrap_or_default().as_secs())
 }
 
-/// The pause that follows from a request, after the one that stands.
+/// The pause that results from a request and the current pause.
 fn pause_to_be(
     view: &RingView,
     request: &PauseRequest,
@@ -111,7 +111,7 @@ fn pause_to_be(
     })
 }
 
-/// Pauses failover, or changes the terms of the pause that stands.
+/// Pauses failover, or changes the terms of the current pause.
 pub(crate) async fn pause(
     core: &MemberCore,
     request: &PauseRequest,
@@ -124,7 +124,7 @@ pub(crate) async fn pause(
     Ok((paused, op_id))
 }
 
-/// Ends the pause. Says which it was.
+/// Ends the pause and returns it.
 pub(crate) async fn resume(core: &MemberCore, by: &str) -> Result<(RingPause, OpId), PauseError> {
     let lock = tokio::time::timeout(core.timers.lease, core.reconfiguration_lock.lock());
     let _lock = lock.await.map_err(|_| PauseError::Busy)?;
@@ -134,7 +134,7 @@ pub(crate) async fn resume(core: &MemberCore, by: &str) -> Result<(RingPause, Op
     Ok((paused, op_id))
 }
 
-/// Keeps the primary's place for `primary` from now on. The caller holds the reconfiguration lock.
+/// Reserves the primary's place for `primary`. The caller holds the reconfiguration lock.
 pub(crate) async fn keep_for(
     core: &MemberCore,
     paused: &RingPause,
@@ -154,8 +154,8 @@ fn leading_view(core: &MemberCore) -> Result<RingView, PauseError> {
     Ok(view)
 }
 
-/// Has this pause in the membership and no other, in the present leadership; `by` is empty where nobody ordered it. The caller
-/// holds the reconfiguration lock.
+/// Makes this the only pause in the membership, in the current leadership; `by` is empty without an order. The caller holds the
+/// reconfiguration lock.
 pub(crate) async fn write(
     core: &MemberCore,
     paused: Option<&RingPause>,
@@ -216,7 +216,7 @@ mod tests {
         let first = pause_to_be(&ring.view(), &request(Some(60), "work"), NOW).unwrap();
         assert_eq!(first.primary, MemberId(1));
         assert_eq!(first.pause.until, Some(UnixSeconds(1_060)));
-        // Whoever leads meanwhile, the place stays; only the terms change.
+        // Whichever member leads in the meantime, the place stays; only the terms change.
         let paused = ring.with(1, |peer| {
             peer.record.pause = PauseMark(Some(Box::new(first.pause.clone())))
         });

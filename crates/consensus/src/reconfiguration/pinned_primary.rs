@@ -1,5 +1,5 @@
-//! What a pause means while it stands: the primary's place is kept for one member, and a leader that is another one is none
-//! to the database beside it. Pure.
+//! Effects of a pause: the primary's place is reserved for one member, and the mysqld of any other leader does not treat it as leader. No
+//! side effects.
 
 use raft_types::{MemberId, MemberKind, MemberRecord, Pause};
 use serde::{Deserialize, Serialize};
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 use crate::lease::leadership::Leadership;
 use crate::ring_view::RingView;
 
-/// A pause, and whose place is kept meanwhile.
+/// A pause, and the member whose place it reserves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingPause {
-    /// The member whose mysqld is the primary, and will be it again.
+    /// The member whose mysqld is the primary, or will be again.
     pub primary: MemberId,
-    /// Since when, until when, by whom and why.
+    /// Its start, end, initiator and reason.
     #[serde(flatten)]
     pub pause: Pause,
 }
 
 impl RingView {
-    /// The pause that stands, if one does.
+    /// The current pause, if any.
     pub fn pause(&self) -> Option<RingPause> {
         standing_pause(self.members.iter().map(|peer| (peer.id, &peer.record)))
     }
 
-    /// Whether a pause keeps the place of the primary for another member than this one.
+    /// Whether a pause reserves the primary's place for a member other than this one.
     pub fn pins_another_primary_than(&self, other_than: MemberId) -> bool {
         self.pause()
             .is_some_and(|paused| paused.primary != other_than)
@@ -40,23 +40,23 @@ pub(crate) fn standing_pause<'a>(
     })
 }
 
-/// Where the ring's primary is, as the database beside a member may rely on it.
+/// The location of the ring's primary, as reported to a member's mysqld.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Primacy {
-    /// What the member is. One that leads while the primary's place is kept for another is none to its own database, and neither is one
-    /// that stands in for those that vote.
+    /// The member's role. A leader is not one for its own mysqld while the primary's place is reserved for another member. The same holds
+    /// for an interim leader.
     pub leadership: Leadership,
-    /// The other database member that leads, as far as this one hears: the primary is beside that one. A witness that leads
-    /// gives the leadership on, and so does a leader while another one's place is kept: they are none.
+    /// The other database member known to lead, whose mysqld is the primary. `None` for a leading witness, which transfers the leadership,
+    /// and for a leader while another member's place is reserved.
     pub elsewhere: Option<MemberId>,
-    /// Whether the ring has another member whose database could become the primary.
+    /// Whether another member's mysqld could become the primary.
     pub others: bool,
-    /// Whether failover is paused, so that the primary stays beside one member.
+    /// Whether failover is paused, so that one member stays the primary.
     pub paused: bool,
 }
 
 impl Primacy {
-    /// Before the member knows anything.
+    /// The initial state, before the member has any information.
     pub(crate) const NONE: Self = Self {
         leadership: Leadership::Follower { leader: None },
         elsewhere: None,
@@ -65,8 +65,8 @@ impl Primacy {
     };
 }
 
-/// What follows for the database beside `own` from its leadership and the records of the ring's members. `stands_in` says that it leads,
-/// if it does, only until a voter has what it has.
+/// The state for the mysqld of `own`, from its leadership and the records of the ring's members. `stands_in` means that `own` leads, if at
+/// all, only until a voter has its entries.
 pub(crate) fn primacy<'a>(
     own: MemberId,
     leadership: Leadership,
@@ -110,12 +110,12 @@ mod tests {
 
     const OWN: MemberId = MemberId(1);
 
-    /// Of member 1 in this ring, where a pause may keep the primary's place for somebody.
+    /// The state of member 1 in this ring, where a pause may reserve the primary's place.
     fn seen(ring: &str, place_of: Option<u64>, leadership: Leadership) -> Primacy {
         seen_by(ring, place_of, leadership, false)
     }
 
-    /// The same, where it may stand in for those that vote.
+    /// The same, where member 1 may be an interim leader.
     fn seen_by(
         ring: &str,
         place_of: Option<u64>,
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn the_primary_is_beside_a_database_member_that_leads_for_good() {
         let serving = Leadership::Serving { term: Term(3) };
-        // The ring, whose place is kept, what member 1 is, and beside whom the primary is.
+        // The ring, the reserved place, the role of member 1, and the member whose mysqld is the primary.
         let table = [
             ("a: 1d 2d 3w", None, following(Some(2)), Some(2)),
             ("a: 1d 2d 3w", None, following(Some(3)), None),

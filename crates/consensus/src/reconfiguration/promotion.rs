@@ -1,6 +1,5 @@
-//! A planned promotion: the leader gives the leadership to a member of its choice, in its own region or another. Phase by
-//! phase, each with a deadline and a way back: until the transfer, the old leader goes on leading, and its leader tasks bring
-//! the quorum home again.
+//! A planned promotion: the leader transfers the leadership to a chosen member, in its own region or another. Each phase has a deadline and
+//! a way back. Until the transfer, the old leader continues to lead, and its leader tasks move the quorum back after a failure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,29 +23,28 @@ use crate::transfer::leadership_transfer::{
     TransferError, TransferOutcome, TransferRefusal, transfer, verify, wait_for_the_log,
 };
 
-/// The steps of a promotion, in their order.
+/// The phases of a promotion, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PromotionPhase {
-    /// Whether the target could lead and its region could commit. Nothing is changed.
+    /// Checks that the target could lead and its region could commit. No state changes.
     Check,
-    /// Whether its voters would elect it. Nothing is changed.
+    /// Checks that its voters would elect it. No state changes.
     MockElection,
-    /// The target's region joins the quorum, then the old one leaves it; the old leader leads on. Commits take the
-    /// longer way meanwhile.
+    /// The target's region joins the quorum, then the old one leaves it; the old leader still leads. Commits are slower in the meantime.
     MoveQuorum,
-    /// The target catches up with what is under way.
+    /// The target catches up with the entries in flight.
     CatchUp,
-    /// The database beside the old leader takes no more writes, and those under way are committed.
+    /// The old leader's mysqld stops accepting writes, and pending ones are committed.
     Drain,
-    /// The old leader proposes nothing more; the target is elected. There is no way back from here but another election.
+    /// The old leader stops proposing; the target is elected. From here, only another election can undo the promotion.
     Transfer,
     /// The new leader commits an entry of its own.
     Release,
 }
 
 impl PromotionPhase {
-    /// What it is called where it is shown.
+    /// The phase's display name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Check => "check",
@@ -60,43 +58,43 @@ impl PromotionPhase {
     }
 }
 
-/// Whose wish a promotion is. What it does while failover is paused depends on it.
+/// The initiator of a promotion, which determines its effect on a failover pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PromotionCause {
-    /// An operator ordered it: the place that a pause keeps is the target's from then on.
+    /// An operator ordered it: the pause then reserves the primary's place for the target.
     Ordered,
-    /// A leader gives way by itself. Refused while a pause keeps the place for another member than the target, and that is looked
-    /// at behind the reconfiguration lock: the pause may have been ordered after the target was chosen.
+    /// A leader yields on its own. Refused while a pause reserves the place for a member other than the target. This is checked after
+    /// taking the reconfiguration lock: the pause may be newer than the choice of the target.
     Automatic,
 }
 
-/// How far a promotion is.
+/// The progress of a promotion.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromotionProgress {
-    /// The phases that are done, and how long each took.
+    /// The completed phases and their durations.
     pub done: Vec<(PromotionPhase, Duration)>,
-    /// The phase that is under way.
+    /// The current phase.
     pub under_way: Option<PromotionPhase>,
 }
 
-/// A promotion that came to its end.
+/// A completed promotion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promoted {
-    /// The member that leads now; the target.
+    /// The new leader: the target.
     pub leader: MemberId,
     /// The term in which it was elected.
     pub term: Term,
-    /// Each phase and how long it took.
+    /// Each phase and its duration.
     pub phases: Vec<(PromotionPhase, Duration)>,
 }
 
-/// Why a promotion did not begin, or did not come to its end.
+/// Why a promotion was not started or not completed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PromotionError {
-    /// A check before the first step failed; nothing was changed.
+    /// A check before the first step failed; no state was changed.
     #[error(transparent)]
     Refused(#[from] PromotionRefusal),
-    /// The quorum could not be moved. The old leader leads on.
+    /// The quorum could not be moved. The old leader still leads.
     #[error(
         "the quorum could not be moved: {error}; the leader stays and takes it back to region {home}"
     )]
@@ -106,27 +104,27 @@ pub enum PromotionError {
         /// The old leader's region, to which the quorum is taken back.
         home: Region,
     },
-    /// Writes could not be stopped. The old leader leads on.
+    /// Writes could not be stopped. The old leader still leads.
     #[error(
         "the primary's writes could not be stopped: {why}; the leader stays and takes the quorum back to region {home}"
     )]
     Drain {
-        /// What is still under way.
+        /// The writes still in progress.
         why: String,
         /// The old leader's region, to which the quorum is taken back.
         home: Region,
     },
-    /// The target fell behind. The old leader leads on.
+    /// The target fell behind. The old leader still leads.
     #[error(
         "after the quorum had moved: {refusal}; the leader stays and takes the quorum back to region {home}"
     )]
     FellBehind {
-        /// What is wrong with the target.
+        /// The target's problem.
         refusal: TransferRefusal,
         /// The old leader's region, to which the quorum is taken back.
         home: Region,
     },
-    /// What it was for has passed before the old leader's writes were stopped. It leads on.
+    /// The reason for the promotion passed before the old leader's writes were stopped. It still leads.
     #[error(
         "the reason for the promotion has passed; the leader stays and takes the quorum back to region {home}"
     )]
@@ -139,37 +137,37 @@ pub enum PromotionError {
         "member {leader} was elected instead of member {target}, in term {term}; look at the target, then try again"
     )]
     AnotherLeads {
-        /// The member that was to lead.
+        /// The target.
         target: MemberId,
         /// The member that leads instead.
         leader: MemberId,
         /// The term in which it was elected.
         term: Term,
     },
-    /// Nobody leads yet, or the target has not committed anything.
+    /// No member leads yet, or the target has not committed any entry.
     #[error("the outcome is unknown: {0}; check with `witness status`")]
     Unknown(String),
 }
 
-/// Why a promotion is refused; nothing was changed.
+/// Why a promotion is refused; no state was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PromotionRefusal {
-    /// The target cannot take the leadership.
+    /// The target cannot take over the leadership.
     #[error(transparent)]
     Target(#[from] TransferRefusal),
     /// The target is a witness.
     #[error("member {0} is a witness, which cannot be the primary; choose a database member")]
     Witness(MemberId),
-    /// The leader does not serve.
+    /// The leader does not serve clients.
     #[error("the leader does not serve: {0}")]
     NotServing(String),
     /// The target's region could not commit.
     #[error("with member {to} as the leader, commits would not be possible: {why}")]
     RegionCannotCommit {
-        /// The member that was to be promoted.
+        /// The target.
         to: MemberId,
-        /// What stands in the way.
+        /// The obstacle.
         why: MoveObstacle,
     },
     /// Its voters would not elect it.
@@ -178,20 +176,20 @@ pub enum PromotionRefusal {
     /// The mock election could not be held.
     #[error("the mock election could not be held: {0}; bring the target back, or try again")]
     NoMockElection(String),
-    /// Nobody can take the leadership.
+    /// No member can take over the leadership.
     #[error("no member can take over the leadership: {0}")]
     NoTarget(String),
-    /// Nobody ordered it, and a pause keeps the primary's place for this member.
+    /// It was not ordered, and a pause reserves the primary's place for this member.
     #[error("failover is paused, and member {0} stays the primary; `witness resume` ends that")]
     Paused(MemberId),
-    /// Something else changes the members, the quorum or the leader.
+    /// Another change of the members, the quorum or the leader is in progress.
     #[error(
         "another change of the quorum, the members or the leader is under way; wait for its end"
     )]
     Busy,
 }
 
-/// The voter sets with `to` as the leader, if they are possible now.
+/// The voter sets with `to` as the leader, if they are currently possible.
 pub(crate) fn check(
     view: &RingView,
     to: MemberId,
@@ -224,7 +222,7 @@ pub(crate) fn check(
         QuorumPlan::Settled => view.voter_sets.clone(),
         QuorumPlan::Step { next } => next,
     };
-    // A joint step is followed by the target's sets alone; they are among those of the step.
+    // After a joint step, only the target's sets, a part of the step's, remain.
     let with_target: VoterSets = match rules.policy {
         crate::quorum::QuorumPolicy::SingleRegionDynamic => sets
             .iter()
@@ -268,7 +266,7 @@ pub(crate) async fn mock_election(
     }
 }
 
-/// Keeps account of the phases.
+/// Records the phases.
 struct Clock<'a> {
     progress: &'a watch::Sender<PromotionProgress>,
     began: Instant,
@@ -296,8 +294,8 @@ impl Clock<'_> {
     }
 }
 
-/// Carries a promotion out, phase by phase, and takes the quorum back when one fails before the transfer. Whether it is `needed` still
-/// is asked when clients are to notice it, and not before: the quorum may have taken a while to move.
+/// Carries out a promotion phase by phase, and moves the quorum back if a phase before the transfer fails. `needed` is checked when clients
+/// are about to be affected, not before: the quorum move may have taken a while.
 pub(crate) async fn promote(
     core: &Arc<MemberCore>,
     calls: &Arc<dyn MemberCalls>,
@@ -311,7 +309,7 @@ pub(crate) async fn promote(
         began: Instant::now(),
     };
     clock.enter(PromotionPhase::Check);
-    // Whoever works on the ring is done within an election, or is stuck.
+    // A task that holds the lock finishes within an election, or is stuck.
     let lock = tokio::time::timeout(core.timers.lease, core.reconfiguration_lock.lock());
     let _lock = lock.await.map_err(|_| PromotionRefusal::Busy)?;
     let view = core.ring_view();
@@ -373,7 +371,7 @@ pub(crate) async fn promote(
         home: home.clone(),
     })?;
     if let Some(paused) = &paused {
-        // Whoever leads from here on gives the leadership to the target.
+        // Any later leader transfers the leadership to the target.
         let kept = pause::keep_for(core, paused, to).await;
         kept.map_err(|error| PromotionError::Move {
             error,
@@ -396,7 +394,7 @@ pub(crate) async fn promote(
     released(core, to, term, clock).await
 }
 
-/// Gives the leadership to `to`, once it has what was drained as well, to the last entry: nothing is added meanwhile.
+/// Transfers the leadership to `to` once it has all drained entries; none are added in the meantime.
 async fn drained_transfer(
     core: &Arc<MemberCore>,
     calls: &Arc<dyn MemberCalls>,
@@ -420,7 +418,7 @@ async fn drained_transfer(
     }
 }
 
-/// Makes the member that leads, and keeps the place of a paused ring's primary for another one, the primary itself.
+/// If this leader leads a paused ring while the place is reserved for another member, makes this member the primary.
 async fn take_the_place(
     core: &MemberCore,
     paused: &RingPause,
@@ -469,8 +467,8 @@ async fn released(
     }
 }
 
-/// Waits, a lease at most, until the target is near enough for the writes to be stopped: it has what the log had at first, and so it
-/// will not take longer for the last of them.
+/// Waits, a lease at most, until the target has all entries that the log had at the start of the wait. Then the rest will not take it
+/// longer, and the writes can be stopped.
 async fn wait_until_caught_up(core: &MemberCore, to: MemberId) -> Result<(), TransferRefusal> {
     let lease = core.timers.lease;
     let until = Instant::now() + lease;

@@ -1,6 +1,5 @@
-//! A switchover that an operator has put off to a time: it stands in the membership, in the record of the member that is to lead, so that
-//! whoever leads at that time carries it out. It is tried from its time on, for a while, and then given up; what became of it is in the
-//! ring's history.
+//! A switchover that an operator scheduled for a time. It is stored in the membership, in the record of its target, so the leader at that
+//! time carries it out. It is retried for a while from its time on, then abandoned; the ring's history records the outcome.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,21 +15,21 @@ use crate::reconfiguration::members::ReconfigurationError;
 use crate::reconfiguration::membership_step::MoveError;
 use crate::ring_view::RingView;
 
-/// A switchover to come.
+/// A scheduled switchover.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduledSwitchover {
-    /// The member that is to lead.
+    /// The target.
     pub to: MemberId,
-    /// From when on, by the clock of whoever leads then.
+    /// The earliest time, by the clock of the leader at that time.
     pub at: UnixSeconds,
-    /// Who ordered it.
+    /// The initiator.
     pub by: String,
 }
 
-/// Under which name the record of the member that is to lead carries it.
+/// Key of the switchover in the target's record.
 const NAME: &str = "switchover";
 
-/// What the record says; who is to lead is whose record it is.
+/// The stored value; the record's owner is the target.
 #[derive(Serialize, Deserialize)]
 struct Mark {
     at: UnixSeconds,
@@ -38,22 +37,22 @@ struct Mark {
     by: String,
 }
 
-/// For so long after its time it is tried again.
+/// How long it is retried after its time.
 pub(crate) const TRIED_FOR: Duration = Duration::from_secs(60);
 
-/// Whether it is time for a switchover.
+/// The state of a scheduled switchover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Not yet.
     ToCome,
     /// Now.
     Due,
-    /// Its time is over, or its target leads: it is to be taken out.
+    /// It has expired, or its target leads: it is to be removed.
     Over,
 }
 
 impl RingView {
-    /// The switchover that is scheduled, if one is.
+    /// The scheduled switchover, if any.
     pub fn scheduled_switchover(&self) -> Option<ScheduledSwitchover> {
         let marked = |id: MemberId, record: &MemberRecord| {
             let mark: Mark = serde_json::from_value(record.extras.get(NAME)?.clone()).ok()?;
@@ -66,7 +65,7 @@ impl RingView {
 }
 
 impl ScheduledSwitchover {
-    /// Whether the leader of this view has to do something about it.
+    /// The action required from the leader of this view.
     pub(crate) fn turn(&self, view: &RingView, now: UnixSeconds) -> Turn {
         if view.own == self.to && now >= self.at {
             return Turn::Over;
@@ -95,7 +94,7 @@ fn mark(members: &mut BTreeMap<MemberId, MemberRecord>, scheduled: Option<&Sched
     }
 }
 
-/// Whether it can be scheduled.
+/// Checks that it can be scheduled.
 fn check(
     view: &RingView,
     to: MemberId,
@@ -114,7 +113,7 @@ fn check(
     Ok(Named::of(to, &target.record))
 }
 
-/// Schedules a switchover, in place of the one that may be scheduled.
+/// Schedules a switchover and replaces any scheduled one.
 pub(crate) async fn schedule(
     core: &MemberCore,
     scheduled: &ScheduledSwitchover,
@@ -129,7 +128,7 @@ pub(crate) async fn schedule(
     .await
 }
 
-/// Takes the scheduled switchover back, and says which it was.
+/// Cancels the scheduled switchover and returns it.
 pub(crate) async fn cancel(
     core: &MemberCore,
     by: &str,
@@ -148,7 +147,7 @@ pub(crate) async fn cancel(
     Ok((cancelled, entry))
 }
 
-/// Takes one out whose time has come: done, or given up, in words. The caller holds the reconfiguration lock.
+/// Removes a switchover whose time has come; `why` is the text if it was abandoned. The caller holds the reconfiguration lock.
 pub(crate) async fn take_out(core: &MemberCore, why: Option<String>) -> Result<OpId, MoveError> {
     let role = core.role();
     let mut members = core.members_to_be(&role);

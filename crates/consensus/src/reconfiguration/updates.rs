@@ -1,6 +1,5 @@
-//! What the log says of a member, and the rules of the ring, are changed while the ring runs. Each is one entry that
-//! changes no voter set: the leader tasks bring the quorum to where the changed word wants it, in steps that intersect, and
-//! takes no step to a set that could not commit. So nothing here can make two quorums that miss each other.
+//! Changes to members' records and the ring's rules at runtime. Each change is one entry that changes no voter set. The leader tasks then
+//! move the quorum to match, in intersecting steps, and never to a set that could not commit. So no change can create two disjoint quorums.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,43 +17,43 @@ use crate::reconfiguration::members;
 use crate::reconfiguration::members::ReconfigurationError;
 use crate::ring_view::RingView;
 
-/// What an operator wants the log to say of a member; what is not given stays.
+/// An operator's change to a member's record; omitted values stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RecordChange {
     /// A new name, unique in the ring.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The region to which it moves.
+    /// The new region.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<Region>,
     /// Whether it may count in a quorum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub votes: Option<bool>,
-    /// How gladly it is made the primary.
+    /// Its priority as the primary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
-    /// Where the others reach it.
+    /// The address for the other members.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
 
-/// What an operator wants the rules to be; what is not given stays.
+/// An operator's change to the rules; omitted values stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RulesChange {
-    /// A new policy; the leader tasks then move the quorum to what it asks for.
+    /// A new policy; the leader tasks then move the quorum accordingly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<QuorumPolicy>,
-    /// Regions in the order in which a new leader is looked for.
+    /// Regions in the order of preference for a new leader.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region_preference: Option<Vec<Region>>,
-    /// How many voters these regions are expected to have; 0: it does not matter any more.
+    /// The number of voters that each region is expected to have; 0 removes the expectation.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub expected_voters: BTreeMap<Region, usize>,
 }
 
-/// A change of the log's word, done or only planned.
+/// A change of a record or the rules, applied or only planned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amendment<T> {
     /// The record or rules before the change.
@@ -63,13 +62,13 @@ pub struct Amendment<T> {
     pub after: T,
     /// The voter sets in force.
     pub sets: VoterSets,
-    /// Those that are wanted then; the leader tasks go there step by step.
+    /// The target voter sets; the leader tasks move there step by step.
     pub wanted: VoterSets,
-    /// The entry, if it was done.
+    /// The entry, if the change was applied.
     pub entry: Option<OpId>,
 }
 
-/// What follows from a change about a member.
+/// The result of a record change.
 fn amended_record(
     view: &RingView,
     rules: &RingRules,
@@ -116,7 +115,7 @@ fn amended_record(
     })
 }
 
-/// Name and address are well formed, and nobody else's.
+/// Checks that name and address are well-formed and unique.
 fn check_words(
     view: &RingView,
     id: MemberId,
@@ -141,7 +140,7 @@ fn check_words(
     Ok(())
 }
 
-/// What follows from a change about the rules.
+/// The result of a rules change.
 fn amended_rules(
     view: &RingView,
     before: &RingRules,
@@ -192,7 +191,7 @@ fn amended_rules(
     })
 }
 
-/// Refuses what would leave the quorum where it is with something in its way, unless it is so already.
+/// Refuses a change that would leave the quorum blocked where it is, unless it already is.
 fn check_quorum(
     view: &RingView,
     rules: &RingRules,
@@ -215,12 +214,12 @@ fn home_of(view: &RingView) -> Region {
     own.map(|own| own.record.region.clone()).unwrap_or_default()
 }
 
-/// The sets that the rules want of this ring; those in force, where they cannot be kept.
+/// The voter sets that the rules require in this ring; those in force if the rules cannot be followed.
 fn wanted(view: &RingView, rules: &RingRules, lease: Duration) -> VoterSets {
     wanted_sets(rules, view, &home_of(view), lease).unwrap_or_else(|_| view.voter_sets.clone())
 }
 
-/// Puts what is given in place of what was there.
+/// Replaces the value with a clone if one is given.
 trait CloneIntoSome<T> {
     fn clone_into_some(&self, place: &mut T);
 }
@@ -233,7 +232,7 @@ impl<T: Clone> CloneIntoSome<T> for Option<T> {
     }
 }
 
-/// Changes what the log says of a member, or says what would be changed.
+/// Changes a member's record, or returns the planned change.
 pub(crate) async fn update_member(
     core: &MemberCore,
     id: MemberId,
@@ -259,7 +258,7 @@ pub(crate) async fn update_member(
     done(decided, entry)
 }
 
-/// Changes the rules of the ring, or says what would be changed.
+/// Changes the ring's rules, or returns the planned change.
 pub(crate) async fn set_rules(
     core: &MemberCore,
     change: &RulesChange,

@@ -1,8 +1,8 @@
-//! A membership that no leader proposed: the first one of a ring, and the one that repairs a quorum that is lost for
-//! good. The member takes it as if a leader of a term that nobody can have reached had sent it, then campaigns.
+//! A membership that no leader proposed: the first one of a ring, or the one that repairs a permanently lost quorum. The member accepts it
+//! as if it came from a leader of a term that no member can have reached, then campaigns.
 //!
-//! This is safe where no other member can have committed anything that this log lacks: when the ring is being made, and
-//! when an operator has taken that decision. Everything else goes through `membership_step`.
+//! This is safe if no other member can have committed entries that this log lacks: at bootstrap, and when an operator has made that
+//! decision. All other changes use `membership_step`.
 
 use openraft::impls::leader_id_std::LeaderId;
 use openraft::raft::AppendEntriesRequest;
@@ -14,11 +14,11 @@ use raft_types::{
 
 use crate::engine::{Engine, Fault};
 
-/// The number under which a membership is imposed; no member has it.
+/// The sender of a forced membership; no member has this number.
 pub(crate) const NOBODY: MemberId = MemberId(u64::MAX);
 
-/// Appends `membership` after `last`, which must be exactly the last entry, in `term`, which must be later than any
-/// term that a member of the ring has seen; then campaigns.
+/// Appends `membership` in `term` after `last`, then campaigns. `last` must be exactly the last entry, and `term` later than any that a
+/// member of the ring has seen.
 ///
 /// # Errors
 /// [`ForceError`]; the log is unchanged then, unless the engine has stopped.
@@ -52,10 +52,9 @@ pub(crate) async fn force_membership(
     Ok(OpId::from(log_id))
 }
 
-/// The term in which a ring's first membership may be imposed here: the first one, or the one after those in which that was begun and
-/// stopped. The vote is on the disk before the entry, so that a member that was stopped in between has an empty log. It has told nobody of
-/// the entry, but its writer may have had it: another one has to have a term of its own. `None` where the log has entries, or the member
-/// has voted.
+/// The term in which a ring's first membership may be forced here: the first term, or the one after an interrupted attempt. The vote is
+/// durable before the entry, so a member stopped in between has an empty log. It has sent the entry to no member, but its writer may have
+/// it: the next attempt needs its own term. `None` if the log has entries, or the member has voted.
 ///
 /// # Errors
 /// The engine has stopped.
@@ -75,10 +74,10 @@ fn vote_in(term: u64) -> Vote {
     <Vote as RaftVote>::from_leader_id(LeaderId::new(term, NOBODY), true)
 }
 
-/// Why a membership was not imposed.
+/// Why a membership was not forced.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ForceError {
-    /// The log does not end as the decision said, or the member has seen a later term.
+    /// The log does not end as the decision expects, or the member has seen a later term.
     #[error("the log or the vote has changed since the decision; look again")]
     Changed,
     #[error(transparent)]

@@ -1,5 +1,5 @@
-//! A quorum that is lost for good: the plan to go on without it and what may be lost by that ([`plan`]), the membership that no
-//! leader proposed ([`forced_membership`]), and members that were not there and come back behind it ([`returning`], [`rejoin`]).
+//! Repair of a permanently lost quorum: the plan and its possible loss ([`plan`]), the membership without a proposing leader
+//! ([`forced_membership`]), and members that return after the repair ([`returning`], [`rejoin`]).
 
 pub(crate) mod forced_membership;
 pub(crate) mod plan;

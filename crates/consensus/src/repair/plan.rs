@@ -1,36 +1,31 @@
-//! The repair of a quorum that is lost for good: from what the members that can still be reached say of themselves, the
-//! decision which of them goes on, and what may be lost by it. Pure; an operator reads the plan and orders it carried out.
-//! It is never done by itself.
+//! Plans the repair of a quorum that is permanently lost. From the evidence of the reachable members, the plan selects the survivor and
+//! states the possible loss. The planner has no side effects. An operator reads the plan and orders the repair; it is never automatic.
 //!
 //! # When nothing is lost
 //!
-//! What was acknowledged was committed by a leader in its own term, under the last membership of that leader's log. Two
-//! facts together prove that the longest log of those that answer, the survivor's, has all of it:
+//! Every acknowledged entry was committed by a leader in its own term, under the last membership of that leader's log. Two facts prove that
+//! the longest log among the answering members, the survivor's, holds all acknowledged entries:
 //!
-//! 1. *Where every quorum has somebody who answers, nothing is missed.* A member that acknowledged an entry to the leader
-//!    that committed it keeps it, and all later leaders have it. So a log that ends at or behind the end of that member's
-//!    has it too.
-//! 2. *A membership is followed by another one only after it is committed* (`membership_step`). The survivor's log names the last
-//!    membership that is certainly committed, and perhaps one behind it. Behind either, an entry that nobody who answers has
-//!    seen can have been committed under that membership itself, or under one that followed it. To follow it, a membership has to be
-//!    committed under its own voter sets. If neither the last one nor any that the step rules allow directly behind it
-//!    ([`unseen_quorum`]) could be committed without those that answer, the row ends there: there is no second step
-//!    without a first.
+//! 1. *If every quorum contains an answering member, no acknowledged entry is missed.* A member keeps every entry that it acknowledged to
+//!    the committing leader. All later leaders have it. So a log that ends at or after the end of that member's log has it too.
+//! 2. *A membership is followed by another only after it is committed* (`membership_step`). The survivor's log names the last membership
+//!    that is certainly committed, and perhaps one after it. An entry that no answering member has seen was committed under that membership
+//!    or a later one. A membership must be committed under its own voter sets before another follows. If neither the last one nor its
+//!    permitted direct successors ([`unseen_quorum`]) can commit without the answering members, there is no second successor.
 //!
-//! Who answers is here who answers with a whole log. A member that cut off bytes which it may have acknowledged
-//! (`doubted_tail`) does not keep what 1. says that it keeps: its answer proves nothing, as if it were missing. Its log may
-//! be the longest all the same, for it is a part of a leader's log like any other.
+//! Only a member with a complete log counts as answering. A member that cut off bytes it may have acknowledged (`doubted_tail`) does not
+//! keep what fact 1 requires. Its answer proves nothing, as if it were missing. Its log may still be the longest, because it is a part of a
+//! leader's log.
 //!
-//! So the proof is asked for the two memberships that the survivor's log ends with, or for the last alone when somebody knows it
-//! to be committed. It does not ask which step a leader would have wanted: whatever an operator or the leader tasks may have ordered,
-//! the rules for steps hold.
+//! The proof covers the last two memberships of the survivor's log, or only the last if a member has recorded it as committed. It does not
+//! depend on which step a leader intended: the step rules hold for operators and leader tasks alike.
 //!
-//! # A ring that has gone on, and whose end nobody has
+//! # A ring that continued past every available log
 //!
-//! A member that was told how far the ring has gone on votes for no log that ends before (`vote_gate`). Where nobody who answers has a
-//! log that goes that far, it elects nobody, and this may be so for good: the survivor of an earlier repair died, or lost its power
-//! between the term of its repair and the entry, behind which others had heard of the term. To the plan such a member does not elect;
-//! and what the ring has gone on to may be lost.
+//! A member that has learned how far the ring continued votes for no log that ends earlier (`vote_gate`). If no answering member has such a
+//! log, it elects none, possibly permanently. This happens when the survivor of an earlier repair died or lost power between the repair's
+//! term and its entry. Other members had already learned that term. The plan treats such a member as one that does not elect. The entries
+//! after the available logs may be lost.
 
 #[cfg(test)]
 mod proof_tests;
@@ -55,29 +50,28 @@ use crate::quorum::{VoterSets, majority_of, unseen_quorum};
 use crate::repair::forced_membership::{ForceError, force_membership};
 use crate::ring_view::RingView;
 
-/// What one member says of itself when a quorum may have to be repaired.
+/// The evidence from one member for a quorum repair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberEvidence {
-    /// The member that answers.
+    /// The answering member.
     pub member: MemberId,
     /// The latest term it has seen.
     pub term: Term,
     /// The end of its log.
     pub log_end: Option<OpId>,
-    /// Up to where it knows its log to be committed.
+    /// The last entry that it has recorded as committed.
     pub committed: Option<OpId>,
     /// The membership that is in force in its log.
     pub membership: StoredMembership,
-    /// The last membership in its log that is certainly committed: that in force, or the one before it. None where it
-    /// could not say.
+    /// The last membership in its log that is certainly committed: the one in force, or the one before it. `None` if it could not tell.
     #[serde(default)]
     pub settled: Option<StoredMembership>,
-    /// The leader that it follows: one that has a quorum, or that it cannot ask for that. See `has_quorum`.
+    /// The leader that it follows: one with a quorum, or one that could not be asked. See `has_quorum`.
     pub leader: Option<MemberId>,
-    /// The end of its log may lack what it acknowledged: it may have had more.
+    /// The end of its log may lack acknowledged entries.
     #[serde(default)]
     pub doubted_tail: bool,
-    /// It was told that the ring has gone on to this entry, which its log lacks: it elects nobody whose log does not go that far.
+    /// The entry that the ring is known to have reached and its log lacks. It votes for no log that ends earlier.
     #[serde(default)]
     pub elects_from: Option<OpId>,
 }
@@ -88,16 +82,16 @@ impl MemberEvidence {
         let raft = &core.raft;
         let doubted_tail = core.campaigning.gate.needed().is_some();
         let elects_from = core.campaigning.gate.committed();
-        // The engine's own word for it: a membership has another behind it only when it is committed.
+        // The engine confirms this: a membership is followed by another only after it is committed.
         let settled = raft.with_raft_state(|state| (**state.membership_state.committed()).clone());
-        // An engine that has stopped says nothing of it; its log is evidence all the same.
+        // A stopped engine cannot answer; its log is evidence all the same.
         let settled = settled.await.ok();
         let role = engine::role(raft);
         let progress = engine::progress(raft);
         Self {
             settled,
             member: core.id,
-            // Both asked before the log's end: what is settled in between leaves the log as long as it has to be.
+            // Both are read before the log's end: a membership that is committed in between does not shorten the log.
             doubted_tail,
             elects_from,
             term: role.term,
@@ -109,56 +103,55 @@ impl MemberEvidence {
     }
 }
 
-/// What may be lost by a repair.
+/// The possible loss of a repair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PossibleLoss {
     /// Entries after this one may have been acknowledged, and would be lost.
     pub after: Option<OpId>,
-    /// Voter sets that are in force, or may have followed, and of which nobody who answers had to be asked; none where only
-    /// [`RepairPlan::gone_on`] says that something is missing.
+    /// Voter sets in force, or possible successors, that could commit without the answering members. Empty if only [`RepairPlan::gone_on`]
+    /// indicates a loss.
     pub unseen: VoterSets,
 }
 
-/// How a quorum can be repaired.
+/// A plan to repair a quorum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepairPlan {
-    /// The member that goes on; for a moment it is the only voter, then its leader tasks restore the policy.
+    /// The survivor. It is briefly the only voter; then its leader tasks restore the policy.
     pub survivor: MemberId,
-    /// The end of its log, after which the repair is written. If it is another by then, nothing is done.
+    /// The end of its log, after which the repair is written. If it has changed, the repair is not carried out.
     pub log_end: Option<OpId>,
-    /// The least term of the repair, later than any that was seen. Which one it is, the survivor's clock decides
+    /// The lowest term of the repair, later than any observed term. The survivor's clock determines the actual one
     /// ([`RepairPlan::term_at`]).
     pub term: Term,
     /// The voter sets that are lost.
     pub lost: VoterSets,
-    /// Voters that did not answer. They must not come back without being able to reach the survivor.
+    /// Voters that did not answer. They must not return unless they can reach the survivor.
     pub missing: BTreeSet<MemberId>,
-    /// Members that answered and may have acknowledged what their damaged logs have lost: they count as if they had not.
+    /// Answering members whose damaged logs may have lost acknowledged entries: they count as missing.
     #[serde(default)]
     pub in_doubt: BTreeSet<MemberId>,
-    /// Up to where the ring has gone on, as a member was told that answers, where no log of those that answer goes that far.
+    /// The entry that the ring reached according to an answering member, if no answering member's log goes that far.
     #[serde(default)]
     pub gone_on: Option<OpId>,
-    /// Members that answered and took entries as committed that the survivor does not have: restart them, they cut
-    /// their logs back.
+    /// Answering members that recorded entries as committed that the survivor lacks. Restart them so that they truncate their logs.
     pub to_restart: BTreeSet<MemberId>,
-    /// Members that answered, with a log that the repair does not use.
+    /// Answering members whose logs the repair does not use.
     #[serde(default)]
     pub unused: Vec<UnusedLog>,
-    /// What may be lost; `None`: nothing that was acknowledged.
+    /// The possible loss; `None` if no acknowledged entry is lost.
     pub loss: Option<PossibleLoss>,
 }
 
-/// A log that a repair does not use, although its member answers.
+/// The log of an answering member that the repair does not use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnusedLog {
     /// The member with this log.
     pub member: MemberId,
-    /// Why another log is used.
+    /// The reason for using another log.
     pub why: WhyUnused,
 }
 
-/// Why a repair does not use a log.
+/// The reason for not using a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhyUnused {
@@ -170,14 +163,14 @@ pub enum WhyUnused {
     SameEnd,
 }
 
-/// Why a repair is refused.
+/// The reason for refusing a repair.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RepairRefusal {
     /// No member with a log answers.
     #[error("no member with a log answers; start at least one, or check the addresses")]
     NoEvidence,
-    /// A leader has a quorum, or does not say that it has none.
+    /// A leader has a quorum, or does not report that it has none.
     #[error(
         "member {leader} leads, as member {witness} reports: it has a quorum, or does not answer member {witness}; there is nothing to repair"
     )]
@@ -187,31 +180,31 @@ pub enum RepairRefusal {
         /// The member that reports it.
         witness: MemberId,
     },
-    /// A majority of every voter set answers, by the longest log or by that of a member whom they would elect: an election is enough.
+    /// A majority of every voter set answers, through the longest log or a member that they would elect: an election is enough.
     #[error(
         "the quorum is not lost: a majority of every voter set answers; wait for the election, and look at `witness status --explain`"
     )]
     NotLost,
-    /// The longest log cannot be proven.
+    /// The longest log cannot be proven complete.
     #[error(
         "it cannot be proven that member {survivor} has everything that was acknowledged: {}. Bring back one that is missing, even if only for its log; or accept that entries after {} may be lost, with `--accept-loss {}`",
         may_have_more(.missing, .in_doubt, .gone_on), end(.after), end(.after)
     )]
     Unproven {
-        /// Who has the longest log of those that answer.
+        /// The answering member with the longest log.
         survivor: MemberId,
         /// Members that do not answer and may hold more.
         missing: BTreeSet<MemberId>,
-        /// Who answers, and may have acknowledged what its damaged log has lost.
+        /// Answering members whose damaged logs may have lost acknowledged entries.
         #[serde(default)]
         in_doubt: BTreeSet<MemberId>,
-        /// Up to where the ring has gone on, as one who answers was told, where nobody who answers has it.
+        /// The entry that the ring reached according to an answering member, if no answering member has it.
         #[serde(default)]
         gone_on: Option<OpId>,
-        /// The last entry of the survivor's log: what follows it may be lost.
+        /// The last entry of the survivor's log: later entries may be lost.
         after: Option<OpId>,
     },
-    /// The operator accepted another loss than the one that threatens.
+    /// The operator accepted a loss other than the possible one.
     #[error("entries after {} may be lost, not those after {}; look at the plan again", end(.threatens), end(.accepted))]
     OtherLoss {
         /// The entry after which acknowledged transactions may be lost.
@@ -219,15 +212,15 @@ pub enum RepairRefusal {
         /// The entry that the operator named.
         accepted: Option<OpId>,
     },
-    /// The member was asked to carry out a plan for another.
+    /// The member received a plan for another survivor.
     #[error("the plan is for member {0}")]
     OtherSurvivor(MemberId),
-    /// The member has moved on since the plan was made.
+    /// The member's log or vote has changed since the plan was made.
     #[error(
         "the log or the vote of member {0} has changed since the plan was made; make a new one"
     )]
     Changed(MemberId),
-    /// Who did not answer when the plan was made answers now.
+    /// A member that did not answer when the plan was made answers now.
     #[error(
         "member {} did not answer when the plan was made, and answers now: it may have what the plan gives up, or elect a leader \
          of its own; make the plan again, or stop it for good first",
@@ -272,35 +265,34 @@ fn may_have_more(
     all.join("; ")
 }
 
-/// How far the term of a repair lies beyond the latest that was seen: members that did not answer may have seen later ones. Elections
-/// come to no such term: with one every 100 ms, that would take 19 days without an entry.
+/// Distance of a repair's term from the latest observed term: members that did not answer may have seen later ones. Elections never reach
+/// such a term: at one per 100 ms, it takes 19 days without an entry.
 pub(crate) const TERM_LEAP: u64 = 1 << 24;
 
-/// The least term that only a repair can come to in a ring in which a log ends like this.
+/// The lowest term that only a repair can reach in a ring with a log that ends here.
 pub(crate) fn leap_from(log_end: Option<OpId>) -> u64 {
     log_end.map_or(0, |last| last.term) + TERM_LEAP
 }
 
-/// Times behind this one (the year 2255, in microseconds) are not believed: terms stay numbers that every reader of JSON can tell apart.
+/// Clock times after this one (the year 2255, in microseconds) are ignored, so that every JSON reader represents terms exactly.
 const LATEST_CLOCK: u64 = 1 << 53;
-/// What of a clock that is behind the terms is still used: 2^40 microseconds, twelve days.
+/// The part of a clock that is still used when it is earlier than the terms: 2^40 microseconds, twelve days.
 const PART_OF_CLOCK: u64 = 1 << 40;
 
 impl RepairPlan {
-    /// The term of the repair, when it is carried out at this time by the survivor's clock: that time in microseconds.
+    /// The term of a repair that is carried out at this time by the survivor's clock: that time in microseconds.
     ///
-    /// Two repairs may not know of each other, when the second is made while the survivor of the first is down. Entries are
-    /// told apart by term and index alone, so with one term for both the ring would have two histories that no member can tell
-    /// apart. With the time as the term,
+    /// Two repairs may be made independently, when the second is made while the survivor of the first is down. Entries are identified by
+    /// term and index alone. With one term for both, the ring would have two histories that no member can distinguish. With the time as the
+    /// term,
     ///
-    /// * they differ, but for two clocks that show the same microsecond, and
-    /// * the second one is later than the first and than all terms of those whom it led, which hold one election in a
-    ///   microsecond at the very most: whoever comes back from the first sees that the ring went on without it.
+    /// * the terms differ, except when two clocks show the same microsecond, and
+    /// * the second term is later than the first and than all terms that followed from it: at most one election per microsecond. A member
+    ///   that returns from the first repair therefore sees that the ring continued without it.
     ///
-    /// **A clock that is wrong** costs the second of these alone: where the second survivor's is behind the first one's by more
-    /// than the time between them, the first history is the later one when both meet, as with any two repairs before.
-    /// Where a clock is behind the terms that were seen (it was set back, or an earlier repair's was ahead), the least term is
-    /// taken with a part of the clock on top, which still differs.
+    /// **A wrong clock** breaks only the second property. If the second survivor's clock lags the first one's by more than the time between
+    /// the repairs, the first history is the later one. If a clock is earlier than the observed terms (set back, or an earlier repair's
+    /// clock was ahead), the lowest term is used. A part of the clock is added, so that the terms still differ.
     #[must_use]
     pub fn term_at(&self, clock: SystemTime) -> Term {
         let least = self.term.0;
@@ -317,9 +309,9 @@ impl RepairPlan {
 /// Makes the plan from the evidence.
 ///
 /// # Errors
-/// [`RepairRefusal`] when there is nothing to repair, or nobody to do it with.
+/// [`RepairRefusal`] when no repair is needed, or no member can carry it out.
 pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefusal> {
-    // One that answers, and does not say that it leads, has no quorum in the terms up to its own, whatever others have heard of it.
+    // A member that answers without reporting itself as leader has no quorum in any term up to its own, whatever others report.
     let does_not_lead = |leader: MemberId, reporter: &MemberEvidence| {
         let of_itself = evidence.iter().find(|one| one.member == leader);
         of_itself.is_some_and(|one| one.leader != Some(leader) && one.term >= reporter.term)
@@ -331,7 +323,7 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
     if let Some((leader, witness)) = led {
         return Err(RepairRefusal::Led { leader, witness });
     }
-    // The longest log: by Raft's own order, which no log with everything committed can lose.
+    // The longest log in Raft's order: no log without all committed entries exceeds one that has them.
     let with_log = evidence.iter().filter(|one| !one.sets().is_empty());
     let survivor = with_log.max_by_key(|one| {
         let votes = one.sets().iter().any(|set| set.contains(&one.member));
@@ -344,26 +336,26 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
         )
     });
     let survivor = survivor.ok_or(RepairRefusal::NoEvidence)?;
-    // A member without a log may have had one once: it is no evidence of what it acknowledged.
+    // A member without a log may have lost one: it is no evidence of what it acknowledged.
     let with_log = || evidence.iter().filter(|one| !one.sets().is_empty());
     let answering: BTreeSet<MemberId> = with_log().map(|one| one.member).collect();
     let sound = with_log().filter(|one| !one.doubted_tail);
     let sound: BTreeSet<MemberId> = sound.map(|one| one.member).collect();
     let sets = survivor.sets().to_vec();
-    // Where all answer, those in doubt learn from the others what they need, and vote. Where one does not, they may wait for
-    // it for good (`doubted_tail`).
+    // If all members answer, those in doubt get the missing entries from the others, and vote. Otherwise they may wait indefinitely
+    // (`doubted_tail`).
     let electing = match survivor.members().is_subset(&answering) {
         true => &answering,
         false => &sound,
     };
-    // The longest log is the one that is elected if any is.
+    // The longest log wins if any log can win.
     let gone_on = with_log().filter(|one| one.elects_from > survivor.log_end);
     let out_of_reach: BTreeSet<MemberId> = gone_on.clone().map(|one| one.member).collect();
     let gone_on = gone_on.filter_map(|one| one.elects_from).max();
     let electing = electing - &out_of_reach;
     let has_majority =
         |set: &BTreeSet<MemberId>| set.intersection(&electing).count() >= majority_of(set.len());
-    // An earlier repair has given up what lies so far behind.
+    // An earlier repair has given up logs that end so far back.
     let given_up = |one: &MemberEvidence| {
         let end = survivor.log_end;
         end.is_some_and(|end| end.term >= leap_from(one.log_end))
@@ -418,8 +410,8 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
     })
 }
 
-/// Whether these elect the candidate, which counts its votes by the membership of its own log. That need not be the survivor's: a
-/// membership that nobody but its leader has is none to the others, who elect one of themselves without it.
+/// Whether these voters elect the candidate, which counts votes by the membership of its own log. That may differ from the survivor's. A
+/// membership that only its leader has is unknown to the others, which elect one of themselves without it.
 fn is_elected_by(candidate: &MemberEvidence, voters: &[&MemberEvidence]) -> bool {
     let grants = |voter: &&MemberEvidence| {
         let needed = voter.log_end.max(voter.elects_from);
@@ -431,7 +423,7 @@ fn is_elected_by(candidate: &MemberEvidence, voters: &[&MemberEvidence]) -> bool
     granted.contains(&candidate.member) && candidate.sets().iter().all(elects)
 }
 
-/// Voter sets under which something may have been committed that the survivor does not have; none: there cannot be any.
+/// Voter sets that may have committed entries that the survivor lacks. Empty: no such entry can exist.
 fn unseen(
     survivor: &MemberEvidence,
     evidence: &[MemberEvidence],
@@ -443,7 +435,7 @@ fn unseen(
         unseen_quorum(sets, &members_of(membership), sound)
     };
     let found = behind(last);
-    // What one member knows to be committed is, also where the survivor has not heard of it yet.
+    // A commit that one member has recorded counts, even if the survivor has not learned of it.
     let is_settled = evidence.iter().any(|one| {
         let settled = one.settled.as_ref();
         settled.is_some_and(|settled| settled.log_id() == last.log_id())
@@ -451,9 +443,9 @@ fn unseen(
     if found.is_some() || is_settled {
         return found;
     }
-    // The last one may never have been in force elsewhere: another may have followed the one before it.
+    // The last membership may never have been in force elsewhere: another may have followed the one before it.
     match &survivor.settled {
-        // Before the first membership of all nothing is committed.
+        // No entry is committed before the first membership.
         Some(before) if before.membership().get_joint_config().is_empty() => None,
         Some(before) => behind(before),
         None => Some(survivor.sets().to_vec()),
@@ -464,10 +456,10 @@ fn members_of(membership: &StoredMembership) -> BTreeSet<MemberId> {
     membership.membership().nodes().map(|(id, _)| *id).collect()
 }
 
-/// Whether the plan may be carried out, when the operator has accepted this loss.
+/// Checks that the operator accepted the plan's loss.
 ///
 /// # Errors
-/// [`RepairRefusal`] when a loss threatens that was not accepted.
+/// [`RepairRefusal`] if the possible loss was not accepted.
 pub fn accept(plan: &RepairPlan, accepted: Option<OpId>) -> Result<(), RepairRefusal> {
     match (&plan.loss, accepted) {
         (None, _) => Ok(()),
@@ -486,10 +478,10 @@ pub fn accept(plan: &RepairPlan, accepted: Option<OpId>) -> Result<(), RepairRef
     }
 }
 
-/// The longest wait for a leader that is asked whether it has a quorum. The operator's command waits longer for the evidence.
+/// The longest wait for a leader to answer whether it has a quorum. The operator's command waits longer for the evidence.
 const LONGEST_ASKING: Duration = Duration::from_secs(1);
 
-/// Whether a leader that sends heartbeats may have a quorum: a leader that lost it continues to send them to the members that it reaches.
+/// Whether a leader that sends heartbeats may have a quorum. A leader that lost it continues to send heartbeats to the members it reaches.
 /// One that does not answer at all may have a quorum elsewhere.
 pub(crate) async fn has_quorum(
     calls: &dyn MemberCalls,
@@ -502,16 +494,15 @@ pub(crate) async fn has_quorum(
     };
     let patience = heartbeat.min(LONGEST_ASKING);
     let ask = |question| calls.ask(leader, &peer.record, question, patience);
-    // Only a leader with a quorum answers the first one; the second one is answered in any role.
+    // Only a leader with a quorum answers the first question; the second is answered in any role.
     let serves = ask(Question::Committed);
     let answers = ask(Question::Greeting(Greeting::default()));
     let (serves, answers) = join(serves, answers).await;
     serves.is_ok() || answers.is_err()
 }
 
-/// Refuses a plan that is out of date: somebody whom it gives up is there again. The operator needs time to read a plan, and two
-/// machines that start again in that time would be a second ring. Each has `patience` to answer: a heartbeat, which is longer than the
-/// slowest way there and back.
+/// Refuses a plan that is out of date because a member that it gives up answers again. Reading a plan takes time, and two machines that
+/// restart in that time would form a second ring. Each has `patience` to answer: one heartbeat, which exceeds the slowest round trip.
 pub(crate) async fn still_missing(
     calls: &dyn MemberCalls,
     view: &RingView,
@@ -535,7 +526,7 @@ pub(crate) async fn still_missing(
     }
 }
 
-/// Carries the plan out on its survivor, whose clock shows this: it becomes the only voter and leads.
+/// Carries the plan out on its survivor, whose clock shows this time: it becomes the only voter and leads.
 pub(crate) async fn carry_out(
     raft: &Engine,
     own: MemberId,
@@ -630,7 +621,7 @@ mod tests {
         }
     }
 
-    /// The same, with the membership in force on its way: before it, `sets` are the last that are certainly committed.
+    /// The same, with the membership in force not yet committed; `sets` are the last that are certainly committed.
     fn on_its_way(mut one: MemberEvidence, sets: &[&[u64]]) -> MemberEvidence {
         one.settled = member(one.member.0, (2, 90), sets).settled;
         let membership = one.membership.membership().clone();
@@ -649,7 +640,7 @@ mod tests {
 
     #[test]
     fn the_longest_log_goes_on_and_what_may_be_lost_is_named() {
-        // 1 and 2 are gone for good.
+        // 1 and 2 are permanently lost.
         let evidence = [
             member(3, (2, 100), A),
             member(4, (2, 98), A),
@@ -680,20 +671,20 @@ mod tests {
 
     #[test]
     fn others_elect_one_of_themselves_without_a_membership_that_they_do_not_have() {
-        // 1 led, and moved the quorum to 4, which does not answer; nobody else has heard of it.
+        // 1 led and moved the quorum to 4, which does not answer; no other member has the move.
         let moved: &[&[u64]] = &[&[1, 2, 3], &[4]];
         let leader = on_its_way(member(1, (4, 131), moved), A);
         let others = [member(2, (4, 125), A), member(3, (4, 124), A)];
         let all = [leader.clone(), others[0].clone(), others[1].clone()];
         assert_eq!(plan_repair(&all), Err(RepairRefusal::NotLost));
-        // Nobody votes for 2 any more.
+        // No member votes for 2.
         let mut told = all.clone();
         told[2].elects_from = Some(OpId::new(4, 130));
         assert_eq!(plan_repair(&told).unwrap().survivor, MemberId(1));
-        // Nor where 2 itself has the membership, and 3 is no majority alone.
+        // Also not if 2 itself has the membership: 3 alone is no majority.
         let heard = [leader.clone(), on_its_way(member(2, (4, 130), moved), A)];
         assert_eq!(plan_repair(&heard).unwrap().survivor, MemberId(1));
-        // Behind a repair they are what was given up.
+        // After a repair, those entries are the ones it gave up.
         let repaired = [
             on_its_way(member(1, (4 + TERM_LEAP, 131), moved), A),
             others[0].clone(),
@@ -710,7 +701,7 @@ mod tests {
             member(5, (2, 100), A),
         ];
         assert_eq!(plan_repair(&evidence).unwrap().survivor, MemberId(4));
-        // Of logs that are as long, a database member's, then a voter's, whatever their numbers.
+        // Among logs of equal length, a database member's precedes a voter's, regardless of their numbers.
         let database = [member(6, (2, 100), A), member(7, (2, 100), A)];
         assert_eq!(plan_repair(&database).unwrap().survivor, MemberId(7));
         let voters: &[&[u64]] = &[&[6, 8, 9]];
@@ -732,8 +723,8 @@ mod tests {
 
     #[test]
     fn one_set_of_a_joint_quorum_may_have_gone_on_alone() {
-        // A promotion to region b failed behind {4 5 6}; {4 5 6} {1 2 3} is the last that 3 to 6 have seen. Then {1 2 3} was
-        // committed on 1 and 2, which acknowledged for hours, and died.
+        // A promotion to region b failed after {4 5 6}; 3 to 6 have last seen {4 5 6} {1 2 3}. Then {1 2 3} was committed on 1 and 2, which
+        // acknowledged writes for hours and died.
         let evidence = [
             member(3, (2, 90), A_AND_B),
             member(4, (2, 100), A_AND_B),
@@ -748,34 +739,34 @@ mod tests {
 
     #[test]
     fn where_every_membership_that_may_have_followed_needs_one_who_answers_nothing_is_lost() {
-        // Of the four, three are needed, so that one who answers is among them; and of {4 5 6}, all answer.
+        // Three of the four are needed, so one that answers is among them; all of {4 5 6} answer.
         let sets: &[&[u64]] = &[&[1, 2, 3, 7], &[4, 5, 6]];
         let evidence = [3, 4, 5, 6, 7].map(|id| member(id, (2, 100), sets));
         let plan = plan_repair(&evidence).unwrap();
         assert_eq!(plan.loss, None);
         assert_eq!(accept(&plan, None), Ok(()));
-        // Alone, the four may have let one of theirs go.
+        // Alone, the four may have removed a member.
         let alone = evidence.map(|one| member(one.member.0, (2, 100), &[&[1, 2, 3, 7]]));
         assert_eq!(unseen_of(&alone), Some(vec![set(&[1, 2, 7])]));
     }
 
     #[test]
     fn a_membership_on_its_way_may_not_have_been_the_one_that_followed() {
-        // {4 5} {1 2 3} was on its way behind {4 5} when 5 died. It may have been 5 that led next, and let 4 go instead.
+        // {4 5} {1 2 3} was not yet committed after {4 5} when 5 died. 5 may have led next and removed 4 instead.
         let joint: &[&[u64]] = &[&[4, 5], &[1, 2, 3]];
         let sent = [1, 2, 3, 4].map(|id| on_its_way(member(id, (2, 100), joint), &[&[4, 5]]));
         assert_eq!(unseen_of(&sent), Some(vec![set(&[5])]));
-        // One member knows that it came about. Neither set of it can go on without those that answer.
+        // One member has recorded the commit. Neither set can commit without the answering members.
         let mut knows = sent.to_vec();
         knows[2].settled = Some(knows[2].membership.clone());
         assert_eq!(unseen_of(&knows), None);
-        // A member that could not say what is committed proves nothing.
+        // A member that cannot tell what is committed proves nothing.
         let silent = sent.clone().map(|one| MemberEvidence {
             settled: None,
             ..one
         });
         assert!(unseen_of(&silent).is_some());
-        // Before the first membership there is nothing to lose.
+        // No entry can be lost before the first membership.
         let first = sent.map(|one| MemberEvidence {
             settled: Some(StoredMembership::default()),
             ..one
@@ -788,7 +779,7 @@ mod tests {
         let sets: &[&[u64]] = &[&[1, 2, 3, 7], &[4, 5, 6]];
         let mut evidence = [3, 4, 5, 6, 7].map(|id| member(id, (2, 100), sets));
         assert_eq!(unseen_of(&evidence), None);
-        // 7 was wiped, and is asked under its old number.
+        // 7 was wiped and is queried under its old number.
         evidence[4].membership = StoredMembership::default();
         evidence[4].log_end = None;
         assert_eq!(unseen_of(&evidence), Some(vec![set(&[1, 2, 3, 7])]));
@@ -812,7 +803,7 @@ mod tests {
             refusal.contains("member 1, 2 may have more, and does not answer; the end of the log of member 7 was damaged"),
             "{refusal}"
         );
-        // It may have the longest log; what others may have had besides is no less in doubt.
+        // It may have the longest log; entries that others may have had are equally in doubt.
         evidence[4].log_end = Some(OpId::new(2, 101));
         let plan = plan_repair(&evidence).unwrap();
         assert_eq!(plan.survivor, MemberId(7));
@@ -825,24 +816,24 @@ mod tests {
             doubted_tail: true,
             ..member(id, end, A)
         };
-        // The others of the nine are away, so that 2 waits for them, and 3 for 2.
+        // The others of the nine do not answer, so 2 waits for them, and 3 for 2.
         let waiting = [doubtful(2, (2, 90)), member(3, (2, 100), A)];
         let plan = plan_repair(&waiting).unwrap();
         assert_eq!(plan.loss.unwrap().unseen, vec![set(&[1, 2, 3])]);
-        // Two without a doubt elect one of theirs.
+        // Two members without doubt elect one of themselves.
         let two = [
             member(1, (2, 80), A),
             doubtful(2, (2, 90)),
             member(3, (2, 100), A),
         ];
         assert_eq!(plan_repair(&two), Err(RepairRefusal::NotLost));
-        // Where all are there, they tell each other how far their logs go.
+        // If all answer, they exchange the ends of their logs.
         let all: Vec<_> = (1..=9).map(|id| doubtful(id, (2, 90 + id))).collect();
         assert_eq!(plan_repair(&all), Err(RepairRefusal::NotLost));
     }
 
-    /// Pins a bug: the survivor of a repair lost its power between the repair's term and its entry, or for good behind it. Whoever had
-    /// heard of that term voted for nobody any more, and the operator was told to wait for the election.
+    /// Regression: the survivor of a repair lost power between the repair's term and its entry, or was permanently lost after it. Members
+    /// that had seen that term no longer voted, and the operator was advised to wait for the election.
     #[test]
     fn a_ring_that_waits_for_what_nobody_has_can_be_repaired() {
         let told = |id, end, needed| MemberEvidence {
@@ -863,7 +854,7 @@ mod tests {
         let gone_on = format!("everything that was acknowledged: the ring has gone on to {leapt}");
         assert!(refusal.contains(&gone_on), "{refusal}");
         assert_eq!(accept(&plan, Some(OpId::new(2, 100))), Ok(()));
-        // Two that vote for the third are enough, and so is a log that has what they wait for.
+        // Two votes for the third are enough, as is a log that has the awaited entries.
         let one_waits = [
             member(1, (2, 100), A),
             told(2, (2, 90), leapt),
@@ -876,7 +867,7 @@ mod tests {
             told(3, (2, 95), OpId::new(2, 99)),
         ];
         assert_eq!(plan_repair(&there), Err(RepairRefusal::NotLost));
-        // As it is for those whose own logs may lack their ends, where all answer.
+        // The same holds for members whose own logs may lack their ends, if all answer.
         let in_doubt = |id, end| MemberEvidence {
             doubted_tail: true,
             ..told(id, end, OpId::new(2, 100))
@@ -899,16 +890,16 @@ mod tests {
             plan.term_at(clock).0
         };
         let now = 1_795_290_000_000_000;
-        // Of two members that have seen the same; the second one is later.
+        // For two members that have seen the same terms, the second repair's term is later.
         assert_eq!(term(1002, at(now)), now);
         assert_eq!(term(1002, at(now + 700)), now + 700);
-        // A clock that began with the machine tells them apart as well.
+        // A clock that starts at boot distinguishes them as well.
         assert_eq!(term(1002, at(300_000_000)), 300_000_000);
-        // One that is behind what was seen: later than that, and another each time.
+        // A clock earlier than the observed terms: the term is later than those, and different each time.
         let (once, again) = (term(now + 1000, at(now - 7)), term(now + 1000, at(now - 6)));
         assert!(now + 1000 < once && once < again, "{once}, {again}");
         assert!(term(now, at(now)) > now);
-        // No clock, or none to believe.
+        // No clock, or an implausible one.
         assert_eq!(term(1002, UNIX_EPOCH - Duration::from_secs(1)), 1002);
         assert_eq!(term(1002, at(LATEST_CLOCK)), 1002);
         assert_eq!(term(u64::MAX, at(now)), u64::MAX, "and no overflow");
@@ -926,7 +917,7 @@ mod tests {
             plan_repair(std::slice::from_ref(&led)),
             Err(RepairRefusal::Led { leader, witness })
         );
-        // It answers itself, and has no quorum.
+        // It answers for itself and has no quorum.
         let mut alone = [led, member(1, (2, 100), A)];
         assert!(!matches!(
             plan_repair(&alone),

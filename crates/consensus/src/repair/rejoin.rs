@@ -1,6 +1,6 @@
-//! A member that comes back after a quorum was repaired without it: it may hold entries that were committed once and that
-//! the ring has given up. The engine would keep them silently, because what is committed is never compared again. So a
-//! member asks the others before its Raft starts, and cuts its log back to where it agrees with them.
+//! A member that rejoins after a quorum was repaired without it may hold committed entries that the ring has given up. The engine would
+//! silently keep them, because it never compares committed entries again. So a member asks the others before its Raft starts, and truncates
+//! its log to the last common entry.
 
 use raft_types::{OpId, TermRun};
 use serde::{Deserialize, Serialize};
@@ -10,21 +10,20 @@ use crate::engine;
 use crate::engine::{Engine, Fault};
 use crate::repair::plan::leap_from;
 
-/// What a member that comes back remembers.
+/// The log state of a member that rejoins.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recollection {
-    /// The runs of terms of its log, oldest first; the newest ones, if there are many.
+    /// The runs of terms of its log, oldest first; only the newest if there are many.
     pub runs: Vec<TermRun>,
-    /// Up to where it took its log as committed.
+    /// The last entry that it recorded as committed.
     pub committed: Option<OpId>,
 }
 
-/// How many runs travel in a recollection at most: a call has room for twice as many, and what has been given
-/// up is of the newest terms.
+/// The most runs in a recollection: a call has room for twice as many, and given-up entries have the newest terms.
 const MOST_RUNS: usize = 4096;
 
 impl Recollection {
-    /// Of a log with these runs of terms, oldest first, that was taken as committed up to there.
+    /// A log with these runs of terms, oldest first, committed up to this entry.
     pub fn new(mut runs: Vec<TermRun>, committed: Option<OpId>) -> Self {
         runs.drain(..runs.len().saturating_sub(MOST_RUNS));
         Self { runs, committed }
@@ -36,23 +35,23 @@ impl Recollection {
     }
 }
 
-/// What another member says to that.
+/// Another member's answer to a recollection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Agreement {
     /// The last entry that both logs have.
     pub common: Option<OpId>,
     /// The end of its log.
     pub last: Option<OpId>,
-    /// Up to where it takes its log as committed.
+    /// The last entry that it has recorded as committed.
     pub committed: Option<OpId>,
-    /// Up to where its log is purged: nothing can be said of entries before.
+    /// The last purged entry of its log: earlier entries cannot be compared.
     pub purged: Option<OpId>,
-    /// What it remembers of the member that asks.
+    /// Its records about the asking member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remembered: Option<Remembered>,
 }
 
-/// Compares a recollection with the own log.
+/// Compares a recollection with this member's log.
 pub(crate) async fn compare(raft: &Engine, theirs: Recollection) -> Result<Agreement, Fault> {
     let common = raft.with_raft_state(move |state| {
         common_entry(&theirs.runs, |index| {
@@ -70,14 +69,14 @@ pub(crate) async fn compare(raft: &Engine, theirs: Recollection) -> Result<Agree
     })
 }
 
-/// The last entry of `runs` that a log has, whose entries `op_id_at` names. By log matching, everything before it is equal.
+/// The last entry of `runs` that is also in the log read by `op_id_at`. By log matching, all earlier entries are equal.
 pub fn common_entry(runs: &[TermRun], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<OpId> {
     let has = |run: &TermRun, index: u64| op_id_at(index) == Some(OpId::new(run.term, index));
     runs.iter().rev().find_map(|run| {
         if !has(run, run.first) {
             return None;
         }
-        // Entries of one term follow each other without a gap, so having one means having those before it.
+        // Entries of one term are contiguous, so a log with one of them has those before it.
         let (mut have, mut lack) = (run.first, run.last + 1);
         while have + 1 < lack {
             let middle = have + (lack - have) / 2;
@@ -90,23 +89,23 @@ pub fn common_entry(runs: &[TermRun], op_id_at: impl Fn(u64) -> Option<OpId>) ->
     })
 }
 
-/// What a member has to do before its Raft may start.
+/// The action of a member before its Raft may start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rejoin {
-    /// Nothing: no answer contradicts its log.
+    /// No action: no answer contradicts its log.
     AsItIs,
-    /// Cut its log back: the ring went on after this entry without what came then.
+    /// Truncate the log: the ring continued after this entry without the later ones.
     CutBack {
-        /// The last entry that the ring kept; none: not even the first.
+        /// The last entry that the ring kept; `None` if it kept none.
         to: Option<OpId>,
-        /// The end of the log of the member that says so.
+        /// The end of the answering member's log.
         ring_last: OpId,
     },
 }
 
-/// Judges the answers. Two logs that hold different entries as committed are not of one history: an operator has repaired
-/// the quorum in between, and the later term is the one that goes on. A log of a term to which only a repair leaps counts as committed:
-/// its member may have been started since, and know no better, and then can commit nothing without those that have to cut theirs.
+/// Evaluates the answers. Two logs with different committed entries have different histories: an operator repaired the quorum in between,
+/// and the later term continues. A log whose term only a repair can reach counts as committed. Its member may have restarted since without
+/// its commit index, and can commit only with the members that must truncate their logs.
 pub fn judge(own: &Recollection, answers: impl IntoIterator<Item = Agreement>) -> Rejoin {
     let after = |op_id: Option<OpId>, common: Option<OpId>| {
         op_id.map(|op_id| op_id.index) > common.map(|common| common.index)
@@ -114,7 +113,7 @@ pub fn judge(own: &Recollection, answers: impl IntoIterator<Item = Agreement>) -
     let leap = leap_from(own.last());
     let contradictions = answers.into_iter().filter_map(|answer| {
         let ring_last = answer.last?;
-        // Runs that were left out or purged may be common; only what is known to differ counts.
+        // Omitted or purged runs may be common; only proven differences count.
         let all_runs = own.runs.first().is_none_or(|run| run.first == 0);
         let comparable = answer.common.is_some() || all_runs && answer.purged.is_none();
         let contradicts = comparable
@@ -174,7 +173,7 @@ mod tests {
         }
     }
 
-    /// It is a question to the others, and one that is too long for a call is answered by nobody.
+    /// The recollection is sent in a call, and a call that is too large gets no answer.
     #[test]
     fn of_a_long_history_the_newest_terms_travel() {
         let least = u64::MAX - 100_000;
@@ -207,7 +206,7 @@ mod tests {
             ring_last: OpId::new(LEAPT, 250),
         };
         assert_eq!(judge(&own, [repaired.clone()]), cut);
-        // The survivor was started again, and does not know that its repair is committed.
+        // The survivor restarted, and has not recorded that its repair is committed.
         let restarted = Agreement {
             committed: Some(OpId::new(1, 175)),
             ..repaired.clone()
@@ -216,7 +215,7 @@ mod tests {
         assert_eq!(judge(&own, []), Rejoin::AsItIs);
 
         let harmless = [
-            // A follower that lags.
+            // A lagging follower.
             Agreement {
                 last: Some(OpId::new(1, 150)),
                 committed: Some(OpId::new(1, 150)),
@@ -224,23 +223,23 @@ mod tests {
                 purged: None,
                 remembered: None,
             },
-            // An ordinary later leader: everything committed is common.
+            // An ordinary later leader: all committed entries are common.
             Agreement {
                 common: Some(OpId::new(1, 195)),
                 ..repaired.clone()
             },
-            // A later leader that has not committed anything behind the common entry.
+            // A later leader that has not committed any entry after the common one.
             Agreement {
                 last: Some(OpId::new(2, 250)),
                 committed: Some(OpId::new(1, 180)),
                 ..repaired.clone()
             },
-            // The other one is the one left behind.
+            // The other member is the one that was given up.
             Agreement {
                 last: Some(OpId::new(1, 300)),
                 ..repaired.clone()
             },
-            // It has purged what could be compared.
+            // It has purged the comparable entries.
             Agreement {
                 common: None,
                 purged: Some(OpId::new(LEAPT, 230)),
@@ -254,7 +253,7 @@ mod tests {
             runs: vec![run(1, 5, 200)],
             ..own.clone()
         };
-        // Where an entry is known to be common, it does not matter what was purged before it.
+        // If an entry is known to be common, earlier purged entries do not matter.
         let purged = Agreement {
             purged: Some(OpId::new(1, 170)),
             ..repaired.clone()

@@ -1,7 +1,7 @@
-//! A member that comes back to its ring. Before its Raft starts, it asks the others whether the ring still goes on from
-//! what its log says; if an operator repaired a lost quorum meanwhile, it has to cut its log back to where it agrees with them
-//! ([`Rejoin`]). And it does not campaign before it knows: two members that were given up must not elect each other. What it is told
-//! to be committed, and lacks, whoever it votes for must have (`vote_gate`), also once it has lost sight of those that told it.
+//! A member that rejoins its ring. Before its Raft starts, it asks the others whether the ring continues from its log. If an operator
+//! repaired a lost quorum in the meantime, the member truncates its log to the last common entry ([`Rejoin`]). It does not campaign before
+//! it has the answers: two members that were given up must not elect each other. It votes only for members that have the reported committed
+//! entries it lacks (`vote_gate`), even if it can no longer reach the reporters.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,32 +20,32 @@ use crate::member::Member;
 use crate::repair::plan::leap_from;
 use crate::repair::rejoin::{Agreement, Recollection, Rejoin, judge};
 
-/// How long a member that is about to start waits for the others' answers.
+/// How long a starting member waits for the others' answers.
 const FIRST_ANSWERS: Duration = Duration::from_secs(1);
-/// How often a member that must not campaign yet asks those again that did not answer.
+/// How often a member that must not campaign yet repeats the question to members that did not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
-/// For how long an answer says how far a log agrees. The answers of one look at the ring are hardly older, and a quorum can be repaired
-/// behind an answer that is: while this member was not there, and by somebody who asked those that had answered it.
+/// How long an answer about log agreement is valid. The answers of one round are hardly older. A quorum can be repaired after an older
+/// answer, while this member was away, by an operator who reached the members that had answered.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long it waits for all of them. After a power cut in which one of them died, this is how long the ring stays down.
+/// How long it waits for all of them. After a power cut in which one of them died, the ring is down for this long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A member on its way back to its ring, before its Raft starts.
+/// A member that rejoins its ring, before its Raft starts.
 pub struct Returning {
     own: Recollection,
     others: BTreeMap<MemberId, MemberRecord>,
     calls: Arc<dyn MemberCalls>,
     answers: BTreeMap<MemberId, Answered>,
-    /// Who is asked once more.
+    /// The member to ask again.
     again: Option<MemberId>,
-    /// That its data directory was put back, and what is in doubt therefore.
+    /// Evidence that its data directory was restored, and the resulting doubt.
     put_back: Option<(PutBack, DoubtedTail)>,
 }
 
-/// What another member said.
+/// Another member's answer.
 struct Answered {
     agreement: Agreement,
-    /// When it was asked: it may have said so right then.
+    /// The time of the question, and the earliest time of the answer.
     asked: Instant,
 }
 
@@ -56,7 +56,7 @@ impl Answered {
 }
 
 impl Returning {
-    /// Of a member whose log remembers this, and has this membership in force.
+    /// Creates it for a member whose log has this recollection and this membership in force.
     pub fn new(
         member: MemberId,
         own: Recollection,
@@ -75,17 +75,17 @@ impl Returning {
         }
     }
 
-    /// The same member, whose log was cut back and remembers this now. What it was told stays: those that told it may be out of sight
-    /// when it takes part.
+    /// The same member after its log was truncated to this recollection. Received answers stay: their senders may be unreachable when it
+    /// takes part.
     #[must_use]
     pub fn cut_back(self, own: Recollection) -> Self {
         Self { own, ..self }
     }
 
-    /// What has to be done before its Raft starts, by what those say that answer within a second.
+    /// The action required before its Raft starts, according to the members that answer within a second.
     ///
     /// # Errors
-    /// The log cannot note that it is in doubt.
+    /// The log cannot record the doubt.
     pub async fn before_the_start(&mut self, log: &dyn FileStarts) -> io::Result<Rejoin> {
         self.ask(FIRST_ANSWERS).await;
         if let Some(standing) = log.standing() {
@@ -95,7 +95,7 @@ impl Returning {
         }
         if let Some((found, doubt)) = &self.put_back {
             greetings::say(found);
-            // No entry is taken before that is noted: what has come again would look like what was always there.
+            // Record the doubt before accepting entries: received entries are indistinguishable from original ones.
             log.note_doubt(*doubt).await?;
         }
         Ok(self.judge())
@@ -107,13 +107,12 @@ impl Returning {
         told.collect()
     }
 
-    /// What was found out, before its Raft starts, of a data directory that was put back to an earlier state.
+    /// Evidence, found before its Raft starts, that the data directory was restored to an earlier state.
     pub fn put_back(&self) -> Option<PutBack> {
         self.put_back.map(|(found, _)| found)
     }
 
-    /// Keeps the member from campaigning until it has heard from a leader, or all others agree with its log, or it has
-    /// waited long enough.
+    /// Keeps the member from campaigning until it receives a leader's message, all others agree with its log, or the wait expires.
     pub async fn campaign_when_known(mut self, member: Member) {
         if let Some((found, doubt)) = self.put_back {
             member.was_put_back(found, doubt);
@@ -131,7 +130,7 @@ impl Returning {
         }
     }
 
-    /// Whether it may campaign then.
+    /// Returns whether it may campaign afterwards.
     async fn ask_until_known(&mut self, member: &Member) -> bool {
         let until = Instant::now() + PATIENCE;
         let mut leadership = member.leadership();
@@ -175,8 +174,8 @@ impl Returning {
         }
     }
 
-    /// Whether the leader of this term has said what it has committed since it was elected. If not, it is asked again: what it
-    /// said before may have been before the repair.
+    /// Whether the leader of this term has reported its commits since its election. If not, it is asked again: an earlier report may
+    /// precede the repair.
     fn was_told_by(&mut self, leader: MemberId, term: Term) -> bool {
         let committed = self
             .answers
@@ -187,14 +186,14 @@ impl Returning {
         is_told || !self.others.contains_key(&leader)
     }
 
-    /// Keeps the member from elections of those that lack what the others have committed.
+    /// Keeps the member from electing members that lack the others' committed entries.
     fn heed(&self, member: &Member) {
         if let Some(committed) = ahead(&self.own, self.agreements()) {
             member.elects_from(committed);
         }
     }
 
-    /// Asks those that did not answer yet, or too long ago.
+    /// Asks the members that have not answered, or not recently.
     async fn ask(&mut self, deadline: Duration) {
         let left: BTreeMap<MemberId, MemberRecord> = self
             .others
@@ -228,9 +227,8 @@ impl Returning {
     }
 }
 
-/// The last of what others have committed, if this log does not go that far. A member that was just started does not know how
-/// far it had committed; where its log is of a term to which only a repair leaps, all of it counts, for an operator has ordered
-/// that the ring goes on from there.
+/// The last entry that others have committed, if this log does not reach it. A member that just started does not have its commit index. In
+/// a log whose term only a repair can reach, all entries count: an operator ordered the ring to continue from there.
 pub fn ahead<'a>(
     own: &Recollection,
     answers: impl IntoIterator<Item = &'a Agreement>,
@@ -243,9 +241,9 @@ pub fn ahead<'a>(
     counts.max().filter(|last| Some(*last) > own.last())
 }
 
-// Asking the other members how far their logs agree with this one's.
+// Asks the other members how far their logs agree with this one's.
 
-/// Asks all other members at once; an error where one did not answer in time.
+/// Asks all other members concurrently; an error for each that did not answer in time.
 pub(crate) async fn ask_for_agreement(
     calls: &dyn MemberCalls,
     others: &BTreeMap<MemberId, MemberRecord>,
@@ -278,7 +276,7 @@ mod tests {
     use crate::calls::Knock;
     use crate::repair::plan::TERM_LEAP;
 
-    /// A log that ends so, or says nothing of itself, and keeps what is noted.
+    /// A log with this end, or without a recollection, that stores the doubt.
     #[derive(Default)]
     struct Log {
         end: Option<OpId>,
@@ -308,7 +306,7 @@ mod tests {
         }
     }
 
-    /// Of a member that voted last in the term of its log's end.
+    /// A member that last voted in the term of its log's end.
     fn at_the_end(end: OpId) -> Standing {
         Standing {
             term: end.term,
@@ -316,7 +314,7 @@ mod tests {
         }
     }
 
-    /// Other members, which say this of how far the logs agree.
+    /// Other members that give this agreement.
     struct Say<F>(F);
 
     impl<F: Fn() -> Agreement + Send + Sync + 'static> MemberCalls for Say<F> {
@@ -340,7 +338,7 @@ mod tests {
         }
     }
 
-    /// Member 1 of a ring with member 2, which says this.
+    /// Member 1 of a ring with member 2, which gives this answer.
     fn returning(
         own: Recollection,
         says: impl Fn() -> Agreement + Send + Sync + 'static,
@@ -400,7 +398,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_agreed_long_ago_is_asked_again_before_this_member_campaigns() {
         let run = |term, first, last| TermRun { term, first, last };
-        // The survivor of a repair that was made first.
+        // The survivor of the first repair.
         let own = Recollection {
             runs: vec![run(3, 0, 22), run(9, 23, 25)],
             committed: Some(OpId::new(9, 25)),
@@ -456,12 +454,12 @@ mod tests {
         assert!(returning.was_told_by(leader, Term(3)));
         tokio::time::advance(Duration::from_millis(600)).await;
         let later = Term(3 + TERM_LEAP);
-        // What was said a moment ago is not asked for again, unless the leader is of a later term.
+        // A fresh answer is not requested again, unless the leader has a later term.
         returning.ask(ASK_AGAIN).await;
         assert!(!returning.was_told_by(leader, later));
         returning.ask(ASK_AGAIN).await;
         assert!(returning.was_told_by(leader, later));
-        // One that came when this member was away is not known here, so that it cannot be asked.
+        // A member that joined while this one was away is unknown here, so it cannot be asked.
         assert!(returning.was_told_by(MemberId(9), later));
     }
 
@@ -491,7 +489,7 @@ mod tests {
             ..answer(3, 22)
         };
         assert_eq!(ahead(&own, [&restarted(leapt)]), Some(OpId::new(leapt, 26)));
-        // It may never be committed: many elections without an entry are no repair.
+        // The entries may never be committed: many elections without an entry are no repair.
         for term in [4, 3 + 1_000_000] {
             assert_eq!(ahead(&own, [&restarted(term)]), None);
         }

@@ -1,6 +1,6 @@
-//! Members that were given the leadership and did not take it. The ring is without a leader for as long as that is not known, so it is
-//! not given to the same one again at once, nor without a mock election, which shows whether it reaches its voters: two members
-//! would take turns otherwise, and neither would serve for long. Remembered across leaderships, and by this process alone.
+//! Targets that did not take over the leadership. The ring has no leader until a failed transfer is detected, so the same target is not
+//! tried again immediately. It must first win a mock election, which shows that it reaches its voters. Otherwise two members would
+//! alternate, and neither would serve for long. Kept in memory across leaderships.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,41 +9,41 @@ use std::time::Duration;
 use raft_types::MemberId;
 use tokio::time::Instant;
 
-/// How long a member is passed over at most before it is tried again.
+/// The longest time that a failed target is skipped.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// When a failure says nothing any more, from the end of its pause on.
+/// A failure expires this long after the end of its pause.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
 
-/// What is to be done with a member that could not be given the leadership.
+/// How a failed target is treated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Others are chosen before it.
+    /// Other members are chosen first.
     ComesLast,
     /// It has to win a mock election first.
     ToBeTested,
-    /// It is not tried now; in words, why not.
+    /// It is not tried now; the reason as text.
     Held(String),
 }
 
-/// Those that are not chosen as others are.
+/// The members with special treatment.
 pub(crate) type Standings = BTreeMap<MemberId, Standing>;
 
 #[derive(Debug)]
 struct Failure {
-    /// In a row.
+    /// Consecutive failures.
     times: u32,
     not_before: Instant,
-    /// Has won a mock election since.
+    /// It has won a mock election since.
     tested: bool,
     why: String,
 }
 
-/// What this process has seen of members that were to lead.
+/// The failed targets that this process has observed.
 #[derive(Debug, Default)]
 pub(crate) struct FailedTargets(Mutex<BTreeMap<MemberId, Failure>>);
 
 impl FailedTargets {
-    /// `id` was given the leadership and did not take it within `patience`.
+    /// Records that `id` did not take over the leadership within `patience`.
     pub(crate) fn failed(&self, id: MemberId, patience: Duration, now: Instant) {
         let mut failures = self.lock();
         let times = failures.get(&id).map_or(1, |before| before.times + 1);
@@ -59,12 +59,12 @@ impl FailedTargets {
         failures.insert(id, failure);
     }
 
-    /// `id` was elected.
+    /// Records that `id` was elected.
     pub(crate) fn took_over(&self, id: MemberId) {
         self.lock().remove(&id);
     }
 
-    /// `id` has won a mock election, or, in words, why not. Those cost nobody anything, and are held as often as elections may be.
+    /// Records that `id` has won a mock election, or why it lost. Mock elections are free, and are held as often as elections may be.
     pub(crate) fn tested(&self, id: MemberId, lost: Option<String>, pause: Duration, now: Instant) {
         if let Some(failure) = self.lock().get_mut(&id) {
             failure.tested = lost.is_none();
@@ -75,7 +75,7 @@ impl FailedTargets {
         }
     }
 
-    /// How those that have failed stand now.
+    /// The current treatment of failed targets.
     pub(crate) fn standings(&self, now: Instant) -> Standings {
         let mut failures = self.lock();
         failures.retain(|_, failure| now < failure.not_before + FORGOTTEN_AFTER);
@@ -91,7 +91,7 @@ impl FailedTargets {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, Failure>> {
-        // Each change is one of a whole entry, or cannot panic.
+        // Each change replaces a whole entry or cannot panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! What the members say of the mysqlds beside them when somebody is to get the leadership: whether each could be the primary,
-//! and what it lacks. Asked of all at once, within a short time, so that the choice is one decision about all of them.
+//! The members' reports about their mysqlds before a transfer: whether each could be the primary, and how much it lacks. All members are
+//! queried concurrently for a short time, so that one decision covers all of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use crate::calls::{Answer, DatabaseState, MemberCalls, Question};
 use crate::member::core::MemberCore;
 use crate::ring_view::{RingMember, RingView};
 
-/// A mysqld that lacks more transactions keeps clients waiting for about a second.
+/// A mysqld that lacks more transactions than this keeps clients waiting for about a second.
 pub const SOON_THERE: u64 = 500;
 
-/// What was answered; who did not answer is not in it.
+/// The reports; members that did not answer are not included.
 pub(crate) type DatabaseStates = BTreeMap<MemberId, DatabaseState>;
 
-/// How good a choice one of them is; the lower, the better.
+/// The rank of a candidate; lower is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fitness {
     /// It could be the primary.
     Fit,
-    /// It did not say, or was not heard in time.
+    /// No report, or not in time.
     Unknown,
-    /// It could not, as it says itself.
+    /// It reports that it could not be the primary.
     Unfit,
 }
 
@@ -48,8 +48,8 @@ pub(crate) fn candidates(view: &RingView) -> impl Iterator<Item = &RingMember> {
     })
 }
 
-/// Asks the database members that vote, all at once. Those that have not answered a heartbeat of this leadership yet may be gone, and
-/// are waited for less: a choice that is due for their sake is not held up by them.
+/// Queries the voting database members concurrently. Members that have not answered a heartbeat of this leadership may have failed, and get
+/// less time: a choice due to their failure must not wait for them.
 pub(crate) async fn ask(
     core: &MemberCore,
     calls: &Arc<dyn MemberCalls>,
@@ -60,7 +60,7 @@ pub(crate) async fn ask(
     said.send_replace(DatabaseStates::new())
 }
 
-/// Asks the one that an operator has named, which may be this member; nothing where that did not say.
+/// Queries the member that an operator named, possibly this one; `None` without a report.
 pub(crate) async fn ask_one(
     core: &MemberCore,
     calls: &Arc<dyn MemberCalls>,
@@ -79,11 +79,11 @@ pub(crate) async fn ask_one(
     }
 }
 
-/// Members that have been asked, and for how long each is waited for. An answer that comes later counts all the same.
+/// Queries in progress, each with its timeout. Later answers still count.
 pub(crate) struct Asking(Vec<(Duration, JoinHandle<()>)>);
 
 impl Asking {
-    /// Asks the database members that vote. What they answer comes into `said`; of who does not answer, what it said before goes.
+    /// Queries the voting database members. Reports go into `said`; the earlier report of a member that does not answer is removed.
     pub(crate) fn begin(
         core: &MemberCore,
         calls: &Arc<dyn MemberCalls>,
@@ -91,7 +91,7 @@ impl Asking {
         said: &watch::Sender<DatabaseStates>,
     ) -> Self {
         let (lease, heartbeat) = (core.timers.lease, core.timers.heartbeat);
-        // A witness has none, and does not know which one the last primary's was.
+        // A witness has no mysqld, and does not have the last primary's version.
         let primary = core.database.version();
         let asked = candidates(view).map(|peer| {
             let question = Question::Database {
@@ -103,7 +103,7 @@ impl Asking {
                 let answer = calls.ask(id, &record, question, patience(true, heartbeat));
                 let now = match answer.await {
                     Ok(Answer::Database(state)) => Some(state),
-                    // One of an earlier version, without a mysqld, or too slow: nothing is known of it.
+                    // An earlier version, no mysqld, or too slow: its state is unknown.
                     Ok(_) | Err(_) => None,
                 };
                 said.send_if_modified(|said| {
@@ -119,20 +119,20 @@ impl Asking {
         Self(asked.collect())
     }
 
-    /// Waits for them, each as long as it is waited for.
+    /// Waits for each query up to its timeout.
     pub(crate) async fn wait(self) {
         let asked = self.0.into_iter();
         join_all(asked.map(|(patience, asking)| tokio::time::timeout(patience, asking))).await;
     }
 }
 
-/// How long the member that an operator has named may take to answer. Its mysqld may take a third of that.
+/// Timeout for the member that an operator named. Its mysqld gets a third of that.
 const NAMED: Duration = Duration::from_secs(1);
 
-/// How long the choice may wait for an answer.
+/// The longest wait for an answer before the choice.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// How long it waits for one member, which may have answered a heartbeat of this leadership, or not yet.
+/// Timeout for one member, which may or may not have answered a heartbeat of this leadership.
 fn patience(answers: bool, heartbeat: Duration) -> Duration {
     match answers {
         true => heartbeat.min(LONGEST),
@@ -144,7 +144,7 @@ fn patience(answers: bool, heartbeat: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// docs/roles.md says so: a witness that was elected because a database member has died does not wait long for that one.
+    /// Source: docs/roles.md. A witness elected after the death of a database member does not wait long for that member.
     #[test]
     fn a_silent_member_costs_a_fifth_of_a_heartbeat() {
         let millis = Duration::from_millis;

@@ -1,7 +1,6 @@
-//! Giving the leadership to a named member. The engine's own transfer has no cancel and no deadline,
-//! and accepts targets that can never lead; so the target is checked first, the outcome is watched,
-//! and when nobody takes over in time other voters are asked to campaign. Where that comes to nothing either, the old leader
-//! campaigns itself: the target may have gone on to the next term without being able to ask it for its vote.
+//! Transfer of the leadership to a named member. The engine's own transfer has no cancel and no deadline, and accepts targets that can
+//! never lead. So the target is checked first, and the outcome is watched. If no member takes over in time, other voters are asked to
+//! campaign. If that fails too, the old leader campaigns: the target may have reached the next term without being able to request its vote.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,11 +21,10 @@ use crate::lease::leadership::Term;
 use crate::member::core::{MemberCore, StartedTransfer};
 use crate::ring_view::{RingMember, RingView};
 
-/// How many entries a target may be behind. They have to reach it and its disk before it campaigns,
-/// and the ring takes none meanwhile.
+/// The most entries a target may lack. They must reach its disk before it campaigns, and the ring accepts none in the meantime.
 pub(crate) const MOST_BEHIND: u64 = 1024;
 
-/// Who leads after the old leader has given the leadership away.
+/// The leader after a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransferOutcome {
@@ -44,47 +42,47 @@ pub enum TransferOutcome {
     },
 }
 
-/// Why a transfer was not begun, or did not end.
+/// Why a transfer was not started or not completed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TransferError {
-    /// A check before the transfer failed; nothing was changed.
+    /// A check before the transfer failed; no state was changed.
     #[error(transparent)]
     Refused(#[from] TransferRefusal),
-    /// Nobody leads yet. Other voters are asked to campaign until somebody does, and the old leader campaigns, too.
+    /// No member leads yet. Other voters are asked to campaign until one does, and the old leader campaigns, too.
     #[error(
         "no member took over the leadership from member {from} within {waited:?}; other voters are asked to campaign, and it does so itself"
     )]
     NobodyLeads {
-        /// The member that gave it up.
+        /// The old leader.
         from: MemberId,
-        /// How long the old leader waited for somebody to be elected.
+        /// How long the old leader waited for an election.
         waited: Duration,
     },
-    /// The consensus engine has stopped; who leads is not known.
+    /// The consensus engine has stopped; the leader is unknown.
     #[error(transparent)]
     Stopped(#[from] Fault),
 }
 
-/// Why the leadership cannot be given to a member.
+/// Why the leadership cannot be transferred to a member.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransferRefusal {
-    /// Only the leader can give the leadership away.
+    /// Only the leader can transfer the leadership.
     #[error("this member does not lead{}", match .leader {
         Some(leader) => format!("; ask member {leader}"),
         None => "; nobody does at the moment".to_owned(),
     })]
     NotLeader {
-        /// Who leads, when that is known.
+        /// The leader, if known.
         leader: Option<MemberId>,
     },
     /// The target is the leader.
     #[error("member {0} leads already")]
     LeadsAlready(MemberId),
-    /// There is no such member.
+    /// No member has this number.
     #[error("the ring has no member {0}; see the list of its members")]
     NoSuchMember(MemberId),
-    /// The target does not vote, so it cannot be elected.
+    /// The target has no vote, so it cannot be elected.
     #[error("member {0} is not a voter, so it cannot lead; choose a voter")]
     NotAVoter(MemberId),
     /// The target does not answer.
@@ -93,39 +91,39 @@ pub enum TransferRefusal {
         None => "since this member leads".to_owned(),
     })]
     Silent {
-        /// The member that was to lead.
+        /// The target.
         member: MemberId,
         /// The age of its last answer.
         last: Option<Duration>,
     },
-    /// The target's durable log is too far behind.
+    /// The target's durable log lags too far.
     #[error(
         "member {member} is {behind} entries behind; at most {MOST_BEHIND} are allowed: wait for it"
     )]
     Behind {
-        /// The member that was to lead.
+        /// The target.
         member: MemberId,
-        /// By how many entries its durable log is behind the leader's.
+        /// Number of entries its durable log lacks.
         behind: u64,
     },
-    /// The target did not get the end of the log onto its disk in time.
+    /// The target did not sync the end of the log to its disk in time.
     #[error(
         "member {member} still lacks {behind} entries of the log after {waited:?}; look at its disk"
     )]
     Slow {
-        /// The member that was to lead.
+        /// The target.
         member: MemberId,
-        /// How many entries its durable log lacks.
+        /// Number of entries its durable log lacks.
         behind: u64,
-        /// How long it was waited for.
+        /// How long the leader waited for it.
         waited: Duration,
     },
-    /// A transfer is under way, and the engine cannot take it back.
+    /// A transfer is in progress, and the engine cannot cancel it.
     #[error("a transfer to member {0} is under way already; wait for its end")]
     UnderWay(MemberId),
 }
 
-/// Whether the leadership may be given to `to`.
+/// Checks that the leadership may be transferred to `to`.
 pub(crate) fn verify(
     view: &RingView,
     to: MemberId,
@@ -158,9 +156,9 @@ pub(crate) fn verify(
     }
 }
 
-/// Waits, a lease at most, until `to` has the whole log durably, but for its last entries that are on their way. A target of the
-/// engine's transfer waits for it, too, but only for a heartbeat; then it refuses, and the others, who take the leadership for given
-/// away, elect one of theirs.
+/// Waits, a lease at most, until `to` has the log durably except for the last entries in flight. A target of the engine's transfer also
+/// waits, but only for a heartbeat. Then it refuses, and the other voters, which assume that the leadership was transferred, elect one of
+/// themselves.
 pub(crate) async fn wait_for_the_log(
     core: &MemberCore,
     to: MemberId,
@@ -171,11 +169,11 @@ pub(crate) async fn wait_for_the_log(
     loop {
         let view = core.ring_view();
         match view.member(to).and_then(|target| target.behind) {
-            // It does not lead any more, and the transfer says so.
+            // It no longer leads, and the transfer reports that.
             None => return Ok(()),
             Some(behind) if behind <= on_their_way => return Ok(()),
             Some(behind) if Instant::now() >= until => {
-                // Something else may be wrong with it, which says more.
+                // Another check may fail with a more specific reason.
                 verify(&view, to, lease)?;
                 return Err(TransferRefusal::Slow {
                     member: to,
@@ -188,8 +186,7 @@ pub(crate) async fn wait_for_the_log(
     }
 }
 
-/// The voters to ask to campaign when `failed` did not take over: database members first, the best
-/// log first, the failed target last.
+/// The voters to ask to campaign if `failed` did not take over: database members first, then by the best log, the failed target last.
 pub(crate) fn ways_out(view: &RingView, failed: MemberId) -> Vec<&RingMember> {
     let mut voters: Vec<&RingMember> = view
         .members
@@ -207,7 +204,7 @@ pub(crate) fn ways_out(view: &RingView, failed: MemberId) -> Vec<&RingMember> {
     voters
 }
 
-/// Gives the leadership to `to` and waits for the outcome.
+/// Transfers the leadership to `to` and waits for the outcome.
 pub(crate) async fn transfer(
     core: &Arc<MemberCore>,
     calls: &Arc<dyn MemberCalls>,
@@ -223,7 +220,7 @@ pub(crate) async fn transfer(
     let trigger = core.raft.trigger();
     trigger.transfer_leader(to).await.map_err(Fault::from)?;
 
-    // On its own, so that the ring is helped even if nobody waits for the outcome any more.
+    // A separate task, so that the ring recovers even if the caller no longer waits for the outcome.
     tokio::spawn(help_out(core.clone(), calls.clone(), term, to));
     let deadline = core.timers.longest_election() * 2;
     match tokio::time::timeout(deadline, next_leader(core, term)).await {
@@ -237,7 +234,7 @@ pub(crate) async fn transfer(
     }
 }
 
-/// Asks one voter after the other to campaign, and campaigns itself where none of them is elected, until somebody leads a later term.
+/// Asks voters in turn to campaign, and campaigns itself if none is elected, until a later term has a leader.
 async fn help_out(
     core: Arc<MemberCore>,
     calls: Arc<dyn MemberCalls>,
@@ -249,7 +246,7 @@ async fn help_out(
     match &first {
         Ok(Ok((leader, _))) if *leader == failed => core.failed_targets.took_over(failed),
         Ok(Err(_)) => {}
-        // The next leader may be one that would give it to the same one, and this one after that.
+        // The next leader could otherwise choose the same target again, and so could the one after it.
         Ok(Ok(_)) | Err(_) => core.failed_targets.failed(failed, patience, Instant::now()),
     }
     if first.is_ok() {
@@ -286,9 +283,9 @@ async fn help_out(
     }
 }
 
-/// Steps down and campaigns, as the old leader of `term`. The engine has no way back from a transfer, and no leader campaigns: so this
-/// member votes for the target in the next term first, as it would have done if that one had been able to ask. The campaign begins with
-/// a pre-vote, so that it disturbs nobody who was elected meanwhile.
+/// Steps down and campaigns as the old leader of `term`. The engine cannot undo a transfer, and a leader cannot campaign. So this member
+/// first votes for the target in the next term, as it would have done on the target's request. The campaign begins with a pre-vote, so it
+/// does not disturb a leader elected in the meantime.
 async fn campaign_again(core: &MemberCore, term: Term, target: MemberId) -> Result<(), Fault> {
     if core.campaigning.gate.stays_out().is_some() {
         return Ok(());
@@ -308,7 +305,7 @@ async fn campaign_again(core: &MemberCore, term: Term, target: MemberId) -> Resu
     core.raft.trigger().elect(true).await.map_err(Fault::from)
 }
 
-/// Waits until somebody leads a term after `term`.
+/// Waits for a leader of a term after `term`.
 async fn next_leader(core: &MemberCore, term: Term) -> Result<(MemberId, Term), Fault> {
     let leader = |role: &RoleSnapshot| role.leader.filter(|_| role.term > term);
     let role = engine::role_when(&core.raft, |role| leader(role).is_some()).await?;

@@ -1,5 +1,5 @@
-//! The leadership is given to another member: to whom ([`target`]), by what their mysqlds are ([`fitness`]), behind what stops
-//! writing first ([`mysqld`]), and how ([`leadership_transfer`]); and who did not take it ([`failed_targets`]).
+//! Leadership transfer: the target ([`target`]), chosen by the state of the mysqlds ([`fitness`]), the pause of writes ([`mysqld`]), the
+//! transfer ([`leadership_transfer`]), and failed targets ([`failed_targets`]).
 
 pub(crate) mod failed_targets;
 pub(crate) mod fitness;

@@ -1,5 +1,5 @@
-//! The mysqld beside this member, as a transfer of the leadership sees it: it takes no more writes before the leadership is
-//! given away on purpose, so that none of them is lost to the next leader; and it says what a promotion here would cost.
+//! The member's mysqld during a leadership transfer. It stops accepting writes before a planned transfer, so that the next leader loses
+//! none. It also reports the cost of a promotion here.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,18 +9,17 @@ use crate::calls::DatabaseState;
 
 /// The part of a member that writes to its log.
 pub trait Writer: Send + Sync + 'static {
-    /// Takes no more writes, and waits until those that were taken are committed or refused. Called in a leadership that
-    /// serves.
+    /// Stops accepting writes, and waits until the accepted ones are committed or refused. Called in a leadership that serves clients.
     ///
     /// # Errors
-    /// In words, when writes are still under way after a while; the leadership is kept then.
+    /// Writes are still in progress after a while, as text; the leadership is kept then.
     fn pause(&self) -> BoxFuture<'_, Result<(), String>>;
 
-    /// Takes writes again, if this member leads.
+    /// Accepts writes again, if this member leads.
     fn resume(&self);
 }
 
-/// Where the writer is told, once there is one.
+/// Holds the writer once it is registered.
 #[derive(Default)]
 pub(crate) struct WriterSlot(OnceLock<Arc<dyn Writer>>);
 
@@ -32,12 +31,12 @@ impl std::fmt::Debug for WriterSlot {
     }
 }
 
-/// A pause that ends when it is dropped, whatever became of the leadership.
+/// A pause that ends when it is dropped, whatever the state of the leadership.
 pub(crate) struct Paused<'a>(&'a WriterSlot);
 
 impl WriterSlot {
     pub(crate) fn set(&self, writer: Arc<dyn Writer>) {
-        // A member has one writer for its life.
+        // A member has one writer for its lifetime.
         let _ = self.0.set(writer);
     }
 
@@ -59,17 +58,16 @@ impl Drop for Paused<'_> {
     }
 }
 
-/// The mysqld beside a member.
+/// The mysqld of a member.
 pub trait Database: Send + Sync + 'static {
-    /// What a promotion would cost now, behind a primary of this version, if it is known. Bounded: who asks waits for a few hundred
-    /// milliseconds.
+    /// The cost of a promotion now, after a primary of this version, if known. Bounded: the caller waits a few hundred milliseconds.
     fn state(&self, primary: Option<String>) -> BoxFuture<'_, DatabaseState>;
 
-    /// Its version, as far as it was seen.
+    /// Its version, if known.
     fn version(&self) -> Option<String>;
 }
 
-/// Where the mysqld is told, once there is one.
+/// Holds the mysqld once it is registered.
 #[derive(Default)]
 pub(crate) struct DatabaseSlot(OnceLock<Arc<dyn Database>>);
 
@@ -83,11 +81,11 @@ impl std::fmt::Debug for DatabaseSlot {
 
 impl DatabaseSlot {
     pub(crate) fn set(&self, database: Arc<dyn Database>) {
-        // A member has one mysqld for its life.
+        // A member has one mysqld for its lifetime.
         let _ = self.0.set(database);
     }
 
-    /// What a promotion would cost; nothing where there is no mysqld.
+    /// The cost of a promotion; `None` without a mysqld.
     pub(crate) async fn state(&self, primary: Option<String>) -> Option<DatabaseState> {
         match self.0.get() {
             Some(database) => Some(database.state(primary).await),
@@ -95,7 +93,7 @@ impl DatabaseSlot {
         }
     }
 
-    /// Its version, as far as it was seen.
+    /// Its version, if known.
     pub(crate) fn version(&self) -> Option<String> {
         self.0.get().and_then(|database| database.version())
     }

@@ -1,4 +1,4 @@
-//! Who takes the leadership over: one decision about one view of the ring and what its mysqlds are.
+//! Selection of a transfer target: a pure decision about one view of the ring and the state of its mysqlds.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::ring_view::{RingMember, RingView};
 use crate::transfer::failed_targets::Standings;
 use crate::transfer::fitness::{DatabaseStates, Fitness, SOON_THERE};
 
-/// Chooses the target: a voting database member that answers, whose log is caught up, and in whose region commits are possible.
-/// Those in `failed` come last, then those whose mysqld could not be the primary, and members of priority 0, then those without a
-/// vote at the moment: a quorum that is on its way does not turn back for one that answered a moment later. Then the own region comes
-/// first, then the operator's order of regions. Among those of a region, a mysqld that would keep clients waiting comes behind one
-/// that would not; then the higher priority, the mysqld that lacks less, the smaller lag of the log, the lower number.
+/// Chooses the target: a voting database member that answers, has caught up, and can commit in its region. Members in `failed` come last.
+/// Before them come those whose mysqld could not be the primary, then priority 0, then those that currently have no vote. So a quorum move
+/// in progress does not turn back for a member that answered a moment later. Next come the leader's own region, then the operator's order
+/// of regions. Within a region: a mysqld that would not keep clients waiting, the higher priority, the mysqld that lacks less, the smaller
+/// log lag, the lower number.
 ///
-/// One that is unfit, or did not say, is chosen where there is no other: a leadership without a primary is worth more than
-/// none, since commits that wait can still be settled.
+/// An unfit member, or one without a report, is chosen if there is no other. A leadership without a primary is better than none, because
+/// pending commits can still complete.
 ///
 /// # Errors
-/// What keeps all of them from leading, in words.
+/// The obstacles of all candidates, as text.
 pub(crate) fn choose(
     view: &RingView,
     rules: &RingRules,
@@ -66,11 +66,11 @@ pub(crate) fn choose(
     }
 }
 
-/// Chooses the target of a leader that stands in for those that vote: a voter that answers and is caught up. Those in `failed` come last,
-/// then those whose place a pause keeps for another one, and witnesses, which give the leadership on; then it goes by fitness and priority.
+/// Chooses the target of an interim leader: a voter that answers and has caught up. Members in `failed` come last, then those whose place a
+/// pause reserves for another member, then witnesses, which transfer the leadership again. Fitness and priority decide among the rest.
 ///
 /// # Errors
-/// In words, that there is none.
+/// There is none; the reason as text.
 pub(crate) fn choose_voter(
     view: &RingView,
     lease: Duration,
@@ -96,7 +96,7 @@ pub(crate) fn choose_voter(
         .ok_or_else(|| nobody.to_owned())
 }
 
-/// What keeps one database member from leading now, in words.
+/// The reason why a database member cannot lead now, as text.
 pub(crate) fn obstacle(
     view: &RingView,
     rules: &RingRules,
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// What was seen: the mysqld of member 2 had been killed seconds before and lacked 1,663 transactions, that of 3 was level.
+    /// Observed: the mysqld of member 2 had been killed seconds before and lacked 1,663 transactions; the one of 3 had caught up.
     #[test]
     fn the_state_of_each_mysqld_is_part_of_the_choice() {
         let five = Ring::new("a: 1d 2d 3d 4w 5w").with_sets(&[&[1, 2, 3, 4, 5]]);
@@ -304,7 +304,7 @@ mod tests {
         };
         let without_1 = ring().silent(&[1]);
         let joint: &[&[u64]] = &[&[1, 2, 3], &[4, 5, 6]];
-        // A member of its own region that is back has a vote in the joint step still.
+        // A member of its own region that has returned still has a vote in the joint step.
         for (sets, when_1_is_back) in [(joint, 1), (&[&[4, 5, 6]], 4)] {
             let to_b = without_1.clone().with_sets(sets);
             assert_eq!(chosen(&to_b, &rules, &[]), Ok(4));

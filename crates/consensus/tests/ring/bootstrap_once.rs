@@ -1,4 +1,4 @@
-//! A ring is initialised once, of voters, on empty logs.
+//! A ring is bootstrapped once, from voters with empty logs.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ async fn a_founder_that_votes_and_is_in_the_list_makes_a_ring() {
     assert!(founder.inbound().is_pristine().await.unwrap());
 }
 
-/// It has the vote on its disk, and not yet the first entry.
+/// Its vote is on the disk, but not yet the first entry.
 #[tokio::test]
 async fn a_founder_that_was_stopped_in_the_middle_makes_the_ring() {
     let ring = Ring::started(&[Database; 3]).await;
@@ -60,7 +60,7 @@ async fn a_founder_that_was_stopped_in_the_middle_makes_the_ring() {
 
     founder.bootstrap(ring.records.clone()).await.unwrap();
     ring.commit("first").await;
-    // Its writer may have had the first entry of the term before.
+    // Its writer may have had the first entry of the previous term.
     assert_eq!(founder.history()[0].term, Term(2));
     let again = founder.bootstrap(ring.records.clone()).await;
     assert!(

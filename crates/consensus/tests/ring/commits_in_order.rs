@@ -1,4 +1,4 @@
-//! Proposals are pipelined, and stand in the log in the order of their calls.
+//! Proposals are pipelined, and are logged in the order of their calls.
 
 use consensus::{Outcome, Refusal, Term};
 use raft_types::MemberKind::Database;
@@ -67,7 +67,7 @@ async fn only_the_leader_of_that_term_takes_a_proposal() {
     }
 }
 
-/// While no quorum answers the engine refuses entries, and takes them again in the same leadership when one does.
+/// Without a quorum the engine refuses entries, and accepts them again in the same leadership once a quorum answers.
 #[tokio::test]
 async fn nothing_is_taken_behind_an_entry_that_was_refused() {
     let ring = Ring::of(&[Database; 3]).await;
@@ -79,7 +79,7 @@ async fn nothing_is_taken_behind_an_entry_that_was_refused() {
         let proposed = proposed.propose_behind(transaction(text), term, &sequence);
         proposed.await.unwrap()
     };
-    // Nobody hears anybody, so that nobody is elected meanwhile.
+    // No member receives messages, so that none is elected in the meantime.
     for id in ring.ids() {
         ring.board.isolate(id, ring.ids());
     }
@@ -102,7 +102,7 @@ async fn nothing_is_taken_behind_an_entry_that_was_refused() {
     );
     let outcome = within("a commit", before.outcome()).await;
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
-    // What begins anew is taken.
+    // A new proposal is accepted.
     let alone = ring.commit("anew").await;
     ring.board.heal();
     ring.committed_everywhere(alone).await;

@@ -1,4 +1,4 @@
-//! A member whose log may have lost its end takes part in no election until the leader, or all others, have said how far theirs go.
+//! A member whose log may have lost its end takes part in no election until the leader, or all others, have reported their ends.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn the_leaders_word_ends_the_doubt_and_that_of_one_follower_does_not() {
     ring.crash(doubts).await;
     ring.disks[&doubts].set_doubt(DoubtedTail::of_term(term.0));
 
-    // The other follower's log goes as far, but more than it has may have been acknowledged.
+    // The other follower's log is equally long, but later entries may have been acknowledged.
     ring.board.cut(doubts, leader);
     ring.board.cut(leader, doubts);
     ring.start(doubts).await;
@@ -68,11 +68,11 @@ async fn an_answer_has_the_log_s_end_who_leads_and_the_last_membership() {
     }
 }
 
-/// So much that the leader's engine has to search for where the logs part, instead of sending from the beginning.
+/// So many that the leader's engine must search for the last common entry, instead of sending from the beginning.
 const ENTRIES: u64 = 200;
 
-/// What was seen: the leader went on believing what it had been told before the loss. It sent the lost entries never again, and
-/// one more death stopped the ring for good.
+/// Regression: the leader kept its record of the acknowledgement from before the loss. It never resent the lost entries, and one more death
+/// stopped the ring permanently.
 #[tokio::test(start_paused = true)]
 async fn what_a_follower_acknowledged_and_lost_comes_again_from_the_same_leader() {
     let mut ring = Ring::of(&[Database; 3]).await;
@@ -99,14 +99,14 @@ async fn what_a_follower_acknowledged_and_lost_comes_again_from_the_same_leader(
         ring.disks[&loses].transactions(),
         ring.disks[&leader].transactions()
     );
-    // It counts again.
+    // It counts in elections again.
     ring.crash(third).await;
     let last = ring.commit("without the third").await;
     ring.committed_everywhere(last).await;
 }
 
-/// What was seen: the leader's entries had come to the member without a vote, and not to the other voter, whose disk was full; then the
-/// leader lost their end. It elected nobody without it, and no member that had a vote had it: the ring stood still for good.
+/// Regression: the leader's entries reached the member without a vote, but not the other voter, whose disk was full; then the leader lost
+/// their end. It elected no member without them, and no voter had them: the ring stalled permanently.
 #[tokio::test(start_paused = true)]
 async fn a_member_without_a_vote_leads_until_a_voter_has_what_it_alone_has() {
     let mut ring = Ring::over("a: 1d 2d | b: 3d", QuorumPolicy::SingleRegionDynamic).await;
@@ -137,7 +137,7 @@ async fn a_member_without_a_vote_leads_until_a_voter_has_what_it_alone_has() {
     let stood_in = ring.member(has_all).clone();
     let leads = leadership_is(&stood_in, |now| now.leading_term().is_some()).await;
     assert!(leads.leading_term() > Some(term));
-    // It is no primary meanwhile.
+    // It is no primary in the meantime.
     let primacy = stood_in.primacy_now().leadership;
     assert_eq!(primacy.leading_term(), None);
 

@@ -1,4 +1,4 @@
-//! A leader whose process is gone is followed by another one at once, and a leader that lives is not, whatever one member sees of it.
+//! A new leader is elected immediately after the leader's process exits; a live leader stays, whatever a single member observes.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use crate::support::ring::{Ring, TIMERS, leadership_is, within};
 
-/// Nobody campaigns for missing heartbeats within any of these tests.
+/// No member campaigns for missing heartbeats within any of these tests.
 const SLOW: Timers = Timers::from_heartbeat(Duration::from_secs(10));
 
-/// Long before a lease is over, on a busy machine.
+/// Long before a lease expires, even on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 async fn slow_ring(regions: &str, policy: QuorumPolicy) -> Ring {
@@ -25,7 +25,7 @@ async fn slow_ring(regions: &str, policy: QuorumPolicy) -> Ring {
     ring
 }
 
-/// Kills the leader: another one serves in a later term, long before a lease is over.
+/// Kills the leader: another one serves in a later term, long before a lease expires.
 async fn a_killed_leader_is_followed(ring: &mut Ring, which: &str) {
     let last = ring.commit("before").await;
     ring.committed_everywhere(last).await;
@@ -72,7 +72,7 @@ async fn across_a_distance_every_voter_looks_for_itself() {
     a_killed_leader_is_followed(&mut ring, "across").await;
 }
 
-/// Neither sign alone, nor both at one member, nor both at a minority.
+/// Neither sign alone is enough, nor both at one member or at a minority.
 #[tokio::test]
 async fn a_leader_that_lives_stays() {
     let ring = Ring::of(&[Database, Database, Database, Witness, Witness]).await;
@@ -96,7 +96,7 @@ async fn a_leader_that_lives_stays() {
     stays("everybody's connections broke").await;
     ring.board.refuse(others[0], leader);
     stays("its address refuses one member").await;
-    // A firewall that answers in the leader's name, to one member and then to two; they hear nothing of the leader besides.
+    // A firewall that answers in the leader's name, first to one member, then to two; they receive no messages from the leader.
     for lied_to in &others[..2] {
         ring.board.refuse(*lied_to, leader);
         ring.board.close(leader, *lied_to);
@@ -108,7 +108,7 @@ async fn a_leader_that_lives_stays() {
     ring.commit("behind").await;
 }
 
-/// What it costs when all are lied to: an election, and nothing else.
+/// The cost if all members are deceived: an election, and no loss.
 #[tokio::test]
 async fn when_everybody_has_both_signs_of_a_leader_that_lives_nothing_is_lost() {
     let ring = slow_ring("a: 1d 2d 3d", QuorumPolicy::Majority).await;

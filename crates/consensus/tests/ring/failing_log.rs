@@ -1,4 +1,4 @@
-//! A log storage that fails stops the member, and everybody who waits for it hears so.
+//! A log storage failure stops the member, and notifies all waiting callers.
 
 use consensus::{Fault, Leadership, Outcome, Unknown};
 use raft_types::MemberKind::Database;
@@ -42,7 +42,7 @@ async fn a_failed_disk_ends_the_member_and_not_the_ring() {
     }
 }
 
-/// A part of a member that is gone is seen by nobody else: it would lead on, or vote, without it.
+/// No other member detects the panic of a member's task: the member would continue to lead or vote without it.
 #[tokio::test]
 async fn a_task_that_panics_ends_the_member_and_not_the_ring() {
     let mut ring = Ring::of(&[Database; 3]).await;
@@ -60,7 +60,7 @@ async fn a_task_that_panics_ends_the_member_and_not_the_ring() {
     ring.committed_everywhere(committed).await;
 }
 
-/// The same with one that every member has.
+/// The same with a task that every member has.
 #[tokio::test]
 async fn a_member_whose_own_task_panics_stops() {
     let mut ring = Ring::of(&[Database; 3]).await;

@@ -1,4 +1,4 @@
-//! A voter that restarts within a lease that it granted keeps it.
+//! A voter that restarts within a lease that it granted still honours it.
 
 use raft_types::MemberId;
 use raft_types::MemberKind::Database;
@@ -13,12 +13,12 @@ async fn a_voter_that_restarts_elects_nobody_while_its_leader_serves() {
     let (leader, term) = ring.serving().await;
     let others: Vec<MemberId> = ring.ids().into_iter().filter(|id| *id != leader).collect();
     let (voter, rival) = (others[0], others[1]);
-    // The rival has heard nothing for long, so that it has promised nothing; the voter answers heartbeats.
+    // The rival has long received no message, so it has granted no lease; the voter answers heartbeats.
     ring.board.isolate(rival, ring.ids());
     tokio::time::sleep(TIMERS.lease * 2).await;
     assert_eq!(ring.serving().await, (leader, term));
 
-    // At one moment the leader is cut off, the rival is back, and the voter is started again.
+    // At the same moment the leader is isolated, the rival returns, and the voter restarts.
     ring.crash(voter).await;
     ring.board.heal();
     ring.board.isolate(leader, ring.ids());

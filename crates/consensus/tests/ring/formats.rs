@@ -1,4 +1,4 @@
-//! Members of two versions beside each other: the ring's format rises when the last of them is upgraded, and not before.
+//! Members of two versions in one ring: the ring's format rises when the last of them is upgraded, and not before.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::support::ring::{Ring, TIMERS, record, within};
 const FIRST: FormatVersion = FormatVersion::FIRST;
 const SECOND: FormatVersion = FormatVersion(2);
 
-/// The answer to a greeting as programs before the word know it.
+/// The handshake answer of programs without the format field.
 #[derive(Debug, PartialEq, serde::Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 enum AnswerBefore {
@@ -42,7 +42,7 @@ fn a_greeting_is_answered_by_and_to_programs_that_know_no_formats() {
     assert_eq!(before, nothing);
 }
 
-/// A greeting as programs know it that say nothing with it.
+/// The handshake of programs without the format field.
 #[derive(Debug, PartialEq, serde::Deserialize)]
 #[serde(tag = "question", rename_all = "snake_case")]
 enum QuestionBefore {
@@ -76,14 +76,14 @@ fn a_greeting_that_says_something_is_one_to_programs_that_know_no_such_words() {
     assert_eq!(before, Question::Greeting(Greeting::default()));
 }
 
-/// Puts another version in the place of a member's program.
+/// Replaces a member's program with another version.
 async fn install(ring: &mut Ring, id: MemberId, formats: &str) {
     ring.crash(id).await;
     ring.speaks.insert(id, formats.parse().unwrap());
     ring.start(id).await;
 }
 
-/// Long enough for a leader to ask everybody twice and to act.
+/// Long enough for a leader to query all members twice and to act.
 async fn a_while() {
     tokio::time::sleep(TIMERS.lease * 8).await;
 }
@@ -160,7 +160,7 @@ async fn a_member_goes_back_to_the_earlier_version_before_the_last_one_is_upgrad
     ring.committed_everywhere(last).await;
     a_while().await;
     assert_all_at(&ring, FIRST);
-    // Who does not answer may be of any version.
+    // A member that does not answer may have any version.
     ring.crash(two).await;
     a_while().await;
     assert_all_at(&ring, FIRST);
@@ -175,7 +175,7 @@ async fn the_leader_says_what_the_others_run_while_the_ring_is_behind() {
     for id in [1, 2].map(MemberId) {
         install(&mut ring, id, "1-2").await;
     }
-    // The last one must not lead: it asks nobody.
+    // The last one must not lead: it queries no member.
     let (leader, _) = ring.serving().await;
     if leader == MemberId(3) {
         ring.member(leader)
@@ -229,14 +229,14 @@ async fn a_member_of_the_earlier_version_takes_no_entries_of_a_ring_that_went_on
         "{words}"
     );
 
-    // It was asked before the rise, and is taken in behind it.
+    // It was queried before the rise, and is added after it.
     let newcomer = MemberId(4);
     let newcomers_record = record(newcomer, "home", Witness);
     let speaks = Some("1".parse().unwrap());
     let late = leading.add_member(newcomer, newcomers_record.clone(), speaks, "anna");
     assert_eq!(late.await.unwrap_err().to_string(), words);
 
-    // Taken in all the same, it keeps out of what it does not read.
+    // After it is added anyway, it refuses entries that it cannot read.
     ring.records.insert(newcomer, newcomers_record.clone());
     ring.disks.insert(newcomer, MemoryDisk::default());
     ring.start(newcomer).await;

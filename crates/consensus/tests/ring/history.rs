@@ -1,4 +1,4 @@
-//! What members note of the ring comes into its log, whoever leads, and stays there.
+//! Members' recorded events reach the ring's log under any leader, and stay there.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use raft_types::MemberKind::{Database, Witness};
 
 use crate::support::ring::{Ring, TIMERS, within};
 
-/// The transactions that each member's log says were cut off, in the order of the log.
+/// The truncated transactions in each member's log, in log order.
 fn trims(ring: &Ring, id: MemberId) -> Vec<u64> {
     let trimmed = |entry: HistoryEntry| match entry.event {
         HistoryEvent::Trimmed { transactions, .. } => Some(transactions),
@@ -51,7 +51,7 @@ async fn what_a_follower_notes_is_in_the_log_though_the_leader_dies_that_was_tol
     ring.member(follower).note("", trimmed(follower, 1));
     everybody_tells(&ring, &[1]).await;
 
-    // The leader is told, and dies before it has written it.
+    // The leader receives the event, and dies before it has written it.
     ring.member(follower).note("", trimmed(follower, 2));
     tokio::time::sleep(TIMERS.lease * 2 + TIMERS.heartbeat).await;
     ring.crash(leader).await;
@@ -100,7 +100,7 @@ async fn a_scheduled_switchover_is_carried_out_by_whoever_leads_then() {
         .schedule_switchover(&scheduled(others[1]))
         .await
         .unwrap();
-    // Its time is by the clock of the day; the ring's own time runs ahead meanwhile.
+    // Event times use the wall clock; the ring's virtual time advances faster.
     ring.crash(leader).await;
     within("the scheduled switchover", async {
         loop {

@@ -1,4 +1,4 @@
-//! A member whose log takes no entries hears from heartbeats what is committed, and says for how long it has lacked it.
+//! A member whose log accepts no entries learns the commit index from heartbeats, and reports how long it has lacked the entries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +61,7 @@ async fn a_member_whose_disk_is_full_says_for_how_long_it_has_lacked_what_is_com
     assert!(lacks(&ring).unwrap() >= Duration::from_millis(500));
     assert_eq!(ring.member(full).committed().borrow().unwrap(), last);
 
-    // Behind a start it hears what is committed, and nobody tells since when that has been so.
+    // After a start it receives the commit index, but not since when it has been valid.
     ring.crash(full).await;
     ring.start(full).await;
     ring.member(full).take_in_by(disk.clone());

@@ -1,4 +1,4 @@
-//! A crashed leader is replaced, and nothing that was acknowledged is lost.
+//! A crashed leader is replaced without the loss of an acknowledged entry.
 
 use raft_types::MemberKind::Database;
 

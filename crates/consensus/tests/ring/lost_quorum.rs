@@ -1,5 +1,5 @@
-//! CheckQuorum: a leader without its quorum stops serving before another one can, its proposals become
-//! unknown, and what it had not committed is gone after it is back.
+//! CheckQuorum: a leader without its quorum stops serving before another one can start. Its proposals become unknown, and its uncommitted
+//! entries are gone after its return.
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ async fn the_old_leader_stops_serving_before_the_new_one_begins() {
         "{cause}"
     );
 
-    // Nobody can say yet what becomes of them.
+    // Their outcome is still unknown.
     assert!(
         tickets
             .iter_mut()
@@ -92,10 +92,10 @@ async fn commits_wait_for_a_quorum_and_then_finish() {
         ring.crash(*follower).await;
     }
     let member = ring.member(leader).clone();
-    // Taken while the lease still holds, refused after it.
+    // Accepted while the lease holds, refused afterwards.
     let mut waiting = member.propose(transaction("waits"), term).await.unwrap();
     leadership_is(&member, |now| now.serving_term().is_none()).await;
-    // The engine counts answers to entries as well, so its own lease may end up to one lease later.
+    // The engine also counts answers to entries, so its own lease may end up to one lease later.
     tokio::time::sleep(TIMERS.lease).await;
     let mut late = member.propose(transaction("late"), term).await.unwrap();
     let refused = within("a refusal", late.outcome()).await;
@@ -108,6 +108,6 @@ async fn commits_wait_for_a_quorum_and_then_finish() {
         .await
         .unwrap();
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
-    // The same leadership goes on: nobody else was elected meanwhile.
+    // The same leadership continues: no other member was elected in the meantime.
     assert_eq!(ring.serving().await, (leader, term));
 }

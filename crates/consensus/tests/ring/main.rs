@@ -1,4 +1,4 @@
-//! Whole rings of three members in one process, over memory logs and a switchboard that can cut lines.
+//! Rings of three members in one process, over memory logs and a switchboard that can cut lines.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, their helpers too")]
 

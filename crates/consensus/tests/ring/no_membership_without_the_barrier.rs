@@ -1,11 +1,11 @@
-//! The engine's `change_membership` (and what is built on it) lets a leader move the voters before it
-//! has committed an entry of its own term; two leaders that commit apart were the result of that. So
-//! nothing here calls it: memberships go through `append_membership` with its preconditions.
+//! The engine's `change_membership`, and functions built on it, let a leader change the voters before it has committed an entry of its own
+//! term. Two leaders then committed separately. So this crate never calls it: memberships go through `append_membership` with its
+//! preconditions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Calls that take the path without the barrier.
+/// Calls that bypass the barrier.
 const FORBIDDEN: [&str; 3] = [".change_membership(", ".add_learner(", "ChangeMembers::"];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

@@ -1,4 +1,4 @@
-//! While failover is paused, whoever leads keeps the primary's place, and nobody takes it by itself.
+//! During a failover pause any leader reserves the primary's place, and no other member takes it automatically.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn request(for_seconds: Option<u64>) -> PauseRequest {
     }
 }
 
-/// Two database members and a witness; the first one leads.
+/// Two database members and a witness; the first member leads.
 async fn ring() -> Ring {
     let ring = Ring::of(&[Database, Database, Witness]).await;
     within("the first member leads", async {
@@ -38,7 +38,7 @@ async fn ring() -> Ring {
     ring
 }
 
-/// Who may be the primary, as each running member says it of itself.
+/// The members that report that they may be the primary.
 fn primaries(ring: &Ring) -> Vec<MemberId> {
     let primacy = |id: &MemberId| ring.member(*id).primacy_now().leadership;
     let serves = |id: &MemberId| primacy(id).serving_term().is_some();
@@ -74,13 +74,13 @@ async fn a_paused_ring_elects_a_leader_and_no_primary_until_the_old_one_is_back(
     ring.crash(FIRST).await;
     let (leader, _) = ring.serving().await;
     nobody_becomes_primary(&ring).await;
-    // What it leads for goes on: the others learn what is committed, and the pause is seen.
+    // The leader's other work continues: the others learn the commit index, and the pause is reported.
     assert_eq!(ring.member(leader).status().pause, Some(paused.clone()));
     ring.commit("two").await;
 
     ring.start(FIRST).await;
     becomes_primary(&ring, FIRST).await;
-    // It outlives restarts and elections.
+    // The pause survives restarts and elections.
     assert_eq!(ring.member(FIRST).status().pause, Some(paused));
 }
 
@@ -108,7 +108,7 @@ async fn a_promotion_moves_the_place_whoever_leads() {
     let progress = watch::Sender::default();
     ring.member(FIRST).promote(OTHER, progress).await.unwrap();
     becomes_primary(&ring, OTHER).await;
-    // Now the place is kept for this one.
+    // Now this member's place is reserved.
     ring.crash(OTHER).await;
     nobody_becomes_primary(&ring).await;
     within("the leader is promoted", async {
@@ -117,7 +117,7 @@ async fn a_promotion_moves_the_place_whoever_leads() {
             let progress = watch::Sender::default();
             match ring.member(leader).promote(FIRST, progress).await {
                 Ok(promoted) => break assert_eq!(promoted.leader, FIRST),
-                // A witness leads, and its followers are not looked at yet.
+                // A witness leads, and has no heartbeat answers yet.
                 Err(_) => tokio::time::sleep(TIMERS.heartbeat).await,
             }
         }
@@ -139,7 +139,7 @@ async fn the_primary_does_not_give_its_place_away_when_it_stops() {
     assert!(why.contains("member 1 stays the primary"), "{why}");
 }
 
-/// A mysqld that can be paused, but for the first time: a commit hangs until it is told, and for too long.
+/// A mysqld whose first pause fails: a commit hangs until released, for too long.
 struct HangsOnce(Mutex<Option<oneshot::Receiver<()>>>);
 
 impl Writer for HangsOnce {
@@ -159,14 +159,14 @@ impl Writer for HangsOnce {
     fn resume(&self) {}
 }
 
-/// Seed 789135939607 of `mysqld-operations`: the pause was committed while the leader, told to stop, waited for its turn.
+/// Regression: seed 789135939607 of `mysqld-operations`. The pause was committed while the leader, which was stopping, waited for the lock.
 #[tokio::test(start_paused = true)]
 async fn a_pause_that_is_ordered_while_the_leader_stops_keeps_its_place() {
     let ring = ring().await;
     let first = ring.member(FIRST).clone();
     let (tell, hangs) = oneshot::channel();
     first.set_writer(Arc::new(HangsOnce(Mutex::new(Some(hangs)))));
-    // Whatever works on the ring has them all wait, in this order.
+    // The lock makes them all wait, in this order.
     let progress = watch::Sender::<PromotionProgress>::default();
     let mut seen = progress.subscribe();
     let member = first.clone();
@@ -177,7 +177,7 @@ async fn a_pause_that_is_ordered_while_the_leader_stops_keeps_its_place() {
     let pausing = tokio::spawn(async move { member.pause(&request(None)).await });
     let member = first.clone();
     let leaving = tokio::spawn(async move { member.give_leadership_away().await });
-    // Long enough for the target to be chosen, and less than anybody waits.
+    // Long enough to choose the target, and shorter than any timeout of the waiting tasks.
     tokio::time::sleep(TIMERS.lease / 2).await;
     tell.send(()).unwrap();
 
@@ -196,7 +196,7 @@ async fn a_pause_that_is_ordered_while_the_leader_stops_keeps_its_place() {
     becomes_primary(&ring, FIRST).await;
 }
 
-/// The automatic demotion of a leader whose mysqld is broken chooses its target before, too.
+/// The automatic demotion of a leader whose mysqld is broken also chooses its target before the lock.
 #[tokio::test(start_paused = true)]
 async fn only_what_an_operator_orders_moves_the_place() {
     let ring = ring().await;
@@ -244,7 +244,7 @@ async fn a_primary_that_is_cut_off_stays_the_only_one() {
     becomes_primary(&ring, FIRST).await;
 }
 
-/// Nobody polls for where the primary is: whatever of it changes while a member follows is told to its database.
+/// The location of the primary is not polled: every change while a member follows is reported to its mysqld.
 #[tokio::test(start_paused = true)]
 async fn what_becomes_of_the_primary_is_told_to_the_databases() {
     let ring = ring().await;

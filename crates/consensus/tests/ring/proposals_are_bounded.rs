@@ -1,4 +1,4 @@
-//! What is proposed and not committed stays within its bound; a proposal beyond it waits.
+//! Uncommitted proposals stay within their bound; a proposal beyond it waits.
 
 use bytes::Bytes;
 use consensus::{Bounds, Outcome, ProposeError};

@@ -1,5 +1,5 @@
-//! The log is purged by hand, never beyond what is applied. A member that needs purged entries lets its
-//! log begin with a later file, and has everything from there on.
+//! The log is purged on order, never beyond the applied entries. A member that needs purged entries restarts its log with a later file, and
+//! has everything from there on.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use raft_types::{
 
 use crate::support::ring::{Ring, transaction, within};
 
-/// Commits entries until the leader has purged all but the last few of them; how far it has.
+/// Commits entries until the leader has purged all but the last few; returns the last purged one.
 async fn purged(ring: &Ring, leader: MemberId) -> OpId {
     let mut last = OpId::default();
     for number in 0..20 {
@@ -24,7 +24,7 @@ async fn purged(ring: &Ring, leader: MemberId) -> OpId {
     let member = ring.member(leader);
     within("the purge", async {
         loop {
-            // Entries that are being sent are kept; asking again is the remedy.
+            // Entries being sent are kept; retry.
             member.purge(upto).await.unwrap();
             if member.status().purged == Some(upto) {
                 return upto;
@@ -35,7 +35,7 @@ async fn purged(ring: &Ring, leader: MemberId) -> OpId {
     .await
 }
 
-/// Waits until a member's log is the leader's from behind `floor` on.
+/// Waits until a member's log equals the leader's after `floor`.
 async fn has_the_rest(ring: &Ring, id: MemberId, leader: MemberId, floor: OpId) {
     let last = ring.commit("the last one").await;
     within("the rest of the log", async {
@@ -84,7 +84,7 @@ async fn a_member_that_was_away_gets_the_log_from_a_later_file_on() {
     ring.start(absent).await;
     has_the_rest(&ring, absent, leader, floor).await;
 
-    // And it goes on from there after a crash, with the membership of the ring.
+    // It continues from there after a crash, with the ring's membership.
     ring.crash(absent).await;
     ring.start(absent).await;
     has_the_rest(&ring, absent, leader, floor).await;
@@ -112,7 +112,7 @@ async fn a_tail_that_nobody_committed_goes_with_the_old_log() {
     ring.board.isolate(old, ring.ids());
     for number in 0..10 {
         let lost = transaction(&format!("seen by nobody else {number}"));
-        // Nobody waits for the outcome: the ring goes on without this member.
+        // The outcome is not awaited: the ring continues without this member.
         drop(ring.member(old).propose(lost, term).await.unwrap());
     }
     let tail = ring.disks[&old].all().len();
@@ -182,7 +182,7 @@ async fn a_follower_asks_the_leader_up_to_where_nobody_needs_the_log() {
     let held = within("an answer", floor(hour)).await.unwrap();
     assert!(held.upto < Some(last), "{held:?}");
     assert_eq!(held.needed_by, Some(NeededBy::Member(absent)));
-    // Away for longer than that, it holds nothing back; the majority of its region has everything.
+    // A longer absence delays no purge; the majority of its region has everything.
     within("the floor", async {
         while floor(Duration::from_millis(100)).await.unwrap().upto < Some(last) {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -190,7 +190,7 @@ async fn a_follower_asks_the_leader_up_to_where_nobody_needs_the_log() {
     })
     .await;
 
-    // Without a leader there is no answer, and so no purge.
+    // Without a leader there is no answer, so no purge.
     ring.crash(leader).await;
     within("no leader", async {
         while ring.member(asking).purge_floor(hour).await.is_ok() {
@@ -200,7 +200,7 @@ async fn a_follower_asks_the_leader_up_to_where_nobody_needs_the_log() {
     .await;
 }
 
-/// Member 1 of three, alone with a log: the membership, and behind it a blank entry of each of these terms.
+/// Member 1 of three, the only one with a log: the membership, then a blank entry of each of these terms.
 async fn alone_with(terms: impl IntoIterator<Item = u64>) -> (Ring, Vec<Entry>) {
     let mut ring = Ring::laid_out("a: 1d 2d 3d", QuorumPolicy::Majority);
     let id = MemberId(1);
@@ -229,7 +229,7 @@ fn offer(before: OpId) -> FileStart {
     }
 }
 
-/// An offer to begin later crosses the entries on the way: the leader made it before it knew that they had arrived.
+/// An offer of a later start crosses the entries in flight: the leader made it before it learned that they had arrived.
 #[tokio::test]
 async fn an_offer_that_crossed_the_entries_changes_nothing() {
     let (ring, entries) = alone_with([3; 9]).await;
@@ -241,15 +241,15 @@ async fn an_offer_that_crossed_the_entries_changes_nothing() {
     assert_eq!(ring.disks[&id].all(), entries);
     assert_eq!(ring.member(id).status().purged, None);
 
-    // One that the entries did not overtake is taken.
+    // An offer that the entries did not overtake is accepted.
     let behind = OpId::new(3, 12);
     inbound.install(vote, offer(behind)).await.unwrap();
     assert_eq!(ring.disks[&id].all(), []);
     assert_eq!(ring.member(id).status().purged, Some(behind));
 }
 
-/// A leader that was elected twice and wrote to itself alone: the ring's log goes on with entries of an earlier term, which are purged
-/// by now. The engine takes a later beginning for impossible behind entries of a later term.
+/// A leader was elected twice and wrote only to itself. The ring's log continues with entries of an earlier term, which are now purged. The
+/// engine considers a later start impossible after entries of a later term.
 #[tokio::test]
 async fn a_tail_of_later_terms_than_where_the_log_begins_anew_goes_as_well() {
     let (ring, _) = alone_with([3, 3, 3, 8, 9]).await;

@@ -1,4 +1,4 @@
-//! A member whose data directory was put back to an earlier state: the others tell it, and it elects nobody until it has what it had.
+//! A member with a data directory restored to an earlier state learns that from the others, and elects none until it has its entries again.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use raft_types::MemberKind::Database;
 
 use crate::support::ring::{Ring, TIMERS, within};
 
-/// Long enough for two rounds of greetings.
+/// Long enough for two rounds of handshakes.
 async fn they_have_greeted() {
     tokio::time::sleep(TIMERS.heartbeat * 25).await;
 }
@@ -29,8 +29,8 @@ async fn parts(ring: &Ring) -> (MemberId, MemberId, MemberId) {
     (leader, others[0], others[1])
 }
 
-/// What was acknowledged behind the snapshot: by the leader and `back`, while `late` is cut off from the leader alone. Then the leader
-/// dies, and `back` is put back. It has not been started again.
+/// Entries after the snapshot are acknowledged by the leader and `back`, while `late` is cut off from the leader only. Then the leader
+/// dies, and the directory of `back` is restored. It has not restarted yet.
 async fn acknowledged_and_put_back(ring: &mut Ring) -> (MemberId, MemberId, MemberId) {
     let first = ring.commit("first").await;
     ring.committed_everywhere(first).await;
@@ -105,7 +105,7 @@ async fn a_leader_tells_it_and_a_member_that_has_caught_up_votes_again() {
     }
     ring.committed_everywhere(last).await;
     ring.crash(back).await;
-    // Nobody but the leader has it, and nobody has greeted since.
+    // Only the leader has it, and no handshake has happened since.
     ring.crash(third).await;
     ring.start(third).await;
     ring.disks[&back].put_back(snapshot);
@@ -117,7 +117,7 @@ async fn a_leader_tells_it_and_a_member_that_has_caught_up_votes_again() {
     assert!(found.had.end >= Some(last));
     assert!(!ring.disks[&back].is_in_doubt());
 
-    // It counts again, and starts as any other one.
+    // It counts again, and starts like any other member.
     ring.crash(leader).await;
     let last = ring.commit("with its vote").await;
     ring.committed_everywhere(last).await;

@@ -1,5 +1,4 @@
-//! A quorum that is lost for good is repaired by an operator's order, and those that come back cannot go on with what the
-//! ring has given up.
+//! A permanently lost quorum is repaired by an operator's order, and returning members cannot continue with given-up entries.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,7 +19,7 @@ async fn evidence(ring: &Ring) -> Vec<MemberEvidence> {
     futures::future::join_all(members.map(consensus::Member::evidence)).await
 }
 
-/// Waits until nobody is heard of as the leader any more, and there is something to repair.
+/// Waits until no leader is known and a repair is possible.
 async fn plan(ring: &Ring) -> RepairPlan {
     within("a plan", async {
         loop {
@@ -120,7 +119,7 @@ async fn two_of_three_are_gone_for_good_and_the_ring_goes_on() {
     let log = ring.disks[&MemberId(4)].transactions();
     assert_eq!(log[..acknowledged.len()], acknowledged);
 
-    // The two come back, and are members again.
+    // The two return, and are members again.
     ring.start(MemberId(1)).await;
     ring.start(MemberId(2)).await;
     let last = ring.commit("with all of them").await;
@@ -128,13 +127,13 @@ async fn two_of_three_are_gone_for_good_and_the_ring_goes_on() {
     assert_eq!(ring.serving().await.0, MemberId(4));
 }
 
-/// Pins a bug: the leader that lost its quorum continues to send heartbeats, so that each member that it reaches reported a leader.
+/// Regression: the leader that lost its quorum continues to send heartbeats, so each member that it reaches reported a leader.
 #[tokio::test]
 async fn a_leader_without_a_quorum_survives_with_its_longer_log() {
     let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
     let shared = ring.commit("on all members").await;
     ring.committed_everywhere(shared).await;
-    // Region b hears nothing of the last transactions.
+    // Region b does not receive the last transactions.
     for id in [4, 5, 6].map(MemberId) {
         ring.board.isolate(id, ring.ids());
     }
@@ -143,7 +142,7 @@ async fn a_leader_without_a_quorum_survives_with_its_longer_log() {
     ring.crash(MemberId(3)).await;
     let leader = ring.member(MemberId(1)).clone();
     leadership_is(&leader, |now| now.serving_term().is_none()).await;
-    // Region b receives heartbeats again, and none of the entries.
+    // Region b receives heartbeats again, but none of the entries.
     let follower = ring.member(MemberId(4)).clone();
     ring.board.heal();
     within("the heartbeats of the leader", async {
@@ -178,14 +177,14 @@ async fn a_plan_is_refused_once_somebody_whom_it_gives_up_is_back() {
     ring.crash(MemberId(2)).await;
     let plan = plan(&ring).await;
     let accepted = plan.loss.as_ref().and_then(|loss| loss.after);
-    // While the operator reads the plan, the machine of one of them starts.
+    // While the operator reads the plan, one of the missing members restarts.
     ring.start(MemberId(2)).await;
     let refused = ring
         .member(plan.survivor)
         .repair_quorum(&plan, accepted, SystemTime::now(), "anna")
         .await;
     assert_eq!(refused, Err(RepairRefusal::Back([MemberId(2)].into())));
-    // Nothing was changed, and nothing had to be given up.
+    // Nothing was changed, and no entries were given up.
     ring.commit("with the two of region a that are there").await;
     assert!(ring.serving().await.1 < plan.term);
 }
@@ -200,7 +199,7 @@ async fn a_plan_is_refused_once_its_survivor_has_moved_on() {
     let survivor = ring.member(plan.survivor);
     let accepted = plan.loss.as_ref().and_then(|loss| loss.after);
     let end = plan.log_end.unwrap();
-    // As it would be if the last entry had come behind the plan, or a vote in a term as late.
+    // As if the last entry had arrived after the plan, or a vote in a later term.
     let made_before_an_entry = RepairPlan {
         log_end: Some(OpId::new(end.term, end.index - 1)),
         ..plan.clone()
@@ -225,14 +224,14 @@ async fn a_member_that_holds_what_the_ring_gave_up_stops_instead_of_keeping_it()
     let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
     let shared = ring.commit("everybody has it").await;
     ring.committed_everywhere(shared).await;
-    // From now on only region a hears anything.
+    // From now on only region a receives messages.
     for id in [4, 5, 6].map(MemberId) {
         ring.board.isolate(id, [1, 2, 3].map(MemberId));
     }
     for number in 0..20 {
         ring.commit(&format!("only in region a {number}")).await;
     }
-    // Region a is given up, though member 3 is alive; the ring goes on from region b, which has less.
+    // Region a is given up, although member 3 is alive; the ring continues from region b, which has less.
     ring.crash(MemberId(1)).await;
     ring.crash(MemberId(2)).await;
     let survivors: Vec<MemberEvidence> = within("silence", async {
@@ -260,7 +259,7 @@ async fn a_member_that_holds_what_the_ring_gave_up_stops_instead_of_keeping_it()
     assert!(matches!(fault, Fault::Contradicted { .. }), "{fault}");
 }
 
-/// Those that were given up may hear of the repair, and lose sight of it before they have its entry: alone they are as many as before.
+/// Members that were given up may learn of the repair, and lose contact before they have its entry: alone they are as many as before.
 #[tokio::test]
 async fn who_heard_of_a_repair_elects_nobody_without_it() {
     let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
@@ -269,7 +268,7 @@ async fn who_heard_of_a_repair_elects_nobody_without_it() {
     let given_up = ring.member(MemberId(3));
     assert_eq!(given_up.evidence().await.elects_from, None);
     let inbound = given_up.inbound();
-    // The survivor campaigns in a term to which only a repair leaps; its log is shorter than this one, so it gets no vote here.
+    // The survivor campaigns in a term that only a repair reaches; its log is shorter than this one, so it gets no vote here.
     let leap = last.term + (1 << 24);
     let heard = VoteRequest::new(Vote::new(leap, MemberId(4)), None);
     let answer = inbound.vote(heard).await.unwrap();
@@ -279,7 +278,7 @@ async fn who_heard_of_a_repair_elects_nobody_without_it() {
         needed.is_some_and(|needed| needed.term >= leap),
         "{needed:?}"
     );
-    // Once nobody leads, another one that was given up asks, with all that was committed before the repair.
+    // Once there is no leader, another given-up member campaigns, with all entries committed before the repair.
     for other in ring.ids() {
         if other != MemberId(3) {
             ring.board.isolate(MemberId(3), [other]);
@@ -295,7 +294,7 @@ async fn who_heard_of_a_repair_elects_nobody_without_it() {
     let asked = VoteRequest::new(Vote::new(leap + 7, MemberId(2)), own_end);
     let answer = inbound.vote(asked.clone()).await.unwrap();
     assert!(!answer.vote_granted, "{answer:?}");
-    // Pins a bug: a restart without contact forgot it.
+    // Regression: a restart without contact lost this record.
     ring.crash(MemberId(3)).await;
     ring.start(MemberId(3)).await;
     let restarted = ring.member(MemberId(3));
@@ -304,8 +303,8 @@ async fn who_heard_of_a_repair_elects_nobody_without_it() {
     assert!(!answer.vote_granted, "{answer:?}");
 }
 
-/// The limit of decision 130: openraft takes no second membership entry while one is not committed, so that a lost region is not
-/// exchanged for another one. A repair ends that, and loses nothing.
+/// The limit of decision 130: openraft accepts no second membership entry while one is uncommitted, so a lost region is not replaced. A
+/// repair resolves that without loss.
 #[tokio::test]
 async fn a_region_that_is_lost_under_an_uncommitted_membership_takes_a_repair() {
     let named = ["a", "b", "c"].map(|name| Region(name.to_owned()));

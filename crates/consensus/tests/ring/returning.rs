@@ -1,4 +1,4 @@
-//! Members that were all down campaign when all of them are back, or when they have waited long enough for those that are not.
+//! Members that were all down campaign when all have returned, or after waiting long enough for the missing ones.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use raft_types::MemberKind::Database;
 
 use crate::support::ring::{Ring, within};
 
-/// For how long the others are waited for.
+/// How long they wait for the others.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 async fn with_all_down() -> Ring {
@@ -36,7 +36,7 @@ async fn all_that_are_back_and_agree_wait_for_nobody() {
     assert!(back.elapsed() < PATIENCE / 2, "{:?}", back.elapsed());
 }
 
-/// Those that were waiting when the last one came.
+/// Members that were waiting when the last one returned.
 #[tokio::test(start_paused = true)]
 async fn who_waits_campaigns_once_the_last_one_agrees() {
     let mut ring = with_all_down().await;
@@ -51,7 +51,7 @@ async fn who_waits_campaigns_once_the_last_one_agrees() {
     assert!(back.elapsed() < PATIENCE / 2, "{:?}", back.elapsed());
 }
 
-/// The third may know of a repair.
+/// The third may have seen a repair.
 #[tokio::test(start_paused = true)]
 async fn two_of_three_wait_for_the_third_and_not_for_ever() {
     let mut ring = with_all_down().await;

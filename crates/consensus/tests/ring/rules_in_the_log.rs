@@ -1,4 +1,4 @@
-//! The rules of the quorum are those of the log, and are changed there.
+//! The quorum rules are stored and changed in the log.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn some_regions() -> QuorumPolicy {
     }
 }
 
-/// The clock stands while anybody works, so that a busy machine does not make the leader late.
+/// The clock is paused during work, so that a busy machine does not delay the leader.
 #[tokio::test(start_paused = true)]
 async fn a_policy_is_set_while_the_ring_runs_and_follows_whoever_is_able() {
     let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
@@ -66,7 +66,7 @@ async fn a_policy_is_set_while_the_ring_runs_and_follows_whoever_is_able() {
     for (id, member) in &ring.members {
         assert_eq!(member.status().rules.policy, some_regions(), "member {id}");
     }
-    // A region dies: another one takes its part, and what waited is committed.
+    // A region fails: another one replaces it, and waiting entries are committed.
     for id in [4, 5, 6] {
         ring.crash(MemberId(id)).await;
     }
@@ -79,7 +79,7 @@ async fn a_file_that_says_otherwise_moves_nothing() {
     let mut ring = Ring::over("a: 1d 2w 3w | b: 4d 5w 6w", QuorumPolicy::Majority).await;
     let last = ring.commit("before").await;
     ring.committed_everywhere(last).await;
-    // Every member's file is changed, and each is started again.
+    // Every member's file is changed, and each restarts.
     ring.rules = QuorumPolicy::SingleRegionDynamic.into();
     for id in 1..=6 {
         ring.crash(MemberId(id)).await;
@@ -88,7 +88,7 @@ async fn a_file_that_says_otherwise_moves_nothing() {
         ring.start(MemberId(id)).await;
     }
     ring.commit("behind the start").await;
-    // The leader tasks look at least once in a heartbeat.
+    // The leader tasks check at least once per heartbeat.
     tokio::time::sleep(TIMERS.heartbeat * 3).await;
     ring.commit("and later").await;
     settled(&ring, &sets(&[&[1, 2, 3, 4, 5, 6]])).await;

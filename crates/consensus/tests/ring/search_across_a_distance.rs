@@ -1,6 +1,6 @@
-//! A leader crashes, and a witness of its region moves the quorum to a region that is 60 ms away (there and
-//! back). For that it needs the matching points of members over there. How many round trips that takes is
-//! measured in the runtime's own time, which stands still while anything is done.
+//! A leader crashes, and a witness of its region moves the quorum to a region with a round trip time of 60 ms. For that it needs the
+//! matching points of that region's members. The number of round trips is measured in the runtime's virtual time, which is paused during
+//! work.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,7 +22,7 @@ const REGIONS: &str = "a: 1d 2w 3w | b: 4d 5w 6w";
 const HOME: [u64; 3] = [1, 2, 3];
 const FAR: [u64; 3] = [4, 5, 6];
 const ROUND_TRIP: Duration = Duration::from_millis(60);
-/// Of the last term in which the logs below were made.
+/// The last term of the logs below.
 const LAST_TERM: u64 = 3;
 
 fn membership(ring: &Ring) -> Membership {
@@ -33,7 +33,7 @@ fn membership(ring: &Ring) -> Membership {
     Membership::new(sets, ring.records.clone()).unwrap()
 }
 
-/// The first entry, which makes the ring, and transactions of these terms after it, up to these indexes.
+/// The first entry, which bootstraps the ring, then transactions of these terms up to these indexes.
 fn log(ring: &Ring, runs: &[(u64, u64)]) -> Vec<Entry> {
     let mut entries = vec![Entry {
         log_id: OpId::new(0, 0).into(),
@@ -52,13 +52,13 @@ fn log(ring: &Ring, runs: &[(u64, u64)]) -> Vec<Entry> {
     entries
 }
 
-/// A ring whose members have logs already; region b has another one than region a.
+/// A ring whose members already have logs; region b's differs from region a's.
 async fn ring(home: &[(u64, u64)], far: &[(u64, u64)], searches_locally: bool) -> Ring {
     let ring = prepared(home, far, searches_locally);
     running(ring).await
 }
 
-/// A ring that has worked for a while: all have the same log, and all but its last entries are applied.
+/// A ring after some operation: all have the same log, and all but its last entries are applied.
 async fn worked_in(log: &[(u64, u64)], searches_locally: bool) -> Ring {
     let ring = prepared(log, log, searches_locally);
     running(with_applied(ring, log)).await
@@ -110,23 +110,23 @@ fn with_logs(
     ring
 }
 
-/// Starts all but the database member of region a: it has crashed.
+/// Starts all members except the database member of region a, which has crashed.
 async fn running(mut ring: Ring) -> Ring {
     for id in 2..=6 {
         ring.start(MemberId(id)).await;
-        // Two that campaign at the same moment would go on doing so while the clock stands still in between.
+        // Two members that campaign at the same moment would repeat that while the clock is paused.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     ring
 }
 
-/// When what was done, since the witness leads.
+/// Times of the steps since the witness leads.
 #[derive(Debug)]
 struct Failover {
     joint: Duration,
     moved: Duration,
     served: Duration,
-    /// Requests with entries to the members of region b until the joint step was committed, the most to one.
+    /// Requests with entries to a member of region b until the joint step was committed: the most to any one.
     requests: u64,
 }
 
@@ -141,7 +141,7 @@ async fn led(member: &Member) -> MemberId {
     member.id()
 }
 
-/// The commits of one member as it learned of them.
+/// One member's commits and the times at which it learned of them.
 #[derive(Clone, Default)]
 struct Marks(Arc<Mutex<Vec<(u64, Duration, u64)>>>);
 
@@ -183,7 +183,7 @@ async fn failover(ring: &Ring) -> Failover {
     let target = ring.member(MemberId(4));
     leadership_is(target, |now| matches!(now, Leadership::Serving { .. })).await;
     let served = begun.elapsed();
-    // The witness learns of the last commits after the transfer.
+    // The witness learns the last commits after the transfer.
     tokio::time::sleep(ROUND_TRIP * 4).await;
     keeping.abort();
     let entries = ring.disks[&MemberId(4)].all();
@@ -203,7 +203,7 @@ async fn failover(ring: &Ring) -> Failover {
     }
 }
 
-/// After it: nothing of the home region's log is lost, and all logs are one.
+/// Afterwards: no entry of the home region's log is lost, and all logs are equal.
 async fn nothing_is_lost(ring: &mut Ring, home: &[(u64, u64)]) {
     ring.start(MemberId(1)).await;
     let last = ring.commit("after").await;
@@ -212,7 +212,7 @@ async fn nothing_is_lost(ring: &mut Ring, home: &[(u64, u64)]) {
     let logs: Vec<_> = ring.disks.values().map(MemoryDisk::all).collect();
     let longest = logs.iter().max_by_key(|log| log.len()).expect("six logs");
     for found in &logs {
-        // Some begin later than others.
+        // Some logs begin later than others.
         assert!(longest.ends_with(found));
     }
     let purged = longest[0].log_id.index as usize;
@@ -243,7 +243,7 @@ async fn the_engine_alone_takes_more_the_longer_the_log_is() {
     }
 }
 
-/// Where each commit needs both regions, nothing but the search stands before a leader's first one.
+/// If each commit needs both regions, only the search precedes a leader's first commit.
 async fn first_commit(log: &[(u64, u64)], searches_locally: bool) -> f64 {
     let regions = ["a", "b"].map(|name| Region(name.to_owned()));
     let ring = Ring::laid_out(REGIONS, QuorumPolicy::Regions(regions.into()));
@@ -256,7 +256,7 @@ async fn first_commit(log: &[(u64, u64)], searches_locally: bool) -> f64 {
         let outcome =
             |now: &Leadership| now.serving_term().is_some() || now.leading_term().is_none();
         let now = leadership_is(ring.member(leader), outcome).await;
-        // Six members that wake up at once may elect one after the other.
+        // Six members that wake up concurrently may elect leaders in turn.
         if now.serving_term().is_some() {
             return begun.elapsed().as_secs_f64() / ROUND_TRIP.as_secs_f64();
         }
@@ -294,7 +294,7 @@ async fn members_that_are_behind_or_went_apart_cost_no_more() {
 #[tokio::test(start_paused = true)]
 async fn purged_logs_are_searched_too() {
     let home = [(1, 2_000), (LAST_TERM, 5_000)];
-    // The leader's purge, the followers' purge, up to where they have the log.
+    // The leader's purge, the followers' purge, and the last matching entry.
     for (own, theirs, upto) in [(3_000, 0, 5_000), (0, 3_000, 4_990), (4_500, 4_500, 4_600)] {
         let far = [(1, 2_000), (LAST_TERM, upto)];
         let mut ring = prepared(&home, &far, true);
@@ -328,7 +328,7 @@ async fn a_log_that_is_purged_during_the_search_is_found_all_the_same() {
             _ = led(one) => one,
             _ = led(other) => other,
         };
-        // A few entries more each millisecond, while the requests of the search are on their way.
+        // A few more entries each millisecond, while the search requests are in flight.
         let mut purged = 0;
         for upto in (1_000..4_990).step_by(100) {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -346,7 +346,7 @@ async fn a_log_that_is_purged_during_the_search_is_found_all_the_same() {
     nothing_is_lost(&mut ring, &home).await;
 }
 
-/// Prints the table of `docs/performance.md`; in the machine's time, so that work counts as well.
+/// Prints the table of `docs/performance.md`; in real time, so that work counts as well.
 #[tokio::test]
 #[ignore = "a measurement: run it alone, with --ignored --nocapture"]
 async fn measured_failover_across_regions() {

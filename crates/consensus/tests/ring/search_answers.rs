@@ -1,5 +1,5 @@
-//! What the clients of a searching leader send and what they answer themselves, request by request, against
-//! a far end that does what the test says. The rules themselves are tested where they stand, without a network.
+//! The requests of a searching leader's clients and their own answers, one by one, against a scripted far end. The rules themselves have
+//! unit tests without a network.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::support::memory_log::MemoryDisk;
 use crate::support::scripted_network::{Lane, Script};
 
 const TIMERS: Timers = Timers::from_heartbeat(Duration::from_millis(100));
-/// As the timers make it: three fifths of the lease of 160 ms.
+/// As set by the timers: three fifths of the lease of 160 ms.
 const WINDOW: Duration = Duration::from_millis(96);
 const FOLLOWER: MemberId = MemberId(2);
 
@@ -54,7 +54,7 @@ fn request(entries: std::ops::Range<u64>) -> AppendEntriesRequest<TypeConfig> {
     }
 }
 
-/// The report of a follower whose log ends like the own one at this index, or goes on apart.
+/// The report of a follower whose log matches the leader's at this index, or diverges.
 fn report(upto: u64) -> Option<LogReport> {
     let run = |term, first, last| TermRun { term, first, last };
     Some(LogReport {
@@ -76,19 +76,19 @@ fn matching(index: u64) -> RpcResult<Answered> {
     })
 }
 
-/// The answer to the question that goes before what is sent ahead.
+/// The answer to the query that precedes entries sent ahead.
 fn told(report: Option<LogReport>) -> RpcResult<Answered> {
     let result = Ok(None);
     Ok(Answered { result, report })
 }
 
-/// A leader's factory over a log of 0 to 110. Nothing is sent ahead unless the far end has answers for it.
+/// A leader's factory over a log of 0 to 110. No entries are sent ahead unless the far end has answers for them.
 struct Leader {
     script: Script,
     factory: LogProbe<Port<Script>>,
 }
 
-/// An own log whose entries cannot be read yet: nothing to send ahead, nothing to widen with.
+/// A log whose entries cannot be read yet: none can be sent ahead or added to a request.
 struct Unreadable(MemoryDisk);
 
 impl OwnLog for Unreadable {
@@ -119,7 +119,7 @@ impl Leader {
         Self { script, factory }
     }
 
-    /// A leader that answers from here and sends nothing but what it was asked.
+    /// A leader that answers locally and sends only the requested entries.
     fn plain() -> Self {
         Self::over(Arc::new(Unreadable(disk())))
     }
@@ -129,7 +129,7 @@ impl Leader {
         self.factory.new_client(FOLLOWER, &record).await
     }
 
-    /// A client after one exchange with a follower whose log is equal up to here.
+    /// A client after one exchange with a follower whose log matches up to here.
     async fn knowing(&mut self, upto: u64) -> Client {
         let mut client = self.client().await;
         self.script.answers(conflict(49, report(upto)));
@@ -141,7 +141,7 @@ impl Leader {
         client
     }
 
-    /// The entries of what was sent with entries, as ranges.
+    /// The sent entries, as ranges.
     fn sent(&self) -> Vec<(u64, u64)> {
         let sent = self
             .script
@@ -155,12 +155,12 @@ impl Leader {
     }
 }
 
-/// Lets what is under way go on until it waits.
+/// Lets pending work proceed until it waits.
 async fn a_moment() {
     tokio::time::sleep(Duration::from_micros(1)).await;
 }
 
-/// What one stream of requests is answered, until it ends or the far end is silent.
+/// The answers to one stream of requests, until it ends or the far end is silent.
 async fn ask(
     client: &mut Client,
     requests: impl IntoIterator<Item = AppendEntriesRequest<TypeConfig>, IntoIter: Send + 'static>,
@@ -202,7 +202,7 @@ async fn one_exchange_answers_every_step_and_leaves_the_last_one() {
 async fn an_answer_in_part_ends_its_stream() {
     let mut leader = Leader::plain();
     let mut client = leader.knowing(70).await;
-    // A stream that goes on would leave a gap behind the part.
+    // A continued stream would leave a gap after the part.
     let answers = ask(&mut client, [request(66..74), request(74..80)]).await;
     assert_eq!(answers, [Ok(Ok(Some(id(70))))]);
     assert_eq!(leader.sent(), []);
@@ -214,7 +214,7 @@ async fn a_stream_that_sent_something_answers_nothing_itself() {
     let mut client = leader.knowing(70).await;
     leader.script.answers(matching(78));
     let answers = ask(&mut client, [request(71..79), request(60..68)]).await;
-    // The second one waits for the far end, in its order.
+    // The second one waits for the far end, in order.
     assert_eq!(answers, [Ok(Ok(Some(id(78))))]);
     let sent = leader.script.sent();
     let wanted: Vec<_> = sent.iter().map(|(_, asked)| asked.wants_report).collect();
@@ -228,7 +228,7 @@ async fn an_answer_is_known_before_it_is_handed_on() {
     leader.script.answers(matching(78));
     ask(&mut client, [request(71..79)]).await;
     leader.sent();
-    // From the report alone this would be a conflict at an entry that the engine holds for equal.
+    // From the report alone this would be a conflict at an entry that the engine considers equal.
     let answers = ask(&mut client, [request(79..87)]).await;
     assert_eq!(answers, []);
     assert_eq!(leader.sent(), [(79, 86)]);
@@ -255,8 +255,8 @@ async fn the_window_ends_what_is_answered_here() {
     assert_eq!(ask(&mut client, step()).await, [Ok(Ok(Some(id(47))))]);
     assert_eq!(leader.sent(), []);
     tokio::time::sleep(Duration::from_millis(1)).await;
-    // The follower may have voted for another by the time that the engine would count from here: a black
-    // hole stays one, and no read is granted.
+    // The follower may have voted for another member by the time that the engine would count from here. So a silent member stays silent,
+    // and no read is granted.
     assert_eq!(ask(&mut client, step()).await, []);
     assert_eq!(leader.sent(), [(40, 47)]);
 }
@@ -325,7 +325,7 @@ async fn a_snapshot_makes_it_forget_and_is_not_contradicted() {
         .unwrap();
     assert_eq!(ask(&mut client, [request(40..48)]).await, []);
     assert_eq!(leader.sent(), [(40, 47)]);
-    // An exchange that a follower answered with its log as it was before.
+    // An exchange that a follower answered with its earlier log.
     leader.script.answers(conflict(49, report(70)));
     ask(&mut client, [request(50..58)]).await;
     leader.sent();
@@ -337,7 +337,7 @@ async fn a_snapshot_makes_it_forget_and_is_not_contradicted() {
 async fn what_must_go_out_goes_with_the_rest_and_is_answered_as_asked() {
     let mut leader = Leader::over(Arc::new(disk()));
     let mut client = leader.client().await;
-    // What is sent ahead is refused.
+    // Entries sent ahead are refused.
     leader.script.answers(told(report(20)));
     leader.script.answers(conflict(46, None));
     let answers = ask(&mut client, [request(0..8)]).await;
@@ -352,7 +352,7 @@ async fn what_must_go_out_goes_with_the_rest_and_is_answered_as_asked() {
         "no more than the engine sent"
     );
     assert_eq!(leader.sent(), [(21, 110)]);
-    // The rest of the search, and the first of the stream after it.
+    // The rest of the search, and the start of the following stream.
     for (from, upto) in [(60, 68), (103, 111)] {
         let answers = ask(&mut client, [request(from..upto)]).await;
         assert_eq!(answers, [Ok(Ok(Some(id(upto - 1))))]);
@@ -360,7 +360,7 @@ async fn what_must_go_out_goes_with_the_rest_and_is_answered_as_asked() {
     assert_eq!(leader.sent(), []);
 }
 
-/// Entries may need several round trips to arrive, and a question one.
+/// Entries may take several round trips to arrive, a query only one.
 #[tokio::test(start_paused = true)]
 async fn where_the_logs_part_is_known_before_what_was_sent_ahead_has_arrived() {
     let mut leader = Leader::over(Arc::new(disk()));
@@ -383,7 +383,7 @@ async fn where_the_logs_part_is_known_before_what_was_sent_ahead_has_arrived() {
     );
 }
 
-/// What a new connection sends at once; more would hold up what is appended next.
+/// A new connection's first flight; more would delay the next appended entries.
 #[tokio::test(start_paused = true)]
 async fn no_more_is_sent_ahead_than_a_first_flight_carries_but_one_entry_is() {
     for (bytes, first) in [(1_000, 102), (20_000, 110)] {
@@ -413,7 +413,7 @@ async fn what_is_appended_meanwhile_is_sent_ahead_too() {
     let option = RPCOption::new(TIMERS.heartbeat);
     let requests = Box::pin(stream::iter([request(50..58)]));
     let mut answers = client.stream_append(requests, option).await.unwrap();
-    // Nothing is known yet, and the step of the search waits.
+    // Nothing is known yet, and the search step waits.
     let silent = tokio::time::timeout(Duration::from_millis(5), answers.next()).await;
     assert!(silent.is_err());
     drop(answers);
@@ -421,8 +421,7 @@ async fn what_is_appended_meanwhile_is_sent_ahead_too() {
     own.preload(vote(), [entry(111)]);
     leader.script.answers(told(None));
     leader.script.answers(matching(111));
-    // The far end of the script answers one after the other: the first is lost here, so a new leadership's
-    // client begins again.
+    // The script's far end answers in order: the first answer is lost here, so a new leadership's client starts over.
     let mut client = leader.client().await;
     let later = Vote::new_committed(4, MemberId(1));
     own.preload(later, []);

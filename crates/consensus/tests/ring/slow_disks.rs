@@ -1,5 +1,4 @@
-//! Heartbeats do not wait for the disk: a leader keeps serving while the entries before them take
-//! several leases to become durable.
+//! Heartbeats do not wait for the disk: a leader continues to serve while earlier entries take several leases to become durable.
 
 use consensus::{Leadership, Outcome};
 use raft_types::MemberKind::Database;

@@ -1,5 +1,5 @@
-//! A leader with its real log, whose own disk is slow: what waits for the disk waits in front of the engine, and not in its
-//! loop, where heartbeats would wait with it. And one whose disk cannot read what a follower lacks: that follower waits.
+//! A leader with its real log on a slow disk: requests wait in front of the engine. In its loop they would delay heartbeats. If its disk
+//! cannot read entries that a follower lacks, only that follower waits.
 
 use std::io;
 use std::path::Path;
@@ -18,21 +18,21 @@ use crate::support::memory_log::MemoryDisk;
 use crate::support::ring::{Ring, TIMERS, within};
 
 const OWN: MemberId = MemberId(1);
-/// How long the disk takes to make something durable.
+/// How long the disk takes for a sync.
 const SLOW: Duration = Duration::from_secs(4);
-/// More than a busy machine keeps a leader from being heard, and far less than the disk takes.
+/// Longer than a busy machine delays a leader's messages, and far shorter than the disk takes.
 const SILENT: Duration = Duration::from_millis(2_000);
 
-/// What is wrong with a disk.
+/// The faults of a disk.
 #[derive(Clone, Default)]
 struct Trouble {
     /// How long a sync takes.
     millis: Arc<AtomicU64>,
-    /// Nothing can be read.
+    /// All reads fail.
     unreadable: Arc<AtomicBool>,
 }
 
-/// Files of another file system, with trouble.
+/// Files of another file system, with faults.
 struct SlowFiles {
     files: Arc<dyn FileSystem>,
     trouble: Trouble,
@@ -153,7 +153,7 @@ async fn ring_with_a_real_log(trouble: &Trouble) -> (Ring, LogHandle) {
     let member = Member::start(config, store, network, calls, floor, starts).await;
     let member = member.unwrap();
     member.take_in_by(Arc::new(log.clone()));
-    // Nobody asks it for a report: it leads.
+    // No member queries it for a report: it leads.
     ring.board
         .connect(OWN, member.inbound(), MemoryDisk::default());
     ring.members.insert(OWN, member);
@@ -161,8 +161,8 @@ async fn ring_with_a_real_log(trouble: &Trouble) -> (Ring, LogHandle) {
     (ring, log)
 }
 
-/// A large transaction is committed by the others long before the leader's own disk has it, and the next one follows. While the
-/// engine waited for room in the queue of its disk, no heartbeat went out for as long.
+/// Regression: the others commit a large transaction long before the leader's own disk has it, and the next one follows. While the engine
+/// waited for room in its disk's queue, it sent no heartbeat.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_is_heard_while_its_disk_writes_a_large_transaction() {
     let trouble = Trouble::default();
@@ -206,7 +206,7 @@ async fn a_leader_is_heard_while_its_disk_writes_a_large_transaction() {
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
 }
 
-/// The engine stops at the first read that fails, and the whole leader with it, for entries that one follower lacks.
+/// Regression: the engine, and the leader with it, stopped at the first failed read of entries that one follower lacks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_waits_for_what_the_leaders_disk_cannot_read_and_nobody_else_does() {
     let trouble = Trouble::default();

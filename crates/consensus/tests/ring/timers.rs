@@ -1,4 +1,4 @@
-//! Members with different timers, as in a rolling change: a leader serves for no longer than its voters promise to elect no other one.
+//! Members with different timers, as in a rolling change: a leader serves no longer than its voters promise to elect no other.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ async fn voters_that_are_restarted_with_a_shorter_lease_are_counted_on_for_that(
         let last = ring.commit("after the restart of a voter").await;
         ring.committed_everywhere(last).await;
     }
-    // The longer promise of their last processes is over.
+    // The longer promise of their previous processes has expired.
     tokio::time::sleep(LONG.lease).await;
     assert_eq!(ring.serving().await.0, LEADER);
     ring.board.isolate(LEADER, VOTERS);

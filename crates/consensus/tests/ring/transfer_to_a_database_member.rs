@@ -1,4 +1,4 @@
-//! Whoever leads hands over to a database member that has its log, and a witness that cannot says why.
+//! Any leader transfers the leadership to a database member that has its log; a witness that cannot reports the reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const DATABASE: MemberId = MemberId(3);
 
 #[tokio::test]
 async fn the_database_member_ends_up_leading() {
-    // Member 1 makes the ring, campaigns first, and is a witness.
+    // Member 1, a witness, bootstraps the ring and campaigns first.
     let ring = Ring::of(&[Witness, Witness, Database]).await;
     within("the database member leads", async {
         while ring.serving().await.0 != DATABASE {
@@ -63,8 +63,8 @@ async fn a_witness_without_an_heir_leads_on_and_says_why() {
     }
 }
 
-/// The target of a transfer waits for the entries that it lacks for about a heartbeat, and the other witness takes the
-/// leadership for given away: it would be elected, give it away in turn, and so on.
+/// The target of a transfer waits about one heartbeat for missing entries. The other witness then assumes that the leadership was
+/// transferred: it would be elected, transfer it in turn, and so on.
 #[tokio::test(start_paused = true)]
 async fn a_witness_hands_over_when_the_heir_has_its_log_and_not_before() {
     let mut ring = Ring::of(&[Witness, Witness, Database]).await;
@@ -92,7 +92,7 @@ async fn a_witness_hands_over_when_the_heir_has_its_log_and_not_before() {
 
 const FIRST: MemberId = MemberId(1);
 
-/// A mysqld with a commit under way, which comes to its end when the writes are stopped.
+/// A mysqld with a pending commit, which completes when the writes are stopped.
 struct LastCommit(Member);
 
 impl Writer for LastCommit {
@@ -109,8 +109,8 @@ impl Writer for LastCommit {
     fn resume(&self) {}
 }
 
-/// A database member leads, and the disk of another one takes so long for an entry from now on. There are more of them, which are
-/// soon to campaign where the leadership is given away and not taken.
+/// A database member leads, and another one's disk takes this long for an entry from now on. The other database members soon campaign if a
+/// transferred leadership is not taken over.
 async fn ring_with_a_slow_heir(flush_time: Duration) -> Ring {
     let ring = Ring::of(&[Database; 5]).await;
     let last = ring.commit("one").await;
@@ -122,7 +122,7 @@ async fn ring_with_a_slow_heir(flush_time: Duration) -> Ring {
     ring
 }
 
-/// What was seen: "member 2 was elected instead of member 3", and no primary for more than a second.
+/// Observed: "member 2 was elected instead of member 3", and no primary for more than a second.
 #[tokio::test(start_paused = true)]
 async fn an_old_primary_hands_over_when_the_heir_has_its_log_and_not_before() {
     let ring = ring_with_a_slow_heir(TIMERS.lease * 49 / 50).await;
@@ -155,7 +155,7 @@ async fn an_old_primary_goes_on_where_the_heir_does_not_get_its_log_onto_its_dis
     ring.commit("as before").await;
 }
 
-/// A leader that stops tries again and again, and clients are not to wait for each attempt.
+/// A stopping leader retries repeatedly, and clients must not wait for each attempt.
 #[tokio::test(start_paused = true)]
 async fn writes_are_not_stopped_for_an_heir_that_does_not_keep_up() {
     let ring = ring_with_a_slow_heir(TIMERS.lease * 10).await;
@@ -172,7 +172,7 @@ async fn writes_are_not_stopped_for_an_heir_that_does_not_keep_up() {
     assert_eq!(next.index, last.index + 1, "nothing was drained");
 }
 
-/// A mysqld that lacks so many transactions, or does not do at all.
+/// A mysqld that lacks this many transactions, or is unfit.
 struct Says(Result<u64, &'static str>);
 
 impl Mysqld for Says {
@@ -200,7 +200,7 @@ fn says(ring: &Ring, id: u64, state: Result<u64, &'static str>) {
         .set_database(Arc::new(Says(state)));
 }
 
-/// Tried with processes: the leadership went to the member whose mysqld had been killed seconds before.
+/// Observed with real processes: the leadership was transferred to the member whose mysqld had been killed seconds before.
 #[tokio::test]
 async fn a_leader_that_stops_gives_the_leadership_to_the_member_whose_mysqld_is_level() {
     let ring = Ring::started(&[Database, Database, Database, Witness, Witness]).await;

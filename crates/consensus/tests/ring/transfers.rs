@@ -1,4 +1,4 @@
-//! Leadership goes to a named member; when that one cannot take it, the ring finds its way out.
+//! The leadership is transferred to a named member; if that one cannot take over, the ring recovers.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ async fn a_target_that_vanishes_leaves_the_leadership_to_another() {
     ring.commit("before").await;
     let (leader, _) = ring.serving().await;
     let to = ring.ids().into_iter().find(|id| *id != leader).unwrap();
-    // Its last answer is young enough for the check, and it hears no more.
+    // Its last answer is recent enough for the check, but it receives no more messages.
     ring.board.isolate(to, ring.ids());
     let member = ring.member(leader);
     let transfer = within("the transfer", member.transfer_leader(to)).await;
@@ -117,8 +117,8 @@ async fn voters_that_do_not_campaign_by_themselves_are_asked_to() {
     ring.committed_everywhere(last).await;
 }
 
-/// The only database member does not find these members any more, which hear it nevertheless. Waits until one of them leads, has given
-/// the leadership to it in vain, and knows that this would come to nothing once more.
+/// The only database member no longer finds these members, but they still receive its answers. Waits until one of them leads, has
+/// transferred the leadership to it without success, and knows that a retry would fail, too.
 async fn led_without_the_database(ring: &Ring, lost: &[MemberId]) -> MemberId {
     for witness in lost {
         ring.board.lose(DATABASE, *witness);
@@ -141,7 +141,7 @@ async fn led_without_the_database(ring: &Ring, lost: &[MemberId]) -> MemberId {
 
 const DATABASE: MemberId = MemberId(1);
 
-/// That one leads on, takes changes, and gives the leadership away when the way is mended.
+/// That member continues to lead, accepts changes, and transfers the leadership once the path is repaired.
 async fn leads_on_until_the_way_is_mended(ring: &Ring, witness: MemberId) {
     let (leader, term) = ring.serving().await;
     assert_eq!(leader, witness);
@@ -164,7 +164,7 @@ async fn leads_on_until_the_way_is_mended(ring: &Ring, witness: MemberId) {
     ring.commit("after").await;
 }
 
-/// It goes on to the next term, and cannot ask the one member whose vote it lacks: which is the old leader, and nobody else is there.
+/// The target reaches the next term, and cannot ask the one member whose vote it lacks: the old leader, the only other member.
 #[tokio::test(start_paused = true)]
 async fn an_old_leader_leads_again_where_its_target_does_not_find_it() {
     let mut ring = Ring::of(&[Database, Witness, Witness]).await;

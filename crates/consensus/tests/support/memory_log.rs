@@ -1,5 +1,5 @@
-//! openraft's log storage in memory. The disk behind a log survives the log, so that a member can be
-//! crashed and started again; it can be slow, and it can fail.
+//! openraft's log storage in memory. A log's disk outlives the log, so that a member can crash and restart; it can be slow, and it can
+//! fail.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -17,11 +17,11 @@ use raft_types::{
 };
 use tokio::sync::watch;
 
-/// What survives a member.
+/// The state that outlives a member.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MemoryDisk(Arc<Mutex<Content>>);
 
-/// What was on a disk that was not purged.
+/// The content of an unpurged disk.
 pub(crate) struct Snapshot {
     vote: Option<Vote>,
     entries: Vec<Entry>,
@@ -31,11 +31,11 @@ pub(crate) struct Snapshot {
 struct Content {
     vote: Option<Vote>,
     purged: Option<LogId>,
-    /// The one in force at the last purged entry.
+    /// The membership in force at the last purged entry.
     membership: StoredMembership,
     entries: BTreeMap<u64, Entry>,
     runs: Vec<TermRun>,
-    /// The last index that is flushed.
+    /// The last flushed index.
     durable: Option<u64>,
     flush_time: Duration,
     broken: bool,
@@ -113,7 +113,7 @@ impl MemoryDisk {
         MemoryLog(self.clone())
     }
 
-    /// A copy of what is on it now.
+    /// A copy of its current content.
     #[allow(dead_code, reason = "not every user puts disks back")]
     pub(crate) fn snapshot(&self) -> Snapshot {
         let content = self.content();
@@ -123,7 +123,7 @@ impl MemoryDisk {
         }
     }
 
-    /// Puts the disk of a member that does not run back to what it was.
+    /// Restores the disk of a stopped member to a snapshot.
     #[allow(dead_code, reason = "not every user puts disks back")]
     pub(crate) fn put_back(&self, snapshot: Snapshot) {
         let Snapshot { vote, entries } = snapshot;
@@ -136,19 +136,19 @@ impl MemoryDisk {
         }
     }
 
-    /// Whether the end of the log may have been lost, as a member that begins on it has to believe.
+    /// Sets the doubt about the log's end that a member starting on it must assume.
     #[allow(dead_code, reason = "not every user has damaged logs")]
     pub(crate) fn set_doubt(&self, doubt: DoubtedTail) {
         self.content().doubt = Some(doubt);
     }
 
-    /// Whether that still holds.
+    /// Whether the doubt remains.
     #[allow(dead_code, reason = "not every user has damaged logs")]
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.content().doubt.is_some()
     }
 
-    /// Puts a vote and entries on the disk of a member that does not run, as if it had always had them.
+    /// Stores a vote and entries on a stopped member's disk.
     #[allow(dead_code, reason = "not every user begins with a log")]
     pub(crate) fn preload(&self, vote: Vote, entries: impl IntoIterator<Item = Entry>) {
         let mut content = self.content();
@@ -159,24 +159,24 @@ impl MemoryDisk {
         }
     }
 
-    /// Lets entries take this long to become durable.
+    /// Makes entries take this long to become durable.
     pub(crate) fn set_flush_time(&self, flush_time: Duration) {
         self.content().flush_time = flush_time;
     }
 
-    /// Takes the beginning away from the disk of a member that does not run.
+    /// Removes the beginning of a stopped member's log.
     #[allow(dead_code, reason = "not every user begins with a log")]
     pub(crate) fn purge_upto(&self, upto: LogId, membership: StoredMembership) {
         self.content().purge(upto, membership);
     }
 
-    /// Takes the end away from the disk of a member that does not run: what was acknowledged, and is lost.
+    /// Removes the end of a stopped member's log: acknowledged entries that are lost.
     #[allow(dead_code, reason = "not every user has damaged logs")]
     pub(crate) fn lose_from(&self, index: u64) {
         self.content().truncate(index);
     }
 
-    /// Lets every further append fail.
+    /// Makes every further append fail.
     #[allow(dead_code, reason = "not every user breaks disks")]
     pub(crate) fn set_broken(&self) {
         self.content().broken = true;
@@ -187,7 +187,7 @@ impl MemoryDisk {
         self.content().entries.values().cloned().collect()
     }
 
-    /// The transactions in the log, in their order.
+    /// The transactions in the log, in order.
     pub(crate) fn transactions(&self) -> Vec<bytes::Bytes> {
         let payloads = self.all().into_iter().map(|entry| entry.payload);
         payloads
@@ -200,14 +200,14 @@ impl MemoryDisk {
             .collect()
     }
 
-    /// Up to where the log is purged, which is where a member goes on at its start.
+    /// The last purged entry, from which a member starts.
     #[allow(dead_code, reason = "not every user starts members again")]
     pub(crate) fn purged(&self) -> (Option<LogId>, StoredMembership) {
         let content = self.content();
         (content.purged, content.membership.clone())
     }
 
-    /// Notes that the log is flushed up to an entry, if that is still in it.
+    /// Records that the log is flushed up to an entry, if the entry is still in it.
     fn flushed(&self, last: Option<LogId>) {
         let mut content = self.content();
         let Some(last) = last else { return };
@@ -240,7 +240,7 @@ impl OwnLog for MemoryDisk {
     }
 }
 
-/// The log as a row of files, of which one begins behind every entry.
+/// The log as a sequence of files; one begins after every entry.
 impl FileStarts for MemoryDisk {
     fn first_start(&self, from: Option<OpId>) -> FileStartAnswer<'_, Option<FileStart>> {
         let content = self.content();

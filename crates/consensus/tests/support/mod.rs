@@ -1,4 +1,4 @@
-//! What the tests of a ring share.
+//! Code shared by the ring tests.
 
 pub(crate) mod memory_log;
 pub(crate) mod ring;

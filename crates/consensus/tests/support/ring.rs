@@ -26,7 +26,7 @@ pub(crate) const TIMERS: Timers = Timers {
     lease: Duration::from_millis(500),
 };
 
-/// More than any of these rings needs for anything.
+/// Longer than any of these rings needs for any operation.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A ring; members are numbered from 1.
@@ -39,18 +39,18 @@ pub(crate) struct Ring {
     pub(crate) bounds: Bounds,
     pub(crate) rules: RingRules,
     pub(crate) timers: Timers,
-    /// Whether members that are started answer the engine's search themselves, as they do in a real ring.
+    /// Whether started members answer the engine's search locally, as in a real ring.
     pub(crate) searches_locally: bool,
-    /// From where members go on whose logs were there before, and do not begin at the beginning.
+    /// The starting points of members with existing logs that lack their beginning.
     pub(crate) floors: BTreeMap<MemberId, AppliedFloor>,
-    /// The formats that members speak which run another version than this one.
+    /// The formats of members with another version.
     pub(crate) speaks: BTreeMap<MemberId, FormatRange>,
-    /// The member whose tasks panic when they ask another one.
+    /// The member whose tasks panic when they call another one.
     pub(crate) calls_panic: Option<MemberId>,
 }
 
 impl Ring {
-    /// Members of these kinds, started, not yet a ring.
+    /// Started members of these kinds, without a ring.
     pub(crate) async fn started(kinds: &[MemberKind]) -> Self {
         Self::started_with(kinds, Bounds::default()).await
     }
@@ -63,7 +63,7 @@ impl Ring {
         ring
     }
 
-    /// A ring over regions, made by its first member; the text as for [`Self::laid_out`].
+    /// A ring over regions, bootstrapped by its first member; the text as for [`Self::laid_out`].
     pub(crate) async fn over(regions: &str, policy: QuorumPolicy) -> Self {
         let mut ring = Self::laid_out(regions, policy);
         ring.start_all().await;
@@ -71,8 +71,8 @@ impl Ring {
         ring
     }
 
-    /// Members over regions with empty disks, none of them started; from a text such as `a: 1d 2w 3w | b: 4d 5w 6n`: `d`
-    /// is a database member, `w` a witness, `n` a witness that does not vote.
+    /// Members over regions with empty disks, not started. The text is like `a: 1d 2w 3w | b: 4d 5w 6n`: `d` is a database member, `w` a
+    /// witness, `n` a witness without a vote.
     pub(crate) fn laid_out(regions: &str, policy: QuorumPolicy) -> Self {
         let mut records = BTreeMap::new();
         for region in regions.split('|') {
@@ -130,7 +130,7 @@ impl Ring {
         }
     }
 
-    /// A ring of these kinds, made by its first member.
+    /// A ring of these kinds, bootstrapped by its first member.
     pub(crate) async fn of(kinds: &[MemberKind]) -> Self {
         let ring = Self::started(kinds).await;
         ring.bootstrap().await;
@@ -150,12 +150,12 @@ impl Ring {
         &self.members[&id]
     }
 
-    /// Starts a member over its disk.
+    /// Starts a member on its disk.
     pub(crate) async fn start(&mut self, id: MemberId) {
         self.try_start(id).await.unwrap();
     }
 
-    /// Starts a member over its disk as the program does: it asks the others first.
+    /// Starts a member on its disk like the program does: it asks the others first.
     pub(crate) async fn come_back(&mut self, id: MemberId) {
         let disk = self.disks[&id].clone();
         let membership =
@@ -173,7 +173,7 @@ impl Ring {
         tokio::spawn(returning.campaign_when_known(member));
     }
 
-    /// The same, where the member may refuse to start.
+    /// The same, if the member may refuse to start.
     pub(crate) async fn try_start(&mut self, id: MemberId) -> Result<(), StartError> {
         let this = Program::this();
         let program = Program {
@@ -215,7 +215,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Stops a member without a word to the others.
+    /// Stops a member without notifying the others.
     pub(crate) async fn crash(&mut self, id: MemberId) {
         self.board.disconnect(id);
         let member = self.members.remove(&id).unwrap();
@@ -229,7 +229,7 @@ impl Ring {
         member.shutdown().await;
     }
 
-    /// Waits until one of the members serves, and says which and in which term.
+    /// Waits until a member serves; returns it and its term.
     pub(crate) async fn serving(&self) -> (MemberId, Term) {
         within("a serving leader", async {
             loop {
@@ -245,7 +245,7 @@ impl Ring {
         .await
     }
 
-    /// Proposes a transaction to who serves, until it is committed.
+    /// Proposes a transaction to the serving member until it is committed.
     pub(crate) async fn commit(&self, text: &str) -> OpId {
         within("a commit", async {
             loop {
@@ -259,7 +259,7 @@ impl Ring {
         .await
     }
 
-    /// Waits until every running member knows that `op_id` is committed.
+    /// Waits until every running member has learned that `op_id` is committed.
     pub(crate) async fn committed_everywhere(&self, op_id: OpId) {
         for member in self.members.values() {
             let mut committed = member.committed();
@@ -269,7 +269,7 @@ impl Ring {
     }
 }
 
-/// Whoever asks another member by this panics.
+/// Any call to another member panics.
 struct Panics;
 
 impl MemberCalls for Panics {
@@ -296,7 +296,7 @@ pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
     }
 }
 
-/// Waits until a member's leadership is as wanted.
+/// Waits for a member's leadership to match.
 pub(crate) async fn leadership_is(
     member: &Member,
     wanted: impl FnMut(&Leadership) -> bool,

@@ -1,5 +1,5 @@
-//! A network whose far end is the test: it keeps what is sent, and answers what it was given. Without an
-//! answer a call waits for ever, as one into a black hole does.
+//! A network whose far end is the test: it records requests, and gives the scripted answers. Without an answer a call waits indefinitely,
+//! as if the packets were dropped.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -12,14 +12,14 @@ use futures::stream::BoxStream;
 use openraft::raft::SnapshotResponse;
 use testkit::network::{Call, Carrier, Link, Reply};
 
-/// Which of the engine's clients a request came from.
+/// The engine's client that sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
     Entries,
     Heartbeats,
 }
 
-/// What was sent and what will be answered.
+/// The sent requests and the scripted answers.
 #[derive(Clone, Default)]
 pub(crate) struct Script(Arc<Mutex<Lines>>);
 
@@ -30,12 +30,12 @@ struct Lines {
 }
 
 impl Script {
-    /// The next request with entries is answered like this.
+    /// Sets the answer to the next request with entries.
     pub(crate) fn answers(&self, answer: RpcResult<Answered>) {
         self.lines().answers.push_back(answer);
     }
 
-    /// What was sent since the last look.
+    /// The requests sent since the last call.
     pub(crate) fn sent(&self) -> Vec<(Lane, Asked)> {
         std::mem::take(&mut self.lines().sent)
     }

@@ -1,6 +1,5 @@
-//! A network inside one process: calls go straight from one member to the other, unless the line
-//! between them is cut. A cut line does not refuse a call, it lets it run into its deadline. A line can
-//! be long: then everything on it takes its time, and requests follow each other without waiting.
+//! A network inside one process: calls go directly from one member to another, unless the line between them is cut. A call on a cut line is
+//! not refused, but runs into its deadline. A line can be long: then each call takes its time, and requests are pipelined.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,7 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::memory_log::MemoryDisk;
 
-/// How many requests or answers a line carries at once.
+/// Number of requests or answers that a line carries concurrently.
 const PIPELINE: usize = 64;
 
 /// All lines between all members.
@@ -28,35 +27,35 @@ pub(crate) struct Switchboard(Arc<Mutex<Lines>>);
 #[derive(Default)]
 struct Lines {
     members: BTreeMap<MemberId, (Inbound, MemoryDisk)>,
-    /// Directed: the caller does not reach the other.
+    /// Directed: the caller does not reach the callee.
     cut: BTreeSet<Link>,
-    /// One way; what is not here takes no time.
+    /// One-way delay; missing lines have none.
     distances: BTreeMap<Link, Duration>,
-    /// Requests with entries that went out.
+    /// Sent requests with entries.
     requests: BTreeMap<Link, u64>,
     campaigns_asked: Vec<MemberId>,
-    /// Directed: the caller does not find the other, whose own calls it answers.
+    /// Directed: the caller does not find the callee, but answers its calls.
     lost: BTreeSet<Link>,
-    /// Directed: heartbeats pass, and entries do not.
+    /// Directed: heartbeats pass, entries do not.
     without_entries: BTreeSet<Link>,
-    /// That is so of one more.
+    /// Notified when a line is added to `without_entries`.
     entries_lost: Arc<Notify>,
-    /// Directed: the other's address refuses the caller, whether anything listens there or not.
+    /// Directed: the callee's address refuses the caller, whether or not a process listens there.
     refused: BTreeSet<Link>,
 }
 
 impl Switchboard {
-    /// The end of the lines at one member.
+    /// A member's end of its lines.
     pub(crate) fn port(&self, own: MemberId) -> Port<Self> {
         Port::new(own, self.clone())
     }
 
-    /// Connects a member; the disk is what it reports of.
+    /// Connects a member; its reports are read from the disk.
     pub(crate) fn connect(&self, id: MemberId, inbound: Inbound, disk: MemoryDisk) {
         self.lines().members.insert(id, (inbound, disk));
     }
 
-    /// Lets everything between two members take this long, one way.
+    /// Sets the one-way delay between two members.
     pub(crate) fn set_distance(&self, one: MemberId, other: MemberId, one_way: Duration) {
         let link = Link {
             from: one,
@@ -66,18 +65,18 @@ impl Switchboard {
         self.lines().distances.extend(both);
     }
 
-    /// How many requests with entries went from one member to another.
+    /// Number of requests with entries from one member to another.
     pub(crate) fn requests(&self, from: MemberId, to: MemberId) -> u64 {
         let link = Link { from, to };
         self.lines().requests.get(&link).copied().unwrap_or(0)
     }
 
-    /// Takes a member away, as a crash does.
+    /// Disconnects a member, like a crash.
     pub(crate) fn disconnect(&self, id: MemberId) {
         self.lines().members.remove(&id);
     }
 
-    /// Takes a member away, as the end of its process does: its machine closes its connections, and refuses new ones.
+    /// Disconnects a member, like the exit of its process: its machine closes its connections and refuses new ones.
     pub(crate) fn hang_up(&self, id: MemberId) {
         self.disconnect(id);
         let others: Vec<MemberId> = self.lines().members.keys().copied().collect();
@@ -86,7 +85,7 @@ impl Switchboard {
         }
     }
 
-    /// The connections that one member has opened to another one are closed.
+    /// Closes the connections that one member has opened to another.
     pub(crate) fn close(&self, from: MemberId, to: MemberId) {
         let link = Link { from, to };
         if self.is_cut(link) {
@@ -101,7 +100,7 @@ impl Switchboard {
         });
     }
 
-    /// From now on the address of `to` refuses new connections of `from`, although somebody listens there.
+    /// From now on the address of `to` refuses new connections from `from`, although a process listens there.
     pub(crate) fn refuse(&self, from: MemberId, to: MemberId) {
         self.lines().refused.insert(Link { from, to });
     }
@@ -119,26 +118,26 @@ impl Switchboard {
         self.lines().cut.insert(Link { from, to });
     }
 
-    /// One member does not find another one any more, as by a wrong address of it; what that one asks, it answers.
+    /// One member no longer finds another, as with a wrong address, but answers its calls.
     pub(crate) fn lose(&self, from: MemberId, to: MemberId) {
         self.lines().lost.insert(Link { from, to });
     }
 
-    /// Large packets are lost between one member and another one.
+    /// Drops large packets from one member to another.
     pub(crate) fn lose_entries(&self, from: MemberId, to: MemberId) {
         let mut lines = self.lines();
         lines.without_entries.insert(Link { from, to });
         lines.entries_lost.notify_waiters();
     }
 
-    /// Mends all lines.
+    /// Repairs all lines.
     pub(crate) fn heal(&self) {
         self.lines().cut.clear();
         self.lines().lost.clear();
         self.lines().without_entries.clear();
     }
 
-    /// Whom members asked to campaign.
+    /// The members that were asked to campaign.
     pub(crate) fn campaigns_asked(&self) -> Vec<MemberId> {
         self.lines().campaigns_asked.clone()
     }
@@ -163,14 +162,14 @@ impl Switchboard {
         }
     }
 
-    /// The other end as it is now; none where the line is cut.
+    /// The current far end; `None` if the line is cut.
     fn far_end(&self, link: Link) -> Option<Option<(Inbound, MemoryDisk)>> {
         let lines = self.lines();
         let open = !lines.cut.contains(&link) && !lines.lost.contains(&link);
         open.then(|| lines.members.get(&link.to).cloned())
     }
 
-    /// The requests as they come to the other end, each after its time on the line.
+    /// The requests as they arrive at the far end, each after its delay.
     fn requests_arriving(
         self,
         link: Link,
@@ -198,7 +197,7 @@ impl Switchboard {
     }
 }
 
-/// The member at the other end, or why there is none: a cut line says so at the deadline.
+/// The member at the far end, or the reason for its absence: for a cut line, at the deadline.
 async fn reached<T>(far_end: Option<Option<T>>, deadline: Duration) -> Result<T, &'static str> {
     match far_end {
         Some(end) => end.ok_or("the member is down"),

@@ -1,5 +1,4 @@
-//! Has the member's log archived, as long as it is this member's turn, and the archive pruned, and says how far the archive is. No
-//! commit waits for it.
+//! Archives the member's log on its turn, prunes the archive, and reports the progress. No commit waits for it.
 
 mod pruning;
 mod turn;
@@ -22,10 +21,10 @@ use crate::ring_handle::RingHandle;
 use crate::settings::ArchiveSettings;
 use crate::status::ArchiveView;
 
-/// The longest pause between two tries while the storage fails.
+/// The longest delay between retries while the storage fails.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// For as long as it is polled.
+/// Runs while polled.
 pub(crate) async fn archive(
     ring: RingHandle,
     record: MemberRecord,
@@ -51,7 +50,7 @@ pub(crate) async fn archive(
             }
             Err(error) => {
                 progress.fails(&error);
-                // What it is reached with may have been renewed.
+                // The storage credentials may have been renewed.
                 opened = None;
                 pause = (pause * 2).min(LONGEST_PAUSE).max(settings.interval);
             }
@@ -59,7 +58,7 @@ pub(crate) async fn archive(
     }
 }
 
-/// A storage that is reached.
+/// A connected storage.
 struct Opened {
     archiver: Archiver,
     prunes: Prunes,
@@ -79,7 +78,7 @@ impl Opened {
     }
 }
 
-/// What is to be done at one interval.
+/// The work of one interval.
 async fn interval(
     ring: &RingHandle,
     record: &MemberRecord,
@@ -116,11 +115,11 @@ async fn interval(
     };
     progress.reaches(archives, archiver.archived(mark), committed);
     if archives {
-        // Read each time: who can read the archive from now on is changed without a restart.
+        // Read each time, so that recipients can change without a restart.
         let recipients = settings.recipients_file.as_deref().map(Recipients::of_file);
         archiver.encrypt_for(recipients.transpose()?);
     }
-    // Not what is committed meanwhile: under load this would never end, and whole files and the next interval never come.
+    // Not entries committed in the meantime: under load this would never end, and no whole file or next interval would follow.
     while archives
         && let Step::Archived { manifest, gap_from } = archiver.step_to(committed, mark).await?
     {
@@ -137,7 +136,7 @@ async fn interval(
     Ok(())
 }
 
-/// How far the archive is, as this member has seen it.
+/// Progress of the archive, as this member has seen it.
 #[derive(Debug)]
 pub(crate) struct ArchiveProgress(Mutex<Progress>);
 
@@ -145,7 +144,7 @@ pub(crate) struct ArchiveProgress(Mutex<Progress>);
 struct Progress {
     archives: bool,
     archived: Option<LogPlace>,
-    /// The end of what was committed, and when it was first seen; the archive does not have it yet.
+    /// End of the committed entries that the archive lacks, and when they were first seen.
     lacks: Option<(Instant, LogPlace)>,
     pieces: u64,
     bytes: u64,
@@ -158,7 +157,7 @@ struct Progress {
     prune_error: Option<String>,
 }
 
-/// Before the first look.
+/// Before the first check.
 impl Default for ArchiveProgress {
     fn default() -> Self {
         let beginning = LogPlace {
@@ -166,7 +165,7 @@ impl Default for ArchiveProgress {
             offset: 0,
         };
         Self(Mutex::new(Progress {
-            // The least of all members' is the ring's: who does not know must not say that nothing is missing.
+            // The ring reports the smallest lag of all members, so an unknown lag must not be zero.
             lacks: Some((Instant::now(), beginning)),
             ..Progress::default()
         }))
@@ -218,7 +217,7 @@ impl ArchiveProgress {
         progress.gaps += u64::from(behind_a_gap);
     }
 
-    /// Others are in front. How far the archive is, is known as of the last look.
+    /// Other members precede this one. The progress stays that of the last check.
     fn leaves_it_to_others(&self) {
         self.lock().archives = false;
     }
@@ -235,7 +234,7 @@ impl ArchiveProgress {
         };
     }
 
-    /// What the log's purge is to leave for the archive.
+    /// Entries that the purge must keep for the archive.
     pub(crate) fn not_archived(&self, most_bytes: u64) -> NotArchived {
         NotArchived {
             from: self.lock().archived,
@@ -284,7 +283,7 @@ mod progress_tests {
         let progress = ArchiveProgress::default();
         sleep(second).await;
         assert_eq!(lag(&progress), Some(second));
-        // The archive is empty, and others are in front.
+        // The archive is empty, and other members precede this one.
         progress.reaches(false, None, place(500));
         sleep(second).await;
         assert_eq!(lag(&progress), Some(second * 2));
@@ -311,7 +310,7 @@ mod progress_tests {
         progress.leaves_it_to_others();
         let progress = progress.lock();
         assert!(!progress.archives);
-        // It was looked at, and what was found there is there.
+        // The checked archive has these entries.
         assert_eq!(progress.archived, Some(place));
     }
 }

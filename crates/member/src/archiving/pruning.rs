@@ -1,5 +1,5 @@
-//! Has what may go deleted from the archive by the member that archives, a little at each interval, so that what is committed
-//! meanwhile does not wait for it. A failure is told, and nothing else.
+//! Makes the archiving member delete prunable objects, a few per interval, so that new commits do not wait for it. A failure is only
+//! reported.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,18 +10,18 @@ use tokio::time::Instant;
 use super::ArchiveProgress;
 use crate::settings::ArchiveSettings;
 
-/// So many intervals of the archive pass between two looks at what may go: each lists the whole archive.
+/// Archive intervals between two searches for prunable objects: each lists the whole archive.
 const INTERVALS: u32 = 100;
 const SOONEST: Duration = Duration::from_secs(10);
 const LATEST: Duration = Duration::from_secs(600);
-/// Objects that are deleted at an interval at most.
+/// Most objects deleted in an interval.
 const AT_ONCE: usize = 64;
 
-/// What one member knows of what may go.
+/// A member's pruning state.
 pub(super) struct Prunes {
     pruner: Pruner,
     looked: Option<Instant>,
-    /// What is not done yet.
+    /// The unfinished pruning.
     pruning: Option<Pruning>,
 }
 
@@ -34,7 +34,7 @@ impl Prunes {
         }
     }
 
-    /// What is to be done at one interval.
+    /// The work of one interval.
     pub(super) async fn interval(
         &mut self,
         settings: &ArchiveSettings,
@@ -88,7 +88,7 @@ impl Prunes {
     }
 }
 
-/// Whether it is to be looked again.
+/// Whether another search is due.
 fn is_due(looked: Option<Instant>, interval: Duration, now: Instant) -> bool {
     let pause = (interval * INTERVALS).clamp(SOONEST, LATEST);
     looked.is_none_or(|looked| now.duration_since(looked) >= pause)

@@ -1,8 +1,8 @@
-//! Whose turn it is to archive: all members find the same order of themselves by what the ring says of them, and the archive tells
-//! those behind the first whether the ones before them do their work. Pure.
+//! The order in which members archive. Every member derives the same order from the ring's state. The archive shows members after the first
+//! whether those before them archive. Pure.
 //!
-//! Two that archive at the same time do no harm (`archive`), so nobody has to be sure. A member in front that is down, or cannot
-//! reach the storage, is noticed by the archive standing still.
+//! Concurrent archiving by two members is harmless (`archive`), so certainty is not needed. The archive stalls when a preceding member is
+//! down or cannot reach the storage.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use binlog_store::LogPlace;
 use raft_types::{MemberId, MemberKind, MemberRecord};
 use tokio::time::Instant;
 
-/// How long the archive may stand still, for each member that is in front.
+/// How long the archive may stall for each preceding member.
 const LEAST_PATIENCE: Duration = Duration::from_secs(10);
 /// The same in intervals of the archive.
 const PATIENCE: u32 = 4;
 
-/// How many members are in front of this one. Witnesses come first, since it costs no primary anything there; then those of the
-/// leader's region, which have everything first; the leader itself last.
+/// The number of members before this one. Witnesses come first, since archiving there costs no primary anything; then the leader's region,
+/// which has entries first; the leader itself last.
 pub(crate) fn place(
     own: MemberId,
     leader: Option<MemberId>,
@@ -40,35 +40,35 @@ pub(crate) fn place(
     u32::try_from(in_front.count()).unwrap_or(u32::MAX)
 }
 
-/// What a member does at one of its intervals.
+/// A member's action at one of its intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     Archive,
-    /// It looks how far the archive is, and asks [`Turn::looked`].
+    /// Check the archive's progress, and call [`Turn::looked`].
     Look,
     Nothing,
 }
 
-/// How far the archive was when it was looked at.
+/// The archive's progress at a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Up to where it has the log.
+    /// End of the archived log.
     pub(crate) archived: Option<LogPlace>,
-    /// Who archived that.
+    /// The member that archived it.
     pub(crate) by: Option<MemberId>,
 }
 
-/// What one member knows of its turn.
+/// A member's turn state.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
-    /// It archives in the place of those in front.
+    /// It archives instead of the members before it.
     stands_in: bool,
-    /// Since when, and up to where, the archive is waited for.
+    /// Start of the wait for the archive, and the position that it waits for.
     waits: Option<(Instant, LogPlace)>,
 }
 
 impl Turn {
-    /// With `committed` of the log at this moment.
+    /// With the log's `committed` at this moment.
     pub(crate) fn act(
         &mut self,
         place: u32,
@@ -91,7 +91,7 @@ impl Turn {
         }
     }
 
-    /// Whether to archive, now that this was seen.
+    /// Whether to archive after this check.
     pub(crate) fn looked(
         &mut self,
         own: MemberId,
@@ -102,7 +102,7 @@ impl Turn {
         let others_archive = seen.by.is_some_and(|by| by != own);
         self.stands_in = match self.waits.take() {
             Some((_, wanted)) => seen.archived < Some(wanted),
-            // Until somebody else goes on with it.
+            // Until another member continues.
             None => !others_archive,
         };
         if !self.stands_in {
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(order(Some(MemberId(4))), [5, 2, 3, 4, 1]);
         assert_eq!(order(Some(MemberId(2))), [3, 2, 5, 1, 4]);
         assert_eq!(order(None), [2, 3, 5, 1, 4]);
-        // One that the ring does not have comes behind all.
+        // A member that the ring does not have comes last.
         assert_eq!(place(MemberId(9), None, &members()), 5);
     }
 
@@ -177,19 +177,19 @@ mod tests {
         tokio::time::advance(Duration::from_secs(19)).await;
         assert_eq!(act(&mut turn, 1, 500), Act::Nothing);
         tokio::time::advance(Duration::from_secs(1)).await;
-        // What was committed 20 s ago is there.
+        // Entries committed 20 s ago are archived.
         assert_eq!(act(&mut turn, 1, 500), Act::Look);
         assert!(!turn.looked(own, seen(100, other), at(500), Instant::now()));
         tokio::time::advance(Duration::from_secs(20)).await;
         assert_eq!(act(&mut turn, 1, 900), Act::Look);
         assert!(turn.looked(own, seen(499, other), at(900), Instant::now()));
-        // It stands in, and looks each time.
+        // It archives instead, and checks each time.
         assert_eq!(act(&mut turn, 1, 950), Act::Look);
         assert!(turn.looked(own, seen(900, own), at(950), Instant::now()));
         assert_eq!(act(&mut turn, 1, 990), Act::Look);
         assert!(!turn.looked(own, seen(990, other), at(990), Instant::now()));
         assert_eq!(act(&mut turn, 1, 990), Act::Nothing);
-        // Behind two, it waits twice as long; and an archive that is empty stands still.
+        // After two members it waits twice as long; and an empty archive counts as stalled.
         tokio::time::advance(Duration::from_secs(39)).await;
         assert_eq!(act(&mut turn, 2, 990), Act::Nothing);
         tokio::time::advance(Duration::from_secs(1)).await;

@@ -1,5 +1,5 @@
-//! The member's binlog server: its log, as far as it is committed, for stock replicas and other consumers. It runs from
-//! the moment at which the member takes part to its end, whoever leads.
+//! The member's binlog server: its committed log for stock replicas and other clients. It runs while the member takes part, whichever
+//! member leads.
 
 mod older_log;
 mod served_log;
@@ -29,7 +29,7 @@ pub(crate) struct Ready {
     pub(crate) log: Arc<ServedLog>,
 }
 
-/// Prepares the server on a listener that is open; nothing where the member has none.
+/// Prepares the server on an open listener; none where the member has no binlog server.
 ///
 /// # Errors
 /// When its options do not go together.
@@ -65,7 +65,7 @@ fn options(state: &MemberState) -> Option<ServerOptions> {
     })
 }
 
-/// A member's incarnation is nobody else's, and no mysqld has it for its UUID.
+/// A member's incarnation is unique, and no mysqld has it as its UUID.
 fn identity(member: MemberId, name: &str, incarnation: Incarnation) -> ServerIdentity {
     ServerIdentity {
         server_id: usual_server_id(member),
@@ -74,7 +74,7 @@ fn identity(member: MemberId, name: &str, incarnation: Incarnation) -> ServerIde
     }
 }
 
-/// Gives the views of those who are attached.
+/// Returns the views of attached clients.
 pub(crate) fn viewer(
     consumers: Consumers,
     log: Arc<ServedLog>,
@@ -100,7 +100,7 @@ pub(crate) fn viewer(
     }
 }
 
-/// What people know a consumer by.
+/// Name of a client for operators.
 fn name(view: &binlog_server::ConsumerView) -> String {
     match (&view.host[..], view.port, view.server_id) {
         ("", _, 0) => view.address.to_string(),
@@ -110,14 +110,14 @@ fn name(view: &binlog_server::ConsumerView) -> String {
     }
 }
 
-/// The two statements about files that clients of the binlog server may order. They are recorded like any operator's.
+/// The two file statements available to the binlog server's clients. They are recorded like any operator's.
 struct Orders {
     ring: RingHandle,
     state: Arc<MemberState>,
 }
 
 impl Orders {
-    /// Who else could carry out what only the leader can.
+    /// Names the leader, for statements that only it can execute.
     fn leader(&self) -> String {
         let status = self.ring.member.status();
         match status

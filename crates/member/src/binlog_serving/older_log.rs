@@ -1,5 +1,4 @@
-//! The part of the ring's log in front of this member's own, which the archive has: for consumers of the binlog server that were
-//! away for longer than this member keeps its files.
+//! The archived part of the ring's log before this member's own log, for clients that were away longer than this member keeps its files.
 
 use std::io;
 use std::path::Path;
@@ -18,15 +17,15 @@ use crate::ring_handle::RingHandle;
 use crate::settings::{ArchiveSettings, Settings};
 use crate::status::ArchiveView;
 
-/// Below the data directory.
+/// Path in the data directory.
 const DIRECTORY: &str = "archived-files";
-/// Of what transactions may not use of the disk, so much stays free beside fetched files: these are no reason for refusing any.
+/// Multiple of the disk reserve kept free by fetched files, so that they never cause refused transactions.
 const RESERVES: u64 = 4;
-/// Between two looks whether the log begins later by now.
+/// Interval between checks whether the log's beginning has moved.
 const LOOK: Duration = Duration::from_secs(1);
-/// What was seen of the archive is told for so long.
+/// How long a check of the archive is valid.
 const LOOK_ANEW: Duration = Duration::from_secs(600);
-/// While it cannot be seen.
+/// The interval while the archive is unreachable.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 pub(crate) struct OlderLog {
@@ -35,7 +34,7 @@ pub(crate) struct OlderLog {
 }
 
 impl OlderLog {
-    /// Nothing where there is no archive, or none of it is to be served.
+    /// None without an archive, or if none of it is to be served.
     pub(crate) fn of(settings: &Settings, ring: &RingHandle) -> Option<Self> {
         let archive = settings.archive.clone()?;
         let most_bytes = archive.serve_bytes?;
@@ -53,7 +52,7 @@ impl OlderLog {
         })
     }
 
-    /// Keeps what is said of the archive up to date, and the disk free of what nobody reads. For as long as it is polled.
+    /// Keeps the archive's state up to date, and removes unused fetched files from the disk. Runs while polled.
     pub(crate) async fn follow(&self) {
         let mut next = Instant::now();
         let mut begin = None;
@@ -61,7 +60,7 @@ impl OlderLog {
             let now = self.log.begin();
             if now != begin || Instant::now() >= next {
                 let looked = match &now {
-                    // Told in the status and the member's log.
+                    // The failure is in the status and the member's log.
                     Some(now) => self.archive.look(now, LOOK).await.is_ok(),
                     None => true,
                 };
@@ -77,7 +76,7 @@ impl OlderLog {
         self.log.begin().ok_or(ReadError::Gone)
     }
 
-    /// The GTIDs in front of what can be served; nothing where the archive adds nothing to the log.
+    /// The GTIDs before the first servable file; none where the archive adds nothing to the log.
     pub(crate) fn purged(&self) -> Option<GtidSet> {
         self.archive.gtids_before(&self.log.begin()?)
     }
@@ -104,7 +103,7 @@ impl OlderLog {
         Ok(Box::new(held.map_err(told)?))
     }
 
-    /// Nothing of a file that nobody keeps.
+    /// None for a file that the archive does not have.
     pub(crate) async fn read(
         &self,
         file: FileNumber,
@@ -115,7 +114,7 @@ impl OlderLog {
         self.archive.read(number, offset, at_most).await
     }
 
-    /// Adds what was served to a view of the archive.
+    /// Adds the serving counters to a view of the archive.
     pub(crate) fn tell(&self, view: &mut ArchiveView) {
         let ServingFigures {
             files_total,
@@ -142,7 +141,7 @@ fn listed(file: &ArchivedFile) -> LogFile {
     }
 }
 
-/// What a consumer is told.
+/// The error for a client.
 fn told(error: ServingError) -> ReadError {
     match error {
         ServingError::Gone(_) => ReadError::Gone,
@@ -153,7 +152,7 @@ fn told(error: ServingError) -> ReadError {
     }
 }
 
-/// Both files are read each time: what the archive is reached and decrypted with may be renewed.
+/// Both files are read each time: credentials and keys may be renewed.
 fn opened(settings: &ArchiveSettings) -> Result<(Storage, Identities), ServingError> {
     let (url, file) = (settings.url.clone(), settings.options_file.as_deref());
     let reached = StorageSettings::with_options_of(url, file, settings.call_limit)?;

@@ -1,4 +1,4 @@
-//! The member's log as the binlog server reads it.
+//! The member's log for the binlog server.
 
 use std::io;
 use std::time::Duration;
@@ -19,21 +19,21 @@ use crate::mysqld::OtherMysqlds;
 use crate::ring_handle::RingHandle;
 use crate::status::ArchiveView;
 
-/// What is committed may be written here a moment later.
+/// Committed entries may be written here slightly later.
 const NOT_WRITTEN_YET: Duration = Duration::from_millis(1);
-/// A new file is there a moment after the entry that ended the one before is committed.
+/// A new file exists shortly after the commit of the entry that ends the previous one.
 const LOOK: Duration = Duration::from_millis(200);
 /// How often it is checked whether this member's own mysqld was released.
 const RELEASE_LOOK: Duration = Duration::from_secs(1);
-/// Between two questions to a ring that has no leader.
+/// Interval between queries to a ring without a leader.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 pub(crate) struct ServedLog {
     ring: RingHandle,
-    /// What the archive has in front of it, where that is served.
+    /// The served part of the archive before the log.
     older: Option<OlderLog>,
     committed: watch::Sender<Position>,
-    /// Why the log gets no more transactions.
+    /// Why the log gets no further transactions.
     over: watch::Sender<Option<String>>,
 }
 
@@ -48,8 +48,7 @@ impl ServedLog {
         }
     }
 
-    /// Learns whether the ring's primary was released: from this member's own view, and from the views of the other members. For as
-    /// long as it is polled.
+    /// Checks whether the ring's primary was released, in this member's view and the other members' views. Runs while polled.
     pub(crate) async fn follow_release(
         &self,
         own: impl Fn() -> Option<String>,
@@ -70,7 +69,7 @@ impl ServedLog {
         }
     }
 
-    /// Keeps up to date what is told of the log, for as long as it is polled and the member runs.
+    /// Keeps the log's published state up to date, while polled and the member runs.
     pub(crate) async fn follow(&self) {
         let older = async {
             match &self.older {
@@ -84,7 +83,7 @@ impl ServedLog {
         }
     }
 
-    /// Adds what was served of the archive to a view of it.
+    /// Adds the serving counters to a view of the archive.
     pub(crate) fn tell(&self, view: &mut ArchiveView) {
         if let Some(older) = &self.older {
             older.tell(view);
@@ -131,7 +130,7 @@ impl ServedLog {
     }
 }
 
-/// The error for a consumer that has everything.
+/// The error for a client that has everything.
 fn released_words(primary: &str) -> String {
     format!(
         "the ring gets no more transactions: `witness disable-raft` released its primary `{primary}`, which clients write to without the \
@@ -200,7 +199,7 @@ impl CommittedFiles for ServedLog {
 
     fn begin_for(&self, have: &GtidSet) -> Option<FileNumber> {
         let within = self.ring.log.last_file_within(have)?;
-        // The files behind the committed part are not there yet.
+        // The files after the committed part do not exist yet.
         let last = self.committed.borrow().file;
         Some(FileNumber(within.number.get()).min(last))
     }

@@ -1,6 +1,5 @@
-//! The member's end of operators' commands: carries them out on its Raft and tells what happens. Each
-//! one that changes something is recorded in the member's log with who asked and how it ended. A command
-//! goes on when its operator has left, and ends with the member.
+//! The member's end of operators' commands: executes them on its Raft and reports events. Each command that changes state is logged with
+//! its caller and result. A command continues after its client disconnects, and ends with the member.
 
 mod mysqld_orders;
 
@@ -31,10 +30,10 @@ use crate::ring_history::{acknowledge_exposure, note_promotion, whole_history};
 use crate::state::MemberState;
 use crate::status::ViewSource;
 
-/// Events that wait for an operator who does not read; later phases are not told to such a one.
+/// Events queued for a client that does not read; it does not receive later phases.
 const WAITING_EVENTS: usize = 64;
 
-/// Carries out operators' commands on a member, also while it is still joining its ring; clones share it.
+/// Executes operators' commands on a member, also while it joins its ring; clones share it.
 #[derive(Clone)]
 pub struct Commands {
     state: Arc<MemberState>,
@@ -44,7 +43,7 @@ pub struct Commands {
 }
 
 impl Commands {
-    /// For a member; newcomers are called with the same TLS and deadlines as the others.
+    /// For one member; newcomers are called with the TLS and deadlines of the other members.
     pub(crate) fn new(
         state: Arc<MemberState>,
         transport: TransportConfig,
@@ -58,16 +57,15 @@ impl Commands {
         }
     }
 
-    /// Says who reads the configuration again, for this one and all of its clones. Said again, it changes nothing.
+    /// Sets the reload for this one and all of its clones. Only the first call takes effect.
     pub fn reload_by(&self, reload: Arc<dyn Reload>) {
         drop(self.reload.set(reload));
     }
 
-    /// Carries a command out, also when nobody waits for its end any more; nobody hears what happens meanwhile. `caller` is for the
-    /// record.
+    /// Executes a command to its end, even after the client has disconnected and receives no events. `caller` is for the record.
     ///
     /// # Errors
-    /// The refusal; its kind says how things stand.
+    /// The refusal; its kind classifies it.
     pub async fn carry_out(
         &self,
         caller: &'static str,
@@ -118,7 +116,7 @@ fn unknown(why: &str) -> Refusal {
 impl CommandSource for Commands {
     fn right(&self, json: &[u8]) -> Right {
         let order = serde_json::from_slice::<Order>(json);
-        // What it does not know it does not carry out either.
+        // An unknown command is not executed.
         order.map_or(Right::Read, |order| order.command.right())
     }
 
@@ -136,14 +134,14 @@ impl CommandSource for Commands {
     }
 }
 
-/// Who gave a command, for the audit log and the ring's history.
+/// The sender of a command, for the audit log and the ring's history.
 #[derive(Debug, PartialEq, Eq)]
 struct Origin {
-    /// The address, or the part of the program.
+    /// Its address, or the part of the program.
     caller: String,
     /// The name in the certificate; without TLS the claimed one, or the address.
     by: String,
-    /// The name that the caller claims, where it is not the certificate's.
+    /// The name that the caller claims, unless the certificate names it.
     claimed: Option<String>,
 }
 
@@ -197,7 +195,7 @@ impl Work {
             .await;
     }
 
-    /// Leaves an audit line for what changes something.
+    /// Writes an audit line for a command that changes state.
     async fn record(
         &self,
         from: &Origin,
@@ -371,7 +369,7 @@ impl Work {
         to: MemberId,
         force: bool,
     ) -> Result<(), Refusal> {
-        // Who leads knows better whether the target is fit: it may be the one that leads.
+        // The leader knows better whether the target is fit: the target may be the leader itself.
         if member.leadership_now().leading_term().is_none() {
             return Err(Refusal::not_leader(member.status().ring_view.leader));
         }
@@ -381,11 +379,11 @@ impl Work {
         }
     }
 
-    /// Asks the target whether its mysqld could be the primary. One that does not answer is left to the promotion, which says what is
-    /// wrong, as is whatever else keeps it from leading.
+    /// Queries whether the target's mysqld could be the primary. The promotion itself reports a target that does not answer, and any other
+    /// obstacle.
     async fn fit_to_be_promoted(&self, member: &Member, to: MemberId) -> Result<(), Refusal> {
-        // While failover is paused, a member that only takes care of the ring can be made the primary itself. Any other leader is
-        // it already, which the promotion says.
+        // While failover is paused, a caretaker leader can be made the primary itself. Any other leader is already, and the promotion
+        // reports it.
         let pause = self.member.state.view().pause;
         if to == member.id() && pause.is_none_or(|pause| pause.primary == to) {
             return Ok(());
@@ -414,7 +412,7 @@ impl Work {
         })
     }
 
-    /// What a command refuses before it changes anything, this refuses as well.
+    /// Refuses what the command itself would refuse before any change.
     async fn dry_run(&self, command: OperatorCommand) -> Result<CommandResult, Refusal> {
         match command {
             OperatorCommand::Promote { to, force } => {
@@ -524,7 +522,7 @@ impl Work {
         Ok(CommandResult::Provisioned(provisioned))
     }
 
-    /// Asks a newcomer which formats its program speaks. One that cannot be asked does not get its ring either, which says why.
+    /// Queries the formats of a newcomer's program. If it does not answer, giving it the ring fails as well, with the reason.
     async fn formats_of(&self, record: &MemberRecord) -> Option<FormatRange> {
         let client = AdminClient::new(
             &record.address,
@@ -535,7 +533,7 @@ impl Work {
         Some(introduction.ok()?.speaks)
     }
 
-    /// Gives the newcomer its ring, then takes it in. What would be refused afterwards is refused before.
+    /// Gives the newcomer its ring, then adds it. All refusals come before the first step.
     async fn add(
         &self,
         member: &Member,
@@ -592,7 +590,7 @@ async fn repair(
         .await?)
 }
 
-/// What was told of a promotion already.
+/// Phases of a promotion reported so far.
 #[derive(Default)]
 struct PhasesTold {
     done: usize,
@@ -635,7 +633,7 @@ mod tests {
         assert_eq!(recorded(Some("ana"), ""), of("ana", None));
         let nameless = "a certificate without a name, from 10.0.0.9:4711";
         assert_eq!(recorded(Some(""), "ana"), of(nameless, Some("ana")));
-        // Without TLS nothing is proven.
+        // Without TLS no name is proven.
         assert_eq!(recorded(None, "root"), of("root", None));
         assert_eq!(recorded(None, ""), of("10.0.0.9:4711", None));
     }

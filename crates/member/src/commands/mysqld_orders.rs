@@ -1,6 +1,6 @@
-//! The member's end of `witness enable-raft` and `witness disable-raft`: acts on its own mysqld as it is ordered, and makes the ring.
-//! Also for a member that has no ring yet, which leaves its mysqld alone by that. Whatever would let two servers take writes, or
-//! a commit through that nobody has, is refused here too, whatever the plan was.
+//! The member's end of `witness enable-raft` and `witness disable-raft`: acts on its own mysqld as ordered, and bootstraps the ring. A
+//! member without a ring leaves its mysqld alone. An order is refused, whatever the plan, if two servers could take writes or a commit
+//! could pass that no other member has.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,12 +19,12 @@ use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind, Replicate
 use crate::settings::{MysqlSettings, Settings};
 use crate::state::{BootstrapOrder, MemberState};
 
-/// How long making the ring may take here, everybody being up.
+/// How long a bootstrap may take here, with all members running.
 const FOUNDING_LIMIT: Duration = Duration::from_secs(25);
-/// Between two looks whether it is made.
+/// Interval between checks of the bootstrap.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Carries an order out, and says how things stand then.
+/// Executes an order, and returns the resulting state.
 ///
 /// # Errors
 /// The refusal, with what to do.
@@ -35,7 +35,7 @@ pub(crate) async fn carry_out(
     OrderedMysqld::of(member_state)?.carry_out(order).await
 }
 
-/// Makes the ring, its log behind these transactions; a member that belongs to one says which.
+/// Bootstraps the ring, with a log after these transactions; a member of a ring returns that ring.
 ///
 /// # Errors
 /// The refusal, with what to do.
@@ -48,7 +48,7 @@ pub(crate) async fn bootstrap(
     loop {
         match member_state.book.identity().ring {
             RingState::Belongs { ring } => return Ok(ring),
-            // Begun, and going on by itself since a restart, or waiting to be told again.
+            // Begun, and continuing since a restart, or waiting for another order.
             RingState::Fresh | RingState::Bootstrapping { .. } if bootstrap.is_none() => {
                 let (answer, answered) = oneshot::channel();
                 let order = BootstrapOrder {
@@ -104,13 +104,13 @@ fn told(outcome: Result<(), String>) -> Result<(), Refusal> {
     })
 }
 
-/// The member's mysqld, as orders about it see it.
+/// The member's mysqld, for orders about it.
 pub(crate) struct OrderedMysqld<'a> {
     pub(crate) config: &'a Settings,
     pub(crate) settings: &'a MysqlSettings,
     pub(crate) connect: ConnectOptions,
     pub(crate) book: &'a IdentityBook,
-    /// Once the member takes part in its ring.
+    /// Present once the member takes part in its ring.
     pub(crate) management: Option<Arc<MysqldManagement>>,
 }
 
@@ -134,7 +134,7 @@ impl<'a> OrderedMysqld<'a> {
         })
     }
 
-    /// Carries an order out, and says how things stand then.
+    /// Executes an order, and returns the resulting state.
     ///
     /// # Errors
     /// The refusal, with what to do.
@@ -163,7 +163,7 @@ impl<'a> OrderedMysqld<'a> {
             MysqldOrder::Replicate(from) => {
                 self.left_alone("the member manages it")?;
                 let source = self.source(from)?;
-                // It may have been started since it was released, with what its option file says.
+                // It may have been restarted since its release, with the settings of its option file.
                 done(steps::wait_for_nobody(&self.connect).await)?;
                 done(steps::follow_source(&self.connect, &source).await)?;
             }
@@ -219,7 +219,7 @@ impl<'a> OrderedMysqld<'a> {
         Ok(())
     }
 
-    /// Before there is a ring, the member does nothing to its mysqld; with the note it goes on so.
+    /// Before there is a ring, the member leaves its mysqld alone; the note preserves that.
     fn stay_unmanaged(&self) -> Result<(), Refusal> {
         self.left_alone("the member manages its mysqld; `witness disable-raft` ends that cleanly")?;
         let note = self.note();
@@ -253,7 +253,7 @@ impl<'a> OrderedMysqld<'a> {
     }
 }
 
-/// The primary as the source of this mysqld, which verifies it so, unless the ring has no TLS.
+/// The primary as the source of this mysqld, which verifies it unless the ring has no TLS.
 fn replication_source(
     from: &ReplicateFrom,
     own_user: &str,
@@ -300,9 +300,9 @@ fn unknown(error: &std::io::Error) -> Refusal {
     )
 }
 
-// The donor's end of a copy: makes the account for it, and takes it away.
+// The donor's end of a copy: creates and removes the account for it.
 
-/// Makes an account for a copy by this member.
+/// Creates an account for a copy by this member.
 ///
 /// # Errors
 /// When there is no mysqld here, or it refuses.
@@ -318,7 +318,7 @@ pub(crate) async fn offer(
     }
 }
 
-/// Takes an account away.
+/// Removes an account.
 ///
 /// # Errors
 /// As [`offer`].
@@ -332,7 +332,7 @@ pub(crate) async fn withdraw(
         .map_err(refused)
 }
 
-/// There is nothing to copy from or to.
+/// This member has no mysqld to copy from or to.
 pub(crate) fn no_mysqld() -> Refusal {
     Refusal::new(
         RefusalKind::Refused,
@@ -358,7 +358,7 @@ fn refused(error: ProvisionError) -> Refusal {
 mod tests {
     use super::*;
 
-    /// A path in an order would send the first line of any file that the member can read to a server of the caller's choice.
+    /// A path in an order would send the first line of any readable file to a server of the caller's choice.
     #[test]
     fn an_order_to_replicate_names_no_file_and_not_the_members_account() {
         let verified = SourceTls::Verified {

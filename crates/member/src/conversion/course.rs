@@ -1,4 +1,4 @@
-//! A plan, and how it is carried out: one step after the other, each in the journal before it begins.
+//! A plan and its execution, step by step; the journal records each step before it begins.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -10,39 +10,39 @@ use tokio::time::Instant;
 use crate::conversion::one_at_a_time::OneAtATime;
 use crate::conversion::{Conversion, ConversionFailure, Journal};
 
-/// How a command carries its plan out.
+/// A command's execution of its plan.
 pub trait Work: Send {
-    /// One step of its plan.
+    /// A step of its plan.
     type Step: Display + Clone + Send + Sync;
 
-    /// With what it works.
+    /// The conversion that it works on.
     fn conversion(&self) -> &Conversion<'_>;
 
-    /// Carries one step out.
+    /// Executes one step.
     ///
     /// # Errors
-    /// When it is not done; all of it can be run again.
+    /// When it is not complete; it can be repeated.
     fn carry_out<'a>(
         &'a mut self,
         step: &'a Self::Step,
     ) -> BoxFuture<'a, Result<(), ConversionFailure>>;
 
-    /// For how long clients could not write, if a step has seen that.
+    /// How long clients could not write, if a step measured it.
     fn write_pause(&self) -> Option<Duration>;
 }
 
-/// A plan, and for whom.
+/// A plan and its execution.
 pub struct Course<W: Work> {
-    /// The steps, or what stands in their way.
+    /// The steps, or the obstacles.
     pub planned: Result<Vec<Planned<W::Step>>, Vec<Obstacle>>,
-    /// What the operator should know.
+    /// Remarks for the operator.
     pub remarks: Vec<String>,
     journal: Journal,
     work: W,
 }
 
 impl<W: Work> Course<W> {
-    /// Of a plan that was just made.
+    /// For a new plan.
     ///
     /// # Errors
     /// When there is a journal that cannot be read.
@@ -61,27 +61,27 @@ impl<W: Work> Course<W> {
         })
     }
 
-    /// The steps, those that are done among them; none where something stands in their way.
+    /// All steps, completed ones included; none if there are obstacles.
     pub fn steps(&self) -> &[Planned<W::Step>] {
         self.planned.as_ref().map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// What stands in their way.
+    /// Obstacles of the plan.
     pub fn obstacles(&self) -> &[Obstacle] {
         let obstacles = self.planned.as_ref().err();
         obstacles.map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Whether nothing is left to do.
+    /// Whether all steps are complete.
     pub fn is_done(&self) -> bool {
         self.planned.is_ok() && self.steps().iter().all(|planned| planned.done)
     }
 
-    /// Goes it to its end, or as far as it goes. Each step is `told` with the seconds that it took. Says for how long clients could
-    /// not write, in seconds, if this run or an earlier one has seen that.
+    /// Executes the remaining steps, as far as possible. Reports each step to `told`, with its duration in seconds. Returns how long
+    /// clients could not write, in seconds, if this run or an earlier one measured it.
     ///
     /// # Errors
-    /// When another run is under way, and those of the steps.
+    /// When another run is in progress, and those of the steps.
     pub async fn carry_out(
         &mut self,
         mut told: impl FnMut(&W::Step, f64) + Send,
@@ -99,11 +99,11 @@ impl<W: Work> Course<W> {
             self.journal.entries.write_pause_seconds = Some(pause.as_secs_f64());
         }
         self.journal.keep()?;
-        // An earlier run may have seen it.
+        // An earlier run may have measured it.
         Ok(self.journal.entries.write_pause_seconds)
     }
 
-    /// Carries one step out, and writes it down.
+    /// Executes one step, and records it.
     ///
     /// # Errors
     /// Its own, with the way back.

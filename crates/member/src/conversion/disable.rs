@@ -1,4 +1,4 @@
-//! `witness disable-raft`: gives plain MySQL replication back, with the primary where it is.
+//! `witness disable-raft`: restores plain MySQL replication, without moving the primary.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ use crate::conversion::write_pause::WritePause;
 use crate::conversion::{Conversion, ConversionFailure, FailureKind, MemberSaid, StockReplica};
 use crate::protocol::{MysqldAnswer, MysqldOrder, ReplicateFrom};
 
-/// Where the replicas find the primary, and as whom they log in.
+/// Address and login of the primary for the replicas.
 #[derive(Debug, Clone, Default)]
 pub struct ReplicationAccount {
-    /// Host and port of the primary; without them the host of its member's address, and mysqld's port.
+    /// Host and port of the primary; by default the host of its member's address, and mysqld's port.
     pub source: Option<(String, u16)>,
-    /// User and password at the primary; needed as soon as there is a replica.
+    /// User and password at the primary; required as soon as there is a replica.
     pub login: Option<(String, Secret)>,
 }
 
 impl ReplicationAccount {
-    /// Why no replica can log in with it. The member's own account is not for that: it has all rights, and every replica would keep its
+    /// Why no replica can log in with it. The member's own account is unsuitable: it has all rights, and every replica would store its
     /// password in clear text.
     fn obstacle(&self, primary: &str, of_the_member: &str) -> Option<Obstacle> {
         let what = match &self.login {
@@ -46,7 +46,7 @@ impl ReplicationAccount {
     }
 }
 
-/// A run of it.
+/// A run of the command.
 pub struct Detaching<'a> {
     conversion: &'a Conversion<'a>,
     everybody: Everybody,
@@ -55,7 +55,7 @@ pub struct Detaching<'a> {
 }
 
 impl<'a> Detaching<'a> {
-    /// Looks at everybody, and plans.
+    /// Checks all servers, and plans.
     ///
     /// # Errors
     /// When a member does not answer.
@@ -84,7 +84,7 @@ impl<'a> Detaching<'a> {
         Course::new(planned, Vec::new(), detaching)
     }
 
-    /// Why the replicas could not log in at the primary, so that the primary would be left alone once it is released.
+    /// Why the replicas could not log in at the primary, which would leave it without replicas after its release.
     async fn no_login(&self) -> Result<Option<Obstacle>, ConversionFailure> {
         let conversion = self.conversion;
         let own_account = &conversion.connect.user;
@@ -105,7 +105,7 @@ impl<'a> Detaching<'a> {
         };
         let error = match Connection::open(&connect).await {
             Err(error @ (LinkError::Tls { .. } | LinkError::TlsNotOffered { .. })) => error,
-            // The account may be for the replicas' hosts alone.
+            // The account may be restricted to the replicas' hosts.
             _ => return Ok(None),
         };
         Ok(Some(Obstacle::new(
@@ -169,15 +169,15 @@ impl Work for Detaching<'_> {
 }
 
 impl Detaching<'_> {
-    /// It gets from the ring what the primary's binlog does not hold any more; letting it go waits for that.
+    /// The ring provides what the primary's binlog no longer holds; the release waits for that.
     async fn manage_again(&self, name: &str) -> Result<(), ConversionFailure> {
         let (conversion, place) = (self.conversion, self.everybody.place(name)?);
         conversion.order(place, MysqldOrder::Manage).await?;
         conversion.until_said(place, MemberSaid::follows).await
     }
 
-    /// A follower is let go once it follows and has what the primary has now, so that it lacks little meanwhile, and has nothing that
-    /// the primary has not.
+    /// A follower is released once it follows and has the primary's current transactions: then it lacks little, and has none that the
+    /// primary lacks.
     async fn let_go(&self, name: &str) -> Result<(), ConversionFailure> {
         let conversion = self.conversion;
         let (own, place) = (&self.everybody.own_place, self.everybody.place(name)?);
@@ -191,7 +191,7 @@ impl Detaching<'_> {
         Ok(())
     }
 
-    /// The one step that clients notice.
+    /// The only step that clients notice.
     async fn release(&mut self) -> Result<(), ConversionFailure> {
         let (conversion, own) = (self.conversion, &self.everybody.own_place);
         self.nobody_lacks_what_is_purged().await?;
@@ -203,8 +203,8 @@ impl Detaching<'_> {
         Ok(())
     }
 
-    /// Followers that were let go can replicate from the primary. Where the ring had another leader since, the primary has purged what
-    /// came meanwhile; the plan of the next run has them managed again.
+    /// Released followers can replicate from the primary. If the ring had another leader since, the primary has purged later transactions;
+    /// the next run's plan manages those followers again.
     async fn nobody_lacks_what_is_purged(&self) -> Result<(), ConversionFailure> {
         let (conversion, own) = (self.conversion, &self.everybody.own_place);
         let look = seen(&own.name, conversion.look(own).await?)?;
@@ -225,7 +225,7 @@ impl Detaching<'_> {
         Ok(())
     }
 
-    /// Where the primary is reached, and whether over TLS.
+    /// The primary's address, and whether it uses TLS.
     async fn primary(&self) -> Result<ReplicateFrom, ConversionFailure> {
         let own = &self.everybody.own_place;
         let look = seen(&own.name, self.conversion.look(own).await?)?;

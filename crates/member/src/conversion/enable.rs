@@ -15,7 +15,7 @@ use crate::conversion::write_pause::WritePause;
 use crate::conversion::{Conversion, ConversionFailure, FailureKind, MemberSaid};
 use crate::protocol::{MysqldAnswer, MysqldOrder};
 
-/// A run of it.
+/// A run of the command.
 pub struct Enabling<'a> {
     conversion: &'a Conversion<'a>,
     everybody: Everybody,
@@ -24,7 +24,7 @@ pub struct Enabling<'a> {
 }
 
 impl<'a> Enabling<'a> {
-    /// Looks at everybody, and plans. Replicas without a member are to follow the binlog server, where the configuration has one.
+    /// Checks all servers, and plans. Replicas without a member will follow the binlog server, where configured.
     ///
     /// # Errors
     /// When a member does not answer.
@@ -74,7 +74,7 @@ fn scene(
     }
 }
 
-/// The plan, with what the members' rings say.
+/// The plan, from the members' rings.
 fn plan(
     conversion: &Conversion<'_>,
     everybody: &Everybody,
@@ -211,7 +211,7 @@ impl Enabling<'_> {
             match ring.leader {
                 Some(leader) if leader == own => return Ok(()),
                 Some(_) => {
-                    // Refused while the ring is still arranging itself; asked again until the time is over.
+                    // Refused while the ring is forming; retried until the time is over.
                     let promoted = conversion.members.promote(own, conversion.until);
                     if let Err(failure) = promoted.await {
                         conversion.wait("the ring", &failure.what).await?;
@@ -232,7 +232,7 @@ impl Enabling<'_> {
         }
     }
 
-    /// The one step that clients notice.
+    /// The only step that clients notice.
     async fn take_over(&mut self) -> Result<(), ConversionFailure> {
         let conversion = self.conversion;
         let own = &self.everybody.own_place;
@@ -247,7 +247,7 @@ impl Enabling<'_> {
         Ok(())
     }
 
-    /// Waits until the ring has all that the primary has: until then its member may give it back.
+    /// Waits until the ring has all of the primary's transactions: until then its member may give it back.
     async fn taken_over(&self) -> Result<(), ConversionFailure> {
         let (conversion, own) = (self.conversion, &self.everybody.own_place);
         loop {
@@ -272,7 +272,7 @@ impl Enabling<'_> {
 
     async fn leave_source(&self, name: &str) -> Result<(), ConversionFailure> {
         let (conversion, place) = (self.conversion, self.everybody.place(name)?);
-        // What the ring's log does not have, it can only get from the primary.
+        // Transactions missing in the ring's log are only available from the primary.
         let origin = self.origin().await?;
         conversion.until_executed(place, &origin).await?;
         conversion.order(place, MysqldOrder::LeaveSource).await?;
@@ -282,7 +282,7 @@ impl Enabling<'_> {
     async fn follow(&self, name: &str) -> Result<(), ConversionFailure> {
         let conversion = self.conversion;
         let (own, place) = (&self.everybody.own_place, self.everybody.place(name)?);
-        // What it got from the primary before the ring acknowledged that is committed by now, or soon.
+        // Transactions received from the primary before the ring acknowledged them are committed soon.
         let executed = conversion.executed(place).await?;
         conversion.until_executed(own, &executed).await?;
         conversion.order(place, MysqldOrder::Manage).await?;

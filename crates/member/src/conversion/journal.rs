@@ -1,5 +1,5 @@
-//! The journal in the data directory: what was done, step by step, with the time and what clients noticed of it. Replaced as a whole;
-//! kept when all is done. A file of another run goes on.
+//! The journal in the data directory: each step with its time, and the write pause. The file is replaced as a whole, kept at the end, and
+//! continued by later runs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,35 +10,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::conversion::{ConversionFailure, Direction, FailureKind};
 
-/// What the journal says of the steps that were done.
+/// The journal's entries for completed steps.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JournalEntries {
-    /// What was done, in order.
+    /// The steps in order.
     pub steps: Vec<JournalEntry>,
-    /// For how long clients could not write, in seconds, where a run has seen it from begin to end.
+    /// How long clients could not write, in seconds, where a run has measured all of it.
     pub write_pause_seconds: Option<f64>,
 }
 
 /// One step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JournalEntry {
-    /// The step in words.
+    /// The step as text.
     pub step: String,
-    /// When it began, in milliseconds since the epoch.
+    /// Start, in milliseconds since 1970.
     pub began_ms: u64,
-    /// How long it took; none when its end was not seen.
+    /// Duration in seconds; none when its end was not seen.
     pub seconds: Option<f64>,
 }
 
-/// See the module.
+/// The journal of one command.
 pub struct Journal {
     path: PathBuf,
-    /// What it says.
+    /// Its entries.
     pub entries: JournalEntries,
 }
 
-/// The file of a command's journal. That of `disable-raft` keeps the name that it had when the command was called `detach`, so that
-/// a run which an older version began goes on in it.
+/// The file of a command's journal. `disable-raft` keeps the file name of its former name `detach`, so that it continues the run of an
+/// older version.
 fn file_of(direction: Direction) -> String {
     match direction {
         Direction::DisableRaft => "detach.json".to_owned(),
@@ -47,10 +47,10 @@ fn file_of(direction: Direction) -> String {
 }
 
 impl Journal {
-    /// The journal of this command, with what an earlier run has written.
+    /// The journal of this command, with the entries of an earlier run.
     ///
     /// # Errors
-    /// When it is there and cannot be read.
+    /// When it exists and cannot be read.
     pub fn open(data_dir: &Path, direction: Direction) -> Result<Self, ConversionFailure> {
         let path = data_dir.join(file_of(direction));
         let entries = match std::fs::read(&path) {
@@ -72,7 +72,7 @@ impl Journal {
         Ok(Self { path, entries })
     }
 
-    /// A step begins. Durable when it returns.
+    /// Records the start of a step. Durable on return.
     ///
     /// # Errors
     /// When it cannot be written; the step must not begin then.
@@ -87,7 +87,7 @@ impl Journal {
         self.write()
     }
 
-    /// It is done. Durable when it returns.
+    /// Records the end of the step. Durable on return.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -98,7 +98,7 @@ impl Journal {
         self.write()
     }
 
-    /// What else was found is kept. Durable when it returns.
+    /// Writes all other entries. Durable on return.
     ///
     /// # Errors
     /// When it cannot be written.

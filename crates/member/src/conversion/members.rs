@@ -1,4 +1,4 @@
-//! What a conversion asks of members.
+//! A conversion's interface to members.
 
 use futures::future::BoxFuture;
 use raft_types::{MemberId, MemberKind, RingId};
@@ -8,15 +8,15 @@ use crate::conversion::ConversionFailure;
 use crate::protocol::{MysqldAnswer, MysqldOrder};
 use crate::status::{Answer, MemberView, MysqlView, Question, answer};
 
-/// The members of a configuration, as a run reaches them.
+/// The configured members, as a run reaches them.
 pub trait ConversionMembers: Send + Sync {
-    /// The ring as all of them see it now.
+    /// The ring as all of them currently see it.
     fn ring(&self) -> BoxFuture<'_, RingSeen>;
 
-    /// Has a member do something about its mysqld, or look at it.
+    /// Makes a member act on its mysqld, or check it.
     ///
     /// # Errors
-    /// Its refusal, in the words of whoever asks; that its end is not known.
+    /// Its refusal, in the caller's wording; that its result is unknown.
     fn order<'a>(
         &'a self,
         member: &'a MemberPlace,
@@ -24,7 +24,7 @@ pub trait ConversionMembers: Send + Sync {
         until: Instant,
     ) -> BoxFuture<'a, Result<MysqldAnswer, ConversionFailure>>;
 
-    /// Has a member make the ring, its log behind these transactions.
+    /// Makes a member bootstrap the ring, with a log after these transactions.
     ///
     /// # Errors
     /// As [`Self::order`].
@@ -35,7 +35,7 @@ pub trait ConversionMembers: Send + Sync {
         until: Instant,
     ) -> BoxFuture<'a, Result<(), ConversionFailure>>;
 
-    /// Has the leader that was seen last give the leadership to this member, fit or not.
+    /// Makes the last known leader transfer the leadership to this member, fit or not.
     ///
     /// # Errors
     /// As [`Self::order`].
@@ -46,9 +46,9 @@ pub trait ConversionMembers: Send + Sync {
 /// The ring at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct RingSeen {
-    /// Who leads with a quorum behind it.
+    /// The leader with a quorum.
     pub leader: Option<MemberId>,
-    /// Every configured member, and then those that are in the ring all the same; with what each said, or why it said nothing.
+    /// Every configured member, then further members of the ring; each with its report, or why there is none.
     pub members: Vec<(MemberPlace, Result<MemberSaid, String>)>,
 }
 
@@ -60,32 +60,32 @@ impl RingSeen {
     }
 }
 
-/// One member, and where it is reached.
+/// A member and its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberPlace {
     /// The member's number, unique in the ring.
     pub id: MemberId,
     /// The member's name, unique in the ring.
     pub name: String,
-    /// With a mysqld or without.
+    /// Database member or witness.
     pub kind: MemberKind,
-    /// `HOST:PORT` at which it is reached.
+    /// Its `HOST:PORT`.
     pub address: String,
 }
 
-/// What a member says of itself, as far as a conversion asks for it.
+/// A member's report, as far as a conversion needs it.
 #[derive(Debug, Clone)]
 pub struct MemberSaid {
-    /// The ring that it belongs to, or makes.
+    /// The ring that it belongs to, or is bootstrapping.
     pub ring: Option<RingId>,
-    /// Whether clients may write to the mysqld beside it, or why not.
+    /// Whether clients may write to its mysqld, or why not.
     pub primary: Answer,
-    /// The mysqld beside it, once it takes part in its ring.
+    /// Its mysqld, once it takes part in its ring.
     pub mysql: Option<MysqlView>,
 }
 
 impl MemberSaid {
-    /// What its view says.
+    /// The report in its view.
     pub fn of(view: &MemberView) -> Self {
         Self {
             ring: view.ring.id,
@@ -94,10 +94,10 @@ impl MemberSaid {
         }
     }
 
-    /// Whether its mysqld follows the ring, or nothing could be applied to that.
+    /// Whether its mysqld follows the ring, or has no applier.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The reason, as text.
     pub(super) fn follows(&self) -> Result<(), String> {
         match &self.mysql {
             None => Err("its mysqld is not managed yet".to_owned()),

@@ -1,15 +1,13 @@
-//! `witness enable-raft` and `witness disable-raft` without a command line: from plain replication into a ring and back. Both look at
-//! everybody, make a plan (`mysqld_controller::conversion`, pure), and have the members carry it out one step after the other. What is
-//! done is found out by looking, so that a run that was killed is simply run again; the journal in the data directory says what was
-//! done when.
+//! `witness enable-raft` and `witness disable-raft` without a command line: from plain replication into a ring and back. Both check all
+//! servers, make a plan (`mysqld_controller::conversion`, pure), and have the members execute it step by step. Checks detect completed
+//! steps, so that a killed run is simply repeated. The journal in the data directory records each step with its time.
 //!
 //! ```text
 //!   Conversion ──► Enabling, Detaching ──► Course ──► carry_out
 //!   who, where      looks, plans            shown     one step after the other, under two locks
 //! ```
 //!
-//! Whoever runs it brings [`ConversionMembers`]: how members are asked. The command line goes over the members' admin calls, a
-//! simulation over links of its own.
+//! The caller provides [`ConversionMembers`] to reach members: the command line uses their admin calls, a simulation its own links.
 
 mod course;
 mod disable;
@@ -35,7 +33,7 @@ pub use crate::conversion::journal::{Journal, JournalEntries, JournalEntry};
 pub use crate::conversion::members::{ConversionMembers, MemberPlace, MemberSaid, RingSeen};
 use crate::protocol::{Refusal, RefusalKind};
 
-/// Which of the two.
+/// The conversion's direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Into a ring.
@@ -53,7 +51,7 @@ impl Direction {
         }
     }
 
-    /// The command that undoes it.
+    /// The inverse command.
     pub fn back(self) -> Self {
         match self {
             Self::EnableRaft => Self::DisableRaft,
@@ -62,44 +60,43 @@ impl Direction {
     }
 }
 
-/// What a run works with: who is asked, what the member of its host is, and until when.
+/// Input of a run.
 pub struct Conversion<'a> {
     /// Which command it is.
     pub direction: Direction,
-    /// How members are asked.
+    /// How members are reached.
     pub members: &'a dyn ConversionMembers,
-    /// The member of this host, beside the primary.
+    /// The member of this host, next to the primary.
     pub own: MemberId,
     /// Its name.
     pub name: String,
-    /// Where its journal and locks are.
+    /// Directory of its journal and locks.
     pub data_dir: PathBuf,
     /// The account at its mysqld.
     pub connect: ConnectOptions,
-    /// Replicas without a member that are to change their source as well.
+    /// Replicas without a member whose source also changes.
     pub stock: Vec<StockReplica>,
-    /// How the binlog server is read that those are to follow; without host and port, which the run is given. None where this
-    /// configuration has none.
+    /// The account with which those read the binlog server; the run adds host and port. None without an account in this configuration.
     pub binlog_account: Option<BinlogAccount>,
     /// How a replica verifies the primary.
     pub source_tls: SourceTls,
-    /// When it gives up.
+    /// Deadline of the run.
     pub until: Instant,
 }
 
 /// A replica without a member, which follows a binlog server or the primary.
 #[derive(Debug, Clone)]
 pub struct StockReplica {
-    /// Its address, as the operator names it.
+    /// Its address as the operator specified it.
     pub address: String,
-    /// How it is reached.
+    /// How to connect to it.
     pub connect: ConnectOptions,
     /// PEM file on its host with the CA of its source's certificate.
     pub ca_file: Option<PathBuf>,
 }
 
 impl StockReplica {
-    /// How it verifies a source that offers TLS, or does not.
+    /// How it verifies a source with or without TLS.
     fn source_tls(&self, offered: bool) -> Result<SourceTls, ConversionFailure> {
         match (&self.ca_file, offered) {
             (Some(ca_file), true) => Ok(SourceTls::Verified {
@@ -122,14 +119,14 @@ impl StockReplica {
 pub struct BinlogAccount {
     /// Its user name.
     pub user: String,
-    /// Its password, or why that cannot be read.
+    /// Its password, or why it cannot be read.
     pub password: Result<Secret, String>,
     /// Whether it is reached over TLS.
     pub tls: bool,
 }
 
 impl BinlogAccount {
-    /// The server at this place, as the source of a replica.
+    /// The server at this address, as the source of a replica.
     ///
     /// # Errors
     /// When the password cannot be read.
@@ -153,36 +150,36 @@ impl BinlogAccount {
     }
 }
 
-/// How things stand when a run does not go on: the exit codes are made of it.
+/// Kind of failure, from which exit codes are derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
-    /// Anything that has no kind of its own.
+    /// Any other failure.
     Error,
-    /// What was given cannot be used.
+    /// The input is invalid.
     Usage,
-    /// A member does not answer, or nobody leads.
+    /// A member does not answer, or there is no leader.
     NoQuorum,
     /// A precondition does not hold.
     Refused,
-    /// Time ran out, or nobody knows whether an order was carried out.
+    /// Time ran out, or an order's result is unknown.
     Unknown,
-    /// The certificate that was shown does not allow it.
+    /// The certificate does not permit it.
     NotAllowed,
 }
 
-/// Why a run does not go on.
+/// Why a run stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConversionFailure {
-    /// How things stand.
+    /// The kind of failure.
     pub kind: FailureKind,
     /// What happened, in one sentence.
     pub what: String,
-    /// What to do about it; empty when the sentence says it.
+    /// What to do; empty when the sentence says it.
     pub advice: String,
 }
 
 impl ConversionFailure {
-    /// A failure with an advice.
+    /// A failure with advice.
     pub fn new(kind: FailureKind, what: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
             kind,
@@ -191,7 +188,7 @@ impl ConversionFailure {
         }
     }
 
-    /// A failure that explains itself.
+    /// A failure that needs no advice.
     pub fn error(what: impl Into<String>) -> Self {
         Self::new(FailureKind::Error, what, "")
     }

@@ -1,5 +1,5 @@
-//! That nobody else does the same at the same time: a lock in the data directory against this host, and a lock in the primary's
-//! mysqld against all others. Both go with the process.
+//! Locks out concurrent runs: a lock in the data directory for this host, and a lock in the primary's mysqld for all others. Both end with
+//! the process.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::conversion::{ConversionFailure, FailureKind};
 const FILE_NAME: &str = "conversion.lock";
 const LOCK_NAME: &str = "witness.conversion";
 
-/// See the module.
+/// Both locks.
 pub(super) struct OneAtATime {
     _file: File,
     _connection: Connection,
@@ -21,7 +21,7 @@ impl OneAtATime {
     /// Takes both locks.
     ///
     /// # Errors
-    /// Refused when somebody has one of them; an error when they cannot be asked for.
+    /// Refused when another run holds one of them; an error when a lock cannot be requested.
     pub(super) async fn take(
         data_dir: &Path,
         primary: &ConnectOptions,

@@ -1,4 +1,4 @@
-//! What both commands work with: who is looked at, how a member is ordered, and how something is waited for.
+//! Shared parts of both commands: observing members, sending orders, and waiting.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,17 +15,17 @@ use crate::conversion::{
 use crate::protocol::{MysqldAnswer, MysqldOrder};
 use crate::status::start_advice;
 
-/// Between two looks at what is waited for.
+/// Interval between checks.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long one order may take.
+/// Time limit of one order.
 const ORDER_LIMIT: Duration = Duration::from_secs(60);
-/// Clocks that differ by more are told: what a follower is behind is counted by them.
+/// Larger clock differences are reported: they distort a follower's lag.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 
-/// What the ring, its members' mysqlds and the stock replicas say at one moment.
+/// State of the ring, its members' mysqlds and the stock replicas at one moment.
 pub(super) struct Everybody {
     pub(super) ring: RingSeen,
-    /// The member of this host, and what it says.
+    /// The member of this host, and its report.
     pub(super) own_place: MemberPlace,
     pub(super) own: MysqldAnswer,
     /// All other database members.
@@ -34,7 +34,7 @@ pub(super) struct Everybody {
 }
 
 impl Conversion<'_> {
-    /// Looks at everybody, at the own server last: what the others have of it, it has then.
+    /// Checks all servers, the own one last: it has everything that the others received from it.
     ///
     /// # Errors
     /// When a member does not answer.
@@ -61,7 +61,7 @@ impl Conversion<'_> {
             .iter()
             .map(|(place, _)| place)
             .filter(|place| place.kind == MemberKind::Database && place.id != self.own);
-        // By number, whatever the configuration's order: the plan has them in this one.
+        // By number, in the plan's order, whatever the configuration's order.
         let mut databases: Vec<MemberPlace> = databases.cloned().collect();
         databases.sort_by_key(|place| place.id);
         let mut others = Vec::new();
@@ -88,7 +88,7 @@ impl Conversion<'_> {
         })
     }
 
-    /// What a member says of itself and of its mysqld.
+    /// The report of a member on itself and its mysqld.
     ///
     /// # Errors
     /// The member's refusal.
@@ -99,10 +99,10 @@ impl Conversion<'_> {
         self.order(place, MysqldOrder::Look).await
     }
 
-    /// Has a member do something.
+    /// Sends an order to a member.
     ///
     /// # Errors
-    /// The member's refusal; unknown when its end is not known.
+    /// The member's refusal; unknown when its result is unknown.
     pub(super) async fn order(
         &self,
         place: &MemberPlace,
@@ -112,7 +112,7 @@ impl Conversion<'_> {
         ordered.await.map_err(|failure| of_member(place, failure))
     }
 
-    /// Has a member make the ring.
+    /// Makes a member bootstrap the ring.
     ///
     /// # Errors
     /// As [`Self::order`].
@@ -129,10 +129,10 @@ impl Conversion<'_> {
         self.until.min(Instant::now() + ORDER_LIMIT)
     }
 
-    /// Waits until what a member says of itself is as wanted.
+    /// Waits until a member's report is as wanted.
     ///
     /// # Errors
-    /// Unknown when it is not in time; with what it says instead.
+    /// Unknown when it is not in time; with the last report.
     pub(super) async fn until_said(
         &self,
         place: &MemberPlace,
@@ -151,7 +151,7 @@ impl Conversion<'_> {
         }
     }
 
-    /// Waits a moment before the next look.
+    /// Waits before the next check.
     ///
     /// # Errors
     /// Unknown when the time is over.
@@ -173,7 +173,7 @@ impl Conversion<'_> {
     /// Waits until a member's server has all of these transactions.
     ///
     /// # Errors
-    /// When it cannot be looked at, or has not in time.
+    /// When it cannot be checked, or lacks some at the deadline.
     pub(super) async fn until_executed(
         &self,
         place: &MemberPlace,
@@ -189,10 +189,10 @@ impl Conversion<'_> {
         }
     }
 
-    /// What a member's server has executed.
+    /// Executed transactions of a member's server.
     ///
     /// # Errors
-    /// When it cannot be looked at.
+    /// When it cannot be checked.
     pub(super) async fn executed(&self, place: &MemberPlace) -> Result<GtidSet, ConversionFailure> {
         let look = seen(&place.name, self.look(place).await?)?;
         look.executed().map_err(|error| {
@@ -222,14 +222,14 @@ impl Everybody {
         })
     }
 
-    /// Whether another member acts on its mysqld, or will.
+    /// Whether another member manages its mysqld, or will.
     pub(super) fn manages(&self, place: &MemberPlace) -> bool {
         let mut others = self.others.iter();
         let answer = others.find(|(other, _)| other.id == place.id);
         answer.is_some_and(|(_, answer)| answer.as_ref().is_ok_and(acts))
     }
 
-    /// Whether the ring's log is applied to the mysqld of a member.
+    /// Whether the ring's log is applied to a member's mysqld.
     pub(super) fn follows(&self, name: &str) -> bool {
         let mut members = self.ring.members.iter();
         let member = members.find(|(place, _)| place.name == name);
@@ -241,7 +241,7 @@ impl Everybody {
         self.ring.leader == Some(self.own_place.id)
     }
 
-    /// What other members say of themselves.
+    /// Reports of the other members.
     pub(super) fn said_by_others(
         &self,
         own: MemberId,
@@ -252,7 +252,7 @@ impl Everybody {
             .filter_map(|(place, said)| Some((place, said.as_ref().ok()?)))
     }
 
-    /// Clocks that do not agree.
+    /// Clocks that differ.
     pub(super) fn clocks(&self) -> Vec<String> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = now.unwrap_or_default();
@@ -274,9 +274,9 @@ impl Everybody {
 }
 
 impl StockReplica {
-    /// What it is at the moment.
+    /// Its current state.
     pub(super) async fn look(&self) -> Result<ServerLook, String> {
-        // Nobody attaches to it, so that the identity does not matter.
+        // No member attaches to it, so the identity does not matter.
         let requirements = Requirements::new(u32::MAX, Uuid::nil());
         let seen = look(&self.connect, &requirements).await;
         seen.map_err(|error| error.to_string())
@@ -288,10 +288,10 @@ fn of_member(place: &MemberPlace, mut failure: ConversionFailure) -> ConversionF
     failure
 }
 
-/// What was seen of a server.
+/// The observed state of a server.
 ///
 /// # Errors
-/// When nothing was.
+/// When it was not observed.
 pub(super) fn seen(place: &str, answer: MysqldAnswer) -> Result<ServerLook, ConversionFailure> {
     let unseen = answer.unseen;
     answer.look.ok_or_else(|| {
@@ -306,13 +306,13 @@ pub(super) fn seen(place: &str, answer: MysqldAnswer) -> Result<ServerLook, Conv
     })
 }
 
-/// A look, or why there was none.
+/// The result of a check, or why it failed.
 pub(super) fn look_of(answer: MysqldAnswer) -> Result<ServerLook, String> {
     let unseen = answer.unseen.unwrap_or_default();
     answer.look.ok_or(unseen)
 }
 
-/// Whether a member acts on its mysqld, or will as soon as it takes part in its ring: only its note keeps it from that.
+/// Whether a member manages its mysqld, or will when it takes part in its ring: only the note prevents that.
 pub(super) fn acts(answer: &MysqldAnswer) -> bool {
     answer.managed || (answer.ring.is_some() && !answer.unmanaged)
 }

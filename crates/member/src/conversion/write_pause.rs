@@ -1,4 +1,4 @@
-//! For how long clients cannot write: asks the primary again and again whether it is read only, on a connection of its own.
+//! Measures how long clients cannot write: polls on its own connection whether the primary is read only.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// Between two questions; the pause is known to about this.
+/// Polling interval, about the accuracy of the result.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// See the module.
+/// A running measurement.
 pub(super) struct WritePause {
     end: oneshot::Sender<()>,
     task: JoinHandle<Option<Duration>>,
 }
 
 impl WritePause {
-    /// Looks from now on.
+    /// Measures from now on.
     ///
     /// # Errors
     /// When the server cannot be connected to.
@@ -28,10 +28,9 @@ impl WritePause {
         Ok(Self { end, task })
     }
 
-    /// The pause so far, from the first moment in which it was closed to the last one in which it was opened. None when it was
-    /// not seen from begin to end.
+    /// The pause so far, from the first closed moment to the last opening. None if its start or end was not seen.
     pub(super) async fn end(self) -> Option<Duration> {
-        // Whoever watched may have ended already.
+        // The polling task may have ended already.
         let _ = self.end.send(());
         self.task.await.ok().flatten()
     }
@@ -39,7 +38,7 @@ impl WritePause {
 
 async fn watch(mut connection: Connection, mut ended: oneshot::Receiver<()>) -> Option<Duration> {
     let mut seen = Seen::default();
-    // The last look is behind the end: it was opened before that.
+    // The last check is after the end: it was opened before that.
     let mut last = false;
     loop {
         let asked = connection.query("SELECT @@GLOBAL.read_only").await.ok()?;
@@ -55,7 +54,7 @@ async fn watch(mut connection: Connection, mut ended: oneshot::Receiver<()>) -> 
     }
 }
 
-/// When a client could write and when it could not, as a session that watched the primary saw it.
+/// When clients could write and when not, as seen by a polling session.
 #[derive(Default)]
 struct Seen {
     was_open: bool,

@@ -10,7 +10,7 @@ pub(crate) enum EventKind {
     Primary,
     /// It was the primary, and is no longer.
     Demoted,
-    /// Another member's mysqld is the ring's primary than before. Every member reports it.
+    /// Another member's mysqld than before is the ring's primary. Every member reports it.
     PrimaryChanged,
 }
 
@@ -34,18 +34,18 @@ impl EventKind {
     }
 }
 
-/// One state to report, with everything that its command gets.
+/// One state to report, with all input of its command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) kind: EventKind,
-    /// Names and values, in the order of the documentation.
+    /// Names and values, in the documented order.
     pub(crate) environment: Vec<(&'static str, String)>,
 }
 
-/// A value of the environment is bounded by the system; a set of transactions beyond this is left out.
+/// The system bounds a value of the environment; a longer set of transactions is omitted.
 const LONGEST_VALUE: usize = 64 << 10;
 
-/// Where clients reach the member's mysqld, as its configuration says.
+/// Client address of the member's mysqld, from its configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OwnMysqld {
     pub(crate) host: String,
@@ -55,11 +55,11 @@ pub(crate) struct OwnMysqld {
 /// The state of the primary, as one member sees it at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PrimaryState {
-    /// The term in which this member's mysqld is the primary; nothing while it is not.
+    /// The term in which this member's mysqld is the primary; none while it is not.
     pub(crate) own_term: Option<u64>,
-    /// The member whose mysqld was last seen as the ring's primary.
+    /// The member last seen with the ring's primary.
     pub(crate) primary: Option<MemberId>,
-    /// The one before that.
+    /// The previous primary.
     pub(crate) previous: Option<MemberId>,
 }
 
@@ -78,7 +78,7 @@ impl PrimaryState {
         }
     }
 
-    /// The event of `kind` that describes it.
+    /// The event of `kind` for this state.
     pub(crate) fn event(
         self,
         kind: EventKind,
@@ -99,13 +99,13 @@ impl PrimaryState {
     }
 }
 
-/// The member whose mysqld is the primary, as far as this one can tell: itself when it is; another database member when that
-/// leads and is not only taking care.
+/// The member with the primary, as far as this one knows: itself with a primary mysqld, or another leading database member that is not a
+/// caretaker.
 fn primary_of(view: &MemberView, own: bool) -> Option<MemberId> {
     if own {
         return Some(view.member.id);
     }
-    // Plain replication has its primary where the ring does not know.
+    // The ring does not know the primary of plain replication.
     let unmanaged = view.mysql.as_ref().is_some_and(MysqlView::is_unmanaged);
     if view.role == Role::Leader || unmanaged {
         return None;
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn what_the_system_would_refuse_is_left_out() {
         let mut view = database_leader();
-        // Every second one, and so an interval of its own.
+        // Every second number, so that each is a separate interval.
         let many = (0..LONGEST_VALUE / 2).map(|at| format!(":{}", 2 * at + 1));
         let many = many.collect::<String>();
         let set = format!("3e11fa47-71ca-11e1-9e33-c80aa9429562{many}");

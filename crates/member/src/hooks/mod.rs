@@ -1,6 +1,6 @@
-//! Commands of the operator's that the member runs when the primary changes: they notify a proxy, a name service or a person. They
-//! come after the change and cannot delay it. `event.rs` describes the state that the member sees, `reports.rs` decides which
-//! hook is due, and one task runs the commands in turn, each with its time limit.
+//! Operator commands that the member runs when the primary changes, to notify a proxy, a name service or a person. They run after the
+//! change and cannot delay it. `event.rs` describes the state that the member sees, `reports.rs` decides which hook is due, and one task
+//! runs the commands in turn, each with a time limit.
 
 mod event;
 mod reports;
@@ -20,28 +20,28 @@ use crate::settings::HookSettings;
 use crate::state::MemberState;
 use crate::status::{FailingHook, HooksView, ViewSource};
 
-// One run of a hook's command: in a process group of its own, with a time, and with a bound on what is kept of its output.
+// One run of a hook's command: in its own process group, with a time limit, and with bounded output.
 
-/// What is kept of the output of each stream; the rest is read and dropped.
+/// Bytes kept of each output stream; the rest is read and dropped.
 const KEPT_OUTPUT: usize = 4 << 10;
-/// How long output is waited for after the command has ended: what it left running may hold the stream.
+/// How long to wait for output after the command has ended: its remaining children may hold the stream.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HookRun {
-    /// Why it counts as failed; nothing when it did not.
+    /// Why it counts as failed; none after success.
     pub(crate) failure: Option<String>,
-    /// The first kilobytes of what the command wrote to standard output, then to standard error.
+    /// The first kilobytes of the command's standard output, then of its standard error.
     pub(crate) output: String,
 }
 
-/// Kills what is left of a process group when it is dropped.
+/// Kills the rest of a process group when dropped.
 struct Group(Option<Pid>);
 
 impl Group {
     fn kill(&mut self) {
         if let Some(group) = self.0.take() {
-            // It may be gone already.
+            // It may have ended already.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
@@ -53,8 +53,7 @@ impl Drop for Group {
     }
 }
 
-/// Runs `command` for an event, for `timeout` at most; then it is killed with everything that it started. So it is when this
-/// call is dropped.
+/// Runs `command` for an event, for at most `timeout`; then kills it with all of its children. Dropping this call does the same.
 pub(crate) async fn run_hook(command: &[String], event: &Event, timeout: Duration) -> HookRun {
     let failed = |why: String| HookRun {
         failure: Some(why),
@@ -84,7 +83,7 @@ pub(crate) async fn run_hook(command: &[String], event: &Event, timeout: Duratio
     let ended = tokio::time::timeout(timeout, child.wait()).await;
     let failure = match ended {
         Ok(Ok(status)) => {
-            // What it left running on purpose goes on.
+            // Processes that it left running on purpose continue.
             group.0 = None;
             (!status.success()).then(|| format!("{program} ended with {status}"))
         }
@@ -118,12 +117,12 @@ async fn kept(stream: Option<impl AsyncRead + Unpin>) -> String {
     String::from_utf8_lossy(&kept).into_owned()
 }
 
-// The task that runs the hooks that are due.
+// The task that runs due hooks.
 
-/// How often the task compares the state with what was reported.
+/// How often the task compares the current state with the reported one.
 const TICK: Duration = Duration::from_millis(200);
 
-/// What the hooks have done since the member started, for its status.
+/// Hook results since the member started, for its status.
 #[derive(Debug, Default)]
 pub(crate) struct HookFigures(Mutex<HooksView>);
 
@@ -153,8 +152,8 @@ fn command(settings: &HookSettings, kind: EventKind) -> &[String] {
     }
 }
 
-/// Runs hooks until it is dropped; a command that is under way then is killed. Commands are those that are configured at the
-/// moment. While there is none, nothing is reported: the first one gets the primary of that moment, as after a start.
+/// Runs hooks until dropped; a running command is then killed. Uses the currently configured commands. Without commands nothing is
+/// reported: a later first one reports the primary of that moment, as after a start.
 pub(crate) async fn run(state: Arc<MemberState>) {
     let mysqld = state.settings.mysql.as_ref().map(|mysqld| OwnMysqld {
         host: mysqld.host.clone(),

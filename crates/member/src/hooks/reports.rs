@@ -1,5 +1,5 @@
-//! Which hook is due: the state that the member sees is compared with the state that the last successful hook reported, and a
-//! hook runs again, with a growing delay after failures, until both are the same. Pure: the time is an argument.
+//! Decides which hook is due. A hook runs, with a growing delay after failures, until its last successful report equals the state that the
+//! member sees. Pure: the time is an argument.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use tokio::time::Instant;
 use crate::hooks::event::{EventKind, PrimaryState};
 use crate::status::FailingHook;
 
-/// The delay after the first failure; each further one doubles it.
+/// The delay after the first failure; each further failure doubles it.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// The longest delay.
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
-/// What hooks have reported of this member's own mysqld, and of the ring's primary. At its start a member has reported a mysqld
-/// that is not the primary, and a ring whose primary is unknown.
+/// Last reports of this member's own mysqld, and of the ring's primary. Initially: mysqld is not the primary, and the ring's primary is
+/// unknown.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     own: Report<Option<u64>>,
@@ -23,7 +23,7 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// The hook to run now, for `state`.
+    /// The due hook for `state`.
     pub(crate) fn due(&self, state: &PrimaryState, now: Instant) -> Option<EventKind> {
         if self.own.is_due(state.own_term, now) {
             return Some(match state.own_term {
@@ -60,7 +60,7 @@ impl Reports {
     }
 }
 
-/// One state with its hooks.
+/// A state and its hooks.
 #[derive(Debug, Default)]
 struct Report<S> {
     reported: S,
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// The hooks that run for a state until none is due; all of them succeed.
+    /// The hooks that run for a state until none is due; all succeed.
     fn run_all(reports: &mut Reports, state: &PrimaryState, now: Instant) -> Vec<&'static str> {
         let mut ran = Vec::new();
         while let Some(kind) = reports.due(state, now) {
@@ -164,7 +164,7 @@ mod tests {
         reports.ended(EventKind::Primary, &primary_in(3), None, now);
         let ran = run_all(&mut reports, &replica_of(2), now);
         assert_eq!(ran, ["on_demoted", "on_primary_changed"]);
-        // The same member in a later term registers itself again, although no hook saw the time between.
+        // The same member in a later term registers again, although no hook saw the time between.
         run_all(&mut reports, &primary_in(5), now);
         assert_eq!(run_all(&mut reports, &primary_in(8), now), ["on_primary"]);
     }
@@ -177,7 +177,7 @@ mod tests {
             assert_eq!(reports.due(&state, now), Some(EventKind::Primary));
             let why = Some("exit status: 1".to_owned());
             reports.ended(EventKind::Primary, &state, why, now);
-            // The other hook runs in that time.
+            // The other hook runs in the meantime.
             let early = now + delay - Duration::from_millis(1);
             assert_ne!(reports.due(&state, early), Some(EventKind::Primary));
             now += delay;
@@ -197,7 +197,7 @@ mod tests {
         let (mut reports, now) = (Reports::default(), Instant::now());
         let why = Some("killed after 30s".to_owned());
         reports.ended(EventKind::Primary, &primary_in(3), why, now);
-        // Not retried: the state is another one, and is reported without a delay.
+        // Not retried: the new state is reported without a delay.
         let ran = run_all(&mut reports, &replica_of(1), now);
         assert_eq!(ran, ["on_demoted", "on_primary_changed"]);
         assert_eq!(reports.failing(), []);

@@ -1,4 +1,4 @@
-//! Looks now and then whether the member can still log in to its mysqld, and whether it can behind its next start.
+//! Periodically checks whether the member can still log in to its mysqld, and will be able to after mysqld's next start.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tokio::sync::watch;
 
 use super::tell;
 
-/// Between two looks.
+/// Interval between checks.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Looks for ever; what is to be said of it goes to `told`. A look that comes to nothing changes nothing.
+/// Checks indefinitely and sends the warning to `told`. A failed check changes nothing.
 pub(super) async fn look(
     connect: ConnectOptions,
     mut account: OwnAccount,

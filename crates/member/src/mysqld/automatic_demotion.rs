@@ -1,7 +1,6 @@
-//! A leader whose mysqld cannot be the primary gives the leadership to a database member whose mysqld can: when its process has
-//! ended, when the member's log alone has no room on its disk, or when it has made no progress for the operator's patience; on
-//! the way of a promotion, and each time later than the last, so that two members whose mysqlds are broken do not hand it to and
-//! fro. Not while failover is paused. [`AutomaticDemotion`] decides, the task acts.
+//! A leader whose mysqld cannot be the primary transfers the leadership to a database member whose mysqld can. Causes: mysqld's process has
+//! ended, only this member's log has a full disk, or no progress within `demote_after`. Each transfer of a term's mysqld waits longer, so
+//! that two members with broken mysqlds do not alternate. Paused failover disables it. [`AutomaticDemotion`] decides, the task acts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +13,17 @@ use tokio::time::Instant;
 use crate::mysqld::PrimaryHealth;
 use crate::ring_history::note_promotion;
 
-/// How often the state of mysqld is looked at.
+/// How often the state of mysqld is checked.
 const TICK: Duration = Duration::from_millis(50);
-/// From an attempt that came to nothing to the next one.
+/// Delay after a failed attempt.
 const RETRY: Duration = Duration::from_secs(1);
-/// From a leadership that was given away to the next one that may be, at most.
+/// Longest delay between two transfers.
 const AGAIN_AFTER: Duration = Duration::from_secs(300);
 
-/// What the decision depends on.
+/// Input of the decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seen {
-    /// The leadership in which this member's mysqld should be the primary.
+    /// The term in which this member's mysqld should be the primary.
     leads: Option<Term>,
     paused: bool,
     health: PrimaryHealth,
@@ -32,9 +31,9 @@ struct Seen {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
-    /// Nothing is wrong, or nothing is to be done about it.
+    /// Nothing is wrong, or no action is possible.
     Stay,
-    /// Something is wrong, and may pass until then.
+    /// Something is wrong, and may pass before the deadline.
     Wait {
         why: String,
         left: Duration,
@@ -42,28 +41,28 @@ enum Verdict {
     GiveWay {
         why: String,
     },
-    /// Give it to a member whose mysqld is level, if there is one: a promotion is shorter than what this one has to catch up.
+    /// Transfer to a member whose mysqld is level, if any: a promotion takes less time than catching up here.
     Offer {
         why: String,
     },
 }
 
-/// Remembers what the decision needs.
+/// State of the decision.
 #[derive(Debug)]
 struct AutomaticDemotion {
     patience: Duration,
-    /// Since when nothing has got better, in which leadership, and how far behind mysqld was at best.
+    /// The term, the start of the lack of progress, and mysqld's smallest lag in transactions.
     stuck: Option<(Term, Instant, u64)>,
     /// Since when this member has not served.
     silent: Option<Instant>,
-    /// Since when mysqld has been fit without a break, in which leadership.
+    /// The term, and since when mysqld has been continuously fit.
     sound: Option<(Term, Instant)>,
     given_away: Option<GivenAway>,
-    /// Behind an attempt that came to nothing.
+    /// Earliest retry after a failed attempt.
     not_before: Option<Instant>,
 }
 
-/// A leadership that was given away, since mysqld was last sound.
+/// A transfer since mysqld was last sound.
 #[derive(Debug, Clone, Copy)]
 struct GivenAway {
     last: Instant,
@@ -71,12 +70,12 @@ struct GivenAway {
 }
 
 impl GivenAway {
-    /// When it may be again. A process that has ended is started again and recovers by itself, and what ended it may come to the
-    /// next primary, too; whatever else is wrong may stay so, and is waited for twice as long each time.
+    /// Earliest next transfer. An ended process restarts and recovers by itself, and its cause may also reach the next primary. Other
+    /// causes may persist: their delay doubles each time.
     fn not_again_before(self, health: &PrimaryHealth, patience: Duration) -> Instant {
         let pause = match health {
             PrimaryHealth::Down(_) => AGAIN_AFTER,
-            // Nobody gives it back to such a one while another can be the primary.
+            // No member transfers back to such a mysqld while another can be the primary.
             PrimaryHealth::Never(_) => Duration::ZERO,
             _ => patience.saturating_mul(2_u32.saturating_pow(self.times)),
         };
@@ -96,8 +95,8 @@ impl AutomaticDemotion {
         }
     }
 
-    /// No quorum answers, or the leadership has ended. How long mysqld has been stuck is kept for the term, without that time: on a
-    /// busy machine a quorum is silent for a moment again and again.
+    /// No quorum answers, or the term has ended. The stuck time is kept for the term, without this interval: on a busy machine the quorum
+    /// is often briefly silent.
     fn does_not_serve(&mut self, now: Instant) {
         self.sound = None;
         self.silent.get_or_insert(now);
@@ -112,7 +111,7 @@ impl AutomaticDemotion {
         };
         self.sound = match (seen.leads, &seen.health, self.sound) {
             (Some(term), PrimaryHealth::Fit, Some((then, since))) if then == term => {
-                // Whatever was broken is mended: this is not handed to and fro.
+                // The fault is fixed, so the leadership does not alternate.
                 if now.saturating_duration_since(since) >= self.patience {
                     (self.given_away, self.not_before) = (None, None);
                 }
@@ -133,13 +132,13 @@ impl AutomaticDemotion {
             return Verdict::Stay;
         };
         let (since, least) = match self.stuck {
-            // Catching up is progress; that a server which was behind cannot be seen for a while is none.
+            // Catching up is progress; losing sight of a lagging server is not.
             Some((then, since, least)) if then == term && behind >= least => (since, least),
             _ => (now, behind),
         };
         self.stuck = Some((term, since, least));
-        // What has ended has to recover first, which takes longer than a promotion. And on a full disk commits go on into the
-        // reserve, but not for long. And what nobody applies never comes.
+        // An ended process has to recover, which takes longer than a promotion. On a full disk, commits use the reserve for a short time
+        // only. Without an applier, missing entries never arrive.
         let at_once = matches!(
             seen.health,
             PrimaryHealth::Down(_) | PrimaryHealth::Full(_) | PrimaryHealth::Never(_)
@@ -166,7 +165,6 @@ impl AutomaticDemotion {
         }
     }
 
-    /// An attempt came to its end.
     fn attempted(&mut self, given_away: bool, now: Instant) {
         if given_away {
             let times = self.given_away.map_or(0, |given| given.times);
@@ -180,18 +178,18 @@ impl AutomaticDemotion {
     }
 }
 
-/// Looks after one leader's mysqld.
+/// Watches a leader's mysqld.
 pub(crate) struct DemotionTask {
     pub(crate) member: Member,
     pub(crate) patience: Duration,
-    /// How mysqld is.
+    /// The current health of mysqld.
     pub(crate) health: Arc<dyn Fn() -> PrimaryHealth + Send + Sync>,
-    /// Where is told what it is about to do.
+    /// Reports the next action.
     pub(crate) told: watch::Sender<Option<String>>,
 }
 
 impl DemotionTask {
-    /// Acts until it is dropped.
+    /// Runs until dropped.
     pub(crate) async fn run(self) {
         let mut demotion = AutomaticDemotion::new(self.patience);
         let mut primacy = self.member.primacy();
@@ -224,7 +222,7 @@ impl DemotionTask {
         }
     }
 
-    /// Without a leadership nothing else is looked at.
+    /// Without a term nothing else is checked.
     fn see(&self) -> Seen {
         let primacy = self.member.primacy_now();
         let leads = primacy.leadership.serving_term();
@@ -235,7 +233,7 @@ impl DemotionTask {
         }
     }
 
-    /// Gives it to whose mysqld lacks at most so many transactions. Whether it was given away.
+    /// Transfers to a member whose mysqld lacks at most `at_most` transactions. Returns whether it succeeded.
     async fn demote(&self, why: &str, at_most: u64) -> bool {
         let target = match self.transfer_target().await {
             Ok((_, state)) if state.behind.is_some_and(|behind| behind > at_most) => return false,
@@ -252,7 +250,7 @@ impl DemotionTask {
             "it is transferring the leadership to member {target}: {why}"
         )));
         let health = self.health.clone();
-        // A server that was slow to start may be there before the quorum has moved.
+        // A slow server may have started before the quorum has moved.
         let is_broken = move || health() != PrimaryHealth::Fit;
         let unseen = watch::Sender::default();
         match self.member.promote_while(target, unseen, is_broken).await {
@@ -274,7 +272,7 @@ impl DemotionTask {
         }
     }
 
-    /// Who could lead, and has a mysqld that could be the primary: of all of them that are asked, the best.
+    /// The best of all members that could lead and have a mysqld that could be the primary.
     async fn transfer_target(&self) -> Result<(MemberId, DatabaseState), String> {
         match self.member.transfer_target().await? {
             (target, None) => Err(format!(
@@ -320,7 +318,7 @@ mod tests {
         assert_eq!(verdicts(&mut demotion, Instant::now(), &seconds), ".!");
     }
 
-    /// Between the takeover of the primary and the last follower, and on the way back: others may be able to be the primary.
+    /// Between the takeover of the primary and of the last follower, and on the way back: other mysqlds may be able to be the primary.
     #[test]
     fn a_leader_that_leaves_its_mysqld_alone_is_demoted() {
         let mut demotion = AutomaticDemotion::new(PATIENCE);
@@ -355,7 +353,7 @@ mod tests {
         let never = |term| seen(term, PrimaryHealth::Never("nothing is applied".to_owned()));
         let first = [(0, seen(3, PrimaryHealth::Fit)), (1, never(3))];
         assert_eq!(verdicts(&mut demotion, begin, &first), ".!");
-        // Nobody could take it.
+        // No member could take it.
         demotion.attempted(false, begin + Duration::from_secs(1));
         let later = [(5, never(3)), (6, never(3))];
         assert_eq!(verdicts(&mut demotion, begin, &later), "w!");
@@ -367,7 +365,7 @@ mod tests {
         PrimaryHealth::Down("killed".to_owned())
     }
 
-    /// `.` stays, `w` waits, `o` offers, `!` gives way; one a second.
+    /// One a second: `.` stays, `w` waits, `o` offers, `!` transfers.
     fn verdicts(
         demotion: &mut AutomaticDemotion,
         begin: Instant,
@@ -493,7 +491,7 @@ mod tests {
             ),
             "w!"
         );
-        // Nobody could take it: tried again soon, without the patience.
+        // No member could take it: a retry follows soon, without the patience.
         demotion.attempted(false, at(30));
         assert_eq!(
             verdicts(
@@ -503,7 +501,7 @@ mod tests {
             ),
             "w!"
         );
-        // It came back, and mysqld is no better: twice the patience later, then four times.
+        // The leadership returned, and mysqld is no better: wait twice the patience, then four times.
         demotion.attempted(true, at(35));
         let back = [
             (40, seen(5, unable())),
@@ -518,7 +516,7 @@ mod tests {
             (215, seen(7, unable())),
         ];
         assert_eq!(verdicts(&mut demotion, begin, &back), "ww!");
-        // It came back, and mysqld was sound for a while, before that of another leadership broke.
+        // The leadership returned, and mysqld was sound for a while before it broke in a later term.
         demotion.attempted(true, at(215));
         let fit = PrimaryHealth::Fit;
         let mended = [
@@ -528,7 +526,7 @@ mod tests {
             (401, seen(9, unable())),
         ];
         assert_eq!(verdicts(&mut demotion, begin, &mended), "..w!");
-        // A process that ended is waited for, as long as it may be at most.
+        // An ended process is waited for, up to the limit.
         demotion.attempted(true, at(401));
         let in_pieces = [
             (410, seen(11, fit.clone())),

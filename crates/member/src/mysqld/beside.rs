@@ -1,5 +1,4 @@
-//! The mysqld beside a member whose Raft, log and transport somebody else runs: a simulation. What acts on it is what acts on the
-//! mysqld of every member.
+//! The mysqld of a member whose Raft, log and transport belong to a simulation. The same code manages every member's mysqld.
 
 use std::io;
 use std::sync::Arc;
@@ -29,22 +28,22 @@ use crate::settings::{MysqlSettings, Settings};
 use crate::state::StatusView;
 use crate::status::{ActivityView, LogView, MemberView, MysqlView};
 
-/// How such a mysqld is reached, and what owns its process.
+/// Access to such a mysqld, and the owner of its process.
 #[derive(Debug)]
 pub struct Reached {
-    /// Address, account, and how connections are opened.
+    /// Address, account and connection method.
     pub connect: ConnectOptions,
-    /// What starts and ends it.
+    /// Starts and stops it.
     pub owner: Arc<dyn ExternalServer>,
-    /// Where its own replica threads read from, if they apply.
+    /// Source of its own replica threads, if they apply.
     pub native: Option<ReplicationSource>,
-    /// What the ring's log begins behind.
+    /// Transactions before the ring's log.
     pub origin: GtidSet,
-    /// As whom the member attaches to it.
+    /// Identity with which the member attaches to it.
     pub member: (MemberId, Incarnation),
 }
 
-/// A mysqld that is looked after.
+/// A managed mysqld.
 #[derive(Clone)]
 pub struct MysqldBeside {
     management: Arc<MysqldManagement>,
@@ -53,7 +52,7 @@ pub struct MysqldBeside {
 }
 
 impl MysqldBeside {
-    /// Begins to look after it, in tasks of the current runtime.
+    /// Begins to manage it, in tasks of the current runtime.
     ///
     /// # Errors
     /// When a file of the member's data directory cannot be read.
@@ -94,18 +93,18 @@ impl MysqldBeside {
         })
     }
 
-    /// Leaves the ring to the others in good order, as a member does that is told to stop: the leadership is given away, and mysqld
-    /// ends behind its last commit. The member itself still runs behind it, and leads if nobody could take that over.
+    /// Leaves the ring gracefully, as a stopping member does: transfers the leadership, and ends mysqld after its last commit. The member
+    /// itself continues, and leads if no other member could take over.
     pub async fn stop(&self) {
         let (member, management) = (&self.ring.member, self.management.as_ref());
         let lease = self.config.raft.lease;
         leaving::in_good_order(member, Some(management), &self.config, lease).await;
     }
 
-    /// Replaces its data by those of another member's, of which that says `theirs`; what `witness reprovision --from` has a member do.
+    /// Replaces its data by those of another member's mysqld, with that member's view `theirs`; as `witness reprovision --from` does.
     ///
     /// # Errors
-    /// When it is refused or goes wrong; the words say whether data were removed.
+    /// When it is refused or fails; the message says whether data were removed.
     pub async fn provision(
         &self,
         donor: &dyn Donor,
@@ -119,7 +118,7 @@ impl MysqldBeside {
             .await
     }
 
-    /// Makes an account for a copy of it by another member.
+    /// Creates an account for a copy of it by another member.
     ///
     /// # Errors
     /// When its own data are being replaced, or it refuses.
@@ -134,12 +133,12 @@ impl MysqldBeside {
         })
     }
 
-    /// What is to be said of it now.
+    /// Its current view.
     pub fn view(&self) -> MysqlView {
         self.management.view()
     }
 
-    /// What its member says of itself, as far as that is about the ring and mysqld.
+    /// Its member's view, as far as it concerns the ring and mysqld.
     pub fn member_view(&self, identity: Identity) -> MemberView {
         StatusView {
             config: &self.config,
@@ -161,20 +160,20 @@ impl MysqldBeside {
     }
 }
 
-/// What such a member does with its mysqld when a conversion orders it, also before it has a ring.
+/// How such a member handles its mysqld during a conversion, also before it has a ring.
 pub struct ConvertedMysqld {
     /// The member's configuration, with its mysqld's.
     pub config: Arc<Settings>,
-    /// How the mysqld is reached.
+    /// How to connect to mysqld.
     pub connect: ConnectOptions,
-    /// Which ring the member belongs to.
+    /// The member's ring.
     pub book: Arc<IdentityBook>,
-    /// Once it takes part in that.
+    /// Present once it takes part in the ring.
     pub beside: Option<MysqldBeside>,
 }
 
 impl ConvertedMysqld {
-    /// Carries an order out, and says how things stand then.
+    /// Carries an order out, and returns the resulting state.
     ///
     /// # Errors
     /// The refusal, with what to do.
@@ -193,10 +192,10 @@ impl ConvertedMysqld {
         mysqld.carry_out(order).await
     }
 
-    /// Whether the member was told not to act on it, as its data directory has it.
+    /// Whether the data directory contains the note to leave mysqld alone.
     ///
     /// # Errors
-    /// When it cannot be looked there.
+    /// When the note cannot be checked.
     pub fn is_left_alone(&self) -> io::Result<bool> {
         UnmanagedNote::of(&self.config.data_dir).is_set()
     }

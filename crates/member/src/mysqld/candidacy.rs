@@ -1,5 +1,4 @@
-//! What a promotion of this member would cost, as far as its mysqld goes: told to a leader that is to give the leadership away, and
-//! in the status.
+//! Cost of a promotion of this member because of its mysqld: for a leader that is to transfer the leadership, and in the status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use super::primary_health::{Look, NEVER, PrimaryHealth};
 use crate::mysqld::lag::lag_ms;
 use crate::ring_handle::RingHandle;
 
-/// How long mysqld may take to say what it has executed. Who asks decides about the primary, and waits.
+/// How long mysqld may take to report its executed set. The requester waits for it to decide about the primary.
 const LIMIT: Duration = Duration::from_millis(300);
 
 pub(crate) struct Candidacy {
@@ -31,13 +30,13 @@ pub(crate) struct Candidacy {
 }
 
 impl Candidacy {
-    /// The server's version, as it was seen last.
+    /// The server's last known version.
     pub(crate) fn version(&self) -> Option<String> {
         let report = self.reports.borrow();
         report.server.as_ref().map(|server| server.version.clone())
     }
 
-    /// What it would cost now, behind a primary of this version.
+    /// The current cost after a primary of this version.
     pub(crate) async fn state(&self, primary: Option<String>) -> DatabaseState {
         let report = self.reports.borrow().clone();
         let version = self.version();
@@ -86,26 +85,26 @@ impl Candidacy {
         }
     }
 
-    /// Whether what mysqld lacks never comes to it. A primary lacks what waits there for its ACK.
+    /// Whether mysqld's missing transactions never arrive. A primary's missing ones only wait for its ACK.
     fn gets_nothing(&self) -> bool {
         self.role.is_none() && !self.ingest.borrow().is_attached()
     }
 
-    /// The backup that a promotion would break off, and how far mysqld is behind.
+    /// The backup that a promotion would abort, and mysqld's lag in transactions.
     async fn ask(&self) -> Result<(Option<String>, u64), String> {
         let behind = self.behind().await?;
         let readiness = *self.readiness.borrow();
         let backup = match readiness {
-            // It takes no steps to the primary's place.
+            // Its role does not change.
             Readiness::In(_) => None,
             _ => backup_under_way(&self.connect).await?,
         };
         Ok((backup, behind))
     }
 
-    /// Committed transactions, as far as this member knows, that mysqld has not executed.
+    /// Committed transactions known to this member that mysqld has not executed.
     async fn behind(&self) -> Result<u64, String> {
-        // In this order: what is applied in between counts as executed.
+        // In this order: transactions applied in between count as executed.
         let mark = *self.ring.member.committed().borrow();
         let committed = self.ring.log.gtids_committed_in_ring(mark);
         let executed = executed_gtids(&self.connect).await?;
@@ -114,8 +113,7 @@ impl Candidacy {
     }
 }
 
-/// Why a server of version `to` must not follow a primary of version `from` in its place. Versions that cannot be read decide
-/// nothing.
+/// Why a server of version `to` must not follow a primary of version `from`. Unreadable versions allow it.
 fn too_old(from: &str, to: &str) -> Option<String> {
     let versions = from
         .parse::<ServerVersion>()

@@ -1,4 +1,4 @@
-//! How the member connects to the mysqld beside it, and what it asks of it, out of the configuration.
+//! The member's connection to its mysqld, and its requirements, from the configuration.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ pub fn connect_options(settings: &MysqlSettings) -> io::Result<ConnectOptions> {
     Ok(options)
 }
 
-/// What is asked of the mysqld, and as whom the member attaches to it.
+/// Requirements for mysqld, and the identity with which the member attaches.
 pub(crate) fn requirements(
     settings: &MysqlSettings,
     member: MemberId,
@@ -74,15 +74,14 @@ pub(crate) fn requirements(
     }
 }
 
-/// Where the member looks for the binlog of a mysqld whose options it does not know.
+/// Binlog place of a mysqld with unknown options.
 fn binlog_of_an_external(settings: &MysqlSettings) -> Option<BinlogPlace> {
     let (external, data_dir) = (settings.external.as_ref()?, settings.datadir.as_deref()?);
     let option = format!("--log-bin={}", external.log_bin);
     BinlogPlace::of_options([option.as_str()], &absolute(data_dir), "")
 }
 
-/// How a guard beside the member reaches the mysqld, and how it kills it, where the member has started it; reads the password
-/// file.
+/// How the member's guard connects to mysqld, and kills it where the member has started it; reads the password file.
 ///
 /// # Errors
 /// When the password file cannot be read.
@@ -95,7 +94,7 @@ pub fn guarded_server(
     Ok((connect, server))
 }
 
-/// How mysqld is run when the member starts it, itself or through commands.
+/// How mysqld runs when the member starts it, directly or through commands.
 pub(crate) fn supervisor_options(
     config: &Settings,
     settings: &MysqlSettings,
@@ -124,7 +123,7 @@ pub(crate) fn supervisor_options(
     };
     Some(SupervisorOptions {
         may_initialise: settings.initialize && external.is_none(),
-        // What a child is started with is the member's alone to say.
+        // Only the member sets the options of a child.
         may_take_out_persisted: settings.manage_settings || external.is_none(),
         rights: match settings.native {
             true => AccountRights::Native,
@@ -142,7 +141,7 @@ pub(crate) fn supervisor_options(
     })
 }
 
-/// Where the mysqld's own replica threads read from, if they are to apply.
+/// Source of mysqld's own replica threads, if they apply.
 pub(crate) fn native_source(config: &Settings, account: &Account) -> Option<ReplicationSource> {
     let wanted = config.mysql.as_ref().is_some_and(|mysql| mysql.native);
     let server = config.binlog_server.as_ref().filter(|_| wanted)?;
@@ -160,7 +159,7 @@ pub(crate) fn native_source(config: &Settings, account: &Account) -> Option<Repl
     })
 }
 
-/// Where somebody on this host reaches a listener.
+/// Address of a listener for connections from this host.
 fn near_address(listen: &str) -> (String, u16) {
     let (host, port) = listen.rsplit_once(':').unwrap_or((listen, ""));
     let host = match host.trim_start_matches('[').trim_end_matches(']') {
@@ -171,20 +170,20 @@ fn near_address(listen: &str) -> (String, u16) {
     (host.to_owned(), port.parse().unwrap_or(0))
 }
 
-/// How long a command may take to start mysqld: recovery is in it.
+/// How long a command may take to start mysqld, including recovery.
 const START_LIMIT: Duration = Duration::from_secs(600);
 
-/// mysqld works in its own directory, so that it has to be told whole paths. One that cannot be made
-/// whole is given as it is, and mysqld says what it thinks of it.
+/// mysqld changes its working directory, so it needs absolute paths. A path that cannot be made absolute is passed as is, and mysqld
+/// reports the error.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Server ids of people are small, so those of members begin high.
+/// Users' server ids are small, so those of members begin high.
 const FIRST_SERVER_ID: u32 = 4_000_000_000;
 const SERVER_IDS: u64 = 200_000_000;
 
-/// The server id under which a member speaks MySQL's protocol when nobody says another.
+/// The default server id of a member in MySQL's protocol.
 pub(crate) fn usual_server_id(member: MemberId) -> u32 {
     FIRST_SERVER_ID + u32::try_from(member.0 % SERVER_IDS).unwrap_or(0)
 }

@@ -1,7 +1,7 @@
-//! The line to the guard: a process of the same program that keeps readers off the mysqld when this one hangs or is dead and
-//! stays so (`mysqld_controller::read_fence::guard`). It is started with the member, and started again when it dies.
+//! The line to the guard: a process of the same program that excludes readers from mysqld while this process hangs or stays dead
+//! (`mysqld_controller::read_fence::guard`). It starts with the member, and is restarted when it dies.
 //!
-//! The line is a socket that is the guard's standard input. It is closed by the system when this process ends, however it ends.
+//! The line is a socket, the guard's standard input. The system closes it when this process ends, however it ends.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
@@ -15,37 +15,37 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The command that the guard is, and what it is told on its line.
+/// The guard's command, and the bytes sent on its line.
 pub const GUARD: &str = "guard";
-/// This process goes on, and clients take its mysqld for the primary.
+/// This process is alive, and clients treat its mysqld as the primary.
 pub const GUARDS: u8 = b'1';
-/// This process goes on, and nobody has to be kept from its mysqld.
+/// This process is alive, and there is nothing to guard.
 const GUARDS_NOTHING: u8 = b'0';
 
-/// The account's password may be another one: the configuration is to be read again.
+/// The account's password may have changed: reload the configuration.
 pub const RELOAD: u8 = b'r';
 
-/// How often the same is said.
+/// How often the state is repeated.
 const EVERY: Duration = Duration::from_millis(200);
-/// From a guard that died to the next one.
+/// Delay before a dead guard is restarted.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long a guard that is not needed any more may take to end.
+/// How long a guard that is no longer needed may take to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
-/// How a guard is started.
+/// The command line of a guard.
 #[derive(Debug, Clone)]
 pub struct GuardCommand {
     /// Path of the program to run: this one.
     pub program: PathBuf,
-    /// Its arguments, with which it reads the same configuration.
+    /// Arguments with which it reads the same configuration.
     pub arguments: Vec<OsString>,
 }
 
 impl GuardCommand {
-    /// In a process group of its own: what a terminal sends to the member's is not for it.
+    /// Uses a process group of its own: the guard does not receive the terminal's signals to the member.
     fn start(&self) -> io::Result<Guard> {
         let (line, its) = UnixStream::pair()?;
-        // A guard that does not read holds nothing up.
+        // A guard that does not read blocks nothing.
         line.set_nonblocking(true)?;
         let child = Command::new(&self.program)
             .args(&self.arguments)
@@ -74,7 +74,7 @@ struct State {
     guard: Option<Guard>,
     told: Option<(Instant, bool)>,
     retry_at: Option<Instant>,
-    /// Whether the guard was not told yet to read the configuration again.
+    /// Whether a reload of the configuration is still to be sent to the guard.
     reload: bool,
     ended: bool,
 }
@@ -87,12 +87,12 @@ impl GuardLine {
         }
     }
 
-    /// Has the guard read the configuration again, which it is told with what is said next.
+    /// Makes the guard reload the configuration, with the next message.
     pub(crate) fn reload(&self) {
         self.lock().reload = true;
     }
 
-    /// Says that this process goes on, and whether there is something to guard.
+    /// Reports that this process is alive, and whether there is something to guard.
     pub(crate) fn says(&self, guards: bool) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -106,7 +106,7 @@ impl GuardLine {
         state.told = Some((now, guards));
         match self.say(&mut state, guards) {
             Ok(()) => state.retry_at = None,
-            // It has enough to read, and that is what it will read.
+            // It has enough unread messages, all with the same content.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => {
                 tracing::warn!(%error, "nobody would keep readers off mysqld if this member hung: its guard is started again");
@@ -133,8 +133,8 @@ impl GuardLine {
         guard.line.write_all(&[word])
     }
 
-    /// Ends with the fence. A guard that is released is gone behind this; another one goes on for as long as its member may be
-    /// away, and then acts on what it was told last.
+    /// Ends with the fence. A released guard has ended on return. Another one continues as long as its member may be away, and then acts on
+    /// the last message.
     pub(crate) async fn end(&self, released: bool) {
         let guard = {
             let mut state = self.lock();

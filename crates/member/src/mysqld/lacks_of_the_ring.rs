@@ -1,5 +1,5 @@
-//! Looks now and then whether the primary has what nobody ever sends to the ring: a dump that was loaded with its
-//! `SET GTID_PURGED` and `SQL_LOG_BIN = 0`, as mysqldump writes both by default, is in no binlog file.
+//! Periodically checks whether the primary has transactions that never reach the ring. A dump loaded with `SET GTID_PURGED` and
+//! `SQL_LOG_BIN = 0`, mysqldump's defaults, is in no binlog file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use tokio::sync::watch;
 use super::tell;
 use crate::ring_handle::RingHandle;
 
-/// Between two looks, as at a follower.
+/// Interval between checks, as at a follower.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
 
-/// Looks for ever while the primary is attached to; what is to be said of it goes to `told`.
+/// Checks indefinitely while attached to the primary; sends the warning to `told`.
 pub(super) async fn look(
     ring: Arc<RingHandle>,
     connect: ConnectOptions,
@@ -39,7 +39,7 @@ pub(super) async fn look(
     }
 }
 
-/// What an operator should know of it.
+/// The warning for an operator.
 fn words(lacks: &GtidSet) -> Option<String> {
     const SHOWN: usize = 300;
     if lacks.is_empty() {

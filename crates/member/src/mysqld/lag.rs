@@ -1,10 +1,10 @@
-//! How far a mysqld that follows is behind the ring. Pure.
+//! Lag of a following mysqld. Pure.
 
 use std::time::Duration;
 
-/// Milliseconds that a mysqld is behind what the ring has committed: behind what this member has of it (`applied_ms`), or for as long
-/// as this member has lacked the rest (`lacks`), whichever is longer. Nobody who lacks nothing of a log is up to date with a ring of
-/// which nothing is heard; who is behind that log is at least so far behind the ring.
+/// Milliseconds that a mysqld lags behind the ring's commits. It is the longer of two times: the lag behind this member's log
+/// (`applied_ms`), and the time for which this member has lacked entries (`lacks`). Without contact to the ring, a complete log does not
+/// prove zero lag. A known lag behind the log is a lower bound.
 pub(crate) fn lag_ms(applied_ms: Option<u64>, lacks: Option<Duration>) -> Option<u64> {
     let applied = applied_ms?;
     match lacks {

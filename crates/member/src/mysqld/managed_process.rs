@@ -3,7 +3,7 @@
 //! systemd runs that after a failed start, too, so without a record it kills nothing.
 //!
 //! The record is written once the member manages mysqld (a takeover is complete), and removed when the member releases mysqld or has
-//! stopped it. It outlives a crash of the member, and no reboot.
+//! stopped it. It survives a crash of the member, but no reboot.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::data_directory::UnmanagedNote;
 
 const FILE: &str = "managed-mysqld";
-/// How often a takeover is checked for its completion, and a failed write is tried again.
+/// How often a takeover is checked for completion, and a failed write is retried.
 const RETRY: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Clone)]

@@ -1,4 +1,4 @@
-//! Whether the member manages its mysqld: it does, unless it was told not to, and that can change while it runs.
+//! Whether the member manages its mysqld: it does unless ordered not to, and this can change while it runs.
 //!
 //! ```text
 //!            manage: the note is removed, then it acts
@@ -10,9 +10,9 @@
 //!
 //! A primary is taken over in two steps: [`super::takeover`].
 //!
-//! A member that is killed in between finds out what it is to be. The primary's note comes before it is opened, which only its member
-//! may do then: of the others, nobody had all that the ring has. A follower's comes last: whoever finds it knows that its mysqld is
-//! closed; without it the member goes on acting.
+//! A member killed in between finds its state in the note. The primary's note is written before it is opened. Only its member may open it
+//! then: no other member had all of the ring's transactions. A follower's note is written last: it proves that mysqld is closed; without it
+//! the member continues to manage.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,16 +48,16 @@ use crate::ring_handle::RingHandle;
 use crate::settings::{MysqlSettings, Settings};
 use crate::status::MysqlView;
 
-/// How long commits that wait may take to be acknowledged once the primary is closed.
+/// How long waiting commits may take to be acknowledged after the primary is closed.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
-/// How long a mysqld that is restarted may take to end and to start.
+/// How long a restarted mysqld may take to end and to start.
 const RESTART_LIMIT: Duration = Duration::from_secs(15 * 60);
-/// How long the ring's word on what is committed is waited for.
+/// How long to wait for the ring's committed set.
 const RING_LIMIT: Duration = Duration::from_secs(1);
-/// How often an unmanaged mysqld is asked how clients find it, and how long it may take to answer.
+/// How often an unmanaged mysqld is checked for its availability to clients, and how long it may take to answer.
 const PLAIN_LOOK: Duration = Duration::from_secs(1);
 const PLAIN_LIMIT: Duration = Duration::from_secs(3);
-/// Between two looks at them.
+/// Interval between checks for waiting commits.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 pub(crate) struct MysqldManagement {
@@ -69,19 +69,19 @@ pub(crate) struct MysqldManagement {
     known: Known,
     ring: RingHandle,
     note: UnmanagedNote,
-    /// One change at a time.
+    /// Serializes changes.
     turn: tokio::sync::Mutex<()>,
     now: Mutex<Option<Managed>>,
-    /// How clients find an unmanaged mysqld.
+    /// State of an unmanaged mysqld for clients.
     plain: Mutex<Plain>,
 }
 
-/// How clients find a mysqld that the member does not manage.
+/// An unmanaged mysqld as clients see it.
 #[derive(Debug, Clone)]
 struct Plain {
-    /// Nothing where it did not answer last, and why.
+    /// The last answer, or why there was none.
     seen: Result<PlainServer, String>,
-    /// It was the ring's primary, and is being released or was.
+    /// It was the ring's primary, and has been or is being released.
     of_the_primary: bool,
 }
 
@@ -94,23 +94,23 @@ impl Default for Plain {
     }
 }
 
-/// What the member brings along.
+/// Input from the member.
 pub(crate) struct Given {
-    /// Where mysqld's own replica threads read from, if they apply.
+    /// Source of mysqld's own replica threads, if they apply.
     pub(crate) native: Option<ReplicationSource>,
-    /// What the ring's log begins behind.
+    /// Transactions before the ring's log.
     pub(crate) origin: GtidSet,
-    /// How a guard is started, if one is.
+    /// How a guard is started, if any.
     pub(crate) guard: Option<GuardCommand>,
-    /// Where the service manager finds what the member manages, if one runs it.
+    /// Where the service manager finds the managed process, if any.
     pub(crate) runtime_dir: Option<PathBuf>,
-    /// Hears how long commits wait, if somebody wants to.
+    /// Observes how long commits wait.
     pub(crate) commits: Option<Arc<dyn CommitObserver>>,
-    /// Where large transactions are as they come.
+    /// Folder for large incoming transactions.
     pub(crate) spill: SpillFolder,
-    /// What owns mysqld, in the place of the configured commands.
+    /// Owner of mysqld, instead of the configured commands.
     pub(crate) owner: Option<Arc<dyn ExternalServer>>,
-    /// What the other members say of their mysqlds.
+    /// Reports of the other members about their mysqlds.
     pub(crate) others: watch::Receiver<OtherMysqlds>,
 }
 
@@ -122,10 +122,10 @@ struct Managed {
 }
 
 impl MysqldManagement {
-    /// Begins to act, unless the note says otherwise.
+    /// Begins to manage, unless the note forbids it.
     ///
     /// # Errors
-    /// When the note cannot be looked for, or what mysqld's events were configured to cannot be read.
+    /// When the note cannot be checked, or mysqld's configured events cannot be read.
     pub(crate) fn begin(
         config: &Arc<Settings>,
         settings: &MysqlSettings,
@@ -169,9 +169,9 @@ impl MysqldManagement {
         Ok(management)
     }
 
-    /// Has the member's leader use this mysqld: its writes are paused before a switchover, and others ask what a promotion of it
-    /// would cost. What gives the leadership away when it cannot be the primary is returned, to be run for as long as the member
-    /// takes part; what that is about to do is `told`. None where it is to be borne with for ever.
+    /// Connects this mysqld to the member's leader: its writes are paused before a switchover, and other members query the cost of its
+    /// promotion. Returns the automatic demotion, to be polled while the member takes part; it sends its next action to `told`. None where
+    /// demotion is disabled.
     pub(crate) fn take_part(
         self: &Arc<Self>,
         told: watch::Sender<Option<String>>,
@@ -214,14 +214,14 @@ impl MysqldManagement {
         self.lock().is_some()
     }
 
-    /// Whether mysqld can be the primary, which one cannot that the member leaves alone.
+    /// Whether mysqld can be the primary; an unmanaged one cannot.
     pub(crate) fn health(&self) -> PrimaryHealth {
         let health = self.lock().as_ref().map(|managed| managed.health.clone());
         health.map_or_else(PrimaryHealth::left_alone, |health| health())
     }
 
-    /// What is to be said of mysqld now. The primary that is being released is clients' primary all the time, also while it is closed
-    /// for a moment: a load balancer that was given another answer would close their sessions.
+    /// The current view of mysqld. A primary being released stays the clients' primary, even while briefly closed: otherwise a load
+    /// balancer would close their sessions.
     pub(crate) fn view(&self) -> MysqlView {
         let plain = self.plain().clone();
         let viewer = self.lock().as_ref().map(|managed| managed.viewer.clone());
@@ -254,7 +254,7 @@ impl MysqldManagement {
         }
     }
 
-    /// Asks an unmanaged mysqld every second how clients find it, for as long as it is polled.
+    /// Checks every second how clients find an unmanaged mysqld, while polled.
     pub(crate) async fn watch_unmanaged(&self) {
         loop {
             if !self.is_managed() {
@@ -282,21 +282,21 @@ impl MysqldManagement {
         self.plain.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the guard beside this process read the configuration again.
+    /// Makes the guard reload the configuration.
     pub(crate) fn renew_guard(&self) {
         if let Some(managed) = self.lock().as_ref() {
             managed.tasks.renew_guard();
         }
     }
 
-    /// Who replaces the data of mysqld on order, while the member acts on it.
+    /// Replaces mysqld's data on order, while the member manages it.
     pub(crate) fn provisioner(&self) -> Option<Arc<Provisioner>> {
         let now = self.lock();
         now.as_ref().map(|managed| managed.tasks.provisioner())
     }
 
-    /// Restarts mysqld in good order. The primary is closed for writes and drained before; when its process ends, the leadership
-    /// goes to a member whose mysqld can be the primary.
+    /// Restarts mysqld gracefully. The primary is first closed for writes and drained; when its process ends, the leadership goes to a
+    /// member whose mysqld can be the primary.
     ///
     /// # Errors
     /// When it is refused, or mysqld does not start.
@@ -361,10 +361,10 @@ impl MysqldManagement {
         }
     }
 
-    /// Acts from now on. Acting already, it changes nothing.
+    /// Begins to manage. Idempotent.
     ///
     /// # Errors
-    /// In words: the note cannot be removed.
+    /// As text: the note cannot be removed.
     pub(crate) async fn manage(&self) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         if self.is_managed() {
@@ -378,11 +378,11 @@ impl MysqldManagement {
         Ok(())
     }
 
-    /// Acts from now on on the primary, whose binlog is not cut before the ring has all that it has; it is given back if that does not
-    /// come about. Returns once it has begun: the note is there for as long as it is not complete. Acting already, it changes nothing.
+    /// Begins to manage the primary. Its binlog is not trimmed before the ring has all of it; otherwise the primary is given back. Returns
+    /// once begun: the note stays until completion. Idempotent.
     ///
     /// # Errors
-    /// In words: the member does not lead, or its mysqld is not the primary; nothing was done then.
+    /// As text: the member does not lead, or its mysqld is not the primary; nothing was done then.
     pub(crate) async fn take_over(self: &Arc<Self>) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         if self.is_managed() {
@@ -404,7 +404,7 @@ impl MysqldManagement {
         Ok(())
     }
 
-    /// Until the takeover is complete or given back, or something else has ended it.
+    /// Runs until the takeover is complete, given back, or ended by another cause.
     async fn watch_takeover(self: Arc<Self>, of: Arc<PrimaryWriter>, term: Term) {
         let goes_on = || {
             self.writer()
@@ -412,11 +412,11 @@ impl MysqldManagement {
         };
         let mut leadership = self.ring.member.leadership();
         let mut answered = Instant::now();
-        // What the ring has to have: what the primary had in its binlog when commits had begun to wait. There is always more on its way.
+        // The ring needs the primary's binlog as of the moment when commits began to wait. More always arrives.
         let mut wanted: Option<GtidSet> = None;
         loop {
             let changed = tokio::time::timeout(takeover::LOOK, leadership.changed()).await;
-            // The member has ended, or somebody else has let go of mysqld.
+            // The member has ended, or another operation has released mysqld.
             if matches!(changed, Ok(Err(_))) || !goes_on() {
                 return;
             }
@@ -485,11 +485,11 @@ impl MysqldManagement {
         self.lock().as_ref().map(|managed| managed.writer.clone())
     }
 
-    /// Stops to act on the primary, and lets it go on without the ring: it is closed, what waits is acknowledged, then commits
-    /// wait for nobody and it is opened. Done already, it changes nothing.
+    /// Releases the primary, which continues without the ring: it is closed, waiting commits are acknowledged, then commits no longer wait
+    /// and it is opened. Idempotent.
     ///
     /// # Errors
-    /// In words. Before the note is written, the primary goes on in the ring; after it, the same order goes on.
+    /// As text. Before the note is written, the primary stays in the ring; after it, repeat the order.
     pub(crate) async fn release_primary(&self) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         if let Some(writer) = self.writer() {
@@ -515,14 +515,14 @@ impl MysqldManagement {
         self.open_without_the_ring().await
     }
 
-    /// Opens a server that nobody manages, and lets through what waits.
+    /// Opens an unmanaged server and releases its waiting commits.
     async fn open_without_the_ring(&self) -> Result<(), String> {
         let seen = look(&self.connect, &self.requirements).await;
         let seen = seen.map_err(|error| error.to_string())?;
         let drained = self.note.is_of_the_primary();
         may_be_opened(&seen, drained.map_err(|error| not_read(&error))?)?;
         if seen.writable {
-            // No ring has it: what waits there waits for replicas that acknowledge no more.
+            // Without a ring, commits there wait for replicas that no longer acknowledge.
             let let_through = steps::stop_waiting(&self.connect, &self.requirements).await;
             let_through.map_err(|error| error.to_string())?;
         }
@@ -535,10 +535,10 @@ impl MysqldManagement {
         given_back.map_err(|error| format!("event_scheduler cannot be set back: {error}"))
     }
 
-    /// Stops to act on a follower, which stays closed for writes. Done already, it changes nothing.
+    /// Releases a follower, which stays closed for writes. Idempotent.
     ///
     /// # Errors
-    /// In words; the member goes on acting then, if it did before.
+    /// As text; the member then continues to manage, if it did before.
     pub(crate) async fn release_follower(&self) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         if !self.is_managed() {
@@ -563,7 +563,7 @@ impl MysqldManagement {
         noted
     }
 
-    /// Closes the primary, behind everything that commits, and makes sure that nothing waits.
+    /// Closes the primary after all running commits, and ensures that nothing waits.
     async fn drain(&self, writer: &PrimaryWriter) -> Result<(), String> {
         writer.pause().await?;
         let until = Instant::now() + DRAIN_LIMIT;
@@ -589,7 +589,7 @@ impl MysqldManagement {
         }
     }
 
-    /// Stops acting on mysqld, because the member ends.
+    /// Stops managing mysqld, because the member ends.
     pub(crate) async fn end(&self, child: Child) {
         let _turn = self.turn.lock().await;
         let managed = self.lock().take();
@@ -611,8 +611,8 @@ fn not_read(error: &std::io::Error) -> String {
     format!("the note `hands-off` cannot be read: {error}")
 }
 
-/// Whether a server that nobody manages may be opened as the primary: one that is closed may be a follower that was released, which
-/// lacks what the ring has acknowledged since.
+/// Whether an unmanaged server may be opened as the primary. A closed one may be a released follower, which lacks the transactions that the
+/// ring has acknowledged since.
 fn may_be_opened(seen: &ServerLook, drained_as_primary: bool) -> Result<(), String> {
     if !seen.replicates_from.is_empty() {
         return Err(
@@ -629,8 +629,8 @@ fn may_be_opened(seen: &ServerLook, drained_as_primary: bool) -> Result<(), Stri
     Ok(())
 }
 
-/// Whether a server can be left as a replica. One that was the primary a moment ago may have transactions that the ring has not, until
-/// its member has closed it and taken them away.
+/// Whether a server can be left as a replica. A recent primary may have transactions that the ring lacks, until its member has closed it
+/// and removed them.
 fn is_a_follower(seen: &ServerLook) -> Result<(), String> {
     if seen.writable {
         return Err("its mysqld takes writes still, so it is no follower".to_owned());
@@ -647,7 +647,7 @@ fn refused(what: &str, advice: &str) -> Refusal {
     Refusal::new(RefusalKind::Refused, what, advice)
 }
 
-/// An unmanaged mysqld could not become the primary.
+/// An unmanaged mysqld cannot become the primary.
 impl Database for MysqldManagement {
     fn version(&self) -> Option<String> {
         self.lock().as_ref()?.tasks.candidacy().version()

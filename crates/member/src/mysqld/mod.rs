@@ -1,4 +1,4 @@
-//! The mysqld beside a database member.
+//! A database member's mysqld.
 
 mod account_watch;
 mod automatic_demotion;
@@ -26,7 +26,7 @@ pub(crate) use other_mysqlds::{OtherMysqlds, ask_around};
 pub(crate) use primary_health::PrimaryHealth;
 pub(crate) use tasks::Child;
 
-/// Tells what is to be said of the server, and writes it to the log when it changes.
+/// Sends a warning about the server, and logs it when it changes.
 fn tell(told: &tokio::sync::watch::Sender<Option<String>>, warning: Option<String>) {
     let changed = told.send_if_modified(|told| {
         let changed = *told != warning;

@@ -1,4 +1,4 @@
-//! What the other database members say of their mysqlds, asked again and again.
+//! Periodic reports of the other database members about their mysqlds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use tokio::sync::watch;
 
 use crate::other_members::OtherMembers;
 
-/// Between two rounds of questions.
+/// Interval between rounds of queries.
 const EVERY: Duration = Duration::from_secs(5);
-/// The same while somebody has not said it yet, for the first rounds.
+/// The interval of the first rounds, while a report is missing.
 const FIRST: Duration = Duration::from_secs(1);
 const FIRST_ROUNDS: u32 = 30;
 /// How long one member may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the other database members said last of their mysqlds. Who does not answer, or whose mysqld is down, is believed what it said
-/// before: that one may come back as it was.
+/// Last reports of the other database members about their mysqlds. A report stays valid while its member does not answer or its mysqld is
+/// down: that mysqld may return unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct OtherMysqlds {
-    /// Whether all were asked at least once.
+    /// Whether all were queried at least once.
     pub(crate) asked: bool,
     /// Name of the member and UUID of its server.
     pub(crate) said: BTreeMap<MemberId, (String, String)>,
-    /// The members whose mysqlds were the ring's primary, and take writes without it: their names.
+    /// Names of the members whose mysqlds were the ring's primary, and take writes without it.
     pub(crate) released: BTreeMap<MemberId, String>,
 }
 
 impl OtherMysqlds {
-    /// Where nobody asks.
+    /// A receiver without any reports.
     pub(crate) fn nobody() -> watch::Receiver<Self> {
         let nobody = Self {
             asked: true,
@@ -40,7 +40,7 @@ impl OtherMysqlds {
         watch::channel(nobody).1
     }
 
-    /// Takes in what was said in one round. Who is no member any more goes.
+    /// Records one round of reports, and drops former members.
     fn told(
         &mut self,
         members: &BTreeMap<MemberId, MemberRecord>,
@@ -64,14 +64,14 @@ impl OtherMysqlds {
     }
 }
 
-/// The answer of one member about its mysqld.
+/// One member's report about its mysqld.
 #[derive(Debug, Clone, Default)]
 struct Said {
     uuid: Option<String>,
     released: bool,
 }
 
-/// Asks the other database members again and again.
+/// Queries the other database members periodically.
 pub(crate) async fn ask_around(
     member: Member,
     others: OtherMembers,

@@ -1,4 +1,4 @@
-//! Whether a mysqld can be the primary: one verdict, of the one beside a leader and of one whose member could lead. Pure.
+//! Whether a leader's mysqld, or that of a member that could lead, can be the primary. Pure.
 
 use std::time::Duration;
 
@@ -10,42 +10,41 @@ use mysqld_controller::watch::{Protection, WatchReport};
 
 use crate::status::DISK_HANGS;
 
-/// A mysqld that is this far behind keeps clients waiting for about as long.
+/// A larger lag makes clients wait about as long.
 const MOST_BEHIND: Duration = Duration::from_secs(5);
 
-/// What a member says whose mysqld gets nothing of the ring's log and lacks part of it.
+/// Report of a member whose mysqld does not apply the ring's log and lacks part of it.
 pub(crate) const NEVER: &str = "nothing of the ring's log is applied to it (`mysql.apply = \"off\"` or `mysql.manage_settings = false`), and it \
                                 lacks transactions";
 
-/// What stands between a mysqld and its clients, were its member to lead.
+/// Whether a mysqld could serve clients, were its member to lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PrimaryHealth {
-    /// Nothing but its write fence, which operators and settings close as well.
+    /// Only its write fence may block clients; operators and settings close that as well.
     Fit,
-    /// It applies what it lacks of the ring's log, and lacks so many transactions.
+    /// It applies the missing entries of the ring's log: this many transactions.
     Behind(u64),
-    /// It was the primary, and stands still: it answers and commits nothing, or does not answer; in words.
+    /// It was the primary and stalls: it answers without committing, or does not answer. With the reason.
     Stalled(String),
-    /// It cannot be the primary, in words.
+    /// It cannot be the primary, with the reason.
     Unable(String),
-    /// It cannot, in words, and no patience helps: nothing brings it what it lacks.
+    /// It cannot, with the reason, and waiting does not help: the missing entries never arrive.
     Never(String),
-    /// It can, but what it commits has no room on this member's disk, in words. Another member has room.
+    /// It can, but this member's disk has no room for its commits, with the reason. Another member has room.
     Full(String),
-    /// Its process has ended, in words. Another one's may be the primary long before it has recovered.
+    /// Its process has ended, with the reason. Another mysqld may become the primary long before it recovers.
     Down(String),
 }
 
 impl PrimaryHealth {
-    /// What the member says whose log alone has no room.
+    /// Only this member's log has no room.
     pub(crate) fn full() -> Self {
         Self::Full("this member's log has no room on its disk for more transactions".to_owned())
     }
 
-    /// What the member says whose log waits for its disk. Others confirm what it proposes for a while, until nothing more fits into
-    /// its queue; then every commit waits.
+    /// The log waits for its disk. Other members confirm its proposals until the log's queue is full; then every commit waits.
     pub(crate) fn of_the_log(stats: &StoreStats) -> Option<Self> {
-        // What waits for room is not written either.
+        // A write that waits for room is not written either.
         let hangs = stats.busy_for >= DISK_HANGS && !stats.disk_refuses;
         hangs.then(|| {
             Self::Stalled(format!(
@@ -55,12 +54,12 @@ impl PrimaryHealth {
         })
     }
 
-    /// What a member says that was told to leave its mysqld alone.
+    /// The member does not manage its mysqld.
     pub(crate) fn left_alone() -> Self {
         Self::Unable("its mysqld is unmanaged".to_owned())
     }
 
-    /// Why it is not the primary, in words.
+    /// Why it is not the primary, as text.
     pub(crate) fn why(&self) -> Option<String> {
         match self {
             Self::Fit => None,
@@ -76,21 +75,21 @@ impl PrimaryHealth {
     }
 }
 
-/// What is known of a mysqld at one moment.
+/// Observed state of a mysqld at one moment.
 pub(crate) struct Look<'a> {
-    /// What its process does, where its member starts it.
+    /// State of its process, if its member starts it.
     pub(crate) supervisor: Option<&'a SupervisorState>,
     pub(crate) report: &'a WatchReport,
-    /// What it is to the ring; nothing where nothing is applied to it.
+    /// Its role in the ring; none if nothing is applied to it.
     pub(crate) role: Option<&'a RoleStatus>,
-    /// Whether it was found, in this leadership, to lack transactions of the ring's log.
+    /// Whether it was found in this term to lack transactions of the ring's log.
     pub(crate) lacks_the_log: bool,
-    /// Why its transactions do not come in, if that fails again and again.
+    /// Why receiving its transactions repeatedly fails.
     pub(crate) failing: Option<&'a Failing>,
 }
 
 impl Look<'_> {
-    /// Of a leader's: whether it is the primary, or on its way there.
+    /// For a leader's mysqld: whether it is the primary, or becoming it.
     pub(crate) fn of_a_leaders(&self) -> PrimaryHealth {
         if let Some(broken) = self.broken() {
             return broken;
@@ -104,7 +103,7 @@ impl Look<'_> {
             None => PrimaryHealth::Fit,
         };
         match (health, self.failing) {
-            // What commits there waits for an ACK that nobody sends.
+            // Commits there wait for an ACK that no member sends.
             (PrimaryHealth::Fit, Some(failing)) => {
                 PrimaryHealth::Unable(not_received(&failing.cause))
             }
@@ -112,8 +111,8 @@ impl Look<'_> {
         }
     }
 
-    /// Of a member's that does not lead: why it could not be the primary soon, if it could not. What it lacks has to be asked of it.
-    /// One that was the primary a moment ago could be it again, whatever it waits for.
+    /// For another member's mysqld: why it could not soon be the primary. Missing transactions require a query. A recent primary could be
+    /// it again, whatever it waits for.
     pub(crate) fn unfit(&self, readiness: Readiness) -> Option<String> {
         if let Some(broken) = self.broken() {
             return broken.why();
@@ -130,7 +129,7 @@ impl Look<'_> {
         }
     }
 
-    /// What is wrong with the server, whatever it is to the ring.
+    /// A fault of the server, whatever its role.
     fn broken(&self) -> Option<PrimaryHealth> {
         match self.supervisor {
             Some(SupervisorState::Failed { cause }) => {
@@ -139,7 +138,7 @@ impl Look<'_> {
             Some(SupervisorState::Held { cause }) => {
                 return Some(PrimaryHealth::Unable(cause.clone()));
             }
-            // Of a mysqld that something else runs, its sessions and its port are all that shows.
+            // A mysqld run by another program shows only its sessions and its port.
             None if self.report.ending.is_some() => {
                 return Some(PrimaryHealth::Down(
                     "mysqld has closed its sessions and refuses connections".to_owned(),
@@ -170,7 +169,7 @@ fn of_role(state: &RoleState) -> PrimaryHealth {
     }
 }
 
-/// That nothing of the primary comes in, in words.
+/// The message when no transactions of the primary are received.
 pub(crate) fn not_received(cause: &str) -> String {
     format!("its transactions are not received: {cause}")
 }
@@ -329,7 +328,7 @@ mod tests {
             ),
             (&running, &stalled, &primary, lost, stands()),
             (&failed, &seen, &primary, lost, down()),
-            // Nothing is asked of it before it is the primary.
+            // No query before it is the primary.
             (&running, &seen, &behind, lost, Behind(7)),
         ];
         for (supervisor, report, state, failing, expected) in table {
@@ -374,7 +373,7 @@ mod tests {
         let never = PrimaryHealth::Never(NEVER.to_owned());
         assert_eq!(health(&running, &seen, true), never);
         assert!(never.why().is_some_and(|why| why.contains("mysql.apply")));
-        // Also one that nobody can take the place of is looked at.
+        // Checked even where no mysqld can take its place.
         let down = PrimaryHealth::Down("it did not start".to_owned());
         assert_eq!(health(&failed, &unseen, false), down);
     }
@@ -437,7 +436,7 @@ mod tests {
                 Some("did not start"),
             ),
             (&running, &unseen, None, Readiness::Always, Some("answer")),
-            // It has to be asked what it lacks.
+            // Its missing transactions require a query.
             (&running, &seen, None, Readiness::Always, None),
         ];
         for (supervisor, report, role, readiness, expected) in table {

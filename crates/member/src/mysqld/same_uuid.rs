@@ -1,6 +1,6 @@
-//! Two mysqlds with one `server_uuid`, as behind a copy of a data directory with its `auto.cnf`, or two members that look after one
-//! mysqld. Two servers of one UUID give the same GTIDs to different transactions, so that no comparison of GTIDs says whether one has
-//! what the ring has. Stock replicas refuse such a source; here each member asks the others for theirs ([`super::other_mysqlds`]).
+//! Two mysqlds with one `server_uuid`, as after a copy of a data directory with its `auto.cnf`, or two members that manage one mysqld. Such
+//! servers give the same GTIDs to different transactions, so GTID comparisons prove nothing. Stock replicas refuse such a source; here each
+//! member queries the others' UUIDs ([`super::other_mysqlds`]).
 
 use mysqld_controller::Ring;
 use mysqld_controller::apply::StandingFile;
@@ -12,38 +12,38 @@ use super::other_mysqlds::OtherMysqlds;
 use crate::ring_handle::RingHandle;
 use crate::settings::MysqlMode;
 
-/// The UUID of the server that answers now.
+/// The UUID of the server that currently answers.
 pub(super) fn uuid_of(report: &WatchReport) -> Option<String> {
     let answers = !matches!(report.protection, Protection::Unknown { .. });
     let server = report.server.as_ref().filter(|_| answers)?;
     server.server_uuid.map(|uuid| uuid.to_string())
 }
 
-/// What is known of this member's server.
+/// State of this member's server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Own<'a> {
     uuid: Option<&'a str>,
-    /// Whether another member leads, and its server is the primary.
+    /// Whether another member leads, with the primary.
     primary_elsewhere: bool,
-    /// Whether it was the ring's primary when it was compared last.
+    /// Whether it was the ring's primary at the last comparison.
     was_primary: bool,
-    /// Who starts it.
+    /// What starts it.
     mode: MysqlMode,
 }
 
-/// What follows from the UUIDs.
+/// Result of the comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// Why the server is not used, if it is not.
+    /// Why the server is not used, if so.
     pub(super) hold: Option<Hold>,
-    /// Whether nothing at all is done to it: it may be another member's.
+    /// Whether the server is not touched at all: it may be another member's.
     pub(super) hands_off: bool,
-    /// What is to be said of a primary that goes on.
+    /// The warning about a primary that continues.
     pub(super) warning: Option<String>,
 }
 
-/// The verdict, pure. The primary goes on: its transactions are the ring's. A server that the member has not started may be the
-/// very one that another member looks after, so that one is not touched before the others were asked.
+/// The verdict, pure. The primary continues: its transactions are the ring's. A server that the member has not started may be managed by
+/// another member, so it is not touched before the others were queried.
 fn judge(own: Own<'_>, others: &OtherMysqlds) -> Verdict {
     let attached = own.mode == MysqlMode::Attach;
     let same = others.said.values();
@@ -77,7 +77,7 @@ fn judge(own: Own<'_>, others: &OtherMysqlds) -> Verdict {
     }
 }
 
-/// Says what follows, whenever something changes, until the watch of this member ends.
+/// Reports the verdict at each change, until this member's watch ends.
 pub(super) async fn look(
     ring: std::sync::Arc<RingHandle>,
     standing: StandingFile,
@@ -86,10 +86,10 @@ pub(super) async fn look(
     mut others: watch::Receiver<OtherMysqlds>,
     told: watch::Sender<Verdict>,
 ) {
-    // One that is down for a moment is the same when it is back.
+    // A server that is briefly down keeps its UUID.
     let mut uuid = None;
     loop {
-        // It looks each second, which tells of changes of the ring soon enough.
+        // The watch checks every second, soon enough to notice changes of the ring.
         uuid = uuid_of(&reports.borrow_and_update()).or(uuid);
         let others_now = others.borrow_and_update().clone();
         let is_shared = others_now
@@ -121,7 +121,7 @@ pub(super) async fn look(
     }
 }
 
-/// Before anything is known.
+/// The verdict before the first reports.
 pub(super) fn at_first(mode: MysqlMode, others: &OtherMysqlds) -> Verdict {
     let own = Own {
         uuid: None,
@@ -132,7 +132,7 @@ pub(super) fn at_first(mode: MysqlMode, others: &OtherMysqlds) -> Verdict {
     judge(own, others)
 }
 
-/// What keeps the server from being used: a copy of other data comes first, since whoever makes it waits for its own word.
+/// Hold of the server: an ongoing copy comes first, since it waits for its own hold.
 pub(super) async fn merge(
     mut provisioning: watch::Receiver<Option<Hold>>,
     mut verdict: watch::Receiver<Verdict>,
@@ -142,7 +142,7 @@ pub(super) async fn merge(
     loop {
         let verdict_now = verdict.borrow_and_update().clone();
         let provisioned = provisioning.borrow_and_update().clone();
-        // The command that makes a copy was given for this server.
+        // The command for the copy was given for this server.
         let off = verdict_now.hands_off && provisioned.is_none();
         hands_off.send_if_modified(|told| std::mem::replace(told, off) != off);
         let held = provisioned.or(verdict_now.hold);
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn of_two_servers_with_one_uuid_the_primary_alone_is_used() {
         let twins = others(&[OTHER, UUID]);
-        // Whether another one leads, whether it was the primary last; whether it goes on.
+        // Whether another member leads, whether it was the primary; whether it continues.
         for (elsewhere, was_primary, goes_on) in [
             (false, true, true),
             (true, true, false),
@@ -229,7 +229,7 @@ mod tests {
             assert_eq!(unasked.hold, None);
             assert_eq!(unasked.hands_off, mode == MysqlMode::Attach);
         }
-        // Nothing was seen of it yet.
+        // Not observed yet.
         let unseen = Own {
             uuid: None,
             ..own(true, false, MysqlMode::Child)

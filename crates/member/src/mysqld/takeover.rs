@@ -1,4 +1,4 @@
-//! Taking a primary over (`witness enable-raft`): when the ring has it, and when it is given back instead.
+//! Takeover of a primary (`witness enable-raft`): when it is complete, and when the primary is given back.
 //!
 //! ```text
 //!             take over: noted as the primary, then acted on
@@ -7,9 +7,9 @@
 //!             leadership lost, or mysqld gone: given back, open
 //! ```
 //!
-//! Until the takeover, commits waited for nobody in the ring, and clients were told that they succeeded. So the binlog of a primary is not
-//! cut before the ring has all of it: the note in the data directory stays, a member that starts again leaves its mysqld alone, and no
-//! mysqld is started behind a guard that would cut. Nobody else can be the primary meanwhile: followers are managed later.
+//! Until the takeover, commits did not wait for the ring, and clients received success. So a primary's binlog is not trimmed before the
+//! ring has all of it. The note in the data directory stays, a restarted member leaves its mysqld alone, and no mysqld starts with a
+//! guard that would trim. No other mysqld can be the primary in the meantime: followers are managed later.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,31 +22,31 @@ use mysqld_controller::supervisor::StartGuard;
 
 use crate::data_directory::UnmanagedNote;
 
-/// Between two looks at a takeover, where the leadership stays what it is.
+/// Interval between checks of a takeover, without a change of leadership.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
-/// Between two attempts to remove the note.
+/// Interval between attempts to remove the note.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
-/// A mysqld that says nothing for as long is given back.
+/// A mysqld that does not answer for this long is given back.
 const SILENT: Duration = Duration::from_secs(2);
 
-/// How a takeover stands.
+/// Progress of a takeover.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Progress {
-    /// Whether the member leads, in the term in which the takeover began.
+    /// Whether the member leads in the takeover's term.
     pub(super) leads: bool,
-    /// Whether commits wait for the ring, and it has committed all that mysqld has in its binlog.
+    /// Whether commits wait for the ring, and it has committed all of mysqld's binlog.
     pub(super) ring_has_all: bool,
-    /// For how long mysqld has not answered.
+    /// How long mysqld has not answered.
     pub(super) silent_for: Duration,
 }
 
-/// What comes of it.
+/// Next step of the takeover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     Wait,
-    /// It is done: what the ring has not committed may be cut off from now on.
+    /// Complete: transactions not committed by the ring may be trimmed from now on.
     Taken,
-    /// Mysqld goes on without the ring, because of this.
+    /// mysqld continues without the ring, for this reason.
     GiveBack(&'static str),
 }
 
@@ -63,7 +63,7 @@ pub(super) fn next(progress: Progress) -> Next {
     Next::Wait
 }
 
-/// Lets no mysqld start while its takeover is not complete; then asks the guard behind it.
+/// Starts no mysqld before its takeover is complete; then consults the guard after it.
 pub(super) struct TakenOverFirst<G> {
     note: UnmanagedNote,
     behind: Arc<G>,

@@ -1,6 +1,5 @@
-//! Looks after the mysqld beside a database member: runs it if it is the member's child, takes its
-//! transactions in, watches its settings, opens and closes it for writes. A mysqld that cannot be
-//! reached, or that is not set up as it must be, is a state that is shown, and no end of the member.
+//! Manages a database member's mysqld: runs it as a child if configured, receives its transactions, watches its settings, opens and closes
+//! it for writes. A mysqld that is unreachable or wrongly configured appears in the status and does not end the member.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -63,67 +62,67 @@ pub(crate) struct MysqldTasks {
     ingest: Running,
     watcher: Running,
     supervisor: Option<Supervised>,
-    /// Records a mysqld that something else owns as managed.
+    /// Records a managed mysqld that another program owns.
     managed: Option<(ManagedProcess, Running)>,
     provisioner: Arc<Provisioner>,
-    /// Finishes what was begun by an operator.
+    /// Finishes provisioning that an operator began.
     provisioning: Running,
-    /// Nobody else says whether it may be the primary where nothing is applied.
+    /// The only sender of the readiness where nothing is applied.
     _readiness: watch::Sender<Readiness>,
     transferring: Arc<watch::Sender<bool>>,
-    /// How long a planned switchover waits at most for long statements.
+    /// Longest wait of a planned switchover for long statements.
     statements: Duration,
     connect: ConnectOptions,
     candidacy: Arc<Candidacy>,
-    /// Asks now and then what a promotion would cost.
+    /// Periodically queries the cost of a promotion.
     costing: Running,
-    /// Looks now and then whether the ring gets all that the primary has.
+    /// Periodically checks whether the ring gets all of the primary's transactions.
     comparing: Running,
-    /// Looks now and then whether the member can still log in.
+    /// Periodically checks whether the member can still log in.
     logging_in: Running,
-    /// Looks whether another member's mysqld has its UUID.
+    /// Checks whether another member's mysqld has its UUID.
     identifying: Running,
 }
 
-/// What the member knows of mysqld and of its ring before it acts.
+/// Input about mysqld and its ring.
 #[derive(Clone)]
 pub(crate) struct Known {
-    /// What mysqld's events were configured to.
+    /// Configured state of mysqld's events.
     pub(crate) events: EventScheduler,
-    /// What the ring's log begins behind.
+    /// Transactions before the ring's log.
     pub(crate) origin: GtidSet,
-    /// How a guard is started, if one is.
+    /// How a guard is started, if any.
     pub(crate) guard: Option<GuardCommand>,
-    /// Where the service manager finds what the member manages, if one runs it.
+    /// Where the service manager finds the managed process, if any.
     pub(crate) runtime_dir: Option<PathBuf>,
-    /// Hears how long commits wait, if somebody wants to.
+    /// Observes how long commits wait.
     pub(crate) commits: Option<Arc<dyn CommitObserver>>,
-    /// Where large transactions are as they come.
+    /// Folder for large incoming transactions.
     pub(crate) spill: SpillFolder,
-    /// What owns mysqld, in the place of the configured commands.
+    /// Owner of mysqld, instead of the configured commands.
     pub(crate) owner: Option<Arc<dyn ExternalServer>>,
-    /// What the other members say of their mysqlds.
+    /// Reports of the other members about their mysqlds.
     pub(crate) others: watch::Receiver<OtherMysqlds>,
 }
 
-/// A mysqld that is the member's child.
+/// A mysqld run as the member's child.
 struct Supervised {
     handle: Arc<SupervisorHandle>,
     task: JoinHandle<()>,
 }
 
-/// What becomes of a child when its member ends.
+/// What happens to a child when its member ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Child {
     /// It is stopped, once no commit waits.
     Stops,
-    /// It goes on without its member; its commits wait for it to come back, and readers are kept off.
+    /// It continues without its member; its commits wait for the member's return, and readers are excluded.
     Stays,
-    /// It goes on, and the member leaves it alone from now on.
+    /// It continues, and the member leaves it alone from now on.
     IsReleased,
 }
 
-/// What a view is made from.
+/// Input of a view.
 #[derive(Clone)]
 struct Parts {
     mode: MysqlMode,
@@ -134,17 +133,17 @@ struct Parts {
     controller: ControllerStatus,
     supervisor: Option<watch::Receiver<SupervisorStatus>>,
     promotion: watch::Receiver<Option<DatabaseState>>,
-    /// What the primary has and the ring never gets, in words.
+    /// The primary's transactions that the ring never gets, as text.
     never_sent: watch::Receiver<Option<String>>,
-    /// What is wrong with the account that the member logs in with, in words.
+    /// The fault of the member's account, as text.
     account: watch::Receiver<Option<String>>,
-    /// What follows from the UUIDs of the members' servers.
+    /// Result of the UUID comparison with the other members' servers.
     same_uuid: watch::Receiver<Verdict>,
-    /// Transactions that were cut off mysqld's binlog before its starts.
+    /// Transactions trimmed from mysqld's binlog before its starts.
     trimmed: Arc<AtomicU64>,
 }
 
-/// A task with its end.
+/// A task and its stop signal.
 struct Running {
     stop: CancellationToken,
     task: JoinHandle<()>,
@@ -159,7 +158,7 @@ impl Running {
         Self { stop, task }
     }
 
-    /// The same with what the member does not go on without.
+    /// The same for a task without which the member ends.
     fn essential<F: Future<Output = ()> + Send + 'static>(
         member: &Member,
         what: &'static str,
@@ -177,7 +176,7 @@ impl Running {
 }
 
 impl MysqldTasks {
-    /// Begins to look after the mysqld, which applies by its own threads from `native`, if that is there.
+    /// Begins to manage mysqld, which applies with its own replica threads from `native`, if given.
     pub(crate) fn start(
         config: &Settings,
         settings: &MysqlSettings,
@@ -214,7 +213,7 @@ impl MysqldTasks {
         let ingest = Ingest::new(ring.clone(), options, may_lead.clone());
         let (ingest_status, figures) = (ingest.status(), ingest.figures());
         let observer = RingObserver::new(ring.clone());
-        // One that the member starts itself was started behind the guard.
+        // A mysqld started by the member has passed the start guard.
         let protection_start = supervisor
             .as_ref()
             .filter(|options| options.external.is_some())
@@ -449,31 +448,31 @@ impl MysqldTasks {
         }
     }
 
-    /// Gives the mysqld's view at any moment.
+    /// Returns a source of mysqld's current view.
     pub(crate) fn viewer(&self) -> impl Fn() -> MysqlView + Send + Sync + 'static {
         let parts = self.parts.clone();
         move || parts.view(Instant::now())
     }
 
-    /// Has the guard read the configuration again.
+    /// Makes the guard reload the configuration.
     pub(crate) fn renew_guard(&self) {
         if let Some(guard) = &self.guard {
             guard.reload();
         }
     }
 
-    /// Who starts and stops it, where this member does.
+    /// Starts and stops it, where this member does.
     pub(crate) fn supervisor(&self) -> Option<Arc<SupervisorHandle>> {
         let supervised = self.supervisor.as_ref();
         supervised.map(|supervised| Arc::clone(&supervised.handle))
     }
 
-    /// Who replaces its data on order.
+    /// Replaces its data on order.
     pub(crate) fn provisioner(&self) -> Arc<Provisioner> {
         Arc::clone(&self.provisioner)
     }
 
-    /// Tells at any moment whether the mysqld can be the primary.
+    /// Returns a source of mysqld's current health.
     pub(crate) fn health(&self) -> impl Fn() -> PrimaryHealth + Send + Sync + 'static {
         let parts = self.parts.clone();
         move || {
@@ -494,12 +493,12 @@ impl MysqldTasks {
         }
     }
 
-    /// Says what a promotion would cost.
+    /// Computes the cost of a promotion.
     pub(crate) fn candidacy(&self) -> Arc<Candidacy> {
         Arc::clone(&self.candidacy)
     }
 
-    /// Who is paused before the leadership is given away.
+    /// Paused before a leadership transfer.
     pub(crate) fn writer(&self) -> Arc<PrimaryWriter> {
         Arc::new(PrimaryWriter {
             transferring: Arc::clone(&self.transferring),
@@ -518,8 +517,7 @@ impl MysqldTasks {
         })
     }
 
-    /// Ends: closes the primary for writes first, so that what is under way can still be
-    /// acknowledged while mysqld stops.
+    /// Ends: first closes the primary for writes, so that running commits can still be acknowledged while mysqld stops.
     pub(crate) async fn end(self, child: Child) {
         let record = match self.managed {
             Some((record, keeping)) => {
@@ -538,7 +536,7 @@ impl MysqldTasks {
         self.controller.end().await;
         self.identifying.end().await;
         if let Some(guard) = self.guard {
-            // A mysqld that somebody else stops may go on for long without its member.
+            // A mysqld that another program stops may run for long without its member.
             let released = match child {
                 Child::Stops => self.supervisor.is_some(),
                 Child::IsReleased => true,
@@ -548,7 +546,7 @@ impl MysqldTasks {
         }
         let guards = self.parts.controller.read_fence.borrow().guards;
         let fenced = match child {
-            // Nobody else would close its sessions while the primary is beside another member.
+            // No other process would close its sessions while another member's mysqld is the primary.
             Child::Stays if guards => read_fence::raise(&self.connect).await.map(drop),
             Child::IsReleased => read_fence::lower(&self.connect).await.map(drop),
             Child::Stays | Child::Stops => Ok(()),
@@ -666,12 +664,12 @@ fn not_the_rings(gtids: &GtidSet) -> Option<ErrantTransactions> {
     })
 }
 
-/// Whether the member switches mysqld's events on and off: where it starts mysqld with them off, and where mysqld may follow.
+/// Whether the member switches mysqld's events: where it starts mysqld with them off, and where mysqld may follow.
 pub(crate) fn manages_events(settings: &MysqlSettings) -> bool {
     settings.mode == MysqlMode::Child || settings.apply_workers.is_some()
 }
 
-/// The mode as the configuration has it.
+/// The mode's name in the configuration.
 pub(crate) fn mode_words(mode: MysqlMode) -> &'static str {
     match mode {
         MysqlMode::Child => "child",
@@ -680,16 +678,16 @@ pub(crate) fn mode_words(mode: MysqlMode) -> &'static str {
     }
 }
 
-/// Between two looks at what a promotion would cost, for the status.
+/// Interval between queries of a promotion's cost, for the status.
 const COSTS_EVERY: Duration = Duration::from_secs(2);
 
-/// The watch looks every second; a verdict that is older than this says nothing of now.
+/// The watch checks every second; an older result is outdated.
 const LOOKED_AT_RECENTLY: Duration = Duration::from_secs(6);
 
-/// So many tables are named in one sentence.
+/// Most tables named in one message.
 const TABLES_NAMED: usize = 5;
 
-/// What is said of tables whose rows nobody can take back.
+/// The warning about tables whose rows cannot be rolled back.
 fn written_for_good(tables: &[String]) -> Option<String> {
     let (named, more) = tables.split_at(tables.len().min(TABLES_NAMED));
     let more = match more.len() {
@@ -727,7 +725,7 @@ fn write_fence_words(state: &WriteFenceState) -> String {
     }
 }
 
-/// Why ordinary accounts are kept off, if they are.
+/// Why ordinary accounts are excluded, if they are.
 fn offline_words(fenced: Option<ReadFenceReason>, report: &WatchReport) -> Option<String> {
     let offline = report.server.as_ref().is_some_and(|server| server.offline);
     match fenced {
@@ -755,7 +753,7 @@ fn role_words(role: Option<&RoleStatus>) -> String {
     }
 }
 
-/// What mysqld is doing, as its process and the last look at it tell.
+/// State of mysqld, from its process and the last check.
 fn state_words(supervisor: Option<&SupervisorState>, report: &WatchReport) -> &'static str {
     match supervisor {
         Some(SupervisorState::Beginning) => "starting",
@@ -792,7 +790,7 @@ fn trouble(
     if let IngestState::Failed { cause } = &ingest.state {
         return Some(not_received(cause));
     }
-    // While an attachment is tried again and again, what the last try met is the trouble.
+    // While attaching is retried, the last failure is the trouble.
     if let (IngestState::Attaching, Some(cause)) = (&ingest.state, &ingest.last_failure) {
         return Some(not_received(cause));
     }

@@ -1,6 +1,6 @@
-//! The primary as a writer of the member's log, which is paused before the leadership is given away: the write fence closes, behind
-//! everything that commits. One that stands still and cannot be closed is killed, and so is one from which nothing can be received, so
-//! that its commits wait for an ACK that does not come.
+//! The primary as a writer of the member's log, paused before a leadership transfer: the write fence closes after all running commits. A
+//! stalled primary that cannot be closed is killed. So is one from which no transactions are received: its commits wait for an ACK that
+//! never comes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,18 +16,17 @@ use tokio::time::Instant;
 
 use super::primary_health::not_received;
 
-/// How long the write fence may take, beside what it waits for long statements. The closing itself waits for a second at most.
+/// Limit for the write fence, in addition to its wait for long statements. The closing itself takes a second at most.
 const LIMIT: Duration = Duration::from_secs(4);
-/// A server that cannot be closed and has stood still for so long is killed, or one from which nothing was received for so long. A planned switchover is no reason to kill one whose disk hiccups.
+/// A server that cannot be closed is killed after a stall of this length, or without receipts for as long. Brief disk stalls are shorter.
 const STOOD: Duration = Duration::from_secs(5);
-/// How long a kill may take to be sent.
+/// How long sending a kill may take.
 const KILLING: Duration = Duration::from_secs(1);
 
-/// See the module.
 pub(crate) struct PrimaryWriter {
     pub(crate) transferring: Arc<watch::Sender<bool>>,
     pub(crate) write_fence: watch::Receiver<WriteFenceStatus>,
-    /// How long closing for writes waits at most for long statements.
+    /// Longest wait of the write fence for long statements.
     pub(crate) statements: Duration,
     pub(crate) reports: watch::Receiver<WatchReport>,
     pub(crate) ingest: watch::Receiver<IngestStatus>,
@@ -35,8 +34,8 @@ pub(crate) struct PrimaryWriter {
     pub(crate) room: LogRoom,
 }
 
-/// For how long this member's log alone has had no room, from one attempt to give the leadership away to the next. What commits in
-/// its mysqld waits for an ACK then that cannot come before there is room, and nothing can be closed behind it.
+/// How long only this member's log has had no room, across attempts to transfer the leadership. Commits in its mysqld then wait for an ACK
+/// that needs room, and the write fence cannot close after them.
 pub(crate) struct LogRoom {
     is_full: Box<dyn Fn() -> bool + Send + Sync>,
     since: Mutex<Option<Instant>>,
@@ -50,7 +49,7 @@ impl LogRoom {
         }
     }
 
-    /// Why commits do not end, if they have not for a while.
+    /// Why commits have not completed for a while, if so.
     fn missing(&self, now: Instant) -> Option<String> {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         if !(self.is_full)() {
@@ -64,7 +63,7 @@ impl LogRoom {
 }
 
 impl PrimaryWriter {
-    /// No process, no writes: the next one begins closed.
+    /// Without a process there are no writes: the next one starts closed.
     fn is_down(&self) -> bool {
         let down = |state: &SupervisorState| matches!(state, SupervisorState::Failed { .. });
         let supervisor = self.supervisor.as_ref();
@@ -79,7 +78,7 @@ impl PrimaryWriter {
         let decided = write_fence.wait_for(|status| !open(&status.state));
         match tokio::time::timeout(limit, decided).await {
             Err(_) => Err("mysqld could not be closed for writes in time".to_owned()),
-            // Without a controller there is no primary any more.
+            // Without a controller there is no longer a primary.
             Ok(Err(_)) => Ok(()),
             Ok(Ok(status)) => match &status.state {
                 WriteFenceState::NotClosed { cause, .. } => Err(cause.clone()),
@@ -88,28 +87,28 @@ impl PrimaryWriter {
         }
     }
 
-    /// Why the server stands still, if it has for a while.
+    /// Why the server has stalled for a while, if so.
     fn stalled(&self) -> Option<String> {
         let report = self.reports.borrow();
         let standing = report.commits.as_ref()?;
         (standing.since.elapsed() >= STOOD).then(|| standing.why.clone())
     }
 
-    /// Why no commit is acknowledged, if nothing could be received for a while.
+    /// Why no commit is acknowledged, if nothing has been received for a while.
     fn unheard(&self) -> Option<String> {
         let ingest = self.ingest.borrow();
         let failing = ingest.failing(Instant::now())?;
         (failing.since.elapsed() >= STOOD).then(|| not_received(&failing.cause))
     }
 
-    /// Ends a server that cannot be closed and whose commits do not end, without waiting for its end: where its disk stands still, the process
-    /// ends when that moves again.
+    /// Kills a server that cannot be closed and whose commits do not complete. Does not wait for its end: with a stalled disk, the process
+    /// ends when the disk recovers.
     ///
-    /// It is safe to give the leadership away then, as it is when a whole machine dies: what the ring has committed is in its log,
-    /// whoever leads; what waits in this server was answered to nobody, and gets no ACK from a member that leads no more; before its
-    /// next start the ring's next leader decides what of its binlog is cut off. The kill is for its readers: killed,
-    /// threads that do not wait for the disk end at once, and no session is answered any more. Where nobody can kill it, ordinary
-    /// accounts are kept off by `offline_mode` as soon as another member leads, provided that it answers.
+    /// Transferring the leadership is then safe, as after the death of a whole machine. The ring's commits are in its log, whichever member
+    /// leads. Commits that wait in this server were not confirmed to clients, and get no ACK from a former leader. Before its next start,
+    /// the next leader decides which part of its binlog is trimmed. The kill protects readers: threads that do not wait for the disk end
+    /// immediately, and no session is answered. Where it cannot be killed, `offline_mode` excludes ordinary accounts as soon as another
+    /// member leads, if the server answers.
     async fn fence(&self, why: &str) {
         let Some(supervisor) = &self.supervisor else {
             tracing::warn!(
@@ -122,7 +121,7 @@ impl PrimaryWriter {
         supervisor.kill_and_restart();
         let killed =
             status.wait_for(|status| !matches!(status.state, SupervisorState::Running { .. }));
-        // Whether it was or not, nobody gets an answer to a commit from here on.
+        // Killed or not, no client gets an answer to a commit from here on.
         let _ = tokio::time::timeout(KILLING, killed).await;
     }
 }
@@ -138,13 +137,13 @@ impl Writer for PrimaryWriter {
             let unheard = self.unheard();
             let hangs = || no_room.clone().or_else(|| unheard.clone());
             let stalled = || self.stalled().or_else(hangs);
-            // One that stands still does not get on with its statements either.
+            // A stalled server does not complete its statements either.
             let limit = match stalled() {
                 Some(_) => LIMIT,
                 None => LIMIT + self.statements,
             };
             let closed = self.close(limit).await;
-            // One that does not answer is not known to be open, and may be all the same.
+            // A server that does not answer may still be open.
             let is_closed = matches!(
                 self.write_fence.borrow().state,
                 WriteFenceState::Closed { .. }

@@ -1,4 +1,4 @@
-//! What a member has in every phase, and how that ends.
+//! Parts of a member in every phase, and their end.
 
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -23,42 +23,42 @@ use crate::ring_handle::RingHandle;
 use crate::settings::Settings;
 use crate::state::{MemberState, TakeoverObserver};
 
-/// What the program gives its member.
+/// The member's environment, from the program.
 #[derive(Default)]
 pub struct Surroundings {
-    /// Hears how long flushes take.
+    /// Observes how long flushes take.
     pub flushes: Option<Arc<dyn StoreObserver>>,
-    /// Hears how long commits at the primary wait for the ring.
+    /// Observes how long commits at the primary wait for the ring.
     pub commits: Option<Arc<dyn CommitObserver>>,
-    /// Hears how long the member took to take the leadership over.
+    /// Observes how long the member took to take over the leadership.
     pub takeovers: Option<Arc<dyn TakeoverObserver>>,
-    /// How a guard is started, which keeps readers off the mysqld of a database member when this process hangs or ends badly;
-    /// none where this process is not one member.
+    /// How to start the guard, which excludes readers from a database member's mysqld when this process hangs or crashes; none where this
+    /// process is not one member.
     pub guard: Option<GuardCommand>,
-    /// Where the service manager that runs this process finds what the member manages; none without one.
+    /// Where the service manager finds the managed process; none without one.
     pub runtime_dir: Option<PathBuf>,
 }
 
-/// What a member has in every phase.
+/// Parts of a member in every phase.
 pub(super) struct Base {
     pub(super) settings: Arc<Settings>,
     pub(super) book: Arc<IdentityBook>,
     pub(super) state: Arc<MemberState>,
     pub(super) local: Arc<LocalMember>,
     pub(super) transport: TransportConfig,
-    /// Where large payloads are.
+    /// Folder for large payloads.
     pub(super) spill: SpillFolder,
     pub(super) timers: Timers,
     pub(super) with: Surroundings,
     pub(super) commands: Commands,
     pub(super) server: RunningServer,
     pub(super) tasks: Tasks,
-    /// Last, so that the directory is free only when everything else is gone.
+    /// Last, so that the directory is unlocked after all else has ended.
     pub(super) _lock: DirectoryLock,
 }
 
 impl Base {
-    /// What calls the other members.
+    /// Creates connections to the other members.
     pub(super) fn network(&self) -> GrpcNetworkFactory {
         let (book, tls) = (self.book.clone(), self.state.credentials.tls.clone());
         let region = self.settings.own.region.clone();
@@ -70,12 +70,12 @@ impl Base {
         network.also_at(members.map(|one| (one.id, one.address.clone())).collect())
     }
 
-    /// Ends everything, the engine before the log, and frees the data directory.
+    /// Ends everything, the engine before the log, and unlocks the data directory.
     pub(super) async fn close(mut self, ring: Option<RingHandle>) -> Result<(), MemberError> {
         self.tasks.stop.cancel();
         self.server.shutdown().await;
         if let Some(ring) = &ring {
-            // The engine ends when it has what it asked of the log, and a full disk may take for ever.
+            // The engine ends once the log has answered it; with a full disk that could take indefinitely.
             ring.log.wait_for_no_room();
             ring.member.shutdown().await;
         }
@@ -93,10 +93,10 @@ impl Base {
     }
 }
 
-/// From a panic to the next attempt: often enough for what it does, and too seldom to fill the log.
+/// Delay before a panicked task restarts: short enough for its work, and long enough not to fill the log.
 const BEGUN_AGAIN: Duration = Duration::from_secs(60);
 
-/// Everything that looks after a member. It ends with this, at the latest.
+/// All tasks of a member. They end no later than this.
 #[derive(Default)]
 pub(super) struct Tasks {
     pub(super) stop: CancellationToken,
@@ -104,7 +104,7 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// Spawns what is dropped when the member closes.
+    /// Spawns a task that is dropped when the member closes.
     pub(super) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.set.spawn(async move {
@@ -115,8 +115,8 @@ impl Tasks {
         });
     }
 
-    /// Spawns what a member can do without for a while, and is dropped when it closes: where it panics, it is begun again. What it is,
-    /// the log says.
+    /// Spawns a task that the member can do without for a while, dropped when it closes. It restarts after a panic, which is logged with
+    /// the task's name.
     pub(super) fn spawn_again<F>(
         &mut self,
         what: &'static str,
@@ -132,7 +132,7 @@ impl Tasks {
         });
     }
 
-    /// Spawns what ends by itself once `stop` is cancelled.
+    /// Spawns a task that ends by itself once `stop` is cancelled.
     pub(super) fn spawn_to_its_end(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         self.set.spawn(task);
     }

@@ -1,6 +1,5 @@
-//! How a data directory comes to its ring: it belongs to one already, it waits to be taken into one, or
-//! it makes one because it was started with `--bootstrap` (or had begun to, before it was stopped). A log that is older than its ring
-//! is cut back first, if the ring went on without its end.
+//! How a data directory joins its ring. It belongs to one, waits to be added to one, or bootstraps one because of `--bootstrap` (or an
+//! earlier, unfinished bootstrap). A log older than its ring is first truncated, if the ring continued without its end.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -30,42 +29,42 @@ use crate::ring_handle::now_in_seconds;
 use crate::settings::{Durability, MemberEntry, Settings};
 use crate::state::{BootstrapOrder, Phase};
 
-/// How often a waiting member looks whether it was taken into a ring.
+/// How often a waiting member checks whether it was added to a ring.
 const LOOK: Duration = Duration::from_millis(50);
-/// How often it asks the others whether there is a ring.
+/// How often it queries the others for a ring.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// A founder waits for the other members as long as nobody stops it.
+/// A bootstrap waits for the other members until it is stopped.
 const FOUNDER_PATIENCE: Duration = Duration::from_secs(365 * 86_400);
 
-/// How long the others are waited for when an operator waits too.
+/// How long the others are waited for while an operator waits.
 const ORDERED_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A ring, its open log, and the first membership when this member has to begin the ring.
+/// A ring, its open log, and the first membership if this member has to begin the ring.
 type Come = (
     RingId,
     BinlogStore,
     Option<BTreeMap<MemberId, MemberRecord>>,
 );
 
-/// A member that has come to its ring: its log is open, and was cut back if the ring had gone on without its end.
+/// A member that has joined its ring: its log is open, and truncated if the ring had continued without its end.
 pub struct Joined {
     pub(super) ring: RingId,
     pub(super) log: BinlogStore,
     pub(super) returning: Returning,
     pub(super) network: GrpcNetworkFactory,
-    /// When this member has to begin the ring.
+    /// Present when this member has to begin the ring.
     pub(super) first_members: Option<BTreeMap<MemberId, MemberRecord>>,
 }
 
 pub(super) struct Joining<'a> {
     pub(super) base: &'a Base,
-    /// Orders to make the ring.
+    /// Orders to bootstrap the ring.
     pub(super) bootstrap_orders: &'a mut mpsc::Receiver<BootstrapOrder>,
     pub(super) bootstrap: bool,
 }
 
 impl Joining<'_> {
-    /// Comes to the ring, however long that takes. May be stopped and repeated at any point.
+    /// Joins the ring, however long that takes. May be stopped and repeated at any point.
     ///
     /// # Errors
     /// When waiting cannot help.
@@ -95,7 +94,7 @@ impl Joining<'_> {
                 self.open(ring, None).await
             }
             RingState::Bootstrapping { ring } => {
-                // Stopped before or after the first entry was written: the log tells.
+                // Whether it stopped before or after the first entry is in the log.
                 let log = self.open_log(ring).await?;
                 if log.bounds().is_some() {
                     self.base.book.bootstrapped()?;
@@ -112,7 +111,7 @@ impl Joining<'_> {
         }
     }
 
-    /// Waits until another member founds the ring, or an operator has this one do it.
+    /// Waits until another member bootstraps the ring, or an operator orders this one to.
     async fn taken_in_or_ordered(&mut self) -> Result<Come, MemberError> {
         let mut saying = pin!(say_what_is_waited_for(self.base));
         loop {
@@ -125,12 +124,12 @@ impl Joining<'_> {
                 let ring = taken_in(&self.base.book).await;
                 return self.open(ring, None).await;
             };
-            // Begun already, it is still the same ring.
+            // A bootstrap that has begun is still of the same ring.
             let origin = match self.base.book.identity().ring {
                 RingState::Bootstrapping { .. } => self.base.book.origin(),
                 _ => origin,
             };
-            // Whoever ordered it may have left; that changes nothing here.
+            // The client of the order may have disconnected; that changes nothing here.
             match self.found(&origin, ORDERED_PATIENCE).await {
                 Ok(joined) => {
                     drop(answer.send(Ok(joined.0)));
@@ -179,14 +178,14 @@ impl Joining<'_> {
             self.base.spill.clone(),
         )
         .await?;
-        // Behind the log: stopped in between, the directory has a log that it may have lost, and not the other way around.
+        // After the log: a crash in between leaves a log without the note, not a note without a log.
         book.note_log_begun().map_err(IdentityError::File)?;
         Ok(log)
     }
 }
 
-/// Says in the log what a member without a ring waits for: until one of the others says that it belongs to a ring, that one is made.
-/// A data directory may be empty because its volume is not mounted, and then the ring is the last thing to begin anew.
+/// Logs what a member without a ring waits for, until another member reports its ring; then logs that ring. An unmounted volume also leaves
+/// the data directory empty, and then bootstrapping again would be wrong.
 async fn say_what_is_waited_for(base: &Base) -> Infallible {
     let mut said = false;
     loop {
@@ -207,7 +206,7 @@ async fn say_what_is_waited_for(base: &Base) -> Infallible {
     }
 }
 
-/// The name and the ring of another configured member that belongs to one.
+/// The name and ring of another configured member that belongs to one.
 async fn ring_of_another(base: &Base) -> Option<(String, RingId)> {
     let own = base.settings.own.id;
     let others = base.settings.members.iter().filter(|one| one.id != own);
@@ -223,7 +222,7 @@ async fn ring_of_another(base: &Base) -> Option<(String, RingId)> {
     join_all(asked).await.into_iter().flatten().next()
 }
 
-/// What to do where a ring could not be made on order. Where one may be there, nobody is told to empty anything.
+/// Advice after a failed bootstrap order. Where a ring may exist, it does not suggest to empty a directory.
 fn bootstrap_advice(error: &MemberError) -> &'static str {
     match error {
         MemberError::RingBootstrap(RingBootstrapError::Refused {
@@ -271,10 +270,10 @@ pub(super) fn record_of(entry: &MemberEntry) -> MemberRecord {
     }
 }
 
-/// Comes back with a log: cuts it back if the ring went on without its end, see [`Returning`].
+/// Returns with a log: truncates it if the ring continued without its end, see [`Returning`].
 ///
 /// # Errors
-/// When the log has to be cut back and cannot be, or cannot note that its end is in doubt.
+/// When the log has to be truncated and cannot be, or cannot record that its end is in doubt.
 async fn come_back(
     store: &mut BinlogStore,
     own: MemberId,
@@ -299,7 +298,7 @@ async fn come_back(
     Ok(returning.cut_back(recollection(&store.handle())))
 }
 
-/// What the log remembers, and whom to ask.
+/// The log's state, and the members to query.
 fn returning(log: &LogHandle, own: MemberId, calls: Arc<dyn MemberCalls>) -> Returning {
     let (_, membership) = log.applied_at_open();
     Returning::new(own, recollection(log), &membership, calls)
@@ -309,9 +308,9 @@ fn recollection(log: &LogHandle) -> Recollection {
     Recollection::new(log.term_runs(), log.settled())
 }
 
-// Opens the member's log as configured: the files below `log/`, the hard state in `meta/`.
+// The member's log, with files in `log/` and hard state in `meta/`.
 
-/// Opens the log of a ring. Reads and verifies as much of it as is configured.
+/// Opens the log of a ring. Reads and verifies as much of it as configured.
 ///
 /// # Errors
 /// When it cannot be opened, or must not be: see [`binlog_store::OpenError`].
@@ -334,7 +333,7 @@ pub(crate) async fn open_log(
     })
 }
 
-/// The transactions that a ring's log begins behind.
+/// The transactions before a ring's log.
 ///
 /// # Errors
 /// When they are no GTID set.
@@ -397,7 +396,7 @@ fn options(
     }
 }
 
-/// Says every tenth part of a long verification in the log.
+/// Logs every tenth of a long verification.
 fn progress() -> ProgressCallback {
     let said = std::sync::atomic::AtomicU64::new(0);
     Arc::new(move |progress| {
@@ -435,7 +434,7 @@ mod tests {
             assert!(words.contains("is its volume mounted"), "{words}");
             assert!(!words.contains("empty"), "{words}");
         }
-        // Whoever does not answer may have belonged to one.
+        // A member that does not answer may have belonged to one.
         let words = words(BootstrapRefusal::Missing(member));
         assert!(!words.contains("empty"), "{words}");
     }

@@ -1,4 +1,4 @@
-//! A member from its start to its end, in phases that are types: each has only what it can do.
+//! A member from start to end, in phases that are types: each offers only what it can do.
 //!
 //! ```text
 //!   Opened::open ──► answers calls, role `joining` ──► join ──► take_part ──► Running ──► stop

@@ -1,4 +1,4 @@
-//! The first phase: the member has its data directory, answers calls, and comes to its ring.
+//! The first phase: the member has its data directory, answers calls, and joins its ring.
 
 use std::sync::Arc;
 
@@ -21,17 +21,17 @@ use crate::settings::Settings;
 use crate::state::{BootstrapOrder, MemberState};
 use crate::status::ViewSource;
 
-/// A member that has its data directory and answers calls, and is on its way to its ring.
+/// A member with its data directory that answers calls and has yet to join its ring.
 pub struct Opened {
     base: Base,
     bootstrap_orders: mpsc::Receiver<BootstrapOrder>,
 }
 
 impl Opened {
-    /// Takes the data directory and begins to answer calls.
+    /// Locks the data directory and begins to answer calls.
     ///
     /// # Errors
-    /// [`MemberError`]; the data directory is then free again.
+    /// [`MemberError`]; the data directory is then unlocked again.
     pub async fn open(settings: Settings, with: Surroundings) -> Result<Self, MemberError> {
         let data_dir = &settings.data_dir;
         std::fs::create_dir_all(data_dir).map_err(|source| MemberError::DataDir {
@@ -97,22 +97,22 @@ impl Opened {
         })
     }
 
-    /// What the member says of itself, in this phase and in all that come.
+    /// The member's view, in this phase and all later ones.
     pub fn view(&self) -> Arc<dyn ViewSource> {
         self.base.state.clone()
     }
 
-    /// Who carries out what operators order, likewise.
+    /// Executes operators' commands, likewise.
     pub fn commands(&self) -> Commands {
         self.base.commands.clone()
     }
 
-    /// What is shown to other members, and believed of them; none without TLS.
+    /// The certificate shown to other members, and their CA; none without TLS.
     pub fn tls(&self) -> Option<TlsMaterial> {
         self.base.state.credentials.tls.clone()
     }
 
-    /// Has the member take newer certificates, passwords and hooks.
+    /// Gives the member newer certificates, passwords and hooks.
     pub fn renewal(&self) -> impl Fn(Renewed) + Send + Sync + 'static {
         let state = self.base.state.clone();
         move |newer| state.renew(newer)
@@ -123,7 +123,7 @@ impl Opened {
         self.base.tasks.stop.clone()
     }
 
-    /// Comes to the ring; waits for that as long as it takes. Dropped at any point, nothing is lost, and it may be called again.
+    /// Joins the ring; waits as long as needed. May be dropped at any point without loss, and repeated.
     ///
     /// # Errors
     /// When waiting cannot help.
@@ -140,7 +140,7 @@ impl Opened {
     /// Takes part in the ring. Waits for no other member.
     ///
     /// # Errors
-    /// When it cannot; what had begun is closed then.
+    /// When it cannot; all that had begun is then closed.
     pub async fn take_part(self, joined: Joined) -> Result<Running, MemberError> {
         take_part(self.base, joined).await
     }
@@ -148,7 +148,7 @@ impl Opened {
     /// Ends without having taken part.
     ///
     /// # Errors
-    /// None of today's.
+    /// Currently none.
     pub async fn close(self) -> Result<(), MemberError> {
         self.base.close(None).await
     }

@@ -1,4 +1,4 @@
-//! A member that takes part in its ring: what that takes, and its end.
+//! A member that takes part in its ring, from the beginning of that to its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Running {
         &self.ring
     }
 
-    /// Waits until the member cannot go on. The log is asked itself: an engine that has nothing to store does not meet its failure.
+    /// Waits until the member fails. Also checks the log itself: an engine without writes does not notice its failure.
     pub async fn failed(&self) -> MemberError {
         let RingHandle { member, log } = &self.ring;
         let error = tokio::select! {
@@ -53,7 +53,7 @@ impl Running {
         error
     }
 
-    /// Stops in good order: gives the leadership away if it can, lets mysqld finish, then makes everything durable.
+    /// Stops gracefully: transfers the leadership if possible, ends mysqld, then makes everything durable.
     ///
     /// # Errors
     /// When the log cannot be closed.
@@ -66,7 +66,7 @@ impl Running {
         self.base.close(Some(self.ring)).await
     }
 
-    /// Ends after a failure. A mysqld that is the member's child goes on: what waits there is decided when the member is back.
+    /// Ends after a failure. A mysqld run as a child continues: the member decides about its waiting commits on return.
     ///
     /// # Errors
     /// Why the log had failed, if it had.
@@ -96,7 +96,7 @@ pub(crate) async fn take_part(mut base: Base, joined: Joined) -> Result<Running,
     }
 }
 
-/// Begins to take part. Nothing acts on mysqld before everything that may fail is done.
+/// Begins to take part. Nothing acts on mysqld before all fallible steps are done.
 async fn begin(
     base: &mut Base,
     joined: Joined,
@@ -105,7 +105,7 @@ async fn begin(
     let (settings, id) = (base.settings.clone(), base.settings.own.id);
     let log = joined.log.handle();
     let (own_log, network) = (Arc::new(log.clone()), joined.network);
-    // Two leases: one heartbeat that is late changes no route.
+    // Two leases: one late heartbeat changes no route.
     let heard_within = base.timers.lease * 2;
     let (own, proxying) = (record_of(&settings.own), settings.regions.proxy.clone());
     let routes = RouteTable::new(id, &own, proxying, heard_within);
@@ -216,8 +216,8 @@ async fn begin(
     Ok((ring, management))
 }
 
-/// The states of the other members' mysqlds: a database member compares its own with them, and a binlog server has to know whether
-/// the primary was released.
+/// The states of the other members' mysqlds. A database member compares its own with them; a binlog server checks whether the primary was
+/// released.
 fn other_mysqlds(base: &mut Base, ring: &RingHandle) -> watch::Receiver<OtherMysqlds> {
     let (said, others) = watch::channel(OtherMysqlds::default());
     if base.settings.mysql.is_some() || base.settings.binlog_server.is_some() {
@@ -229,8 +229,8 @@ fn other_mysqlds(base: &mut Base, ring: &RingHandle) -> watch::Receiver<OtherMys
     others
 }
 
-/// Begins to act on the mysqld beside the member, if there is one, and to purge as it allows. What it is about to do about one that
-/// cannot be the primary is `told`.
+/// Begins to manage the member's mysqld, if any, and to purge accordingly. `told` receives the next action about one that cannot be the
+/// primary.
 fn look_after_mysqld(
     base: &mut Base,
     ring: &RingHandle,
@@ -278,7 +278,7 @@ fn look_after_mysqld(
     Ok(Some(management))
 }
 
-/// Begins to purge, as the mysqld beside the member allows, if there is one.
+/// Begins to purge, as far as the member's mysqld allows, if any.
 fn purge(base: &mut Base, ring: &RingHandle, mysqld: Option<ConnectOptions>) {
     let retention = Retention::of(&base.settings.log);
     let (state, ring) = (base.state.clone(), ring.clone());
@@ -288,7 +288,7 @@ fn purge(base: &mut Base, ring: &RingHandle, mysqld: Option<ConnectOptions>) {
     });
 }
 
-/// Begins what looks after the member itself.
+/// Begins the tasks that watch the member itself.
 fn look_after(base: &mut Base, ring: &RingHandle) {
     let (state, member) = (base.state.clone(), ring.member.clone());
     base.tasks.spawn_again("counting commits", move || {
@@ -332,7 +332,7 @@ fn look_after(base: &mut Base, ring: &RingHandle) {
     }
 }
 
-/// How often the log is asked whether its writer has failed.
+/// How often the log is checked for a failed writer.
 const LOG_LOOK: Duration = Duration::from_secs(1);
 
 async fn log_failure(log: &LogHandle) -> StoreError {
@@ -352,7 +352,7 @@ fn applied_floor(log: &LogHandle) -> AppliedFloor {
     }
 }
 
-/// The engine says that its log failed; the log says how.
+/// The log's failure, where the engine only reports that its log failed.
 fn why_stopped(fault: Fault, log: &LogHandle) -> MemberError {
     match log.failure() {
         Some(error) => MemberError::Store(error),
@@ -370,7 +370,7 @@ mod tests {
 
     use super::*;
 
-    /// A quiet ring's engine stores nothing, and a voter met it when it was asked for its vote.
+    /// A quiet ring's engine stores nothing: a voter noticed the failure only on a vote request.
     #[tokio::test(start_paused = true)]
     async fn a_log_that_failed_is_told_of_although_nobody_writes_to_it() {
         let disk = FaultyDisk::new();

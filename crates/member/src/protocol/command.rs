@@ -1,4 +1,4 @@
-//! What an operator can ask of a member. A JSON document on the wire; fields are only ever added.
+//! Operator commands to a member. JSON on the wire; fields are only ever added.
 
 use std::fmt;
 
@@ -13,170 +13,169 @@ use transport::Right;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub enum OperatorCommand {
-    /// Gives the leadership to a member. To the leader.
+    /// Transfers the leadership to a member. To the leader.
     Promote {
         /// The database member that is to lead.
         to: MemberId,
-        /// Also where its mysqld is not fit to be the primary soon.
+        /// Also if its mysqld could not soon be the primary.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         force: bool,
     },
-    /// Asks whether a member would be elected. To the leader.
+    /// Tests whether a member would be elected. To the leader.
     MockElection {
-        /// The member that would be the candidate.
+        /// The candidate.
         to: MemberId,
     },
-    /// Takes a new member in. To the leader.
+    /// Adds a new member. To the leader.
     AddMember {
-        /// A number that no member of the ring ever had.
+        /// A number never used in the ring.
         member: MemberId,
-        /// Everything else, its data directory included.
+        /// All other attributes, including its data directory.
         record: MemberRecord,
     },
-    /// Changes what the log says of a member. To the leader.
+    /// Changes a member's record in the log. To the leader.
     UpdateMember {
-        /// The number of the member that changes.
+        /// The member to change.
         member: MemberId,
         /// The fields to change; the others stay.
-        #[serde(rename = "wish")] // as members of version 0.1 know it
+        #[serde(rename = "wish")] // name in version 0.1
         change: RecordChange,
-        /// Only say what would change.
+        /// Only report the changes.
         dry_run: bool,
     },
-    /// Changes the rules of the quorum. To the leader.
+    /// Changes the quorum rules. To the leader.
     SetRules {
         /// The rules to change; the others stay.
-        #[serde(rename = "wish")] // as members of version 0.1 know it
+        #[serde(rename = "wish")] // name in version 0.1
         change: RulesChange,
-        /// Only say what would change.
+        /// Only report the changes.
         dry_run: bool,
     },
-    /// Lets a member go. To the leader.
+    /// Removes a member. To the leader.
     RemoveMember {
-        /// The number of the member that leaves the ring.
+        /// The member to remove.
         member: MemberId,
     },
-    /// Puts a switchover off to a time, in place of one that was put off before. To the leader.
+    /// Schedules a switchover, replacing one scheduled before. To the leader.
     ScheduleSwitchover {
         /// The database member that is to lead.
         to: MemberId,
-        /// From when on.
+        /// Earliest time.
         at: UnixSeconds,
     },
-    /// Takes the scheduled switchover back. To the leader.
+    /// Cancels the scheduled switchover. To the leader.
     CancelSwitchover,
     /// Pauses failover. To the leader.
     Pause {
-        /// For how long, by whom and why.
-        #[serde(rename = "wish")] // as members of version 0.1 know it
+        /// Duration, operator and reason.
+        #[serde(rename = "wish")] // name in version 0.1
         request: PauseRequest,
     },
     /// Ends the pause. To the leader.
     Resume,
-    /// Says what happened to the ring, as its log tells it. To any member.
+    /// Returns the ring's history from its log. To any member.
     History,
-    /// Ends the warning about starts of mysqld that were open for writes. To that member.
+    /// Clears the warning about starts of mysqld that were open for writes. To that member.
     AcknowledgeExposure,
-    /// Says what the member knows of its log and the quorum. To every member.
+    /// Returns what the member has recorded of its log and the quorum. To every member.
     Evidence,
-    /// Repairs a quorum that is lost for good. To the member that goes on.
+    /// Repairs a permanently lost quorum. To the remaining member.
     RepairQuorum {
-        /// What is to be done.
+        /// The repair to execute.
         plan: RepairPlan,
-        /// The last entry after which a loss is accepted.
+        /// The last entry before an accepted loss.
         accepted_loss: Option<OpId>,
     },
-    /// Ends the current file of the log on every member. To the leader.
+    /// Ends the current log file on every member. To the leader.
     FlushLog,
     /// Removes old files of a member's log. To that member.
     PurgeLog {
-        /// Which files are to go: up to a name, beyond a size, or older than a time.
-        #[serde(rename = "wish")] // as members of version 0.1 know it
+        /// Which files to remove: up to a name, beyond a size, or older than a time.
+        #[serde(rename = "wish")] // name in version 0.1
         request: PurgeRequest,
-        /// Only say which would go.
+        /// Only report the files.
         dry_run: bool,
     },
-    /// Makes the ring of the configured members. To a member beside the server that is to be the primary.
-    #[serde(rename = "found")] // as members of version 0.1 know it
+    /// Bootstraps the ring of the configured members. To the member of the future primary.
+    #[serde(rename = "found")] // name in version 0.1
     Bootstrap {
-        /// What its log begins behind, a GTID set in MySQL's words.
+        /// Transactions before its log, a GTID set in MySQL's text form.
         origin: String,
     },
-    /// Has a member do something to its mysqld, for `enable-raft` and `disable-raft`. To that member.
+    /// Makes a member act on its mysqld, for `enable-raft` and `disable-raft`. To that member.
     Mysqld {
-        /// The step to take, or only a look at the server.
+        /// The step, or only a check of the server.
         order: MysqldOrder,
     },
     /// Replaces the data of a member's mysqld by a copy of another member's. To that member.
     Provision {
-        /// The member whose mysqld the data are copied from.
+        /// Source of the copy.
         donor: MemberId,
-        /// Only say what would be lost.
+        /// Only report what would be lost.
         dry_run: bool,
-        /// Also where the binlog files with errant transactions cannot be kept.
+        /// Also if binlog files with errant transactions cannot be kept.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         force: bool,
     },
-    /// Says what would refuse a command, and changes nothing. To whom the command goes. (Not a field of each command: a member that
-    /// does not know it would carry the command out.)
+    /// Reports what would refuse a command, without changes. To the command's recipient. (Not a field of each command: an older member
+    /// would ignore it and execute the command.)
     DryRun {
-        /// A promotion, a member's addition or removal, or a reload; others have a dry run of their own, or none.
+        /// A promotion, an addition or removal of a member, or a reload; others have their own dry run, or none.
         of: Box<OperatorCommand>,
     },
-    /// Reads the configuration again, and takes what can be taken without a restart. To that member.
+    /// Reloads the configuration, as far as possible without a restart. To that member.
     Reload,
-    /// Restarts a member's mysqld in good order. To that member.
+    /// Gracefully restarts a member's mysqld. To that member.
     RestartMysqld {
-        /// Also where it is the primary.
+        /// Also if it is the primary.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         force: bool,
     },
-    /// Executes a statement in the place of the transaction at which the follower's applier is stopped, under its GTID. To that
-    /// member.
+    /// Executes a statement instead of the transaction at which the follower's applier is stopped, under its GTID. To that member.
     ReplaceStatement {
         /// The transaction that cannot be executed.
         gtid: String,
-        /// What is executed instead.
+        /// The replacement.
         statement: String,
     },
-    /// Makes an account for a copy of the data of this member's mysqld. From another member.
+    /// Creates an account for a copy of the data of this member's mysqld. From another member.
     OfferClone {
-        /// The member whose mysqld copies the data.
+        /// The copying member.
         recipient: MemberId,
     },
-    /// Takes that account away. From another member.
+    /// Removes that account. From another member.
     WithdrawClone {
-        /// The account as the offer named it.
+        /// The account from the offer.
         account: CloneAccount,
     },
 }
 
-/// A command on its way to a member, with who gives it.
+/// A command with its sender, for transfer to a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// What is to be done.
+    /// The command itself.
     #[serde(flatten)]
     pub command: OperatorCommand,
-    /// The name that the caller claims. The audit log and the ring's history name the caller by its certificate; without TLS, by this.
-    /// Members of version 0.1 neither send nor read it.
+    /// The name that the caller claims. The audit log and the ring's history name the caller by its certificate, or without TLS by this.
+    /// Version 0.1 neither sends nor reads it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
 }
 
-/// Which of the oldest files of a log are to go.
+/// Which of the oldest log files to remove.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PurgeRequest {
-    /// All before this one, as `PURGE BINARY LOGS TO` means it.
+    /// All before this one, as in `PURGE BINARY LOGS TO`.
     BeforeFile(String),
-    /// As many as it takes until all together take at most this many bytes.
+    /// Until all files together take at most this many bytes.
     KeepBytes(u64),
-    /// Those that were closed before this time, in seconds since the epoch.
+    /// Files closed before this time, in seconds since 1970.
     ClosedBefore(u32),
 }
 
 impl OperatorCommand {
-    /// Whether it changes anything, and is therefore recorded.
+    /// Whether it changes state, and is therefore recorded.
     pub fn changes_something(&self) -> bool {
         match self {
             Self::MockElection { .. } | Self::Evidence | Self::History => false,
@@ -207,7 +206,7 @@ impl OperatorCommand {
 }
 
 impl OperatorCommand {
-    /// The same, where it names the operator itself, with the name that is recorded.
+    /// The same command with the operator's recorded name, if it contains one.
     pub(crate) fn attributed_to(self, by: &str) -> Self {
         match self {
             Self::Pause { request } => Self::Pause {
@@ -220,10 +219,10 @@ impl OperatorCommand {
         }
     }
 
-    /// What giving it takes.
+    /// The right that it requires.
     pub fn right(&self) -> Right {
         match self {
-            // Members have each other do these; nobody else needs them.
+            // Only members send these to each other.
             Self::OfferClone { .. } | Self::WithdrawClone { .. } => Right::SpeakAsMember,
             command if command.changes_something() => Right::Operate,
             _ => Right::Read,
@@ -231,7 +230,7 @@ impl OperatorCommand {
     }
 }
 
-/// As it is named in sentences: "the promotion of member 2".
+/// Noun form for messages: "the promotion of member 2".
 impl fmt::Display for OperatorCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -276,51 +275,51 @@ impl fmt::Display for OperatorCommand {
     }
 }
 
-// What `witness enable-raft` and `witness disable-raft` have a member do to its mysqld, and what it answers. Orders name no
-// files of the member's host: its mysqld would send the first line of any file that the member can read to a server of the caller's choice.
+// Orders of `witness enable-raft` and `witness disable-raft` about a member's mysqld, and its answer. Orders name no files of the member's
+// host. Otherwise its mysqld would send the first line of any readable file to a server of the caller's choice.
 
-/// An order to one member. Each may be given again: what is done already is left as it is.
+/// An idempotent order to one member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MysqldOrder {
-    /// Look at it. Changes nothing.
+    /// Check it. Changes nothing.
     Look,
-    /// Leave it alone. Only to a member that does not act on it yet.
-    #[serde(rename = "hands_off")] // as members of version 0.1 know it
+    /// Leave it alone. Only to a member that does not manage it yet.
+    #[serde(rename = "hands_off")] // name in version 0.1
     StayUnmanaged,
-    /// Set the primary up, but for the waiting.
+    /// Prepare the primary, without waiting for ACKs.
     Prepare,
-    /// Let its commits wait for nobody. Only while the member leaves it alone.
+    /// Stop its commits from waiting. Only while it is unmanaged.
     StopWaiting,
-    /// Let it stop to acknowledge what it receives.
+    /// Stop acknowledging the transactions that it receives.
     StopAcknowledging,
-    /// End its own replication. Only while the member leaves it alone.
+    /// End its own replication. Only while it is unmanaged.
     LeaveSource,
-    /// Act on it from now on.
-    #[serde(rename = "steer")] // as members of version 0.1 know it
+    /// Begin to manage it.
+    #[serde(rename = "steer")] // name in version 0.1
     Manage,
-    /// Act on the primary from now on, as long as this member leads; given back if it cannot be taken over.
+    /// Begin to manage the primary, while this member leads; given back if the takeover fails.
     TakeOver,
-    /// Stop to act on it, a follower.
-    #[serde(rename = "let_follower_go")] // as members of version 0.1 know it
+    /// Release it as a follower.
+    #[serde(rename = "let_follower_go")] // name in version 0.1
     ReleaseFollower,
-    /// Stop to act on it, the primary: drained, then open without the ring.
-    #[serde(rename = "let_primary_go")] // as members of version 0.1 know it
+    /// Release it as the primary: drained, then open without the ring.
+    #[serde(rename = "let_primary_go")] // name in version 0.1
     ReleasePrimary,
-    /// Replicate from the primary. Only while the member leaves it alone.
+    /// Replicate from the primary. Only while it is unmanaged.
     Replicate(ReplicateFrom),
 }
 
-/// From whom a server is to replicate.
+/// Source of a replica.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicateFrom {
-    /// Host at which the primary's mysqld is reached.
+    /// Host of the primary's mysqld.
     pub host: String,
     /// TCP port of the primary's mysqld.
     pub port: u16,
     /// Whether the primary's mysqld offers TLS.
     pub tls: bool,
-    /// The account at the primary. Without it and its password, as from commands of an earlier version, the order is refused.
+    /// The account at the primary. Without it and its password, as from an earlier version, the order is refused.
     pub user: Option<String>,
     /// Its password.
     #[serde(default)]
@@ -339,7 +338,7 @@ impl fmt::Debug for ReplicateFrom {
 }
 
 impl MysqldOrder {
-    /// Whether the order does more than look, so that it is written to the audit log.
+    /// Whether the order does more than check: then it is written to the audit log.
     pub fn changes_something(&self) -> bool {
         *self != Self::Look
     }
@@ -363,27 +362,27 @@ impl fmt::Display for MysqldOrder {
     }
 }
 
-/// What a member says of itself and of its mysqld.
+/// State of a member and its mysqld.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MysqldAnswer {
-    /// Its ring, once that is made.
+    /// Its ring, once bootstrapped.
     pub ring: Option<RingId>,
-    /// What its ring's log begins behind, a GTID set in MySQL's words.
+    /// Transactions before its ring's log, a GTID set in MySQL's text form.
     pub origin: String,
-    /// Whether it was told not to manage its mysqld.
-    #[serde(rename = "hands_off")] // as members of version 0.1 know it
+    /// Whether it was ordered not to manage its mysqld.
+    #[serde(rename = "hands_off")] // name in version 0.1
     pub unmanaged: bool,
-    /// Whether it acts on its mysqld.
-    #[serde(rename = "steered")] // as members of version 0.1 know it
+    /// Whether it manages its mysqld.
+    #[serde(rename = "steered")] // name in version 0.1
     pub managed: bool,
-    /// Whether its mysqld was the primary when it was told not to manage it.
+    /// Whether its mysqld was the primary when it was ordered not to manage it.
     #[serde(default)]
     pub was_primary: bool,
-    /// Its clock, in milliseconds since the epoch.
+    /// Its clock, in milliseconds since 1970.
     pub now_ms: u64,
-    /// What the member saw of its mysqld; none when it could not look.
+    /// Result of the member's check of its mysqld; none if it failed.
     pub look: Option<ServerLook>,
-    /// Why it could not look, in words.
+    /// Why the check failed, as text.
     pub unseen: Option<String>,
 }
 

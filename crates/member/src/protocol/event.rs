@@ -1,5 +1,4 @@
-//! What a member tells while it carries a command out. A JSON document each on the wire; the last one
-//! is the end. Fields are only ever added.
+//! Events that a member sends during a command, each a JSON document; the last one ends the command. Fields are only ever added.
 
 use std::time::Duration;
 
@@ -16,113 +15,112 @@ use tokio::sync::mpsc;
 use crate::protocol::command::MysqldAnswer;
 use crate::protocol::refusal::Refusal;
 
-/// One thing that happened. (Tagged from outside: an inner tag would not read maps by number back from JSON, and a
-/// membership is one.)
+/// One event. (Externally tagged: an internal tag would not read maps with numeric keys, such as a membership, back from JSON.)
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommandEvent {
     /// A phase of the command began.
     Began {
-        /// Name of the phase, as the documentation lists it.
+        /// The phase's documented name.
         phase: String,
     },
-    /// A phase of the command is done.
+    /// A phase of the command ended.
     Done {
-        /// Name of the phase, as when it began.
+        /// The phase's name from its beginning.
         phase: String,
-        /// Seconds from its beginning.
+        /// Duration in seconds.
         seconds: f64,
     },
-    /// So much has been copied.
+    /// Progress of a copy.
     Copied {
-        /// What is being copied, as MySQL calls it.
+        /// MySQL's name for the current stage.
         stage: String,
         /// Bytes copied so far.
         bytes: u64,
-        /// Bytes that are expected, about.
+        /// Estimated total bytes.
         of: u64,
     },
-    /// The command was carried out.
+    /// The command was executed.
     Result(CommandResult),
-    /// It was not, or not to its end.
+    /// It was not executed, or only in part.
     Refused(Refusal),
 }
 
-/// What came of a command.
+/// Result of a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommandResult {
-    /// The switchover is done, and the target leads.
+    /// The switchover succeeded, and the target leads.
     Promoted(Promoted),
-    /// The switchover is scheduled; this entry says so.
+    /// The switchover is scheduled by this entry.
     Scheduled {
-        /// What is to be done, and when.
+        /// The target and time.
         switchover: ScheduledSwitchover,
         /// The entry of the log that carries it.
         entry: OpId,
     },
-    /// No switchover is scheduled any more; this entry says so.
+    /// No switchover is scheduled any longer, from this entry on.
     Unscheduled {
-        /// What it was.
+        /// The cancelled switchover.
         switchover: ScheduledSwitchover,
         /// The entry of the log that ends it.
         entry: OpId,
     },
-    /// How the voters would decide.
+    /// The voters' decisions.
     MockElection(MockElection),
-    /// The member was taken in; this entry says so.
+    /// The member was added by this entry.
     Added(OpId),
-    /// What the log says of a member, before and after.
+    /// A member's record, before and after.
     MemberUpdated(Box<Amendment<MemberRecord>>),
-    /// The rules of the quorum, before and after.
+    /// The quorum rules, before and after.
     RulesSet(Box<Amendment<RingRules>>),
-    /// The member was let go; this entry says so.
+    /// The member was removed by this entry.
     Removed(OpId),
-    /// Failover is paused; this entry says so.
+    /// Failover is paused by this entry.
     Paused {
-        /// The pause as it stands in the log now.
+        /// The pause in the log.
         paused: RingPause,
         /// The entry of the log that carries it.
         entry: OpId,
     },
-    /// Failover is not paused any more; this entry says so.
+    /// Failover is resumed by this entry.
     Resumed {
-        /// The pause as it stood before.
+        /// The previous pause.
         paused: RingPause,
         /// The entry of the log that ends it.
         entry: OpId,
     },
-    /// What happened to the ring, the oldest first.
+    /// The ring's history, oldest first.
     History(Vec<HistoryEntry>),
-    /// What this member knows of its log and of the quorum.
+    /// This member's record of its log and of the quorum.
     Evidence(Box<MemberEvidence>),
-    /// The member goes on alone; this entry says so.
+    /// The member continues alone, from this entry on.
     Repaired(OpId),
-    /// The log was rotated everywhere.
+    /// All members rotated their logs.
     Flushed {
         /// The rotate entry, which ends the file.
         entry: OpId,
-        /// The file that is written to behind it.
+        /// The next file.
         file: String,
     },
-    /// Which files of its log are gone.
+    /// Purged files of its log.
     Purged(PurgeReport),
-    /// The ring that was made, or that the member belongs to.
-    #[serde(rename = "founded")] // as members of version 0.1 know it
+    /// The bootstrapped ring, or the member's existing one.
+    #[serde(rename = "founded")] // name in version 0.1
     Bootstrapped(RingId),
-    /// How a member's mysqld is.
+    /// State of a member's mysqld.
     Mysqld(Box<MysqldAnswer>),
-    /// What replacing the data of a mysqld would take away.
+    /// What replacing the data of a mysqld would remove.
     ProvisionPlan(ProvisionPlan),
-    /// The data of its mysqld are another member's.
+    /// The data of its mysqld were replaced by another member's.
     Provisioned(Provisioned),
-    /// The command of a dry run would not be refused, as far as can be seen before it is carried out.
+    /// A dry run found no reason to refuse the command.
     WouldBeDone,
-    /// The configuration was read again.
+    /// The configuration was reloaded.
     Reloaded(Reloaded),
     /// Its mysqld was restarted.
     MysqldRestarted,
-    /// The statement was executed in the place of a transaction; whether mysqld follows now.
+    /// The statement was executed instead of a transaction.
     StatementReplaced {
         /// True if mysqld follows the ring again.
         follows: bool,
@@ -131,37 +129,37 @@ pub enum CommandResult {
     ExposureAcknowledged,
     /// An account for a copy.
     Offered(CloneOffer),
-    /// The account is gone.
+    /// The account was removed.
     Withdrawn,
 }
 
-/// How a member took its configuration anew.
+/// Result of a member's configuration reload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
-    /// Keys that differ from those that the member was started with, and take effect at its next start.
+    /// Keys that differ from the values at its start, and take effect at its next start.
     pub needs_restart: Vec<String>,
-    /// What is probably not meant so in the configuration, as `witness config check` says it.
+    /// Probable mistakes in the configuration, as reported by `witness config check`.
     pub warnings: Vec<String>,
 }
 
-/// What replacing the data of a mysqld would take away.
+/// What replacing the data of a mysqld would remove.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProvisionPlan {
-    /// Name of the member whose data would come.
+    /// The donor's name.
     pub donor: String,
-    /// Its transactions that the ring has not, in MySQL's text form.
+    /// Its transactions that the ring lacks, in MySQL's text form.
     pub errant: String,
     /// The number of errant transactions.
     pub errant_transactions: u64,
-    /// Why it is refused without force: not all of the errant transactions can be kept. An older member does not look.
+    /// Why it requires force: not all errant transactions can be kept. None from an older member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs_force: Option<String>,
-    /// The schemas that would be replaced.
+    /// The schemas to be replaced.
     pub schemas: Vec<SchemaSize>,
-    /// Why they are not known, if mysqld does not say in time.
+    /// Why their sizes are unknown, if mysqld does not report them in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes_unknown: Option<String>,
-    /// Why nobody can look into it, if nobody can.
+    /// Why mysqld cannot be inspected, if so.
     pub unknown: Option<String>,
 }
 
@@ -170,38 +168,38 @@ pub struct ProvisionPlan {
 pub struct SchemaSize {
     /// The schema's name in mysqld.
     pub name: String,
-    /// Bytes of its tables and indexes, about.
+    /// Approximate bytes of its tables and indexes.
     pub bytes: u64,
 }
 
-/// How a mysqld was provisioned.
+/// Result of provisioning a mysqld.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Provisioned {
-    /// Name of the member whose data came.
+    /// The donor's name.
     pub donor: String,
-    /// Binlog files with errant transactions that are kept.
+    /// Kept binlog files with errant transactions.
     pub kept: Vec<KeptBinlog>,
-    /// What of the errant transactions could not be kept, and why, where the command was forced.
+    /// Errant transactions lost by a forced command, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_kept: Option<String>,
     /// Whether it follows the ring.
     pub follows: bool,
-    /// Seconds from the first phase to the end of the last.
+    /// Seconds from the start of the first phase to the end of the last.
     pub seconds: f64,
 }
 
-/// A binlog file that is kept in the member's `trimmed/mysqld/`.
+/// A binlog file kept in the member's `trimmed/mysqld/`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptBinlog {
-    /// Name of the binlog file in mysqld.
+    /// Its name in mysqld.
     pub from: String,
     /// Its errant transactions, in MySQL's text form.
     pub gtids: String,
-    /// The name of the copy.
+    /// Name of the copy.
     pub kept_as: String,
 }
 
-/// What a purge removed, or would remove.
+/// Result of a purge or its dry run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PurgeReport {
     /// Names of the files, oldest first.
@@ -210,26 +208,26 @@ pub struct PurgeReport {
     pub bytes: u64,
     /// The last entry in them.
     pub upto: Option<OpId>,
-    /// The first file that was to go and stays, and why.
+    /// The first due file that was kept, and why.
     pub kept: Option<KeptFile>,
 }
 
-/// A file that a purge leaves.
+/// A file kept by a purge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFile {
     /// The file's name in the log.
     pub file: String,
-    /// Why it stays, in words.
+    /// Why it was kept, as text.
     pub because: String,
 }
 
-// What an operator hears while a command is carried out.
+// Delivery of events.
 
-/// Tells the operator, who may not read or may have left.
+/// Sends events to the operator's client, which may not read or may have disconnected.
 pub(crate) struct CommandProgress(pub(crate) mpsc::Sender<Bytes>);
 
 impl CommandProgress {
-    /// Of a command to which nobody listens.
+    /// For a command without a listening client.
     pub(crate) fn unheard() -> Self {
         Self(mpsc::channel(1).0)
     }
@@ -280,7 +278,7 @@ mod tests {
     use super::*;
     use crate::protocol::RefusalKind;
 
-    /// Pins a bug: evidence with a membership in it could not be read back.
+    /// Regression: evidence with a membership in it could not be read back.
     #[test]
     fn every_event_comes_back_from_the_wire() {
         let members = BTreeMap::from([(MemberId(1), MemberRecord::default())]);

@@ -1,4 +1,4 @@
-//! Operators' commands: what can be asked of a member, and what it tells while it carries a command out.
+//! Operators' commands: commands to a member, and its events while it executes them.
 
 mod command;
 mod event;

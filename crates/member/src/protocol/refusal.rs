@@ -1,4 +1,4 @@
-//! Why a command was not carried out, or not to its end, as a member says it: how things stand, a sentence, and what to do.
+//! Why a command was not executed, or only in part: its kind, a sentence, and what to do.
 
 use consensus::{
     MoveError, PauseError, PromotionError, PromotionRefusal, ReconfigurationError, RepairRefusal,
@@ -7,40 +7,40 @@ use consensus::{
 use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 
-/// How things stand when a command was refused or went wrong: all that exit codes and the codes of HTTP are made of.
+/// Kind of refusal or failure, from which exit codes and HTTP codes are derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalKind {
-    /// Nobody with a quorum behind it could be asked: this member does not lead, or has no ring yet.
+    /// No leader with a quorum is reachable: this member does not lead, or has no ring yet.
     NoQuorum,
     /// A precondition does not hold; nothing was changed.
     Refused,
-    /// Something else is under way; nothing was changed, and the same command may be given again.
+    /// Another operation is in progress; nothing was changed, and the same command may be repeated.
     Busy,
-    /// Whether it happened is not known.
+    /// The outcome is unknown.
     Unknown,
-    /// It went wrong on the way; the words say how far it came. Also what a later version may say beyond these.
+    /// It failed partway; the message says how far it came. Also used for kinds of later versions.
     #[serde(other)]
     Failed,
 }
 
-/// Why a command was not carried out, as the member tells the operator's program.
+/// Why a command was not executed, as sent to the client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// What kind of refusal it is: exit codes and HTTP codes are made of it.
+    /// Determines the exit code and the HTTP code.
     pub kind: RefusalKind,
     /// What happened, in one sentence.
     pub what: String,
     /// What to do; empty when the sentence says it.
     #[serde(default)]
     pub advice: String,
-    /// Who leads, when the member that was asked does not and the command is for the leader.
+    /// The leader, if this member does not lead and the command is for the leader.
     #[serde(default)]
     pub leader: Option<MemberId>,
 }
 
 impl Refusal {
-    /// Nothing was done, or not all, because of this.
+    /// Nothing was done, or only part, for this reason.
     pub fn new(kind: RefusalKind, what: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
             kind,

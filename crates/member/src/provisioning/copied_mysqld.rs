@@ -1,5 +1,4 @@
-//! The mysqld that gets a copy, and what is waited for with it: that it answers, that the data come, that it comes back with
-//! them, and its role.
+//! The mysqld that receives a copy, and the waits during it: for an answer, the data, its restart, and its role.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,20 +13,20 @@ use tokio::time::Instant;
 
 use crate::protocol::{CommandEvent, CommandProgress, Refusal, RefusalKind};
 
-/// Between two looks at a copy.
+/// Interval between checks of a copy.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
-/// How long a member's own mysqld may take to come back.
+/// How long a member's own mysqld may take to restart.
 const COME_BACK: Duration = Duration::from_secs(600);
-/// So many starts have to fail before mysqld gets a new data directory.
+/// Failed starts before mysqld gets a new data directory.
 const FAILED_STARTS: u64 = 2;
-/// How long an operator may take to start one that nobody else starts.
+/// How long an operator may take to start an externally managed one.
 const BY_HAND: Duration = Duration::from_secs(3600);
-/// How long a mysqld that is provisioned may take until it follows, before the command ends without that.
+/// How long a provisioned mysqld may take to follow, before the command ends without it.
 const FOLLOW: Duration = Duration::from_secs(60);
-/// How long the applier may take to end, and a copy to begin.
+/// How long the applier may take to stop, and a copy to begin.
 pub(crate) const BEGIN: Duration = Duration::from_secs(60);
 
-/// Why a copy did not come.
+/// Why a copy did not complete.
 pub(crate) struct Stop {
     /// Whether mysqld may have begun to remove its data.
     pub(crate) begun: bool,
@@ -36,16 +35,16 @@ pub(crate) struct Stop {
 
 pub(crate) struct CopiedMysqld {
     pub(crate) connect: ConnectOptions,
-    /// What it is to the ring; `None` where nothing is applied to it.
+    /// Its role in the ring; `None` if nothing is applied to it.
     pub(crate) role: Option<watch::Receiver<RoleStatus>>,
-    /// Whether the member applies the log itself, and not mysqld's own replica threads.
+    /// Whether the member applies the log itself, instead of mysqld's own replica threads.
     pub(crate) applies_rows: bool,
-    /// Who starts it; `None` where that is nobody of ours.
+    /// Its supervisor; `None` where this member does not start it.
     pub(crate) supervisor: Option<Arc<SupervisorHandle>>,
 }
 
 impl CopiedMysqld {
-    /// Why it does not run, where somebody knows.
+    /// Why it does not run, if known.
     pub(crate) fn why_down(&self) -> Option<String> {
         match &self.supervisor.as_ref()?.status().borrow().state {
             SupervisorState::Held { cause } | SupervisorState::Failed { cause } => {
@@ -96,7 +95,7 @@ impl CopiedMysqld {
         }
     }
 
-    /// Waits until all data have come, or nothing more does.
+    /// Waits until all data have arrived, or no more do.
     pub(crate) async fn copied(
         &self,
         account: &CloneAccount,
@@ -118,7 +117,7 @@ impl CopiedMysqld {
                 CopyState::UnderWay { stage, bytes, of } => {
                     events.tell(&CommandEvent::Copied { stage, bytes, of });
                 }
-                // Its end may be the end of mysqld, which comes back with the copy or without it.
+                // The connection may end with mysqld, which restarts with or without the copy.
                 CopyState::Down(_) if copying.is_none() => return Ok(()),
                 CopyState::Down(_) => {}
                 CopyState::Not { begun, error } => {
@@ -160,14 +159,14 @@ impl CopiedMysqld {
         }
     }
 
-    /// What mysqld is after a while.
+    /// The role of mysqld after a while.
     pub(crate) async fn followed(&self) -> Result<RoleState, Refusal> {
         let Some(mut role) = self.role.clone() else {
             return Ok(RoleState::Unknown);
         };
         let works =
             |status: &RoleStatus| matches!(status.state, RoleState::Following | RoleState::Primary);
-        // What it waits for, its status says.
+        // The status shows the cause of a wait.
         drop(tokio::time::timeout(FOLLOW, role.wait_for(works)).await);
         let state = role.borrow().state.clone();
         Ok(state)

@@ -1,4 +1,4 @@
-//! What a recipient needs of the member whose mysqld is copied.
+//! The recipient's interface to the member whose mysqld is copied.
 
 use futures::future::BoxFuture;
 use mysqld_controller::provision::{CloneAccount, CloneOffer};
@@ -6,21 +6,21 @@ use raft_types::MemberId;
 
 use crate::protocol::Refusal;
 
-/// Another member, beside the mysqld that is copied.
+/// The donor member.
 pub trait Donor: Send + Sync {
-    /// Its name in the ring.
+    /// The donor's name in the ring.
     fn name(&self) -> &str;
 
-    /// The host at which its mysqld listens.
+    /// The host of its mysqld.
     fn host(&self) -> &str;
 
-    /// Has it make an account for a copy by `recipient`.
+    /// Makes it create an account for a copy by `recipient`.
     ///
     /// # Errors
     /// Its refusal, or that it does not answer.
     fn offer(&self, recipient: MemberId) -> BoxFuture<'_, Result<CloneOffer, Refusal>>;
 
-    /// Has it take that account away.
+    /// Makes it remove that account.
     ///
     /// # Errors
     /// As [`Self::offer`].

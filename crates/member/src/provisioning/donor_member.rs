@@ -1,4 +1,4 @@
-//! Another member as the donor of a copy: asked over the ring's own connections.
+//! Another member as the donor of a copy, reached over the ring's connections.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -13,13 +13,13 @@ use crate::status::MysqlView;
 
 pub(crate) struct DonorMember {
     name: String,
-    /// The host at which it answers, where its mysqld listens too.
+    /// The host at which it answers, where its mysqld also listens.
     host: String,
     client: AdminClient,
 }
 
 impl DonorMember {
-    /// The member with this number, of which the ring has `record`, if it can be a donor for the mysqld `own` now.
+    /// The member with this number and `record` in the ring, if it can now be a donor for the mysqld `own`.
     ///
     /// # Errors
     /// When it cannot, with the reason.
@@ -103,7 +103,7 @@ impl Donor for DonorMember {
     }
 }
 
-/// Whether the mysqld `theirs`, beside the member of this name, can be copied to the mysqld `own` now.
+/// Whether the mysqld `theirs` of the named member can now be copied to the mysqld `own`.
 ///
 /// # Errors
 /// When it cannot, with the reason.

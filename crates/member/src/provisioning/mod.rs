@@ -1,5 +1,5 @@
-//! Provisions the mysqld beside the member from another member's, one attempt at a time, and finishes by itself what is only
-//! waiting for mysqld to come back. What nobody but an operator may go on with, the role's words say.
+//! Provisions the member's mysqld from another member's, one attempt at a time, and completes an attempt that only waits for mysqld's
+//! restart. The role's message names any step that only an operator can continue.
 
 mod copied_mysqld;
 mod donor;
@@ -38,11 +38,10 @@ use crate::protocol::{
 };
 use crate::ring_handle::RingHandle;
 
-/// How long the ring may take to say what is committed, and a look of our own to let another one in.
+/// How long the ring may take to report its committed set, and a status check may block another operation.
 const SOON: Duration = Duration::from_secs(10);
 const AGAIN: &str = "run the command again: `witness reprovision --from`";
 
-/// See the module.
 pub(crate) struct Provisioner {
     pub(crate) own: MemberId,
     pub(crate) member_dir: PathBuf,
@@ -50,17 +49,17 @@ pub(crate) struct Provisioner {
     pub(crate) ring: Arc<RingHandle>,
     pub(crate) write_fence: watch::Receiver<WriteFenceStatus>,
     pub(crate) reports: watch::Receiver<WatchReport>,
-    /// Obeyed by the role.
+    /// The role obeys it.
     pub(crate) hold: watch::Sender<Option<Hold>>,
-    /// Had by whoever replaces the data, or looks whether somebody does.
+    /// Held while data are replaced, or while an interrupted replacement is checked.
     pub(crate) busy: Mutex<()>,
-    /// Had by a command from its begin to its end. Who waited for it would copy once more behind it.
+    /// Held for a whole command. A queued second command would copy again.
     pub(crate) command: Mutex<()>,
-    /// When the last copy was there: what was seen before is of a server whose data were being replaced.
+    /// Time of the last complete copy: earlier observations are of a server whose data were being replaced.
     pub(crate) copied_at: watch::Sender<Option<Instant>>,
 }
 
-/// What keeps the role off at the start of the member.
+/// Hold of the role at the member's start.
 pub(crate) fn hold_at_start(member_dir: &std::path::Path) -> Option<Hold> {
     match ProvisionNote::load(member_dir) {
         Ok(None) => None,
@@ -85,7 +84,7 @@ fn unreadable(error: &io::Error) -> Hold {
 }
 
 impl Provisioner {
-    /// Finishes what only mysqld is waited for, and keeps the role off a server whose GTIDs were reset, for ever.
+    /// Completes attempts that only wait for mysqld, and permanently disables the role on a server whose GTIDs were reset.
     pub(crate) async fn look_after(self: Arc<Self>) {
         loop {
             if let Ok(_alone) = self.busy.try_lock()
@@ -103,7 +102,7 @@ impl Provisioner {
         }
     }
 
-    /// One look; what holds the role from now on.
+    /// One check; returns the role's new hold.
     async fn go_on(&self) -> Result<Option<Hold>, Refusal> {
         let note = match ProvisionNote::load(&self.member_dir) {
             Ok(Some(note)) => note,
@@ -113,8 +112,8 @@ impl Provisioner {
         let donor = &note.donor;
         let what = match &note.step {
             NoteStep::Needed { why } => return Ok(Some(Hold::Interrupted { cause: why.clone() })),
-            // Nothing was removed, as where an attempt fails before that: whoever has the role compares what is there. The donor, or
-            // whoever gave the command, may never come back.
+            // Nothing was removed, as in an attempt that fails earlier, and the role compares GTIDs. The donor or the client of the command
+            // may never return.
             NoteStep::Starting => {
                 ProvisionNote::remove(&self.member_dir).map_err(|error| on_disk(&error))?;
                 tracing::warn!(%donor, "mysqld was about to get a copy of another one's data, and is used as it is: nothing was removed yet");
@@ -139,7 +138,7 @@ impl Provisioner {
         Ok(Some(Hold::Working { what }))
     }
 
-    /// Whether the server that runs has lost GTIDs that it had executed. While it gets a copy it does.
+    /// Whether the running server has lost executed GTIDs. During a copy it does.
     fn was_reset(&self) -> bool {
         let report = self.reports.borrow();
         let answers = !matches!(report.protection, Protection::Unknown { .. });
@@ -150,7 +149,7 @@ impl Provisioner {
         })
     }
 
-    /// Durably, since the next start does not know any more what the server had.
+    /// Durable, since the next start no longer has the server's earlier GTIDs.
     fn kept_off_if_reset(&self) -> Result<Option<Hold>, Refusal> {
         if !self.was_reset() {
             return Ok(None);
@@ -174,7 +173,7 @@ impl Provisioner {
         }
     }
 
-    /// What a provisioning would take away.
+    /// What a provisioning would remove.
     ///
     /// # Errors
     /// When it would be refused.
@@ -214,10 +213,10 @@ impl Provisioner {
         Ok(plan)
     }
 
-    /// Replaces the data. Given again after an interruption, it goes on.
+    /// Replaces the data. Repeated after an interruption, it continues.
     ///
     /// # Errors
-    /// When it is refused or goes wrong; the words say whether data were removed.
+    /// When it is refused or fails; the message says whether data were removed.
     pub(crate) async fn provision(
         &self,
         donor: &dyn Donor,
@@ -250,7 +249,7 @@ impl Provisioner {
                 CopyState::Not { .. } | CopyState::Down(_)
             ) =>
             {
-                // It goes on, or is about to come back.
+                // It continues, or is about to restart.
                 donor_name = first;
                 let copied = events.phase("copy", self.mysqld.copied(&account, None, events));
                 copied
@@ -304,14 +303,13 @@ impl Provisioner {
         })
     }
 
-    /// Makes an account for a copy of this mysqld by another member, unless its own data are being replaced: the account would
-    /// prove that the other one has data which this one has lost. Nor is one made where mysqld has what the ring has not: the copy
-    /// would have it too, and could not follow.
+    /// Creates an account for a copy of this mysqld by another member, unless its own data are being replaced. The account would prove
+    /// transactions that this server has lost. It also needs a mysqld without errant transactions: a copy with them could not follow.
     ///
     /// # Errors
-    /// When they are, when it has, or mysqld refuses.
+    /// When its data are being replaced, it has errant transactions, or mysqld refuses.
     pub(crate) async fn offer(&self, recipient: MemberId) -> Result<CloneOffer, Refusal> {
-        // Another one that asks for an account at this moment has it soon.
+        // A concurrent request for an account completes soon.
         let alone = tokio::time::timeout(SOON, self.busy.lock()).await;
         if alone.is_err() || self.hold.borrow().is_some() {
             return Err(Refusal::new(
@@ -355,8 +353,8 @@ impl Provisioner {
         Ok(())
     }
 
-    /// Everything before the first byte is removed, and the statement that removes it. `touched` says whether this attempt or one
-    /// before has taken something from the server.
+    /// All steps before the first byte is removed, and the statement that removes it. `touched`: whether this attempt or an earlier one has
+    /// removed something from the server.
     async fn begin(
         &self,
         donor: &dyn Donor,
@@ -408,7 +406,7 @@ impl Provisioner {
         let prepared = prepared_transactions(&self.mysqld.connect).await;
         let prepared = prepared.map_err(at_server)?;
         if !prepared.is_empty() {
-            // Those of clients are the ring's, and are to be committed yet.
+            // Clients' transactions belong to the ring, and have yet to be committed.
             let why = format!(
                 "prepared XA transactions were rolled back in mysqld for a copy of the data of `{}`, and it may lack them; {AGAIN}",
                 donor.name()
@@ -429,7 +427,7 @@ impl Provisioner {
         Ok((kept, account, copying))
     }
 
-    /// Has the role let go of a server that runs.
+    /// Makes the role release a running server.
     async fn take_hold(&self, donor: &dyn Donor, touched: bool, what: &str) -> Result<(), Refusal> {
         let down = executed(&self.mysqld.connect).await.is_err();
         let state = self.write_fence.borrow().state.clone();
@@ -457,7 +455,7 @@ impl Provisioner {
         self.hold_the_role(hold).await
     }
 
-    /// Stops the applier until the hold is taken away.
+    /// Stops the applier until the hold is removed.
     async fn hold_the_role(&self, hold: Hold) -> Result<(), Refusal> {
         self.set(Some(hold.clone()));
         let Some(mut role) = self.mysqld.role.clone() else {
@@ -482,7 +480,7 @@ impl Provisioner {
         }
     }
 
-    /// Keeps the binlog files that hold what the ring has not: all of that, unless it is forced.
+    /// Keeps all binlog files with transactions that the ring lacks; if forced, as many as possible.
     async fn keep_errant(&self, force: bool) -> Result<Kept, Refusal> {
         let committed = self.committed().await?;
         let place = log_place(&self.mysqld.connect, BeforeALook::BeginAFile);
@@ -510,7 +508,7 @@ impl Provisioner {
         Ok(kept)
     }
 
-    /// Gives the server back to its role, the copy being there.
+    /// Returns the server to its role after the copy.
     async fn complete(&self, donor: &str) -> Result<(), Refusal> {
         self.note(donor, NoteStep::Copied)?;
         finish(&self.mysqld.connect).await.map_err(at_server)?;
@@ -533,7 +531,7 @@ impl Provisioner {
         refusal
     }
 
-    /// Ends an attempt whose copy did not come.
+    /// Ends an attempt without a complete copy.
     fn stopped(&self, donor: &str, touched: bool, stop: Stop) -> Refusal {
         let Stop { begun, why } = stop;
         if !begun {
@@ -573,22 +571,22 @@ impl Provisioner {
     }
 }
 
-/// What was kept before data are replaced.
+/// Files kept before data are replaced.
 #[derive(Debug, Default)]
 struct Kept {
     files: Vec<KeptBinlog>,
-    /// What could not be, and why, where that was forced.
+    /// What could not be kept, and why, if forced.
     not_kept: Option<String>,
 }
 
-/// Where a server has its errant transactions.
+/// The server's files with errant transactions.
 fn files_with(
     place: Option<&BinlogPlace>,
     executed: &GtidSet,
     errant: &GtidSet,
 ) -> io::Result<ErrantFiles> {
     match place {
-        // Nothing has to be readable for nothing.
+        // Without errant transactions no file has to be readable.
         _ if errant.is_empty() => Ok(ErrantFiles::default()),
         Some(place) => errant_files(place, executed, errant),
         None => Ok(ErrantFiles::without_a_binlog(errant)),
@@ -612,7 +610,7 @@ fn cannot_be_kept(error: &io::Error) -> String {
     format!("the binlog files with errant transactions cannot be kept: {error}")
 }
 
-/// Keeps what was found with `keep`; in words, why not all of it can be. Where it is forced, as much as can be.
+/// Keeps the files found with `keep`; if forced, as many as possible. Returns why some cannot be kept.
 fn keep(
     found: io::Result<ErrantFiles>,
     force: bool,
@@ -684,7 +682,7 @@ mod keeping_tests {
             .unwrap()
     }
 
-    /// A follower's three transactions, whose file was purged, or that never had a binlog.
+    /// A follower's three transactions, whose file was purged, or that were never in a binlog.
     #[test]
     fn what_cannot_be_kept_is_refused_unless_it_is_forced() {
         let (errant, executed) = (set("7-9"), set("1-9"));
@@ -699,7 +697,7 @@ mod keeping_tests {
             why.contains("3 errant transactions are in no binlog file") && why.contains(":7-9"),
             "{why}"
         );
-        // The dry run says the same.
+        // The dry run reports the same.
         assert_eq!(why_not_all(&found()), Some(why.clone()));
         let kept = keep(found(), true, never).unwrap();
         assert!(kept.files.is_empty());

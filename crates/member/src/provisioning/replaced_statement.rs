@@ -1,4 +1,4 @@
-//! Executes another statement in the place of the transaction at which the applier of this member's mysqld is stopped.
+//! Executes another statement instead of the transaction at which the applier of this member's mysqld is stopped.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use raft_types::MAX_TRANSACTION_BYTES;
 use super::{Provisioner, at_server};
 use crate::protocol::{Refusal, RefusalKind};
 
-/// How long the applier may take to stop at the transaction once more, which it tries again and again.
+/// How long the applier may take to stop again at the transaction, which it keeps retrying.
 const STOPS: Duration = Duration::from_secs(20);
 const NOTHING: &str = "nothing was executed; check with `witness status` where it is stopped";
 
 impl Provisioner {
-    /// Executes the statement under this GTID, and starts the applier again. Returns whether it follows.
+    /// Executes the statement under this GTID, and restarts the applier. Returns whether it follows.
     ///
     /// # Errors
     /// When the applier is not stopped at exactly this transaction, or mysqld refuses the statement; nothing is executed then.

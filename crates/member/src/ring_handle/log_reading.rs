@@ -1,5 +1,4 @@
-//! The member's log for readers outside of the ring: the committed transactions that a reader lacks, in the log's order,
-//! from memory where they are recent.
+//! The member's log for readers outside the ring: committed transactions that a reader lacks, in log order, recent ones from memory.
 
 use binlog_format::event::EventRef;
 use binlog_format::events::GtidEvent;
@@ -22,14 +21,14 @@ struct Reading {
     committed: watch::Receiver<Option<OpId>>,
     /// The next index to read.
     next: u64,
-    /// Whether the reader knows that it has everything.
+    /// Whether the reader has been notified that it has everything.
     told: bool,
-    /// Read and not sent yet, the next one last.
+    /// Read and not sent yet, in reverse order.
     ready: Vec<Bytes>,
 }
 
 impl ReadableLog {
-    /// The committed transactions that a reader lacks which has `have`.
+    /// The committed transactions missing in a reader's set `have`.
     pub(crate) fn beyond(&self, have: GtidSet) -> BoxStream<'static, Result<LogPiece, String>> {
         match Reading::begin(self.0.clone(), have) {
             Ok(reading) => stream::unfold(Some(reading), Reading::step).boxed(),
@@ -74,7 +73,7 @@ impl Reading {
         })
     }
 
-    /// The next piece; nothing follows an error.
+    /// The next piece; an error ends the stream.
     async fn step(reading: Option<Self>) -> Option<(Result<LogPiece, String>, Option<Self>)> {
         let mut reading = reading?;
         match reading.next_piece().await {
@@ -106,7 +105,7 @@ impl Reading {
         }
     }
 
-    /// Reads on, up to the committed index at most.
+    /// Continues to read, up to the committed index.
     async fn fill(&mut self, committed: u64) -> Result<(), String> {
         let mut reader = self.ring.log.reader();
         let read = reader

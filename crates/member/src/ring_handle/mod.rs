@@ -1,4 +1,4 @@
-//! The ring as the rest of a leading member uses it: its Raft and its log together. Cheap to clone.
+//! The ring for the rest of a leading member: its Raft and its log together. Cheap to clone.
 
 mod log_reading;
 mod ring_bridge;
@@ -12,7 +12,7 @@ use thiserror::Error;
 
 pub(crate) use crate::ring_handle::log_reading::ReadableLog;
 
-/// What a member's parts need of the ring: its Raft and its log. Clones share both.
+/// A member's Raft and log. Clones share both.
 #[derive(Clone)]
 pub struct RingHandle {
     /// Proposals, leadership and membership.
@@ -21,32 +21,32 @@ pub struct RingHandle {
     pub log: LogHandle,
 }
 
-/// A rotation that is committed.
+/// A committed rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rotated {
-    /// The entry that ends the file before.
+    /// The entry that ends the previous file.
     pub entry: OpId,
-    /// The file behind it, the same on every member.
+    /// The next file, the same on every member.
     pub file: FileNumber,
 }
 
-/// Why a rotation did not happen, or may not have.
+/// Why a rotation failed, or may have failed.
 #[derive(Debug, Error)]
 pub enum RotateError {
-    /// This member does not lead with a quorum behind it.
+    /// This member does not lead with a quorum.
     #[error(
         "this member does not lead with a quorum behind it, so it cannot rotate; ask the leader"
     )]
     NotServing,
-    /// The leadership ended in between.
+    /// The leadership ended in the meantime.
     #[error("the rotation was not committed in this leadership: {0:?}; look at the current file")]
     Ended(Outcome),
-    /// The rotation is committed, and this member's own log failed before it had it.
+    /// The rotation is committed, but this member's own log failed before storing it.
     #[error(
         "the log was rotated by entry {entry}, but this member's own log has failed: {failure}"
     )]
     NotHere {
-        /// The entry that ends the file before.
+        /// The entry that ends the previous file.
         entry: OpId,
         /// The error of this member's log.
         failure: StoreError,
@@ -56,12 +56,12 @@ pub enum RotateError {
     Propose(#[from] ProposeError),
 }
 
-/// Between two looks at the member's own log. A rotation is rare, and its entry is being written when it is looked for.
+/// Interval between checks of the member's own log. A rotation is rare, and its entry is already being written.
 const LOOK: Duration = Duration::from_millis(2);
 
 impl RingHandle {
-    /// Ends the current binlog file everywhere and begins the next; waits for the commit, and until this member's own log
-    /// goes on in that file: the others may be earlier.
+    /// Ends the current binlog file on all members and begins the next. Waits for the commit and until this member's own log has the new
+    /// file; other members may be earlier.
     ///
     /// # Errors
     /// [`RotateError`].
@@ -100,7 +100,7 @@ impl std::fmt::Debug for RingHandle {
     }
 }
 
-/// Event headers hold seconds in 32 bits.
+/// Event headers store seconds in 32 bits.
 pub(crate) fn now_in_seconds() -> u32 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! The member's Raft and log as the ingest sees them.
+//! The member's Raft and log for the ingest.
 
 use applier::source::{Drained, Source, SourceError, framed};
 use binlog_format::framing::FramedTransaction;
@@ -17,7 +17,7 @@ use transport::LogPiece;
 use crate::ring_handle::RingHandle;
 use crate::ring_handle::log_reading::ReadableLog;
 
-/// A proposal on its way.
+/// A proposal in progress.
 pub struct BridgeTicket(ProposalTicket);
 
 impl Ticket for BridgeTicket {
@@ -56,14 +56,14 @@ impl Ring for RingHandle {
         let serving = leadership.wait_for(serves).await;
         match serving.ok().and_then(|now| now.leadership.serving_term()) {
             Some(term) => LeaderTerm(term.0),
-            // The member has ended, and will not serve any more.
+            // The member has ended, and will not serve again.
             None => std::future::pending().await,
         }
     }
 
     async fn leadership_over(&self, term: LeaderTerm) {
         let mut leadership = self.member.primacy();
-        // When the member has ended, so has its leadership.
+        // A member's end also ends its leadership.
         let _ = leadership
             .wait_for(|now| is_over(&now.leadership, term))
             .await;
@@ -119,7 +119,7 @@ impl Ring for RingHandle {
         let committed = loop {
             match self.member.committed_in_ring().await {
                 Ok(committed) => break committed,
-                // Nobody serves at the moment, or a call was lost.
+                // No member currently serves, or a call was lost.
                 Err(error) => {
                     tracing::debug!(%error, "the ring does not say yet what is committed");
                     tokio::time::sleep(ASK_AGAIN).await;
@@ -129,7 +129,7 @@ impl Ring for RingHandle {
         let mut own = self.member.committed();
         let known = own.wait_for(|own| *own >= committed).await;
         let mark = *known.map_err(|_| RingError("the member stops".to_owned()))?;
-        // Also what is not on this member's disk yet: the others have it, and clients may know of it.
+        // Includes entries not on this member's disk yet: other members have them, and clients may have seen them.
         Ok(self.log.gtids_committed_in_ring(mark))
     }
 
@@ -147,7 +147,7 @@ impl Ring for RingHandle {
     }
 }
 
-/// Between two questions to a ring that does not answer.
+/// Interval between queries to a ring that does not answer.
 const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(100);
 
 impl RingHandle {
@@ -156,7 +156,7 @@ impl RingHandle {
     }
 }
 
-/// Whether a leadership has ended or is on its way to another member. Silence alone does not end it.
+/// Whether a term has ended or the leadership is being transferred. Silence alone does not end it.
 fn is_over(now: &Leadership, term: LeaderTerm) -> bool {
     let transfers = matches!(
         now,
@@ -168,7 +168,7 @@ fn is_over(now: &Leadership, term: LeaderTerm) -> bool {
     transfers || now.leading_term() != Some(Term(term.0))
 }
 
-/// The member's own committed log, as the applier reads it.
+/// The member's own committed log, for the applier.
 pub struct CommittedSource {
     pieces: BoxStream<'static, Result<LogPiece, String>>,
     max_transaction_bytes: u64,

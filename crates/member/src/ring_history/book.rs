@@ -1,5 +1,5 @@
-//! The part of the ring's history that this member keeps in its data directory: what the log said of the ring while the member ran,
-//! and the interruptions that it saw itself. One JSON object a line, appended; the oldest go. A line that a crash tore is passed over.
+//! The part of the ring's history in this member's data directory: the log's ring events while the member ran, and the interruptions that
+//! it saw. One JSON object a line, appended; the oldest are dropped. A line torn by a crash is skipped.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -10,11 +10,11 @@ use consensus::{HistoryEntry, HistoryEvent, Named, Term};
 use mysqld_controller::durable_file;
 use serde::{Deserialize, Serialize};
 
-/// So many entries are kept at least. A file of twice as many is replaced.
+/// Fewest entries kept. A file with twice as many is replaced.
 pub(crate) const KEPT: usize = 1_000;
 
 const FILE_NAME: &str = "history.jsonl";
-/// There while clients may write to this member's mysqld: a process that ends then leaves it.
+/// Exists while clients may write to this member's mysqld: a process that ends then leaves it.
 const OPEN_NAME: &str = "history-open";
 
 /// The last moment at which clients could write to this member's mysqld.
@@ -34,7 +34,7 @@ pub(crate) struct HistoryBook {
 }
 
 impl HistoryBook {
-    /// Of this data directory; empty until it is read.
+    /// For this data directory; empty until read.
     pub(crate) fn new(data_dir: &Path, owner: Named) -> Self {
         Self {
             data_dir: data_dir.to_owned(),
@@ -44,10 +44,10 @@ impl HistoryBook {
         }
     }
 
-    /// Reads what earlier processes wrote, and returns what the last one left open.
+    /// Reads the entries of earlier processes, and returns an interval that the last one left open.
     ///
     /// # Errors
-    /// When the file is there and cannot be read.
+    /// When the file exists and cannot be read.
     pub(crate) fn read(&self) -> io::Result<Option<OpenUntil>> {
         let text = match fs::read(self.data_dir.join(FILE_NAME)) {
             Ok(text) => text,
@@ -63,10 +63,10 @@ impl HistoryBook {
         Ok(open.and_then(|open| serde_json::from_slice(&open).ok()))
     }
 
-    /// Adds those entries that are not there yet.
+    /// Adds new entries.
     ///
     /// # Errors
-    /// When they cannot be written; they are kept in memory all the same.
+    /// When they cannot be written; they are still kept in memory.
     pub(crate) fn add(&self, entries: &[HistoryEntry]) -> io::Result<()> {
         let mut kept = self.lock();
         let known = kept.len();
@@ -86,13 +86,13 @@ impl HistoryBook {
             return durable_file::replace(&path, &lines(&kept)?);
         }
         let mut file = OpenOptions::new().create(true).append(true).open(path)?;
-        // After a torn line, the first one of these begins a line of its own.
+        // After a torn line, the first new entry starts a new line.
         file.write_all(b"\n")?;
         file.write_all(&lines(&kept[known..])?)?;
         file.sync_data()
     }
 
-    /// Says until when clients could write; nothing: they cannot.
+    /// Records until when clients could write; none: they cannot.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -104,17 +104,17 @@ impl HistoryBook {
         }
     }
 
-    /// The member whose data directory it is.
+    /// The data directory's member.
     pub(crate) fn owner(&self) -> Named {
         self.owner.clone()
     }
 
-    /// All that is kept, in the order in which it was written.
+    /// All kept entries, in the order of writing.
     pub(crate) fn entries(&self) -> Vec<HistoryEntry> {
         self.lock().clone()
     }
 
-    /// Transactions that committed without the ring in starts of mysqld that no operator has acknowledged; none without such a start.
+    /// Transactions committed without the ring in starts of mysqld that no operator has acknowledged; none without such a start.
     pub(crate) fn exposed(&self) -> Option<u64> {
         *self.exposed.lock().unwrap_or_else(PoisonError::into_inner)
     }

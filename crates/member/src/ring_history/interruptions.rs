@@ -1,6 +1,6 @@
-//! The interruptions that a member sees between two observations of itself: when clients could not write to its mysqld any longer and when they
-//! could again, when the quorum was lost and came back, which members stopped answering this one while it leads, and starts of mysqld
-//! that were open for writes. Pure.
+//! Interruptions between two of a member's observations of itself. It records when clients could no longer write to its mysqld and when
+//! they could again, and when the quorum was lost and restored. It also records members that stopped answering this leader, and starts of
+//! mysqld open for writes. Pure.
 
 use std::collections::BTreeSet;
 
@@ -9,29 +9,29 @@ use raft_types::MemberId;
 
 use crate::status::{MemberView, MysqlView, PeerView, Question, Role, answer};
 
-/// A quorum that is back before this time was an election, or a leader that was elected just now.
+/// A quorum restored earlier was an election, or a newly elected leader.
 const QUORUM_LOST_MS: u64 = 3_000;
-/// A peer is lost after this time and the lease, and is back when its last answer is younger than the second one.
+/// A peer is lost after this time plus the lease, and is back when its last answer is younger than the second value.
 const PEER_LOST_MS: u64 = 5_000;
 const PEER_BACK_MS: u64 = 2_000;
 
-/// What began or ended, with the time at which it did, in milliseconds since 1970.
+/// A beginning or an end, with its time in milliseconds since 1970.
 pub(super) type At = (u64, HistoryEvent);
 
-/// Remembers what the looks so far have shown.
+/// State from the observations so far.
 #[derive(Debug)]
 pub(super) struct Interruptions {
-    /// How long after its begin a leader knows that no quorum answers.
+    /// How long after its start a leader detects that no quorum answers.
     lease_ms: u64,
-    /// While clients can write: the last moment at which that was certain.
+    /// While clients can write: the last moment when that was certain.
     open_until: Option<u64>,
     /// Since when mysqld has been unfit to be the primary, while it seems open.
     unfit_since: Option<u64>,
     quorum_lost: bool,
-    /// Since when this member leads.
+    /// Since when this member has led.
     leads_since: Option<u64>,
     lost: BTreeSet<MemberId>,
-    /// Transactions that the ring lacked at the attachments so far, and the last start that began open for writes and has an entry.
+    /// Transactions that the ring lacked at the attachments so far, and the last recorded start that began open for writes.
     not_in_ring: u64,
     told_open: Option<u64>,
 }
@@ -50,12 +50,12 @@ impl Interruptions {
         }
     }
 
-    /// While clients can write to this member's mysqld: the last moment at which that was certain.
+    /// While clients can write to this member's mysqld: the last moment when that was certain.
     pub(super) fn open_until(&self) -> Option<u64> {
         self.open_until
     }
 
-    /// What has begun and ended since the look before.
+    /// Beginnings and ends since the last observation.
     pub(super) fn see(&mut self, now_ms: u64, view: &MemberView) -> Vec<At> {
         let mut seen = Vec::new();
         seen.extend(self.quorum(now_ms, view));
@@ -99,11 +99,11 @@ impl Interruptions {
         }
     }
 
-    /// How many transactions were committed without the ring is known once they are received or compared.
+    /// The number of transactions committed without the ring is known once they are received or compared.
     fn exposed(&mut self, view: &MemberView) -> Option<HistoryEvent> {
         let mysql = view.mysql.as_ref()?;
         let more = mysql.not_in_ring_total.saturating_sub(self.not_in_ring);
-        // None: its starts are counted anew, as after `witness disable-raft`.
+        // None: the count of its starts is reset, as after `witness disable-raft`.
         if mysql.started_open.is_none() || mysql.started_open == self.told_open {
             self.told_open = mysql.started_open;
             self.not_in_ring = mysql.not_in_ring_total;
@@ -144,7 +144,7 @@ impl Interruptions {
         }
     }
 
-    /// Only a leader calls all others.
+    /// Only a leader calls all other members.
     fn peers(&mut self, now_ms: u64, view: &MemberView, seen: &mut Vec<At>) {
         if view.role != Role::Leader {
             self.leads_since = None;
@@ -175,7 +175,7 @@ impl Interruptions {
     }
 }
 
-/// For how long it may have stopped already: since it was examined, or since a commit began to wait.
+/// How long it may have been stopped already: since its last check, or since a commit began to wait.
 fn uncertain_ms(mysql: &MysqlView) -> u64 {
     let waits = mysql.oldest_unacked_seconds.unwrap_or(0.0);
     mysql.examined_ms.unwrap_or(0).max((waits * 1e3) as u64)
@@ -200,7 +200,7 @@ mod tests {
 
     const LEASE_MS: u64 = 1_000;
 
-    /// What is noted of each view, as `time event member`; a view comes with its time in milliseconds.
+    /// The entries for each view, as `time event member`; each view has its time in milliseconds.
     fn noted(views: impl IntoIterator<Item = (u64, MemberView)>) -> Vec<String> {
         let mut interruptions = Interruptions::new(LEASE_MS);
         let mut all = Vec::new();
@@ -231,7 +231,7 @@ mod tests {
             (2_300, closed()),
             (2_600, closed()),
         ];
-        // A mysqld that is opened later than its member began to lead has an entry of its own.
+        // A mysqld opened after its member began to lead has its own entry.
         let views = views.into_iter().chain([(33_000, open())]);
         assert_eq!(
             noted(views),
@@ -261,13 +261,13 @@ mod tests {
             });
             counts.next()
         };
-        // What a primary had before it became the ring's is none.
+        // Transactions from before a primary became the ring's do not count.
         assert_eq!(exposed(looked(None, true, 400)), None);
         assert_eq!(exposed(looked(Some(2), false, 400)), None);
         assert_eq!(exposed(looked(Some(2), true, 407)), Some(7));
         assert_eq!(exposed(looked(Some(2), true, 407)), None);
         assert_eq!(exposed(looked(Some(3), true, 407)), Some(0));
-        // A member that stopped and resumed to manage it counts anew.
+        // A member that stopped and resumed to manage it restarts the count.
         assert_eq!(exposed(looked(None, true, 407)), None);
         assert_eq!(exposed(looked(Some(3), true, 408)), Some(1));
     }
@@ -290,7 +290,7 @@ mod tests {
             noted(views),
             ["10000 writes_resumed db-1", "10800 writes_stopped db-1"]
         );
-        // One that answers and commits nothing is known by the judge of the primary.
+        // The primary's health check detects one that answers and commits nothing.
         let unfit = |unfit: bool, leads: bool| {
             with(|view| {
                 let mysql = view.mysql.as_mut().unwrap();
@@ -336,7 +336,7 @@ mod tests {
                 "54500 writes_resumed db-1",
             ]
         );
-        // A follower without a leader sees it as well; an election is none.
+        // A follower without a leader sees it as well; an election does not count.
         let follower = |seconds: Option<f64>| {
             let mut view = witness_follower();
             (view.quorum.ok, view.quorum.lost_for_seconds) = (seconds.is_none(), seconds);

@@ -1,5 +1,5 @@
-//! What a member notes for the ring's history. That it leads, that it gave the leadership away, and that transactions were cut off its
-//! mysqld's binlog comes into the ring's log. Interruptions are kept in its data directory, with a copy of the log's part.
+//! A member's records for the ring's history. Elections, transfers of the leadership, and trims of its mysqld's binlog go into the ring's
+//! log. Interruptions are stored in its data directory, with a copy of the log's part.
 
 mod book;
 mod interruptions;
@@ -19,7 +19,7 @@ use crate::status::ViewSource;
 
 pub(crate) use self::book::HistoryBook;
 
-/// This member leads now.
+/// This member now leads.
 pub(crate) fn note_leadership(member: &Member, writable: bool) {
     let status = member.status();
     let own = status.ring_view.member(member.id());
@@ -37,7 +37,7 @@ pub(crate) fn note_leadership(member: &Member, writable: bool) {
     member.note("", event);
 }
 
-/// This member has given the leadership away: by an order, or for a reason of its own.
+/// This member has transferred the leadership: by an order, or for its own reason.
 pub(crate) fn note_promotion(member: &Member, promoted: &Promoted, by: &str, why: String) {
     // While failover is paused, a leader can become the primary itself.
     if promoted.leader == member.id() {
@@ -48,10 +48,10 @@ pub(crate) fn note_promotion(member: &Member, promoted: &Promoted, by: &str, why
     }
 }
 
-/// How often the number of transactions that were cut off is read.
+/// How often the number of trimmed transactions is read.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Notes what is cut off the binlog of this member's mysqld, for as long as it is polled.
+/// Records trims of the binlog of this member's mysqld, while polled.
 pub(crate) async fn watch_trims(state: Arc<MemberState>, member: Member) {
     let mut known = 0;
     loop {
@@ -73,7 +73,7 @@ pub(crate) async fn watch_trims(state: Arc<MemberState>, member: Member) {
     }
 }
 
-/// The log's part of the history, and the part that this member keeps.
+/// The log's part of the history, and this member's part.
 pub(crate) fn whole_history(state: &MemberState, member: &Member) -> Vec<HistoryEntry> {
     let mut entries = state.history.entries();
     for logged in member.history() {
@@ -85,7 +85,7 @@ pub(crate) fn whole_history(state: &MemberState, member: &Member) -> Vec<History
     entries
 }
 
-/// Ends the warning about starts of mysqld that were open for writes.
+/// Clears the warning about starts of mysqld that were open for writes.
 ///
 /// # Errors
 /// When the history cannot be written.
@@ -103,12 +103,12 @@ pub(crate) async fn acknowledge_exposure(
     on_disk(move || book.add(&[noted])).await
 }
 
-/// How often the member is checked while clients are to write to its mysqld soon.
+/// How often the member is checked while its mysqld is expected to open for writes.
 const OPENING_LOOK: Duration = Duration::from_millis(50);
-/// How often the log's part of the history is copied, and the time until which clients could write is written down.
+/// How often the log's part of the history is copied, and the time until which clients could write is recorded.
 const COPY: Duration = Duration::from_secs(5);
 
-/// Keeps the history of this member's data directory, for as long as it is polled.
+/// Keeps the history of this member's data directory, while polled.
 pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
     let lease_ms = u64::try_from(state.settings.raft.lease.as_millis()).unwrap_or(u64::MAX);
     let mut interruptions = Interruptions::new(lease_ms);
@@ -158,7 +158,7 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
     }
 }
 
-/// The history is not worth a member: where its disk fails, what it should do next is logged elsewhere.
+/// A failed history does not stop the member: the disk failure is handled and logged elsewhere.
 async fn with_book(
     state: &MemberState,
     what: &str,
@@ -179,7 +179,7 @@ fn entry(at_ms: u64, term: Term, event: HistoryEvent) -> HistoryEntry {
     }
 }
 
-/// What a process left unsaid that ended while clients could write.
+/// The missing entry of a process that ended while clients could write.
 fn ended_at(until: &OpenUntil, member: Named) -> HistoryEntry {
     let why = "the member's process ended".to_owned();
     entry(

@@ -1,4 +1,4 @@
-//! Where a member stands, and the view that it gives of itself.
+//! State of a member, and its view.
 
 mod status_view;
 mod takeover;
@@ -34,46 +34,46 @@ use crate::status::{
 pub(crate) use crate::state::takeover::watch_takeovers;
 pub use crate::state::takeover::{TakeoverObserver, TakeoverPhase};
 
-/// An order to make a ring of the configured members.
+/// An order to bootstrap a ring of the configured members.
 pub(crate) struct BootstrapOrder {
-    /// What its log begins behind.
+    /// Transactions before its log.
     pub(crate) origin: LogOrigin,
-    /// Whether that came about, or why not and what to do.
+    /// The new ring, or why it failed and what to do.
     pub(crate) answer: oneshot::Sender<Result<RingId, (String, &'static str)>>,
 }
 
-/// Gives the views of those who read the member's binlog server.
+/// Returns the views of the binlog server's clients.
 pub(crate) type ConsumerSource = Box<dyn Fn() -> Vec<ConsumerView> + Send + Sync>;
 
-/// How far the member has come.
+/// The member's phase.
 #[derive(Clone)]
 pub(crate) enum Phase {
     /// It has its data directory, and answers calls.
     Opened,
-    /// It has come to its ring.
+    /// It has joined its ring.
     LogOpen(LogHandle),
-    /// It takes part in it.
+    /// It takes part in its ring.
     TakesPart(Arc<Parts>),
 }
 
-/// What a member consists of that takes part in its ring.
+/// Parts of a member that takes part in its ring.
 pub(crate) struct Parts {
     pub(crate) ring: RingHandle,
-    /// By which ways it sends entries.
+    /// Routes by which it sends entries.
     pub(crate) routes: RouteTable,
     pub(crate) network: GrpcNetworkFactory,
-    /// Whoever acts on the mysqld beside it; none beside a witness.
+    /// Manages the member's mysqld; none at a witness.
     pub(crate) management: Option<Arc<MysqldManagement>>,
     /// None without a binlog server.
     pub(crate) consumers: Option<ConsumerSource>,
-    /// The log as its consumers have it; none without a binlog server.
+    /// The log for its clients; none without a binlog server.
     pub(crate) served_log: Option<Arc<ServedLog>>,
-    /// What it does about a mysqld that should be the primary and cannot be it.
+    /// What it does about a mysqld that should be the primary and cannot.
     pub(crate) demotion: watch::Receiver<Option<String>>,
 }
 
-/// Where a member is asked about itself: over HTTP, by `witness status`, by the demonstration. It says here how far it has come, so
-/// that it answers from its first moment.
+/// The member's status for HTTP, `witness status` and the demonstration. The phases enter their progress, so that it answers from the
+/// start.
 pub(crate) struct MemberState {
     pub(crate) settings: Arc<Settings>,
     pub(crate) book: Arc<IdentityBook>,
@@ -85,14 +85,14 @@ pub(crate) struct MemberState {
     pub(crate) credentials: Credentials,
     pub(crate) hook_settings: watch::Sender<HookSettings>,
     pub(crate) hooks: HookFigures,
-    /// How far the log is archived, where this member archives.
+    /// Progress of the archive, where this member archives.
     pub(crate) archive: ArchiveProgress,
-    /// The part of the ring's history that is kept in the data directory.
+    /// The part of the ring's history in the data directory.
     pub(crate) history: Arc<HistoryBook>,
 }
 
 impl MemberState {
-    /// `bootstrap_orders` goes to whoever brings the member to its ring.
+    /// `bootstrap_orders` goes to the joining phase.
     pub(crate) fn new(
         settings: Arc<Settings>,
         credentials: Credentials,
@@ -119,7 +119,7 @@ impl MemberState {
         }
     }
 
-    /// The member has come further.
+    /// Enters the next phase.
     pub(crate) fn enter(&self, phase: Phase) {
         *self.phase.write().unwrap_or_else(PoisonError::into_inner) = phase;
     }
@@ -129,7 +129,7 @@ impl MemberState {
         phase.clone()
     }
 
-    /// What it consists of, once it takes part.
+    /// Its parts, once it takes part.
     pub(crate) fn parts(&self) -> Option<Arc<Parts>> {
         match self.phase() {
             Phase::TakesPart(parts) => Some(parts),
@@ -137,17 +137,17 @@ impl MemberState {
         }
     }
 
-    /// Who acts on the mysqld beside the member, once it takes part.
+    /// Manages the member's mysqld, once it takes part.
     pub(crate) fn management(&self) -> Option<Arc<MysqldManagement>> {
         self.parts()?.management.clone()
     }
 
-    /// Has the member make a ring. False while it does not wait for that.
+    /// Orders a bootstrap. False while the member does not wait for one.
     pub(crate) fn order_bootstrap(&self, order: BootstrapOrder) -> bool {
         self.bootstrap_orders.try_send(order).is_ok()
     }
 
-    /// Takes what was read from its configuration anew.
+    /// Takes the values of a configuration reload.
     pub(crate) fn renew(&self, newer: Renewed) {
         self.credentials.renew(&newer.credentials);
         self.hook_settings.send_replace(newer.hooks);
@@ -165,13 +165,13 @@ impl MemberState {
         Some(view)
     }
 
-    /// What of the log is kept because it is not archived yet; none where this member does not archive.
+    /// Entries kept in the log because they are not archived yet; none where this member does not archive.
     pub(crate) fn not_archived(&self) -> Option<NotArchived> {
         let settings = self.settings.archive.as_ref()?;
         Some(self.archive.not_archived(settings.hold_bytes))
     }
 
-    /// The member has stopped working. The first reason stays.
+    /// The member has failed. The first reason is kept.
     pub(crate) fn fails(&self, why: &MemberError) {
         let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         fault.get_or_insert_with(|| why.to_string());
@@ -217,7 +217,7 @@ impl MemberState {
 }
 
 impl Parts {
-    /// The mysqld beside the member, as it is now.
+    /// The current view of the member's mysqld.
     pub(crate) fn mysql_view(&self) -> Option<MysqlView> {
         let management = self.management.as_ref()?;
         Some(MysqlView {
@@ -245,7 +245,7 @@ fn scrub_view(progress: ScrubProgress) -> ScrubView {
     }
 }
 
-/// What an operator is told of a file that cannot be read.
+/// The message about an unreadable file.
 fn unreadable(fault: &ReadFault) -> String {
     let from = fault.index.map(|index| format!(" from entry {index} on"));
     format!(

@@ -1,4 +1,4 @@
-//! Puts a member's view together from what its parts say. Pure: the parts are asked elsewhere.
+//! Assembles a member's view from its parts' reports. Pure: other code queries the parts.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::status::{
     ReplicationRoutesView, RingName, Role, start_advice,
 };
 
-/// What the parts of a member say at one moment.
+/// Reports of a member's parts at one moment.
 pub(crate) struct StatusView<'a> {
     pub(crate) config: &'a Settings,
     pub(crate) identity: Identity,
@@ -23,7 +23,7 @@ pub(crate) struct StatusView<'a> {
     pub(crate) raft: Option<MemberStatus>,
     pub(crate) log: LogView,
     pub(crate) activity: ActivityView,
-    /// For how long commits have not been able to go on.
+    /// How long commits have been blocked.
     pub(crate) quorum_lost_for: Option<Duration>,
     pub(crate) mysql: Option<MysqlView>,
     /// None without a binlog server.
@@ -37,7 +37,7 @@ pub(crate) struct StatusView<'a> {
 }
 
 impl StatusView<'_> {
-    /// The status as HTTP and `witness status` show it.
+    /// The status for HTTP and `witness status`.
     pub(crate) fn view(self) -> MemberView {
         let own = &self.config.own;
         let quorum = self.quorum();
@@ -99,7 +99,7 @@ impl StatusView<'_> {
             formats: Some(FormatsView {
                 speaks: self.config.program.formats,
                 ring: raft.map(|raft| raft.formats.ring),
-                // A leader takes none from others.
+                // A leader takes no entries from others.
                 refused: raft
                     .filter(|raft| raft.leadership.leading_term().is_none())
                     .and_then(|raft| raft.formats.refused.clone()),
@@ -108,7 +108,7 @@ impl StatusView<'_> {
             scheduled_switchover: raft.and_then(|raft| raft.ring_view.scheduled_switchover()),
             replication_routes: self.routes.map(|routes| match raft.map(role) {
                 Some(Role::Leader) => routes,
-                // What is left of an earlier leadership.
+                // Left over from an earlier term.
                 _ => ReplicationRoutesView {
                     routes: Vec::new(),
                     ..routes
@@ -158,7 +158,7 @@ impl StatusView<'_> {
     }
 }
 
-/// Whether commits can go on, as far as the member can tell.
+/// Whether commits can proceed, as far as the member knows.
 pub(crate) fn has_quorum(raft: &MemberStatus) -> bool {
     match (&raft.quorum, &raft.leadership) {
         (Some(health), _) => health.ok,
@@ -167,7 +167,7 @@ pub(crate) fn has_quorum(raft: &MemberStatus) -> bool {
     }
 }
 
-/// The command that brings a quorum back.
+/// The command that restores a quorum.
 fn start_members(members: &[MemberEntry], silent: impl Iterator<Item = MemberId>) -> String {
     let mut named = Vec::new();
     for id in silent {
@@ -206,7 +206,7 @@ fn leader(raft: &MemberStatus) -> Option<MemberId> {
     }
 }
 
-/// A witness that leads serves nobody by design, and says what it waits for.
+/// A leading witness does not serve by design, and reports what it waits for.
 fn not_serving(raft: &MemberStatus) -> Option<String> {
     raft.not_serving
         .clone()
@@ -230,7 +230,7 @@ fn members(raft: &MemberStatus) -> Vec<LoggedMember> {
     let logged = |peer: &RingMember| LoggedMember {
         id: peer.id,
         voter: peer.voter,
-        // `witness history` and `GET /history` show it.
+        // `witness history` and `GET /history` return it.
         record: consensus::without_history(peer.record.clone()),
     };
     members.map(logged).collect()
@@ -266,11 +266,10 @@ fn peers(raft: &MemberStatus, own: MemberId) -> Vec<PeerView> {
         .collect()
 }
 
-/// How often the quorum is looked at when nothing else happens.
+/// How often the quorum is checked without other events.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What a member remembers about its ring between two looks: since when the quorum is lost, how often
-/// the leader changed, how often it was elected itself.
+/// A member's memory between two checks: since when the quorum is lost, how often the leader changed, and how often it was elected.
 #[derive(Debug)]
 pub(crate) struct Observer(Mutex<Memory>);
 
@@ -278,7 +277,7 @@ pub(crate) struct Observer(Mutex<Memory>);
 struct Memory {
     quorum_lost: Option<Instant>,
     leader: Option<MemberId>,
-    /// Since when no leader is known.
+    /// Since when no leader has been known.
     leaderless: Option<Instant>,
     last_leaderless: Option<Duration>,
     leading_term: u64,
@@ -286,18 +285,18 @@ struct Memory {
     leader_changes: u64,
 }
 
-/// What is remembered, at one moment.
+/// The memory at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Remembered {
     pub(crate) quorum_lost_for: Option<Duration>,
-    /// For how long no leader was known before the present one, or the last one.
+    /// How long no leader was known before the current or last one.
     pub(crate) last_leaderless: Option<Duration>,
     pub(crate) elections_won: u64,
     pub(crate) leader_changes: u64,
 }
 
 impl Observer {
-    /// Before the first look there is no quorum.
+    /// Before the first check there is no quorum.
     pub(crate) fn new() -> Self {
         Self(Mutex::new(Memory {
             quorum_lost: Some(Instant::now()),
@@ -310,7 +309,7 @@ impl Observer {
         }))
     }
 
-    /// Looks whenever the leadership changes, and once in a while, for as long as it is polled.
+    /// Checks at each change of leadership and periodically, while polled.
     pub(crate) async fn observe(&self, member: Member) {
         let mut leadership = member.leadership();
         loop {
@@ -361,7 +360,7 @@ impl Observer {
             None if memory.leader.is_some() => {
                 memory.leaderless.get_or_insert_with(Instant::now);
             }
-            // The first one that is known since the start ends no time without a leader.
+            // The first leader known since the start ends no time without a leader.
             None => {}
             Some(_) => {
                 let since = memory.leaderless.take();
@@ -370,7 +369,7 @@ impl Observer {
                 }
             }
         }
-        // Between two leaders there is often none; that alone is no change.
+        // A gap without a leader is common, and is no change by itself.
         if leader.is_some() && leader != memory.leader {
             if memory.leader.is_some() {
                 memory.leader_changes += 1;
@@ -380,7 +379,7 @@ impl Observer {
     }
 
     fn lock(&self) -> MutexGuard<'_, Memory> {
-        // Each field stands for itself, so whatever a panic left behind is as good as before.
+        // Each field is independent, so the state after a panic is valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! How long a member takes to take the leadership over, phase by phase, as far as it sees that itself: from the moment at which it
-//! knew of no leader until clients may write to its mysqld. A failover and a switchover look the same from here.
+//! Duration of a takeover of the leadership, phase by phase, as this member sees it. It runs from the loss of the known leader until
+//! clients may write to its mysqld. Failover and switchover look the same from here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,24 +10,24 @@ use tokio::time::Instant;
 use crate::ring_history::note_leadership;
 use crate::state::MemberState;
 
-/// A part of a takeover.
+/// A phase of a takeover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TakeoverPhase {
-    /// From when the member knew of no leader to its election. Nothing where it was elected at once, as in a switchover.
+    /// From the loss of the known leader to this member's election. Absent if it was elected immediately, as in a switchover.
     Election,
-    /// From its election to when it serves: an entry of its own term is committed.
+    /// From its election until it serves: an entry of its own term is committed.
     Commit,
-    /// From then to when clients may write to its mysqld: what that lacked is applied, and ingest is attached.
+    /// From then until clients may write to its mysqld: missing transactions are applied, and ingest is attached.
     Open,
 }
 
-/// Hears how long the phases took, each when it is over.
+/// Observes the duration of each phase when it ends.
 pub trait TakeoverObserver: Send + Sync {
-    /// A phase is over.
+    /// A phase ended.
     fn took(&self, phase: TakeoverPhase, time: Duration);
 }
 
-/// How far the member is.
+/// The member's progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Takeover {
     /// Another member leads.
@@ -38,7 +38,7 @@ enum Takeover {
     Elected { term: Term, at: Instant },
     /// It serves; its mysqld is not open for writes yet.
     Serving { term: Term, at: Instant },
-    /// Nothing more is to come in this term.
+    /// Nothing more follows in this term.
     Over { term: Term },
 }
 
@@ -92,7 +92,7 @@ impl Takeover {
 }
 
 impl Takeover {
-    /// What the ring's history is to say of it by now: in which term this member leads, and whether clients may write.
+    /// The due entry of the ring's history: in which term this member leads, and whether clients may write.
     fn to_be_noted(self, has_mysqld: bool, now: Instant) -> Option<(Term, bool)> {
         match self {
             Self::Over { term } => Some((term, true)),
@@ -104,13 +104,13 @@ impl Takeover {
     }
 }
 
-/// A mysqld that is not open after this time is not waited for by the ring's history.
+/// The ring's history does not wait longer for a closed mysqld.
 const LONG_CLOSED: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether mysqld is open, while that is to come.
+/// How often to check whether mysqld is open, while expected.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Watches for as long as it is polled.
+/// Watches while polled.
 pub(crate) async fn watch_takeovers(
     state: Arc<MemberState>,
     member: Member,
@@ -172,7 +172,7 @@ mod tests {
         Leadership::Serving { term: Term(term) }
     }
 
-    /// What ends at each step; a step is the second, what is seen, and whether clients may write.
+    /// The phases that end at each step; a step is the second, the observed leadership, and whether clients may write.
     fn play(steps: &[(u64, Leadership, bool)]) -> Vec<(TakeoverPhase, u64)> {
         let began = Instant::now();
         let mut takeover = Takeover::Leaderless { since: began };

@@ -1,26 +1,25 @@
-//! The yes-or-no questions that load balancers and schedulers ask a member, with Patroni's meanings.
-//! Pure: an answer follows from the member's view alone.
+//! The yes-or-no queries of load balancers and schedulers, with Patroni's meanings. Pure: an answer depends on the member's view alone.
 
 use raft_types::MemberKind;
 
 use crate::status::view::{LoggedMember, MemberView, MysqlView, Role};
 
-/// A question with the HTTP answers 200 and 503.
+/// A query with the HTTP answers 200 and 503.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
-    /// Does the process do its work? Restart it when not.
+    /// Does the process work? Restart it if not.
     Liveness,
-    /// Does it take part in the ring? Do not stop another one when not.
+    /// Does it take part in the ring? If not, do not stop another member.
     Readiness,
-    /// Is everything that it is responsible for in order?
+    /// Is everything in its responsibility in order?
     Health,
-    /// Does it lead with a quorum behind it, with or without a mysqld?
+    /// Does it lead with a quorum, with or without a mysqld?
     Leader,
-    /// May clients write to the mysqld beside it?
+    /// May clients write to its mysqld?
     Primary,
-    /// May clients read from the mysqld beside it? With a bound: only while it is no more milliseconds behind.
+    /// May clients read from its mysqld? The bound is its largest lag in milliseconds.
     Replica(Option<u64>),
-    /// The same, or is it the primary, which is never behind?
+    /// The same, or is it the primary, which never lags?
     ReadOnly(Option<u64>),
     /// Is it a working witness?
     Witness,
@@ -29,7 +28,7 @@ pub enum Question {
 /// Yes, or no and why.
 pub type Answer = Result<(), String>;
 
-/// Answers a question from a member's view.
+/// Answers a query from a member's view.
 pub fn answer(question: Question, view: &MemberView) -> Answer {
     liveness(view)?;
     match question {
@@ -126,7 +125,7 @@ fn primary(view: &MemberView) -> Answer {
     lets_clients_in(mysql)
 }
 
-/// It needs nobody's help, and has what the ring committed before its member led.
+/// It needs no help, and has all entries committed before its member led.
 fn has_everything(mysql: &MysqlView) -> Answer {
     match &mysql.trouble {
         Some(trouble) => Err(trouble.clone()),
@@ -135,7 +134,7 @@ fn has_everything(mysql: &MysqlView) -> Answer {
     }
 }
 
-/// Whoever sends clients to a mysqld asks for clients' accounts, whatever the member's own may do.
+/// Load balancers' clients use ordinary accounts, whatever the member's own account may do.
 fn lets_clients_in(mysql: &MysqlView) -> Answer {
     match &mysql.offline {
         None => Ok(()),
@@ -169,8 +168,7 @@ fn replica(view: &MemberView, most_behind_ms: Option<u64>) -> Answer {
     within(mysql, most_behind_ms)
 }
 
-/// The mysqld of plain replication that the member does not act on: before a takeover by the ring, and after its release.
-/// Nothing at a member that was removed from the ring.
+/// The unmanaged mysqld of plain replication: before a takeover by the ring, and after its release. None at a member removed from the ring.
 fn unmanaged(view: &MemberView) -> Option<&MysqlView> {
     let own = |member: &LoggedMember| member.id == view.member.id;
     let is_removed = !view.members.is_empty() && !view.members.iter().any(own);
@@ -261,7 +259,7 @@ mod tests {
         Question::Witness,
     ];
 
-    /// The questions answered with yes, by their first letters.
+    /// The queries answered with yes, by their first letters.
     fn yes(view: &MemberView) -> String {
         let names = [
             "live", "ready", "healthy", "leader", "primary", "replica", "readonly", "witness",
@@ -370,7 +368,7 @@ mod tests {
                 |m| m.offline = Some("offline_mode is on".into()),
                 "live ready healthy leader",
             ),
-            // The member has closed it before it was the primary.
+            // The member closed it before it was the primary.
             (
                 "booted open",
                 |m| m.warnings = vec!["mysqld started open for writes".into()],
@@ -388,7 +386,7 @@ mod tests {
                 |_| {},
                 "live ready healthy replica readonly",
             ),
-            // Its applier tries on meanwhile.
+            // Its applier retries in the meantime.
             (
                 "dead",
                 |m| {

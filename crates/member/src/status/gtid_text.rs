@@ -1,12 +1,12 @@
-//! A set of GTIDs as a view of a member has it.
+//! A set of GTIDs in a member's view.
 
 use std::fmt;
 
 use binlog_format::gtid::GtidSet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A set of GTIDs that becomes text only where it is written. Members are looked at every second, by health checks and by
-/// themselves, for other things than this; and a set of a million intervals is a text of ten megabytes and more.
+/// A set of GTIDs that is formatted only when written. Health checks and members read the view every second for other fields, and a set of
+/// a million intervals is ten megabytes of text or more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GtidText(pub GtidSet);
 

@@ -1,4 +1,4 @@
-//! What a member says of itself, and what follows from it.
+//! A member's status, and conclusions from it.
 
 mod answers;
 mod gtid_text;
@@ -20,7 +20,7 @@ pub use crate::status::view::{
     PeerView, ProgramView, QuorumView, RingName, Role, ScrubView, TimersView, ViewSource,
 };
 
-/// What to do about members that do not run, whoever starts them.
+/// Advice for members that do not run, however they are started.
 #[must_use]
 pub fn start_advice(named: &str) -> String {
     format!("start witness on {named} (`systemctl start witness`, or `witness run`)")

@@ -1,4 +1,4 @@
-//! The pause of failover as it is shown. Pure.
+//! The displayed pause of failover. Pure.
 
 use consensus::RingPause;
 use raft_types::{MemberId, UnixSeconds};
@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-/// A pause of failover, as the ring's log says it.
+/// A pause of failover in the ring's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PauseView {
-    /// The member whose mysqld is the primary, and will be it again.
+    /// The member with the primary, also after the pause.
     pub primary: MemberId,
-    /// Since when, in seconds since 1970, UTC.
+    /// Start, in seconds since 1970, UTC.
     pub since: UnixSeconds,
-    /// Until when; none: until somebody resumes.
+    /// End; none: until an operator resumes.
     pub until: Option<UnixSeconds>,
     /// The operator who ordered it.
     pub by: String,
-    /// The reason that the operator gave; may be empty.
+    /// The operator's reason; may be empty.
     pub reason: String,
-    /// How long it has stood.
+    /// Age of the pause.
     pub age_seconds: u64,
 }
 
-/// A pause without an end that is older is forgotten, for all that one can tell: it is warned of.
+/// An open-ended pause older than this was probably forgotten: it causes a warning.
 const FORGOTTEN_AFTER_SECONDS: u64 = 3_600;
 
 impl PauseView {
-    /// A pause as it is at this moment.
+    /// A pause at this moment.
     pub fn new(paused: RingPause, now: UnixSeconds) -> Self {
         let RingPause { primary, pause } = paused;
         Self {
@@ -40,7 +40,7 @@ impl PauseView {
         }
     }
 
-    /// In words, with the member's name.
+    /// The pause as a sentence, with the member's name.
     pub fn sentence(&self, primary: &str) -> String {
         let until = match self.until {
             Some(until) => format!("until {}", time_text(until)),
@@ -57,7 +57,7 @@ impl PauseView {
         )
     }
 
-    /// What to say of one that has stood for long.
+    /// The warning about a long pause.
     pub fn warning(&self) -> Option<String> {
         let forgotten = self.until.is_none() && self.age_seconds >= FORGOTTEN_AFTER_SECONDS;
         forgotten.then(|| {
@@ -69,7 +69,7 @@ impl PauseView {
     }
 }
 
-/// A time as people read it, in UTC.
+/// A time in readable form, in UTC.
 fn time_text(seconds: UnixSeconds) -> String {
     let time = i64::try_from(seconds.0).ok();
     let time = time.and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());

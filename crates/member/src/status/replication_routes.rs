@@ -1,88 +1,88 @@
-//! By which routes the entries of the log travel to the members, and what proxies and compression spare.
+//! Routes of log entries to the members, and savings by proxies and compression.
 
 use proxy::{Counted, RouteView};
 use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 use transport::GrpcNetworkFactory;
 
-/// See the module. Numbers count since the process started; bytes are those of payloads.
+/// Counters since the process started; bytes are those of payloads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicationRoutesView {
     /// The routes in use; only the leader has any.
     pub routes: Vec<RouteView>,
-    /// What was sent, by member.
+    /// Entries sent, by member.
     pub sent: Vec<SentView>,
-    /// What went over the network to each member, as it travelled.
+    /// Network traffic to each member, after compression.
     #[serde(default)]
     pub links: Vec<LinkView>,
-    /// How often a proxy was left, and why.
+    /// How often the leader stopped using a proxy, and why.
     pub fallbacks: Vec<FallbackView>,
-    /// What this member sent on for others.
+    /// Entries relayed by this member for others.
     pub relayed: RelayedView,
-    /// Bytes of payloads that were compressed for another region.
+    /// Bytes of payloads compressed for another region.
     pub compressed_bytes_total: u64,
-    /// What they were compressed to.
+    /// Their compressed size in bytes.
     pub compressed_to_bytes_total: u64,
 }
 
-/// What was sent to one member.
+/// Entries sent to one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentView {
-    /// The member that the entries are for.
+    /// The recipient of the entries.
     pub member: MemberId,
-    /// Entries that were sent from here.
+    /// Entries sent directly from here.
     pub direct_entries_total: u64,
     /// Bytes of the payloads of those entries.
     pub direct_bytes_total: u64,
-    /// Entries of which a proxy was sent the op ids.
+    /// Entries for which only the op ids were sent, to a proxy.
     pub proxied_entries_total: u64,
-    /// Their payloads, which did not leave from here for this member.
+    /// Payload bytes of those, which were not sent from here for this member.
     pub spared_bytes_total: u64,
 }
 
-/// What went over the network to one member, in bytes of messages.
+/// Network traffic to one member, in message bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkView {
     /// The member at the other end of the connection.
     pub member: MemberId,
     /// Bytes of entries with their payloads.
     pub entries_bytes_total: u64,
-    /// Op ids of entries for members behind it.
+    /// Op ids of entries for members after it.
     pub op_ids_bytes_total: u64,
     /// Bytes of heartbeats.
     pub heartbeats_bytes_total: u64,
 }
 
-/// Why a proxy was left.
+/// Why the leader stopped using a proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FallbackView {
     /// The proxy that the leader stopped using.
     pub proxy: MemberId,
     /// The reason in one word, as in the metric's label.
     pub reason: String,
-    /// How often that happened since the process started.
+    /// Occurrences since the process started.
     pub times_total: u64,
 }
 
-/// What a member did as a proxy.
+/// A member's counters as a proxy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayedView {
-    /// Streams that leaders opened here.
+    /// Streams opened here by leaders.
     pub streams_total: u64,
-    /// Entries that were sent on.
+    /// Entries relayed.
     pub entries_total: u64,
     /// Bytes of the payloads of those entries.
     pub bytes_total: u64,
-    /// Streams that ended because an entry was not here.
+    /// Streams that ended because this member lacked an entry.
     pub missing_total: u64,
     /// Streams that ended because the next member could not be called.
     pub cannot_call_total: u64,
-    /// Streams that were refused when they were opened.
+    /// Streams refused at opening.
     pub refused_total: u64,
 }
 
 impl ReplicationRoutesView {
-    /// Of what the parts counted.
+    /// From the parts' counters.
     pub(crate) fn new(
         routes: Vec<RouteView>,
         counted: Counted,

@@ -1,4 +1,4 @@
-//! Views for tests: one of each kind, in order.
+//! Views for tests, one of each kind.
 
 use std::collections::BTreeMap;
 

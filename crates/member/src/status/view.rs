@@ -1,5 +1,5 @@
-//! What one member says of itself at one moment: plain values, the same in `/status`, over the admin
-//! call and in `witness status --output json`. Fields are only ever added.
+//! One member's status at one moment: the same plain values in `/status`, over the admin call and in `witness status --output json`. Fields
+//! are only ever added.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,101 +17,100 @@ use crate::status::gtid_text::GtidText;
 use crate::status::pause::PauseView;
 use crate::status::replication_routes::ReplicationRoutesView;
 
-/// One member at one moment.
+/// A member's status at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemberView {
     /// Name and id of the ring.
     pub ring: RingName,
-    /// Who the member is, as its configuration says.
+    /// Identity from the configuration.
     pub member: MemberName,
     /// Version of the program `witness`.
     pub version: String,
     /// Seconds since the process started.
     pub uptime_seconds: f64,
-    /// Where clients reach it and its mysqld; nothing from a member of an older version.
+    /// Client addresses of the member and its mysqld; none from an older version.
     #[serde(default)]
     pub client_addresses: ClientAddresses,
-    /// What it is in the ring.
+    /// Role in the ring.
     pub role: Role,
-    /// Whether it leads with a quorum behind it, so that commits are acknowledged.
+    /// Whether it leads with a quorum, so that commits are acknowledged.
     pub serving: bool,
     /// Why it leads without serving.
     pub not_serving: Option<String>,
-    /// Why it neither votes nor campaigns, if it does not.
+    /// Why it neither votes nor campaigns; none if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stays_out_of_elections: Option<String>,
-    /// The members whose data directories were put back to an earlier state, as far as it was told, itself included; each until it is
-    /// started again.
+    /// Members known to run on a data directory restored to an earlier state, this one included; each until its next start.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub put_back: BTreeMap<MemberId, PutBack>,
-    /// Who leads, as far as it knows.
+    /// The leader, if known.
     pub leader: Option<MemberId>,
-    /// The term in which it is.
+    /// Current term.
     pub term: u64,
-    /// The last entry of its log.
+    /// Last entry of its log.
     pub log_end: Option<OpId>,
-    /// The last entry that it knows to be committed.
+    /// Last entry that it knows to be committed.
     pub committed: Option<OpId>,
-    /// The log on its disk.
+    /// Its log on disk.
     pub log: LogView,
-    /// What it did since its process started.
+    /// Counters since the process started.
     pub activity: ActivityView,
-    /// Whether commits can go on.
+    /// Whether commits can proceed.
     pub quorum: QuorumView,
-    /// What commits wait for, and where a leader is looked for, as its log says it.
+    /// Quorum and candidate rules in its log.
     #[serde(default)]
     pub rules: RingRules,
-    /// What its configuration says of that, which only a new ring begins with.
+    /// The same rules in its configuration; they apply only to a new ring.
     #[serde(default)]
     pub configured_rules: Option<RingRules>,
-    /// The voter sets in force, as its log says; a commit needs a majority of each.
+    /// Voter sets in force, from its log; a commit needs a majority of each.
     #[serde(default)]
     pub voter_sets: Vec<BTreeSet<MemberId>>,
-    /// Who of each voter set answers; only the leader knows.
+    /// Reachable voters of each set; only the leader knows.
     #[serde(default)]
     pub voter_set_health: Vec<VoterSetHealth>,
-    /// Each region's voting members and how far they are; only the leader knows.
+    /// Each region's voters and their positions; only the leader knows.
     #[serde(default)]
     pub regions: Vec<RegionQuorum>,
-    /// What a commit waits for, and who could lead; only the leader knows.
+    /// What a commit waits for, and which members could lead; only the leader knows.
     #[serde(default)]
     pub explanation: Option<Explanation>,
-    /// All members of the ring, itself included, as its log says; empty before it takes part.
+    /// All members in its log, itself included; empty before it takes part.
     #[serde(default)]
     pub members: Vec<LoggedMember>,
-    /// The other members, as far as it sees them.
+    /// The other members as this one sees them.
     pub peers: Vec<PeerView>,
-    /// By which routes entries reach the members; nothing before it takes part.
+    /// Routes by which entries reach the members; none before it takes part.
     #[serde(default)]
     pub replication_routes: Option<ReplicationRoutesView>,
-    /// The mysqld beside it; none for a witness.
+    /// Its mysqld; none for a witness.
     pub mysql: Option<MysqlView>,
-    /// Who reads its binlog server; none when it has no such server.
+    /// Clients of its binlog server; none without that server.
     #[serde(default)]
     pub consumers: Option<Vec<ConsumerView>>,
-    /// How far its log is archived; nothing where it does not archive.
+    /// Archive progress; none where the member has no archive.
     #[serde(default)]
     pub archive: Option<ArchiveView>,
-    /// How the hooks did; nothing without hooks.
+    /// Hook results; none without hooks.
     #[serde(default)]
     pub hooks: Option<HooksView>,
-    /// The pause of failover, if one stands; nothing where the member does not take part in its ring yet.
+    /// The pause of failover; none without a pause or before the member takes part.
     #[serde(default)]
     pub pause: Option<PauseView>,
-    /// With which timers it takes part; nothing before it does, and from a member of an older version.
+    /// Its timers; none before it takes part, and from an older version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timers: Option<TimersView>,
-    /// The formats of its program and of the ring; nothing from a member of a version that does not know them.
+    /// Formats of its program and of the ring; none from a version without formats.
     #[serde(default)]
     pub formats: Option<FormatsView>,
-    /// The switchover that is scheduled, if one is.
+    /// The scheduled switchover, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_switchover: Option<ScheduledSwitchover>,
-    /// Why it has stopped working, if it has.
+    /// Why it has stopped working; none while it works.
     pub fault: Option<String>,
 }
 
-/// The timers of one member.
+/// A member's timers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TimersView {
     /// `raft.heartbeat`, in milliseconds.
@@ -139,7 +138,7 @@ pub struct RingName {
     pub name: String,
 }
 
-/// Who a member is, as its configuration says.
+/// A member's identity in its configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberName {
     /// The member's number, unique in the ring.
@@ -148,27 +147,27 @@ pub struct MemberName {
     pub name: String,
     /// The region in which it runs.
     pub region: Region,
-    /// With a mysqld or without.
+    /// Database member or witness.
     pub kind: MemberKind,
     /// Whether it may count in a quorum.
     pub votes: bool,
-    /// Where the others reach it.
+    /// Address for the other members.
     pub address: String,
     /// Identity of its data directory.
     pub incarnation: Incarnation,
 }
 
-/// The formats that a member speaks, and that of its ring.
+/// Formats that a member supports, and its ring's format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FormatsView {
-    /// What its program speaks, such as `1` or `1-2`.
+    /// Formats that its program supports, such as `1` or `1-2`.
     pub speaks: FormatRange,
-    /// The ring's format, as its log says it: the newest that members may use. Nothing before it takes part.
+    /// The ring's format in its log: the newest that members may use. None before it takes part.
     pub ring: Option<FormatVersion>,
-    /// Why it takes no entries, if the ring's format is the reason.
+    /// Why it rejects entries because of the ring's format, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// What the other members run, as they told the leader last; it asks while the ring's format could rise.
+    /// Programs that the other members last reported to the leader, which asks while the ring's format could rise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<ProgramView>,
 }
@@ -178,34 +177,34 @@ pub struct FormatsView {
 pub struct ProgramView {
     /// The member's number, unique in the ring.
     pub id: MemberId,
-    /// Version of the program `witness`; empty where it did not say.
+    /// Version of the program `witness`; empty if not reported.
     pub version: String,
-    /// The formats that it speaks.
+    /// Formats that it supports.
     pub speaks: FormatRange,
 }
 
-/// Where clients reach a member and its mysqld, as its configuration says.
+/// Client addresses of a member and its mysqld, from its configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientAddresses {
-    /// Where it answers HTTP, as a URL; none where it does not.
+    /// URL of its HTTP endpoint; none without one.
     pub api_url: Option<String>,
     /// `HOST:PORT` of its mysqld; none for a witness.
     pub mysql: Option<String>,
 }
 
-/// What a member is in its ring.
+/// A member's role in its ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// It waits to be made a part of its ring.
+    /// It waits to be added to its ring.
     Joining,
-    /// It receives the log and does not vote at the moment.
+    /// It receives the log and does not currently vote.
     Learner,
     /// It receives the log and votes.
     Follower,
-    /// It asks for votes, to become the leader.
+    /// It requests votes to become the leader.
     Candidate,
-    /// It was elected; whether it serves says [`MemberView::serving`].
+    /// It was elected; [`MemberView::serving`] reports whether it serves.
     Leader,
 }
 
@@ -224,66 +223,66 @@ impl std::fmt::Display for Role {
 /// The log on a member's disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogView {
-    /// The file that is written.
+    /// The file being written.
     pub file: String,
     /// Size of that file in bytes.
     pub file_bytes: u64,
     /// Every GTID in the log.
     pub gtid_set: GtidText,
-    /// When an entry counts as durable here: `fsync` or `os`.
+    /// When an entry counts as durable: `fsync` or `os`.
     pub durability: String,
-    /// Bytes that all files take together.
+    /// Bytes of all files.
     pub log_bytes: u64,
-    /// Free space of the log's disk when it was last asked.
+    /// Free bytes on the log's disk at the last check.
     pub disk_free_bytes: u64,
-    /// Bytes that transactions may still take of the disk; none left: they are refused.
+    /// Bytes left for transactions on the disk; at 0 they are refused.
     #[serde(default)]
     pub disk_left_bytes: u64,
-    /// What of the log cannot be read, so that another member waits for it, in words.
+    /// Unreadable parts of the log, for which another member waits, as text.
     #[serde(default)]
     pub unreadable: Vec<String>,
-    /// How the reading back of closed files is getting on.
+    /// Progress of the scrub of closed files.
     #[serde(default)]
     pub scrub: ScrubView,
     /// Whether the disk budget is nearly used up.
     pub disk_alarm: bool,
-    /// Whether the disk is full, so that a write was refused, and the log waits for free space.
+    /// Whether a write was refused because the disk is full, and the log waits for free space.
     #[serde(default)]
     pub disk_full: bool,
-    /// Whether its file system lacks free inodes then, and not space.
+    /// Whether the file system then lacks free inodes, not space.
     #[serde(default)]
     pub disk_has_no_inodes: bool,
-    /// For how many milliseconds the disk has been at the write or fsync that is under way; 0 while none is.
+    /// Milliseconds since the current write or fsync began; 0 without one.
     #[serde(default)]
     pub disk_busy_ms: u64,
 }
 
-/// A disk that has been at one write or fsync for this long may hang for ever.
+/// Age of one write or fsync from which the disk may hang indefinitely.
 pub const DISK_HANGS: Duration = Duration::from_secs(5);
 
-/// The scrub of a member's log: closed files are read back and verified.
+/// The scrub of a member's log, which reads closed files back and verifies them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubView {
-    /// Bytes that were read back since the process started.
+    /// Bytes read back since the process started.
     pub read_bytes_total: u64,
-    /// How often a file was found damaged since then.
+    /// Files found damaged since then.
     pub damaged_total: u64,
-    /// Files that were replaced by another member's since then.
+    /// Files replaced by another member's copy since then.
     pub repaired_total: u64,
-    /// Bytes of closed files that the present pass has read.
+    /// Bytes of closed files read in the current pass.
     pub turn_bytes: u64,
     /// Bytes of all closed files.
     pub closed_bytes: u64,
-    /// Bytes of closed files that were never read back since they were written.
+    /// Bytes of closed files not read back since they were written.
     pub unverified_bytes: u64,
-    /// When the last pass over all of them ended, in seconds since 1970.
+    /// End of the last complete pass, in seconds since 1970.
     pub completed_at: Option<u64>,
-    /// Bytes a second at which they are read; none where nothing is read for its own sake.
+    /// Scrub rate in bytes a second; none without a scrub.
     #[serde(default)]
     pub bytes_per_second: Option<u64>,
 }
 
-/// What a member did since its process started; numbers only grow.
+/// A member's counters since its process started. `_total` values only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct ActivityView {
     /// Entries appended to the log.
@@ -292,45 +291,45 @@ pub struct ActivityView {
     pub appended_bytes_total: u64,
     /// How often entries were made durable.
     pub flushes_total: u64,
-    /// Bytes of entries that wait to be written now.
+    /// Bytes of entries that wait to be written.
     pub queued_bytes: u64,
-    /// Bytes of proposals that are not committed now.
+    /// Bytes of uncommitted proposals.
     pub proposals_bytes: u64,
-    /// Elections that this member won.
+    /// Elections won by this member.
     pub elections_won_total: u64,
-    /// How often it saw the leader change.
+    /// Leader changes that it saw.
     pub leader_changes_total: u64,
-    /// For how long it knew of no leader before the present one, or the last one; nothing where it knew of one all the time.
+    /// How long it knew of no leader before the current or last one; none if it always knew one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaderless_ms: Option<u64>,
 }
 
-/// A member as the ring's log describes it.
+/// A member in the ring's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoggedMember {
     /// The member's number, unique in the ring.
     pub id: MemberId,
     /// Whether it counts in the quorum now.
     pub voter: bool,
-    /// Name, region, address and whatever else the log says of it.
+    /// Name, region, address and all else in the log.
     #[serde(flatten)]
     pub record: MemberRecord,
 }
 
-/// Whether commits can go on.
+/// Whether commits can proceed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct QuorumView {
     /// Whether enough voters answer, as far as this member can tell.
     pub ok: bool,
-    /// For how long they have not.
+    /// Seconds since they stopped answering.
     pub lost_for_seconds: Option<f64>,
-    /// What is missing, in words.
+    /// Cause, as text.
     pub cause: Option<String>,
     /// What to do about it.
     pub fix: Option<String>,
 }
 
-/// Another member of the ring, as this one sees it.
+/// Another member, as this one sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeerView {
     /// The member's number, unique in the ring.
@@ -339,128 +338,127 @@ pub struct PeerView {
     pub name: String,
     /// The region in which it runs.
     pub region: Region,
-    /// With a mysqld or without.
+    /// Database member or witness.
     pub kind: MemberKind,
-    /// Where the others reach it.
+    /// Address for the other members.
     pub address: String,
     /// Whether it counts in the quorum now.
     pub voter: bool,
-    /// Up to where its log equals the leader's; only the leader knows.
+    /// Position up to which its log equals the leader's; only the leader knows.
     pub matched: Option<OpId>,
-    /// How many entries it is behind; only the leader knows.
+    /// Lag in entries; only the leader knows.
     pub behind_entries: Option<u64>,
-    /// How long ago the last call was sent that it answered; only the leader knows.
+    /// Seconds since the leader sent the last call that it answered; only the leader knows.
     pub answered_seconds: Option<f64>,
 }
 
-/// The mysqld beside a database member.
+/// A database member's mysqld.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MysqlView {
-    /// Who starts mysqld: `child`, `external` or `attach`.
+    /// What starts mysqld: `child`, `external` or `attach`.
     pub mode: String,
-    /// What it is doing: `starting`, `running` where it answered the last look, `unreachable` and the like.
+    /// State: `starting`, `running` if it answered the last check, `unreachable` and the like.
     pub state: String,
-    /// Its version; none before it was looked at.
+    /// Its version; none before the first check.
     pub version: Option<String>,
-    /// Its `server_uuid`, while it answers: no two servers of a ring may have the same.
+    /// Its `server_uuid`, while it answers; unique in a ring.
     #[serde(default)]
     pub server_uuid: Option<String>,
-    /// Its settings that have to be the same at all servers of the ring, as they were seen last: with other ones a statement about
-    /// tables or accounts does something else in the same words. Empty before it was looked at.
+    /// Settings last seen that must be equal on all servers of the ring. Otherwise the same DDL or account statement has different effects.
+    /// Empty before the first check.
     #[serde(default)]
     pub ddl_settings: BTreeMap<String, String>,
-    /// Whether its transactions are being taken in.
+    /// Whether the member receives its transactions.
     pub ingesting: bool,
-    /// Whether a commit there waits for the ring, whatever happens.
+    /// Whether every commit there waits for the ring.
     pub protected: bool,
-    /// How long ago it was examined; nothing from a member of an older version.
+    /// Milliseconds since it was examined; none from an older version.
     #[serde(default)]
     pub examined_ms: Option<u64>,
     /// Why it is not protected.
     pub unprotected_because: Vec<String>,
     /// Whether clients may write there.
     pub writable: bool,
-    /// Whether it was the ring's primary and was released: clients write without the ring.
+    /// Whether it was released as the ring's primary: clients write without the ring.
     #[serde(default)]
     pub released: bool,
-    /// The same in words: `open`, or `closed` with the reason.
+    /// The same as text: `open`, or `closed` with the reason.
     pub write_fence: String,
-    /// Why ordinary accounts are kept off (`offline_mode`), if they are.
+    /// Why it excludes ordinary accounts (`offline_mode`), if it does.
     #[serde(default)]
     pub offline: Option<String>,
-    /// What it is to the ring: `primary`, `following` and the like, with the reason.
+    /// Its role in the ring: `primary`, `following` and the like, with the reason.
     #[serde(default)]
     pub role: String,
     /// Whether the ring's log is applied to it while another member leads.
     #[serde(default)]
     pub applies: bool,
-    /// Whether the ring's log is being applied to it, as far as its applier goes, which tries on where mysqld is gone;
-    /// [`Self::follows`] tells whether it is there.
+    /// Whether its applier applies the ring's log. The applier retries while mysqld is down; [`Self::follows`] also requires mysqld.
     #[serde(default)]
     pub following: bool,
-    /// Milliseconds that what is applied is behind what the ring committed, while it follows and that is known: what this member
-    /// has not received counts, as far as its leader tells of it.
+    /// Milliseconds that applied entries lag behind the ring's commits, while it follows and this is known. Entries not yet received count,
+    /// as far as the leader reports them.
     #[serde(default)]
     pub lag_ms: Option<u64>,
-    /// Transactions of the ring's log that were applied to it since the process started.
+    /// Transactions of the ring's log applied to it since the process started.
     #[serde(default)]
     pub applied_total: u64,
-    /// Transactions that mysqld has executed and the ring has not committed, as after a `SHUTDOWN` by SQL without a quorum: clients
-    /// may have been told that they succeeded. `None` where the last comparison found none.
+    /// Transactions that mysqld has executed and the ring has not committed, as after an SQL `SHUTDOWN` without a quorum. Clients may have
+    /// received success. `None` if the last comparison found none.
     #[serde(default)]
     pub errant: Option<ErrantTransactions>,
-    /// The number of the last start that began open for writes, while this process ran.
+    /// Number of the last start open for writes while this process ran.
     #[serde(default)]
     pub started_open: Option<u64>,
-    /// Transactions that committed without the ring in starts that began open for writes and that no operator has acknowledged.
+    /// Transactions committed without the ring in starts open for writes that no operator has acknowledged.
     #[serde(default)]
     pub exposed: Option<u64>,
-    /// Transactions that it had committed and the ring lacked when the member attached to it, since the process started.
+    /// Transactions that mysqld had committed and the ring lacked when the member attached, since the process started.
     #[serde(default)]
     pub not_in_ring_total: u64,
-    /// Age of the oldest transaction that is in its binlog and not acknowledged.
+    /// Age of the oldest unacknowledged transaction in its binlog.
     pub oldest_unacked_seconds: Option<f64>,
-    /// Transactions of it that the ring committed since the process started.
+    /// Its transactions that the ring committed since the process started.
     pub acknowledged_total: u64,
-    /// Acknowledgements sent to it; one may stand for many transactions.
+    /// Acknowledgements sent to it; one may cover many transactions.
     pub acks_total: u64,
-    /// Transactions that were cut off its binlog before a start, because the ring had not committed them.
+    /// Transactions trimmed from its binlog before a start, because the ring had not committed them.
     #[serde(default)]
     pub trimmed_total: u64,
-    /// What a promotion of this member would cost: why its mysqld could not be the primary soon, or how many committed transactions
-    /// it has not executed. A few seconds old at most; nothing before the first look.
+    /// Cost of a promotion: why its mysqld could not soon be the primary, or how many committed transactions it has not executed. A few
+    /// seconds old at most; none before the first check.
     #[serde(default)]
     pub promotion: Option<DatabaseState>,
-    /// What the member does about a mysqld that should be the primary and cannot; nothing when it can.
+    /// What the member does about a mysqld that should be the primary and cannot; none when it can.
     #[serde(default)]
     pub demotion: Option<String>,
-    /// What stands in the way, if anything does.
+    /// What prevents it from working, if anything.
     pub trouble: Option<String>,
-    /// What somebody should do something about, although mysqld is what it should be at the moment.
+    /// Conditions that need an operator, although mysqld currently works as it should.
     #[serde(default)]
     pub warnings: Vec<String>,
 }
 
 impl MysqlView {
-    /// [`Self::state`] of one that answered the last look.
+    /// [`Self::state`] of a mysqld that answered the last check.
     pub const RUNNING: &str = "running";
-    /// The same of one that the member does not act on.
+    /// [`Self::state`] of a mysqld that the member does not manage.
     pub const UNMANAGED: &str = "unmanaged";
 
-    /// Whether the member does not act on it: then it is a server of plain replication, whichever role the member has in the ring.
+    /// Whether the member does not manage it: then it is a plain replication server, whatever the member's role.
     pub fn is_unmanaged(&self) -> bool {
         self.state == Self::UNMANAGED
     }
 
-    /// Whether its member leads and it lacks a part of the log: nobody writes there, and it is set up as a primary behind that.
+    /// Whether its member leads and it lacks part of the log. No client writes before it has caught up and is a primary.
     pub fn catches_up(&self) -> bool {
         !self.writable && self.role.starts_with("catching up")
     }
 
-    /// Whether it follows the ring, and is there.
+    /// Whether it answers and follows the ring.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The reason, as text.
     pub fn follows(&self) -> Result<(), String> {
         if self.following && self.state == Self::RUNNING {
             return Ok(());
@@ -473,7 +471,7 @@ impl MysqlView {
     }
 }
 
-/// What a mysqld has executed and the ring has not committed.
+/// Transactions that mysqld has executed and the ring has not committed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrantTransactions {
     /// The number of these transactions.
@@ -482,73 +480,72 @@ pub struct ErrantTransactions {
     pub gtids: String,
 }
 
-/// The archive of the log, as a member has seen it. Of several members of a ring one archives, and the others look now and then.
+/// The log's archive, as a member has seen it. One member of a ring archives; the others check periodically.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ArchiveView {
-    /// Where it is.
+    /// Its URL.
     pub url: String,
     /// Whether this member archives.
     pub archives: bool,
-    /// Up to where the archive has the log, as in `binlog.000007:1234`; none before that is known.
+    /// End of the archived log, such as `binlog.000007:1234`; none while unknown.
     pub archived: Option<String>,
-    /// How long something has been committed that the archive lacks, as far as this member has looked; since its start, before it has.
+    /// Age in seconds of the oldest committed entry that the archive lacks, at the last check; before it, since the member's start.
     pub lag_seconds: f64,
-    /// Pieces that this member has archived since its process started.
+    /// Pieces archived by this member since its process started.
     pub pieces_total: u64,
-    /// Bytes of them as they are stored.
+    /// Stored bytes of those pieces.
     pub bytes_total: u64,
-    /// How often it went on behind a gap, the log having been purged before it was archived.
+    /// How often it continued after a gap, the log having been purged before it was archived.
     pub gaps_total: u64,
-    /// How often it failed, and began anew.
+    /// How often it failed and restarted.
     pub failures_total: u64,
-    /// Why it fails at present, if it does.
+    /// Current failure, if any.
     pub error: Option<String>,
-    /// Whether it encrypts what it archives.
+    /// Whether it encrypts archived pieces.
     #[serde(default)]
     pub encrypts: bool,
-    /// The file with which the archive begins since it was pruned, as this member has seen it last; none where it was never pruned.
+    /// First file of the pruned archive, as last seen by this member; none if never pruned.
     #[serde(default)]
     pub begins: Option<String>,
-    /// Objects that this member has deleted from the archive since its process started.
+    /// Objects deleted from the archive by this member since its process started.
     #[serde(default)]
     pub pruned_objects_total: u64,
-    /// How often it could not look what may go, or delete it.
+    /// How often it could not determine or delete prunable objects.
     #[serde(default)]
     pub prune_failures_total: u64,
-    /// Why nothing is deleted at present, if something should be.
+    /// Why pruning currently fails, if it does.
     #[serde(default)]
     pub prune_error: Option<String>,
-    /// The first file that the archive has in front of this member's log and that its binlog server can serve; none where the archive
-    /// adds nothing to the log.
+    /// First archived file before this member's log that its binlog server can serve; none where the archive adds nothing to the log.
     #[serde(default)]
     pub serves_from: Option<String>,
-    /// Files that were fetched for consumers of the binlog server since the process started.
+    /// Files fetched for binlog server clients since the process started.
     #[serde(default)]
     pub served_files_total: u64,
-    /// Bytes of them.
+    /// Bytes of those files.
     #[serde(default)]
     pub served_bytes_total: u64,
-    /// How often the archive could not be looked at, or a file not be fetched, for consumers.
+    /// How often the archive could not be checked, or a file fetched, for clients.
     #[serde(default)]
     pub serve_failures_total: u64,
-    /// Why that was, until it succeeds again.
+    /// The reason, until it succeeds again.
     #[serde(default)]
     pub serve_error: Option<String>,
-    /// Bytes that such files take on this member's disk at present.
+    /// Bytes of such files on this member's disk.
     #[serde(default)]
     pub serve_disk_bytes: u64,
 }
 
-/// What the hooks have done since the member started.
+/// Hook results since the member started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HooksView {
-    /// Commands that were run, successfully or not.
+    /// Commands run, successfully or not.
     pub runs_total: u64,
-    /// Of these, the ones that failed or were killed.
+    /// Commands that failed or were killed.
     pub failures_total: u64,
-    /// Always 0, for programs that require it: each state is reported until its hook succeeds.
+    /// Always 0, for programs that require it: each state is retried until its hook succeeds.
     pub dropped_total: u64,
-    /// The hooks whose last run failed, and that are retried.
+    /// Hooks whose last run failed; they are retried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failing: Vec<FailingHook>,
 }
@@ -558,41 +555,41 @@ pub struct HooksView {
 pub struct FailingHook {
     /// Its key in `[hooks]`.
     pub hook: String,
-    /// Failed runs for the state that it is to report.
+    /// Failed runs for the current state.
     pub failures: u64,
-    /// Why the last one failed.
+    /// Reason of the last failure.
     pub why: String,
 }
 
-/// Gives a member's view at any moment.
+/// Provides a member's view.
 pub trait ViewSource: Send + Sync + 'static {
-    /// The view now. Cheap, and never waits.
+    /// The current view. Cheap, and never waits.
     fn view(&self) -> MemberView;
 }
 
-// Who reads a member's binlog server.
+// Clients of the binlog server.
 
-/// A replica or another consumer at one moment.
+/// A replica or another client of the binlog server at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConsumerView {
-    /// What it registered as, else its server id, else its address.
+    /// Its registered name, else its server id, else its address.
     pub name: String,
-    /// From where it is connected.
+    /// Address from which it is connected.
     pub address: String,
     /// Its server id; 0 for none.
     pub server_id: u32,
-    /// Its server UUID, if it said one.
+    /// Its server UUID, if reported.
     pub server_uuid: Option<Uuid>,
-    /// How the consumer named its place: `gtids` or `position`.
+    /// How the client specified its position: `gtids` or `position`.
     pub asked_by: String,
-    /// The file up to which the log was read for it.
+    /// File up to which the log was read for it.
     pub file: String,
     /// The position in that file.
     pub position: u64,
-    /// Committed bytes of the log behind that position.
+    /// Committed bytes of the log after that position.
     pub behind_bytes: u64,
-    /// Bytes that wait to be taken by it.
+    /// Bytes that wait to be sent to it.
     pub queued_bytes: u64,
-    /// For how long it is attached.
+    /// How long it has been attached.
     pub attached_seconds: f64,
 }

@@ -1,5 +1,5 @@
-//! When transactions came to be committed in this member's log, by this host's clock: how old what mysqld has not executed is.
-//! The log's own timestamps are of the primary's clock, which may be any time ahead or behind.
+//! When transactions were committed in this member's log, by this host's clock. This gives the age of transactions that mysqld has not
+//! executed. The log's timestamps come from the primary's clock, which may be ahead of this host's or behind it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,28 +10,28 @@ use tokio::time::Instant;
 
 use crate::ring::Ring;
 
-/// From one look at the log to the next, where something is committed all the time.
+/// Interval between two checks of the log under continuous commits.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
-/// How many moments are remembered. When there are more, neighbours become one that is no longer than its age divided by [`PART`], from
-/// its beginning on.
+/// Maximum number of moments. Beyond it, neighbours are merged; a merged moment is no longer than its age, measured from its start, divided
+/// by [`PART`].
 const MOST: usize = 1024;
 const PART: u32 = 16;
 
-/// What came when. Clones share it.
+/// When transactions arrived. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arrivals(Arc<Mutex<Memory>>);
 
 #[derive(Debug, Default)]
 struct Memory {
-    /// When the log was looked at first, and last.
+    /// Time of the first check of the log, and of the last.
     looked: Option<(Instant, Instant)>,
-    /// What the log had then.
+    /// The log's GTIDs at the last check.
     had: GtidSet,
-    /// In the order of time.
+    /// In time order.
     moments: VecDeque<Moment>,
 }
 
-/// What was not there at `behind`, and was at `by`.
+/// Transactions that were absent at `behind` and present at `by`.
 #[derive(Debug)]
 struct Moment {
     gtids: GtidSet,
@@ -40,17 +40,17 @@ struct Moment {
 }
 
 impl Arrivals {
-    /// Looks at the log behind each commit, as long as the member runs.
+    /// Checks the log after each commit, as long as the member runs.
     pub(super) async fn watch(&self, ring: &impl Ring) {
         let mut committed = ring.committed();
         loop {
-            // A log that fails, or a member that ends, is others' concern.
+            // Other tasks handle a log that fails, or a member that stops.
             if let Ok(log) = ring.log().await {
                 self.lock().look(log.gtids, Instant::now());
             }
             tokio::time::sleep(BETWEEN_LOOKS).await;
             match committed.has_changed() {
-                // Up to here nothing new was there.
+                // No new transaction until now.
                 Ok(false) => {
                     if committed.changed().await.is_err() {
                         return;
@@ -64,14 +64,13 @@ impl Arrivals {
         }
     }
 
-    /// How long this transaction has been in the log: as long as its timestamp tells, but neither shorter nor longer than it was
-    /// seen there. `None` where nothing is known.
+    /// How long this transaction has been in the log: the age by its timestamp, limited to the range observed there. `None`: unknown.
     pub(super) fn age(&self, gtid: &Gtid, by_timestamp: Option<Duration>) -> Option<Duration> {
         self.lock().age(gtid, by_timestamp, Instant::now())
     }
 
     fn lock(&self) -> MutexGuard<'_, Memory> {
-        // Nothing that is done under this lock can break it.
+        // No operation under this lock can leave it inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -107,7 +106,7 @@ impl Memory {
 
     fn age(&self, gtid: &Gtid, by_timestamp: Option<Duration>, now: Instant) -> Option<Duration> {
         let (first, last) = self.looked?;
-        // What was cut off and came again is as old as it was the first time.
+        // A transaction that was truncated and came again keeps its first age.
         let moment = self
             .moments
             .iter()
@@ -181,11 +180,11 @@ mod tests {
             (12, Some(hour), Some(ms(1000))),
             (12, None, Some(ms(1000))),
             (13, Some(hour), Some(ms(900))),
-            // It was there when the member began to look.
+            // Present when the member began to check.
             (10, Some(ms(0)), Some(ms(2000))),
             (10, Some(hour), Some(hour)),
             (10, None, None),
-            // It has come since the last look.
+            // Arrived since the last check.
             (14, Some(ms(0)), Some(ms(0))),
             (14, Some(hour), Some(ms(800))),
         ];

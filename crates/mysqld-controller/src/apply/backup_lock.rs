@@ -1,6 +1,6 @@
-//! What backups lock: while somebody holds `LOCK INSTANCE FOR BACKUP` no binlog file can be dropped, and a follower whose files are
-//! not dropped cannot be the primary; while somebody holds `FLUSH TABLES WITH READ LOCK` it can be opened, and no write of a client
-//! comes through. A backup takes hours, and clients would wait for as long.
+//! Locks of backups. Under `LOCK INSTANCE FOR BACKUP`, no binlog file can be dropped, and a follower that keeps its files cannot become the
+//! primary. Under `FLUSH TABLES WITH READ LOCK`, the server can be opened, but client writes block. A backup takes hours, and clients would
+//! wait as long.
 
 use std::time::Duration;
 
@@ -10,12 +10,11 @@ use tokio::time::Instant;
 use crate::apply::catching_up::open;
 use crate::blocking_sessions::{BlockingSession, OF_MEMBERS, holding, seen};
 
-/// How long a killed session may take to let go.
+/// How long a killed session may take to release its locks.
 const LETTING_GO: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Statements about tables and rows take both locks as well, in a mode that is in nobody's way. A member closes mysqld by the
-/// second one.
+/// Ordinary statements take both locks as well, in a mode that blocks no other session. A member closes mysqld with the second lock.
 async fn holders(session: &mut Connection) -> Result<Vec<BlockingSession>, LinkError> {
     let which = format!(
         "(held.OBJECT_TYPE = 'BACKUP LOCK' OR held.OBJECT_TYPE = 'GLOBAL') AND held.LOCK_TYPE = 'SHARED' \
@@ -33,13 +32,13 @@ fn in_words(holder: &BlockingSession) -> String {
     format!("a backup holds {statement} (session {id} of {account})")
 }
 
-/// That a backup is under way, in words, if one is seen.
+/// Describes a running backup, if one is visible.
 ///
 /// # Errors
-/// In words: the server cannot be reached.
+/// A message: the server cannot be reached.
 pub async fn backup_under_way(connect: &ConnectOptions) -> Result<Option<String>, String> {
     let mut session = open(connect).await?;
-    // Where it cannot be seen, the server is as fit as before it was asked.
+    // Where backups are not visible, treat the server as fit.
     let holders = holders(&mut session).await.unwrap_or_default();
     session.close().await;
     Ok(holders.first().map(in_words))
@@ -48,7 +47,7 @@ pub async fn backup_under_way(connect: &ConnectOptions) -> Result<Option<String>
 /// Ends backups, if they may be `killed`, before a server becomes the primary.
 ///
 /// # Errors
-/// In words, what holds the lock.
+/// A message that names the lock's holder.
 pub(super) async fn end_backups(
     session: &mut Connection,
     connect: &ConnectOptions,

@@ -1,5 +1,5 @@
-//! Carries out what the plan says about the ring's log: compares mysqld with it, starts and ends the applier, and makes a mysqld
-//! that has everything fit to be the primary.
+//! Carries out the plan's orders about the ring's log. Compares mysqld with it, starts and ends the applier, and prepares a complete mysqld
+//! to be the primary.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,54 +27,54 @@ use crate::plan::role_words::log_change;
 use crate::ring::{CommittedLog, LeaderTerm, Ring};
 use crate::status::{Readiness, RoleState, RoleStatus};
 
-/// From a question to mysqld that came to nothing to the next one, and between two figures while the applier catches up.
+/// From a failed query to the next one, and between two progress figures while the applier catches up.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// An order of the plan, with what it was decided from.
+/// An order of the plan, with the state it was decided from.
 #[derive(Debug, Clone)]
 pub(crate) struct ApplyOrder {
     pub(crate) action: ApplyAction,
-    /// The start of mysqld that was looked at last.
+    /// The mysqld start that was inspected last.
     pub(crate) server: Option<Incarnation>,
     pub(crate) leading: Leading,
-    /// Breaks off what takes long.
+    /// Cancels long work.
     pub(crate) cancel: CancellationToken,
 }
 
-/// Has one mysqld follow the ring's log.
+/// Makes one mysqld follow the ring's log.
 pub(crate) struct Apply<R> {
     ring: Arc<R>,
     options: FollowOptions,
-    /// The transactions that the ring's log begins behind.
+    /// The transactions before the start of the ring's log.
     origin: GtidSet,
     readiness: watch::Sender<Readiness>,
     status: watch::Sender<RoleStatus>,
     follower: Option<Follower>,
     retry_at: Option<Instant>,
-    /// When to go on with what came to nothing in this leadership.
+    /// When to retry what failed in this leadership.
     again: Option<(LeaderTerm, Instant)>,
-    /// In which start of mysqld and which leadership a comparison found the readiness.
+    /// The mysqld start and the leadership in which a comparison found the readiness.
     found_in: Option<(Incarnation, LeaderTerm)>,
-    /// What the server was last, as it is written down.
+    /// The server's last standing, as recorded on disk.
     standing: Option<Standing>,
-    /// Whether the applier was at work on it since it was the primary, in this life of the member or an earlier one.
+    /// Whether the applier has run since the server was the primary, in this run of the member or an earlier one.
     followed: bool,
     /// Transactions of appliers that have ended.
     applied_before: u64,
-    /// What mysqld has beyond the ring, as the last comparison found it.
+    /// Errant transactions of mysqld, as of the last comparison.
     not_the_rings: GtidSet,
-    /// What the applier has said of tables.
+    /// The applier's remarks about tables.
     remarks: Arc<TableRemarks>,
-    /// Who holds one applier after the other up.
+    /// The sessions that hold up successive appliers.
     holders: Arc<Mutex<Holders>>,
-    /// What came when, whoever applies it.
+    /// When transactions arrived, independent of the applier.
     arrivals: Arrivals,
-    /// Ends with this.
+    /// The task ends when this is dropped.
     _watching: JoinSet<()>,
 }
 
 impl<R: Ring + CommittedLog> Apply<R> {
-    /// One that has done nothing yet, and its status; where it says whether the server may become the primary is `readiness`.
+    /// A new one, with its status. `readiness` reports whether the server may become the primary.
     pub(crate) fn new(
         ring: Arc<R>,
         options: FollowOptions,
@@ -118,22 +118,22 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    /// Whether the applier was at work on it since it was the primary, so that a comparison closes it first.
+    /// Whether the applier has run since the server was the primary, so that a comparison closes it first.
     pub(crate) fn followed(&self) -> bool {
         self.followed
     }
 
-    /// In which start of mysqld and which leadership a comparison found the readiness, if one did.
+    /// The mysqld start and the leadership in which a comparison found the readiness, if one did.
     pub(crate) fn found_in(&self) -> Option<(Incarnation, LeaderTerm)> {
         self.found_in
     }
 
-    /// The leadership in which a comparison came to nothing, and when it may be tried again.
+    /// The leadership in which a comparison failed, and when it may be retried.
     pub(crate) fn not_before(&self) -> Option<(LeaderTerm, Instant)> {
         self.again
     }
 
-    /// Waits until the applier does something else than [`Apply::applier`] said last. Cancel safe.
+    /// Waits until the applier differs from the last [`Apply::applier`]. Cancel safe.
     pub(crate) async fn changes(&mut self) {
         let failure = match &mut self.follower {
             Some(follower) => follower.changes().await,
@@ -170,15 +170,15 @@ impl<R: Ring + CommittedLog> Apply<R> {
         self
     }
 
-    /// Whoever comes afterwards has to compare what there is then, as behind an applier.
+    /// The next leadership must compare first, as after an applier.
     fn keep_off(&mut self) {
         self.retry_at = None;
         self.followed = true;
         self.set(Readiness::Applying, None);
     }
 
-    /// Makes the server fit to be the primary; by this session, if there is one. An applier that has nothing left to do ends
-    /// meanwhile, and has ended before this is told.
+    /// Makes the server fit to be the primary; uses this session, if there is one. Ends an idle applier concurrently; it has ended before
+    /// readiness is reported.
     async fn fit_to_lead(
         &mut self,
         term: LeaderTerm,
@@ -204,7 +204,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         };
         let standing = Standing::primary(term);
         let fitness = match compared {
-            // Before anybody can write to it.
+            // Before any client can write to it.
             Ok(Fitness::Fit) if self.standing != Some(standing) => {
                 self.stand(standing).await.map(|()| Fitness::Fit)
             }
@@ -239,7 +239,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    /// Compares, and undoes what following has set. All by one session: clients wait for it.
+    /// Compares, and reverts the settings of following. Uses one session, because clients wait for it.
     async fn compare_and_leave_following(
         &self,
         session: Option<Connection>,
@@ -257,7 +257,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         if fitness == Fitness::Fit {
             match self.followed {
                 true => {
-                    // Before a file is begun: this is tried again and again.
+                    // Before a new binlog file is begun, since this step is retried often.
                     let may_kill = self.options.kill_after.is_some();
                     end_backups(&mut session, connect, may_kill).await?;
                     leave_following(&mut session, connect).await?;
@@ -276,7 +276,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
     }
 
     async fn follow(&mut self, server: Incarnation, leading: Leading) {
-        // Whatever it has beyond the log from here on was not written at the ring's primary, also what is found in a moment.
+        // From here on, no excess transaction was written at the ring's primary, including those that the comparison below finds.
         if matches!(leading, Leading::Elsewhere(_))
             && self.standing != Some(Standing::Following)
             && let Err(cause) = self.stand(Standing::Following).await
@@ -308,7 +308,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         ));
     }
 
-    /// Waits until everything is applied that the log had when the leadership began, then makes the server fit to be opened.
+    /// Waits until mysqld has applied all that the log had when the leadership began, then makes it fit to be opened.
     async fn finish(&mut self, term: LeaderTerm, server: Incarnation, cancel: &CancellationToken) {
         self.promotes(true);
         let closed = self.applied_and_closed(cancel).await;
@@ -320,7 +320,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             Ok(session) => {
                 let mut applier = self.forget_follower();
                 self.set(Readiness::Lacks, None);
-                // What is done next would end replica threads, too.
+                // The next step would end replica threads, too.
                 if self.options.native.is_some()
                     && let Some(applier) = applier.take()
                 {
@@ -342,7 +342,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    /// The session that has done it; `None` when it was broken off, or the applier ended by itself.
+    /// The session that did it; `None` when it was cancelled, or the applier ended by itself.
     async fn applied_and_closed(
         &mut self,
         cancel: &CancellationToken,
@@ -353,8 +353,8 @@ impl<R: Ring + CommittedLog> Apply<R> {
         };
         match applied {
             Ok(Some(mut session)) => {
-                // Before the applier ends: it has nothing left to write, and where nobody can write, it need not make sure with a
-                // write of its own that no session which it lost does.
+                // Before the applier ends. It has nothing left to write. On a closed server it needs no write of its own to check that no
+                // lost session still writes.
                 let closed = close_to_all(&mut session, &self.options.connect).await;
                 Some(closed.map(|()| session))
             }
@@ -363,7 +363,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    /// The session that has seen it; `None` when the applier ended by itself.
+    /// The session that observed it; `None` when the applier ended by itself.
     async fn everything_applied(&mut self) -> Result<Option<Connection>, String> {
         if !self.applier_begins().await {
             return Ok(None);
@@ -390,7 +390,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    /// False when the applier ended by itself instead.
+    /// False when the applier ended by itself first.
     async fn applier_begins(&mut self) -> bool {
         let Some(follower) = &mut self.follower else {
             return false;
@@ -429,7 +429,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    /// What it was before it ended; that it applies was written down before.
+    /// Records what the server was before the applier ended. The disk record was written before.
     fn has_followed(&mut self, step: &watch::Receiver<Step>) {
         if *step.borrow() == Step::Applying {
             self.followed = true;
@@ -437,7 +437,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    /// The applier that there was, which does nothing more that is not known.
+    /// Takes the previous applier, which has no unreported work.
     fn forget_follower(&mut self) -> Option<Follower> {
         let follower = self.follower.take()?;
         self.applied_before += applied(&follower);
@@ -445,7 +445,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         Some(follower)
     }
 
-    /// mysqld is killed: what it was is told until the next look.
+    /// mysqld is killed: its last state is reported until the next check.
     pub(crate) fn restarting(&self, why: &str) {
         self.go(RoleState::Restarting {
             why: why.to_owned(),
@@ -465,10 +465,10 @@ impl<R: Ring + CommittedLog> Apply<R> {
         self.status.borrow().state.clone()
     }
 
-    /// Tells what is so while nothing is to be done.
+    /// Reports the state while no action is due.
     pub(crate) fn show(&mut self, state: RoleState) {
         if state == RoleState::Following {
-            // It was compared before it began.
+            // It was compared before following began.
             self.not_the_rings = GtidSet::default();
         }
         self.go(state);
@@ -480,7 +480,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         let applied_total = self.applied_before + follower.map_or(0, applied);
         let held_up = follower.map_or_else(HeldUp::default, Follower::held_up);
         let without_transactions = match state {
-            // Nobody applies there, so that nobody sees when they are converted.
+            // No applier runs there, so a conversion of these tables would go unnoticed.
             RoleState::Primary => Vec::new(),
             _ => self.remarks.without_transactions(),
         };

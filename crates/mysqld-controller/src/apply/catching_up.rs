@@ -1,4 +1,4 @@
-//! Whether a server has everything of the ring's log.
+//! Comparison of a server with the ring's log.
 
 use std::time::Duration;
 
@@ -21,20 +21,20 @@ pub(super) struct Compared {
     pub(super) log: GtidSet,
 }
 
-/// What a server is good for in the leadership of its member.
+/// A server's fitness in the leadership of its member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fitness {
     /// It may be the primary.
     Fit,
     /// It lacks transactions of the log.
     Lacks,
-    /// It has these, which the ring has not, and which were not written at the ring's primary.
+    /// It has these, which the ring lacks, and which were not written at the ring's primary.
     Errant(GtidSet),
 }
 
 impl Compared {
-    /// The verdict, pure. What a server has beyond the log that was the primary before, the ring takes in. What one has that the
-    /// applier was at work on since, in this life of the member (`followed`) or an earlier one (`standing`), nobody knows.
+    /// The verdict, pure. The ring accepts excess transactions of a server that was the primary. After the applier has run, in this run of
+    /// the member (`followed`) or an earlier one (`standing`), their source is unknown.
     pub(super) fn judge(
         self,
         followed: bool,
@@ -52,19 +52,18 @@ impl Compared {
     }
 }
 
-/// Compares what the server has with the log of a member that serves. What waits there for an ACK it has: the ACK comes with
-/// the attachment. On a server that has `followed` no commit waits for one: a session that owns a GTID there has not executed it,
-/// and may never do so.
+/// Compares the server with the log of a serving member. Transactions that wait there for an ACK count as present: the ACK comes with the
+/// attachment. On a server that has `followed`, no commit waits for an ACK: a session that owns a GTID may never execute it.
 ///
 /// # Errors
-/// In words: one of the two cannot be asked.
+/// A message: one of the two cannot be queried.
 pub(super) async fn compare<R: Ring>(
     ring: &R,
     connection: &mut Connection,
     followed: bool,
 ) -> Result<Compared, String> {
     let log = ring.log().await.map_err(|error| error.to_string())?;
-    // First, so that a transaction that commits meanwhile is seen in one of the two.
+    // Queried first, so that a transaction that commits in between appears in one of the two.
     let owned = text(connection, "SELECT @@GLOBAL.gtid_owned").await?;
     let owned = parse_gtid_owned(&owned);
     let owned = owned.map_err(|error| format!("gtid_owned cannot be read: {error}"))?;
@@ -80,10 +79,10 @@ pub(super) async fn compare<R: Ring>(
     })
 }
 
-/// What the server has executed, asked on a connection of its own.
+/// What the server has executed, queried on a separate connection.
 ///
 /// # Errors
-/// In words: it cannot be asked, or its answer cannot be read.
+/// A message: it cannot be queried, or its answer cannot be read.
 pub async fn executed_gtids(connect: &ConnectOptions) -> Result<GtidSet, String> {
     let mut connection = open(connect).await?;
     let executed = ask(&mut connection).await?;
@@ -91,16 +90,16 @@ pub async fn executed_gtids(connect: &ConnectOptions) -> Result<GtidSet, String>
     Ok(executed)
 }
 
-/// What the primary has in no binlog file and the ring's log has not, as behind a dump that was loaded with its `SET GTID_PURGED`:
-/// nobody ever sends it. Empty where all is well.
+/// Transactions that the primary has in no binlog file and the ring's log lacks, as after loading a dump with its `SET GTID_PURGED`. No
+/// server ever sends them. Normally empty.
 ///
 /// # Errors
-/// In words: it cannot be asked, or its answer cannot be read.
+/// A message: it cannot be queried, or its answer cannot be read.
 pub async fn never_sent<R: Ring>(ring: &R, connect: &ConnectOptions) -> Result<GtidSet, String> {
     let mut connection = open(connect).await?;
     let purged = gtids(&mut connection, "gtid_purged").await?;
     connection.close().await;
-    // In this order: a file is purged behind the ACKs of all that is in it.
+    // In this order: a file is purged only after the ACKs of all its transactions.
     let log = ring.log().await.map_err(|error| error.to_string())?;
     Ok(purged.difference(&log.gtids))
 }
@@ -123,11 +122,11 @@ async fn text(connection: &mut Connection, query: &str) -> Result<String, String
     Ok(text?.to_owned())
 }
 
-/// Waits until the server has executed all of `wanted`, for `limit` at most, and says what it lacks then, so that the way can
-/// be shown. Asked again and again, which costs a question each two milliseconds during a change of the primary.
+/// Waits at most `limit` until the server has executed all of `wanted`, and returns what it lacks then, so that progress can be shown.
+/// Polls every two milliseconds during a change of the primary.
 ///
 /// # Errors
-/// In words: the server cannot be asked.
+/// A message: the server cannot be queried.
 pub(super) async fn lacks_of(
     connection: &mut Connection,
     wanted: &GtidSet,
@@ -145,10 +144,10 @@ pub(super) async fn lacks_of(
 
 const ASK_AGAIN: Duration = Duration::from_millis(2);
 
-/// A session for the questions.
+/// A session for the queries.
 ///
 /// # Errors
-/// In words.
+/// The cause, as a message.
 pub(super) async fn open(connect: &ConnectOptions) -> Result<Connection, String> {
     let opened = Connection::open_with_own_settings(connect).await;
     opened.map_err(|error| error.to_string())
@@ -168,7 +167,7 @@ mod tests {
         let primary = Some(Standing::primary(LeaderTerm(3)));
         let following = Some(Standing::Following);
         let errant = Fitness::Errant(beyond.clone());
-        // Has nothing more and lacks nothing, lacks something, has more, both.
+        // Equal, lacking, errant, both.
         let proposes = [Fitness::Fit, Fitness::Lacks, Fitness::Fit, Fitness::Lacks];
         let does_not = [Fitness::Fit, Fitness::Lacks, errant.clone(), errant];
         let table = [
@@ -176,7 +175,7 @@ mod tests {
             (false, following, &log, &does_not),
             (false, None, &log, &does_not),
             (false, None, &origin, &proposes),
-            // It is written down that it was the primary, and the applier was at work since.
+            // Recorded as the primary, and the applier has run since.
             (true, primary, &log, &does_not),
             (true, following, &log, &does_not),
             (true, None, &origin, &does_not),

@@ -1,4 +1,4 @@
-//! Transactions that a server has and the ring has not committed: nobody may follow with them, or lead.
+//! Errant transactions: a server has them and the ring has not committed them. Such a server may neither follow nor lead.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,32 +16,32 @@ use uuid::Uuid;
 use crate::apply::catching_up::executed_gtids;
 use crate::tail_trim::changes_no_data;
 
-/// What a server has beyond the ring's committed log.
+/// The server's transactions beyond the ring's committed log.
 pub(super) fn errant(executed: &GtidSet, committed: &GtidSet) -> GtidSet {
     executed.difference(committed)
 }
 
-/// Such transactions, with what is known of them.
+/// Errant transactions, with what is known of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Errant {
     pub(super) gtids: GtidSet,
-    /// What all of them are, if that is one thing.
+    /// The kind, where all share one.
     all: Option<Kind>,
 }
 
-/// What becomes errant without anybody's ill will.
+/// Kinds of errant transactions that arise without bad intent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
     /// The server has emptied these in-memory tables by itself.
     Emptied(BTreeSet<String>),
-    /// A client has ended transactions that XA had prepared, by these statements: `super_read_only` does not stop them.
+    /// A client has ended prepared XA transactions with these statements: `super_read_only` does not stop them.
     XaEnded(BTreeSet<String>),
     /// An administrator has run these statements, which change no data.
     Administrative(BTreeSet<String>),
 }
 
 impl Kind {
-    /// With another transaction of the same kind; `None` where it is of another one.
+    /// Merged with another of the same kind; `None` where the kinds differ.
     fn and(self, other: Self) -> Option<Self> {
         match (self, other) {
             (Self::Emptied(all), Self::Emptied(more)) => Some(Self::Emptied(&all | &more)),
@@ -54,18 +54,18 @@ impl Kind {
     }
 }
 
-/// More than these are not looked into.
+/// Maximum number of transactions to inspect.
 const MOST_LOOKED_INTO: u128 = 1000;
-/// How long it may take.
+/// Time limit of the inspection.
 const LOOKING: Duration = Duration::from_secs(10);
-/// As whom the server's binlog is read for this. A second reader would end the first one, which there is not.
+/// The server id and UUID of this binlog reader. A second reader with them would end the first, but there is never a second.
 const READER: (u32, Uuid) = (
     1_999_999_998,
     Uuid::from_u128(0x7769_746e_6573_7300_6572_7261_6e74_0000),
 );
 
 impl Errant {
-    /// Reads in the server's own binlog what they are. Where that cannot be done, they may be anything.
+    /// Determines their kind from the server's own binlog. Where that fails, the kind stays unknown.
     pub(super) async fn look_into(gtids: GtidSet, connect: &ConnectOptions) -> Self {
         let read = tokio::time::timeout(LOOKING, kind_of_all(&gtids, connect));
         let all = match read.await {
@@ -81,7 +81,7 @@ impl Errant {
 }
 
 impl fmt::Display for Errant {
-    /// What they are and what to do about them.
+    /// What they are and how to resolve them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, gtids) = (self.gtids.count(), shortened(self.gtids.to_string()));
         write!(
@@ -139,7 +139,7 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-/// What these transactions are; `None` where that is more than one thing, or one of them is something else.
+/// Their common kind; `None` where there is more than one, or an unknown one.
 async fn kind_of_all(gtids: &GtidSet, connect: &ConnectOptions) -> Result<Option<Kind>, String> {
     if gtids.count() > MOST_LOOKED_INTO {
         return Ok(None);
@@ -160,7 +160,7 @@ async fn kind_of_all(gtids: &GtidSet, connect: &ConnectOptions) -> Result<Option
         let Some(transaction) = next else {
             return Ok(None);
         };
-        // What was committed since comes behind.
+        // Skips transactions committed since.
         if !missing.contains(&transaction.gtid) {
             continue;
         }
@@ -179,7 +179,7 @@ async fn kind_of_all(gtids: &GtidSet, connect: &ConnectOptions) -> Result<Option
     Ok(all)
 }
 
-/// What the transaction is, if it is nothing but one statement of such a kind.
+/// The kind, if the transaction is a single statement of a known kind.
 fn kind_of(transaction: &FramedTransaction) -> Option<Kind> {
     let mut events = CanonicalEvents::new(transaction.payload.clone());
     let _gtid = events.next()?.ok()?;
@@ -191,7 +191,7 @@ fn kind_of(transaction: &FramedTransaction) -> Option<Kind> {
         }
         let query = Query::decode(event.canonical()).ok()?;
         match StatementKind::of(&query.statement) {
-            // Around a DELETE.
+            // Surrounds a DELETE.
             StatementKind::Begin | StatementKind::Commit => {}
             _ if kind.is_some() => return None,
             _ => kind = Some(kind_of_statement(event.canonical(), &query)?),

@@ -1,4 +1,4 @@
-//! The applier at work on the member's mysqld: made ready for it, started, watched, ended.
+//! The applier on the member's mysqld: prepares mysqld, starts, watches and ends the applier.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -32,34 +32,34 @@ use crate::replication_source::ReplicationSource;
 use crate::ring::{CommittedLog, LeaderTerm, Ring};
 use crate::settings::{FORCE_REDO_LOG, end_statement_logging, stop_waiting_for_acks};
 
-/// How long sessions may take to end that were killed because they log statements.
+/// How long killed sessions may take to end; they were killed because they log statements.
 const OLD_SESSIONS_END: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether somebody reads a follower's binlog, and whether there is anything to read in it.
+/// Interval between checks for readers of a follower's binlog, and for content in it.
 const DUMPS_EVERY: Duration = Duration::from_secs(1);
-/// A file with something in it is dropped at the next look; under a load of such transactions no sooner behind the last one. Whoever
-/// would read it then lacks what went with that.
+/// Minimum interval between drops under continuous logged writes; otherwise a written file is dropped at the next check. A replica that
+/// would read it later then lacks those transactions.
 const BETWEEN_DROPS: Duration = Duration::from_secs(5);
 
 /// How the ring's log is applied to a mysqld.
 #[derive(Debug, Clone)]
 pub struct FollowOptions {
-    /// The server and an account that may apply.
+    /// The server, and an account with the privileges to apply.
     pub connect: ConnectOptions,
-    /// Options of the applier's run.
+    /// Options of the applier.
     pub run: Options,
-    /// Where the server's own replica threads read from, if they apply and not the applier.
+    /// Source of the server's own replica threads, if they apply instead of the applier.
     pub native: Option<ReplicationSource>,
-    /// Where it is written down that the server follows.
+    /// Records that the server follows.
     pub standing: StandingFile,
     /// From a failure to the next attempt.
     pub retry: Duration,
-    /// How often a follower is looked at for errant transactions, whether or not its binlog grows.
+    /// Interval between checks for errant transactions, whether or not the follower's binlog grows.
     pub tidy_every: Duration,
-    /// How long sessions may hold up what a server lacks that is to be the primary, until they are killed; what backups have locked
-    /// is ended at once. `None`: nobody is killed.
+    /// How long sessions may hold up a promotion before they are killed; sessions with backup locks are killed immediately. `None`: no
+    /// session is killed.
     pub kill_after: Option<Duration>,
-    /// How long one of the member's own sessions may keep others from the applier's own row, until it is named.
+    /// How long one of the member's own sessions may block the applier's own row before it is named.
     pub own_after: Duration,
 }
 
@@ -82,7 +82,7 @@ impl FollowOptions {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It waits for the ring to say which transactions are committed.
+    /// It waits for the ring to report the committed transactions.
     Asking,
     Applying,
 }
@@ -90,7 +90,7 @@ pub(super) enum Step {
 /// Why following ended by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FollowError {
-    /// The server has transactions that the ring has not.
+    /// The server has transactions that the ring lacks.
     Errant(Errant),
     Other(String),
 }
@@ -104,14 +104,14 @@ impl std::fmt::Display for FollowError {
     }
 }
 
-/// What an applier was started for.
+/// Why an applier was started.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Started {
     /// On this start of mysqld.
     pub(super) on: Incarnation,
-    /// To catch up behind a comparison in this leadership.
+    /// To catch up after a comparison in this leadership.
     pub(super) for_term: Option<LeaderTerm>,
-    /// Behind this member's own leadership.
+    /// After this member's own leadership.
     pub(super) was_primary: bool,
 }
 
@@ -129,8 +129,8 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Starts one. The server's door is closed, and no commit waits. The sessions of clients are closed first where the
-    /// server was the primary: they would read from what is behind now, and look for the primary again this way.
+    /// The server is closed, and no commit waits. On a former primary, client sessions are closed first: they would read stale data. The
+    /// close makes clients look for the new primary.
     pub(super) fn start<R: Ring + CommittedLog>(
         ring: Arc<R>,
         options: FollowOptions,
@@ -156,7 +156,7 @@ impl Follower {
         let known_lag = lag.clone();
         let task = tokio::spawn(async move {
             if started.was_primary {
-                // What goes wrong costs clients nothing but an error at their next write.
+                // A failure here costs clients only an error at their next write.
                 if let Err(error) = close_sessions(&options.connect).await {
                     tracing::warn!(%error, "the sessions of the former primary's clients were not closed");
                 }
@@ -169,7 +169,7 @@ impl Follower {
                     follow(&*ring, &options, stop, shown, steps).await
                 }
             };
-            // Before it has begun, the lag is not known, and its row may be locked already.
+            // Before the start, the lag is unknown, and the applier's row may be locked already.
             let behind = || known_lag.ms().is_none_or(lock_holders::is_far);
             let limits = lock_holders::Limits {
                 kill_after: options.kill_after,
@@ -200,12 +200,12 @@ impl Follower {
         }
     }
 
-    /// Milliseconds that the server is behind what this member has of the ring's log, where that is known.
+    /// Milliseconds that the server is behind this member's copy of the ring's log, where known.
     pub(super) fn lag_ms(&self) -> Option<u64> {
         self.lag.ms()
     }
 
-    /// Whether clients wait for what is still to be applied: then nobody may hold that up for ever.
+    /// Sets whether clients wait for what is still to be applied: then no session may block it indefinitely.
     pub(super) fn promotes(&self, promoting: bool) {
         self.promoting.send_replace(promoting);
     }
@@ -223,7 +223,7 @@ impl Follower {
         }
     }
 
-    /// Waits until it does something else than [`Follower::applier`] said last, or ends by itself; why it ended. Cancel safe.
+    /// Waits until it differs from the last [`Follower::applier`], or ends by itself; returns why it ended. Cancel safe.
     pub(super) async fn changes(&mut self) -> Option<FollowError> {
         let mut step = self.step.clone();
         tokio::select! {
@@ -232,7 +232,7 @@ impl Follower {
         }
     }
 
-    /// Ends it: what is open is taken back. When this returns, nothing writes any more.
+    /// Ends it and rolls back the open transaction. After the return, it writes nothing.
     pub(super) async fn end(self) {
         self.cancel.cancel();
         match self.task.await {
@@ -243,7 +243,7 @@ impl Follower {
     }
 }
 
-/// What says how far the server is behind the member's log.
+/// Lag of the server behind the member's log.
 #[derive(Clone)]
 struct Lag {
     /// Of the applier.
@@ -280,7 +280,7 @@ async fn follow<R: Ring + CommittedLog>(
             executed,
             committed,
         } = nothing_errant(ring, options).await?;
-        // From here on the server is not as a primary is.
+        // From here on, the server's settings are no longer a primary's.
         written_down(options).await?;
         steps.send_replace(Step::Applying);
         let opened = open_to_the_applier(&options.connect).await;
@@ -313,12 +313,12 @@ async fn follow<R: Ring + CommittedLog>(
         errant = tidy(ring, options) => errant,
     };
     cancel.cancel();
-    // Why it would have ended otherwise is of no importance any more.
+    // The applier's own result no longer matters.
     drop(applying.await);
     Err(found(errant, options).await)
 }
 
-/// The same by the server's own replica threads.
+/// Follows with the server's own replica threads.
 async fn follow_natively<R: Ring>(
     ring: &R,
     options: &FollowOptions,
@@ -335,7 +335,7 @@ async fn follow_natively<R: Ring>(
         nothing = nothing_errant(ring, options) => nothing?,
     };
     written_down(options).await?;
-    // The threads go by `gtid_executed`, and an applier may have been here before.
+    // The threads rely on `gtid_executed`, and an applier may have run here before.
     let complete = complete_gtid_executed(&options.connect, Some(&committed)).await;
     complete.map_err(|error| FollowError::Other(error.to_string()))?;
     steps.send_replace(Step::Applying);
@@ -350,20 +350,20 @@ async fn follow_natively<R: Ring>(
     Err(found(errant, options).await)
 }
 
-/// That it follows, before anything is applied to it.
+/// Records that the server follows, before anything is applied to it.
 async fn written_down(options: &FollowOptions) -> Result<(), FollowError> {
     let stored = options.standing.store(Standing::Following).await;
     stored.map_err(FollowError::Other)
 }
 
-/// A server that has nothing beyond the ring.
+/// A server without errant transactions.
 struct Compared {
     executed: GtidSet,
-    /// What the ring has, read before.
+    /// The ring's transactions, read earlier.
     committed: GtidSet,
 }
 
-/// What the server has, if the ring has all of it. Nothing of its own comes to it from here on.
+/// The server's transactions, if the ring has all of them. From here on it writes none of its own.
 async fn nothing_errant<R: Ring>(
     ring: &R,
     options: &FollowOptions,
@@ -389,7 +389,7 @@ async fn found(errant: GtidSet, options: &FollowOptions) -> FollowError {
     FollowError::Errant(Errant::look_into(errant, &options.connect).await)
 }
 
-/// Looks for errant transactions while the server follows, until there are some.
+/// Checks for errant transactions while the server follows, until there are some.
 async fn find_errant<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
     loop {
         tokio::time::sleep(options.tidy_every).await;
@@ -403,7 +403,7 @@ async fn find_errant<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
     }
 }
 
-/// In this order: what is applied in between is committed.
+/// In this order: transactions applied in between are committed.
 async fn errant_now<R: Ring>(ring: &R, options: &FollowOptions) -> Result<GtidSet, String> {
     let executed = executed_gtids(&options.connect).await?;
     let committed = ring.settled().await.map_err(|error| error.to_string())?;
@@ -412,7 +412,7 @@ async fn errant_now<R: Ring>(ring: &R, options: &FollowOptions) -> Result<GtidSe
 
 fn in_words(error: &ApplyError) -> String {
     let remedy = match error {
-        // Whoever skips it has other data than the ring, which nothing shows any more.
+        // A skip would make the server's data differ from the ring's, with no later sign of it.
         ApplyError::Refused { .. } => {
             ". If its data are not the ring's, run `witness reprovision` for this member; do not skip the transaction. Where no \
              server can execute the statement, `witness replace-statement` executes another one in its place"
@@ -422,16 +422,16 @@ fn in_words(error: &ApplyError) -> String {
     format!("the applier stopped: {error}{remedy}")
 }
 
-/// Makes the server writable for the applier and not for clients. Its commits must not wait for the ring, which has them: no
-/// commit of a client waits either, since the door is closed.
+/// Makes the server writable for the applier and not for clients. Commits must not wait for the ring, which has them already. No client
+/// commit waits, because the server is closed.
 async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
     let mut connection = Connection::open_with_own_settings(connect)
         .await
         .map_err(told)?;
     let waiting = stop_waiting_for_acks(&mut connection).await;
     waiting.map_err(|error| error.to_string())?;
-    // What is applied is in InnoDB with its GTIDs; the binlog has nothing but their names, and may lose them. It may not have them
-    // where InnoDB has lost the rows.
+    // Applied transactions are in InnoDB with their GTIDs. The binlog holds only the GTIDs, and may lose them. It must not keep GTIDs whose
+    // rows InnoDB has lost.
     for statement in [
         FORCE_REDO_LOG,
         "SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF, GLOBAL sync_binlog = 0",
@@ -442,9 +442,9 @@ async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
     Ok(())
 }
 
-/// Keeps the server from writing transactions of its own while only the applier writes to it: no event runs, no other channel
-/// replicates, and temporary tables of readers are not logged, as they are in the formats that log statements. Replica threads that ran before the
-/// member was restarted, or that came with a copy, are ended: a server that turns out to have errant transactions must not follow.
+/// Stops the server's own writes while only the applier writes to it: no event runs, no other channel replicates. Readers' temporary tables
+/// are not logged, unlike in the statement-logging formats. Replica threads from an earlier run of the member, or from a copied server, are
+/// ended: a server with errant transactions must not follow.
 async fn keep_still(connect: &ConnectOptions) -> Result<(), String> {
     let mut connection = Connection::open_with_own_settings(connect)
         .await
@@ -452,7 +452,7 @@ async fn keep_still(connect: &ConnectOptions) -> Result<(), String> {
     stop_events(&mut connection).await.map_err(told)?;
     stop_foreign_channels(&mut connection).await?;
     drop_channel(&mut connection).await.map_err(told)?;
-    // It is to go: a server may be without it.
+    // The variable is deprecated: a server may lack it.
     let format = connection
         .query("SHOW GLOBAL VARIABLES LIKE 'binlog_format'")
         .await
@@ -465,7 +465,7 @@ async fn keep_still(connect: &ConnectOptions) -> Result<(), String> {
         let set = connection.execute("SET GLOBAL binlog_format = 'ROW'").await;
         set.map_err(told)?;
     }
-    // Readers that stay connected write when this server is the primary.
+    // Readers that stay connected can write once this server is the primary.
     if let Err(why) = end_statement_logging(&mut connection, OLD_SESSIONS_END).await {
         tracing::warn!("should this mysqld become the primary, servers may come to differ: {why}");
     }
@@ -473,8 +473,8 @@ async fn keep_still(connect: &ConnectOptions) -> Result<(), String> {
     Ok(())
 }
 
-/// Keeps others from a follower's binlog, and drops what is in it, until that holds what the ring has not: it stays, and so does
-/// what is before it. A failure is tried again the next time.
+/// Keeps other readers from a follower's binlog and drops its content. Stops at the first errant transaction; that one and those before it
+/// stay. A failure is retried at the next check.
 async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
     let mut emptied = Emptied::default();
     let mut compared = Instant::now();
@@ -487,7 +487,7 @@ async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
                 .await
                 .map_err(told)?;
             follower_binlog::end_dumps(&mut connection, &options.connect).await;
-            // A server without a binlog refuses. Whatever comes behind the comparison stays.
+            // A server without a binlog refuses. Transactions after the comparison stay.
             let rests = dropped_at.is_some_and(|at| at.elapsed() < BETWEEN_DROPS);
             let drops = !rests
                 && follower_binlog::rotate_if_written(&mut connection, &mut emptied)

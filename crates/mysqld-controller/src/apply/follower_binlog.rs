@@ -1,7 +1,6 @@
-//! The binlog of a mysqld that follows by `rows`: nobody may read it. Rows are not in it, and of DDL, statements and XA an empty
-//! transaction is: a replica that read that would count them as executed, without an error. mysqld cannot be told to refuse
-//! dumps. So they are ended, and what they would come back for is dropped: mysqld refuses a replica that lacks what is in no file
-//! any more, with error 1236.
+//! The binlog of a mysqld that follows by `rows`: no replica may read it. It lacks rows, and holds an empty transaction for each DDL,
+//! statement or XA. A replica that read it would count them as executed, without an error. mysqld has no setting that refuses dumps. So the
+//! member ends them and drops the files. mysqld then refuses such a replica with error 1236.
 
 use std::time::Duration;
 
@@ -9,21 +8,21 @@ use mysql_link::{ConnectOptions, Connection, LinkError, literal};
 
 use crate::blocking_sessions::{COLUMNS, OF_MEMBERS, asked, seen};
 
-/// How often it is tried to drop files that a dump was reading: a session that was killed ends within moments.
+/// Attempts to drop files that a dump was reading: a killed session ends within moments.
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
-/// How large the newest file is while there is nothing in it, as flushes show it.
+/// Size in bytes of an empty newest file, learned from flushes.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Emptied {
-    /// Behind the last flush, when something may have been written already.
+    /// After the last flush, when something may have been written already.
     last: Option<u64>,
-    /// The same behind two flushes.
+    /// The same after two flushes.
     empty: Option<u64>,
 }
 
 impl Emptied {
-    /// How large the newest file was behind a flush.
+    /// Records the newest file's size after a flush.
     fn flushed(&mut self, bytes: u64) {
         self.empty = (self.last == Some(bytes)).then_some(bytes);
         self.last = Some(bytes);
@@ -34,7 +33,7 @@ impl Emptied {
     }
 }
 
-/// Names and sizes of the binlog files, the newest one last.
+/// Names and sizes in bytes of the binlog files, the newest last.
 async fn files(connection: &mut Connection) -> Result<Vec<(String, u64)>, String> {
     let answer = connection.query("SHOW BINARY LOGS").await.map_err(told)?;
     let file = |row: &mysql_link::Row| {
@@ -45,11 +44,11 @@ async fn files(connection: &mut Connection) -> Result<Vec<(String, u64)>, String
     files.ok_or_else(|| "mysqld lists its binlog files in an unknown way".to_owned())
 }
 
-/// Begins a new file where the only one has something in it, and says whether there are files to drop: never another one while files
-/// could not be dropped, as during a backup.
+/// Begins a new file where the only one has content, and returns whether there are files to drop. Begins none while files cannot be
+/// dropped, as during a backup.
 ///
 /// # Errors
-/// In words; a server without a binlog refuses.
+/// The cause, as a message; a server without a binlog refuses.
 pub(super) async fn rotate_if_written(
     connection: &mut Connection,
     emptied: &mut Emptied,
@@ -61,10 +60,10 @@ pub(super) async fn rotate_if_written(
     }
 }
 
-/// Begins a new file.
+/// Begins a new binlog file.
 ///
 /// # Errors
-/// In words.
+/// The cause, as a message.
 pub(super) async fn begin_a_file(
     connection: &mut Connection,
     emptied: &mut Emptied,
@@ -79,11 +78,11 @@ pub(super) async fn begin_a_file(
     Ok(())
 }
 
-/// Drops all binlog files but the newest one. mysqld keeps those that a dump reads, and says nothing: dumps of others end. Only for
-/// files that have nothing beyond the ring's log, as a comparison behind the newest one's begin says: that would be gone.
+/// Drops all binlog files but the newest. mysqld silently keeps files that a dump reads, so other readers' dumps are ended. Only after a
+/// comparison since the newest file began has found nothing errant in them: it would be lost.
 ///
 /// # Errors
-/// In words; done again, it goes on where it was.
+/// The cause, as a message; a retry continues where it stopped.
 pub(super) async fn drop_earlier_files(
     connection: &mut Connection,
     connect: &ConnectOptions,
@@ -108,7 +107,7 @@ pub(super) async fn drop_earlier_files(
     )
 }
 
-/// Ends the dumps of replicas and other consumers. Where they cannot be seen, none is.
+/// Ends the dumps of replicas and other consumers. Where they cannot be listed, ends none.
 pub(super) async fn end_dumps(connection: &mut Connection, connect: &ConnectOptions) {
     let query = format!(
         "SELECT {COLUMNS}, t.PROCESSLIST_COMMAND FROM performance_schema.threads AS t \
@@ -121,7 +120,7 @@ pub(super) async fn end_dumps(connection: &mut Connection, connect: &ConnectOpti
     for dump in &dumps {
         let why = "this mysqld follows, and its binlog has empty transactions in the place of what the ring has: attach the \
                    replica to a member's binlog server";
-        // Said in the log; it is tried again at the next look.
+        // A failure is logged and retried at the next check.
         dump.kill(connect, why).await.ok();
     }
 }
@@ -143,7 +142,7 @@ mod tests {
         emptied.flushed(198);
         assert!(emptied.is(198));
         assert!(!emptied.is(300));
-        // More sources, and what stands at the head of a file is longer.
+        // With more sources, a file's header is longer.
         emptied.flushed(238);
         assert!(!emptied.is(238));
     }

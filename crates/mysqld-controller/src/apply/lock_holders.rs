@@ -1,17 +1,16 @@
-//! Sessions whose locks stand between a follower and the end of the ring's log: a reader that has left its transaction open keeps
-//! DDL waiting, `SELECT … FOR SHARE` and `LOCK TABLES … READ` rows, `FLUSH TABLES WITH READ LOCK` everything. While mysqld follows
-//! they are named, and it lags; where it is to be the primary, every client waits for them, and they are killed at the operator's
-//! limit. Members' own sessions are spared, and wait for each other all the time; one that has held the applier's own row for long is
-//! named all the same, since nothing is applied behind it.
+//! Sessions whose locks keep a follower from the end of the ring's log. An open reader transaction blocks DDL. `SELECT … FOR SHARE` and
+//! `LOCK TABLES … READ` block rows. `FLUSH TABLES WITH READ LOCK` blocks everything. While mysqld follows, they are named, and it lags.
+//! During a promotion every client waits for them, and they are killed at the operator's limit. Members' own sessions, which often wait for
+//! each other, are spared. One that has held the applier's own row for long is named, since it blocks all applying.
 //!
-//! A transaction that XA has prepared keeps all locks that its session took, and no session holds them once that has ended. The one
-//! that took them wrote at this server while it was the primary; the next primary knows of the changed rows alone, and what it writes
-//! into a gap, or to what was only read, waits here for an end that stands behind it in the log. A start of mysqld takes back the locks
-//! on changed rows and no others, so that is what ends such a wait (decision 125). One that was prepared from the ring's log has no
-//! others: what waits for it, as where a table has no primary key, waits for its end, and is named.
+//! A prepared XA transaction keeps all its session's locks, and after that session ends no session holds them. Its session wrote at this
+//! server while it was the primary. The next primary locks only the changed rows, and may write into a gap, or to rows that were only read.
+//! That write waits here for an XA end that follows it in the log. A mysqld start restores only the locks on changed rows, so a restart
+//! ends such a wait (decision 125). One prepared from the ring's log has no others: it is named, and waiters, as on tables without a
+//! primary key, wait for its end.
 //!
-//! A session that owns a GTID of the log (`SET gtid_next`) and does not commit holds that transaction up without any lock: mysqld
-//! executes it in no other session, and does not let the applier publish it. The member treats it as a holder of a lock.
+//! A session that owns a GTID of the log (`SET gtid_next`) without committing blocks that transaction without any lock. mysqld executes it
+//! in no other session, and does not let the applier publish it. The member treats it as a lock holder.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -28,18 +27,18 @@ use crate::STATEMENT_LIMIT;
 use crate::blocking_sessions::{BlockingSession, COLUMNS, OF_MEMBERS, asked};
 use crate::ring::Ring;
 
-/// Between two looks.
+/// Interval between two checks.
 const LOOK: Duration = Duration::from_secs(1);
-/// Pause after a slow look, as a multiple of its duration: a look takes CPU time and InnoDB's latches from the applier.
+/// Pause after a slow check, as a multiple of its duration: a check takes CPU time and InnoDB's latches from the applier.
 const REST: u32 = 4;
-/// Whoever holds something up for less is not spoken of, and nobody is looked for before mysqld is as far behind.
+/// Shorter blocks are not named, and mysqld is checked only once it lags by this much.
 const NAMED: Duration = Duration::from_secs(2);
-/// What waits for a row gives up now and then and begins again: for so long nobody who held it is forgotten.
+/// A waiter for a row sometimes gives up and retries: its holder is remembered for this long.
 const FORGOTTEN: Duration = Duration::from_secs(3);
-/// From an applier that has ended to the next one: whoever held the first one up holds up the other, and was in the way all the time.
+/// Maximum pause between two appliers. A session that blocked the first is assumed to have blocked in the pause, too.
 const BETWEEN_APPLIERS: Duration = Duration::from_secs(15);
 
-/// Whether a server with such a lag may be held up.
+/// Whether a server with this lag may be held up.
 pub(super) fn is_far(lag_ms: u64) -> bool {
     Duration::from_millis(lag_ms) >= NAMED
 }
@@ -47,16 +46,15 @@ pub(super) fn is_far(lag_ms: u64) -> bool {
 /// How long a session may hold the applier up.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Until it is killed at a server that is to be the primary; `None`: never.
+    /// Until it is killed during a promotion; `None`: never.
     pub(super) kill_after: Option<Duration>,
     /// Until a transaction of a member's own session counts.
     pub(super) own_after: Duration,
 }
 
-/// Looks without an end: always for owners of GTIDs, since the applier may have applied such a transaction and only not published it; for
-/// locks while mysqld is `behind` or is to be the primary (`promoting`). Tells who holds it up, in words; members' own
-/// sessions once their transaction is as old as `own_after`. `holders` are known to one applier after the other: a statement of one
-/// that waits ends sooner than the operator's limit.
+/// Checks indefinitely: always for owners of GTIDs, since the applier may have applied such a transaction without publishing it. Checks
+/// locks only while mysqld is `behind` or `promoting`. Reports the holders as text; members' own sessions once their transaction is
+/// `own_after` old. Successive appliers share `holders`, since one waiting statement ends before the operator's limit.
 pub(super) async fn watch<R: Ring>(
     ring: &R,
     connect: &ConnectOptions,
@@ -83,13 +81,13 @@ pub(super) async fn watch<R: Ring>(
         let found = look(ring, &connect, own_after).await;
         let now = Instant::now();
         pause = pause_after(now.duration_since(began));
-        // Asked again: the leadership may be another member's by now.
+        // Checked again: another member may lead by now.
         let limit = kill_after.filter(|_| *promoting.borrow());
         let overdue = {
             let mut holders = locked(holders);
             match found {
                 Ok(found) => holders.note(found, now),
-                // mysqld may be down, or too slow: the holders that were seen may still be there.
+                // mysqld may be down, or too slow: the recorded holders may still be there.
                 Err(error) => {
                     tracing::debug!(%error, "sessions that hold the applier up cannot be listed")
                 }
@@ -101,7 +99,7 @@ pub(super) async fn watch<R: Ring>(
         };
         for holder in overdue.into_iter().flatten() {
             let why = "mysqld is to be the primary, and what the ring has waits for it";
-            // It is named as long as it is there.
+            // It is named as long as it exists.
             let _ = holder.kill(&connect, why).await;
         }
         let held_up = locked(holders).held_up(now);
@@ -117,22 +115,20 @@ fn locked(holders: &Mutex<Holders>) -> MutexGuard<'_, Holders> {
     holders.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What holds the applier up.
+/// The holders that block the applier.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct HeldUp {
-    /// All that does, in words.
+    /// All holders, as text.
     pub(super) by: Vec<String>,
-    /// Whether a transaction that XA has prepared does, by locks that a start of mysqld ends.
+    /// Whether a prepared XA transaction does, by locks that a mysqld start ends.
     pub(super) by_prepared: bool,
 }
 
-/// Who waits for what, and whose it is: `waiting` and `holding` are threads, `holds` says what, `held` whether it is granted, and of rows
-/// `transaction` whose. Locks on
-/// tables and wider ones, as far as the modes do not get along (a plain reader is in the way only of what locks everybody out), and
-/// locks on rows.
+/// Lock waits: `waiting` and `holding` are threads, `holds` is the locked object, `held` the lock's status, `transaction` the holder of a
+/// row lock. Lists conflicting locks on tables and wider ones, and row locks. A plain reader conflicts only with exclusive locks.
 ///
-/// A transaction that has touched many partitions has many locks: InnoDB's waits come first, and locks are looked up for them alone.
-/// In the other order a look took mysqld half a minute (9.7.4, 1,024 partitions).
+/// A transaction that has touched many partitions has many locks: InnoDB's waits come first, and only their locks are looked up. In the
+/// other order a check took mysqld half a minute (9.7.4, 1,024 partitions).
 const WAITS: &str = "\
     (SELECT wanted.OWNER_THREAD_ID AS waiting, held.OWNER_THREAD_ID AS holding, \
     CONCAT_WS(' ', LOWER(held.OBJECT_TYPE), NULLIF(CONCAT_WS('.', held.OBJECT_SCHEMA, held.OBJECT_NAME), '')) AS holds, held.LOCK_STATUS AS held, \
@@ -147,11 +143,11 @@ const WAITS: &str = "\
     CONCAT('rows of ', held.OBJECT_SCHEMA, '.', held.OBJECT_NAME), held.LOCK_STATUS, waits.BLOCKING_ENGINE_TRANSACTION_ID \
     FROM performance_schema.data_lock_waits AS waits STRAIGHT_JOIN performance_schema.data_locks AS held \
     ON held.ENGINE_LOCK_ID = waits.BLOCKING_ENGINE_LOCK_ID AND held.ENGINE = waits.ENGINE) AS waits";
-/// Transactions without a session, which are prepared. What a crash has left and InnoDB is still rolling back has none either.
+/// Prepared transactions without a session. Those that InnoDB is still rolling back after a crash have none either.
 const PREPARED: &str = "(SELECT trx_id FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = 0 AND trx_state = 'RUNNING')";
 const OF_REPLICATION: &str = "LIKE 'thread/sql/replica%'";
 const OF_REPLICATION_BEFORE: &str = "LIKE 'thread/sql/slave%'";
-/// Names the GTID that a session owns (`SET gtid_next`), in place of a lock.
+/// Names the GTID that a session owns (`SET gtid_next`), instead of a lock.
 const GTID: &str = "the GTID ";
 
 /// The sessions that hold the applier up; holders of locks only where `own_after` is given.
@@ -169,7 +165,7 @@ async fn look<R: Ring>(
     Ok(found)
 }
 
-/// The clients' sessions that own a GTID of the log. mysqld does not execute that transaction before they end.
+/// The clients' sessions that own a GTID of the log. mysqld does not execute that transaction until they end.
 async fn owners<R: Ring>(ring: &R, session: &mut Connection) -> Result<Vec<InTheWay>, LinkError> {
     let answer = session.query("SELECT @@GLOBAL.gtid_owned").await?;
     let owned = answer.first().and_then(|row| row.text_at(0));
@@ -204,13 +200,13 @@ async fn owners<R: Ring>(ring: &R, session: &mut Connection) -> Result<Vec<InThe
     Ok(owners.collect())
 }
 
-/// The holders of locks that members' sessions and replica threads wait for. None are returned where mysqld does not list this very
-/// session among the members' sessions: a holder could be one of those.
+/// The holders of locks that members' sessions and replica threads wait for. Empty where mysqld does not list this session among the
+/// members' sessions: a holder could be one of those.
 async fn lockers(
     session: &mut Connection,
     own_after: Duration,
 ) -> Result<Vec<InTheWay>, LinkError> {
-    // A batch has the row for no longer than its commit takes.
+    // A batch holds the row only for the duration of its commit.
     let own_for_long = format!(
         "waits.holds = 'rows of witness_applier.checkpoint' AND waits.held = 'GRANTED' AND t.PROCESSLIST_ID IN \
          (SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_started <= NOW() - INTERVAL {} SECOND)",
@@ -228,8 +224,8 @@ async fn lockers(
          AND COALESCE(waits.transaction NOT IN {PREPARED}, TRUE) AND t.TYPE = 'FOREGROUND' AND t.PROCESSLIST_COMMAND <> 'Daemon' \
          AND t.NAME NOT {OF_REPLICATION} AND t.NAME NOT {OF_REPLICATION_BEFORE}"
     );
-    // The session that prepared it may go on with something else. A metadata lock says nothing but whose it was. Our own sessions change
-    // rows alone; and one that was there when mysqld started has no session, and no other locks any more.
+    // The session that prepared it may run other statements since. A metadata lock shows only its owner. Members' sessions only change
+    // rows. A transaction that predates the mysqld start has no session and only row locks.
     let prepared = format!(
         "SELECT COALESCE(waits.holding, 0), waits.holds, COALESCE(waiter.PROCESSLIST_INFO, ''), \
          COALESCE(waits.holding, 0) = 0 OR COALESCE(t.PROCESSLIST_ID IN {OF_MEMBERS} OR t.NAME {OF_REPLICATION} \
@@ -252,19 +248,18 @@ async fn lockers(
     Ok(sessions.chain(prepared).collect())
 }
 
-/// Who has a lock that what is applied waits for.
+/// The holder of a lock that the applier waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum InTheWay {
     Session(BlockingSession),
-    /// A transaction that XA has prepared.
+    /// A prepared XA transaction.
     Prepared {
-        /// The thread of the session that did, as `performance_schema` numbers them: it tells such transactions apart. 0 behind a
-        /// start of mysqld.
+        /// The preparing session's thread in `performance_schema`, which identifies the transaction. 0 after a mysqld start.
         thread: u64,
         holds: String,
         /// The statement that waits.
         waiting: String,
-        /// Whether it has the locks of the rows that it changed and no others, which a start of mysqld does not end.
+        /// Whether it has only the locks of the rows that it changed, which a mysqld start does not end.
         of_rows: bool,
     },
 }
@@ -284,7 +279,7 @@ enum Who {
     Prepared(u64),
 }
 
-/// Who holds the applier up, and for how long. Pure.
+/// Sessions and transactions that hold the applier up, and for how long. Pure.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     seen: BTreeMap<Who, Holder>,
@@ -300,7 +295,7 @@ struct Holder {
 }
 
 impl Holders {
-    /// Another applier begins, before which nobody looked.
+    /// Another applier begins, after a pause without checks.
     fn go_on(&mut self, now: Instant) {
         self.seen
             .retain(|_, holder| now.duration_since(holder.seen_at) < BETWEEN_APPLIERS);
@@ -332,7 +327,7 @@ impl Holders {
             .retain(|_, holder| now.duration_since(holder.seen_at) < FORGOTTEN);
     }
 
-    /// Those that are to be named.
+    /// The holders to be named.
     fn held_up(&self, now: Instant) -> HeldUp {
         let named = self.seen.values().filter(|holder| holder.is_named(now));
         let is_prepared =
@@ -343,7 +338,7 @@ impl Holders {
         }
     }
 
-    /// The same, each only once.
+    /// Newly named holders, each only once.
     fn not_told(&mut self, now: Instant) -> Vec<String> {
         let named = self
             .seen
@@ -356,7 +351,7 @@ impl Holders {
         told.collect()
     }
 
-    /// Sessions that have been in the way for as long as they may, each only once.
+    /// Sessions that have reached the limit, each only once.
     fn overdue(&mut self, limit: Duration, now: Instant) -> Vec<BlockingSession> {
         let over = self.seen.values_mut().filter_map(|holder| {
             let is_over = holder.seen_at == now && now.duration_since(holder.since) >= limit;
@@ -432,7 +427,7 @@ impl Holder {
     }
 }
 
-/// The most characters of a statement that are shown.
+/// Maximum number of characters shown of a statement.
 const SHOWN: usize = 100;
 
 #[cfg(test)]
@@ -443,8 +438,8 @@ mod tests {
 
     use super::*;
 
-    /// `data_locks` has some rows for each partition that a transaction has touched. The query took half a minute, the member gave it up,
-    /// and mysqld ran it alongside the next ones.
+    /// Regression: `data_locks` has rows for each partition that a transaction has touched. The query took half a minute, the member gave
+    /// it up, and mysqld ran it alongside the next ones.
     #[tokio::test]
     async fn holders_of_many_partitions_are_found_within_the_limit_of_a_statement()
     -> anyhow::Result<()> {
@@ -510,7 +505,7 @@ mod tests {
         holders.note(alter(), at(0));
         assert!(holders.held_up(at(0)).by.is_empty() && holders.not_told(at(1)).is_empty());
         for seconds in 1..10 {
-            // It gives up waiting now and then.
+            // It sometimes gives up waiting.
             let found = if seconds % 3 == 1 { vec![] } else { alter() };
             holders.note(found, at(seconds));
             assert!(holders.overdue(limit, at(seconds)).is_empty());
@@ -524,7 +519,7 @@ mod tests {
             ]
         );
         assert!(holders.not_told(at(9)).is_empty() && holders.held_up(at(9)).by.len() == 1);
-        // Who has come since has its own time.
+        // A later holder has its own limit.
         let both = [alter(), vec![in_the_way(8, "BINLOG '…'")]].concat();
         holders.note(both.clone(), at(10));
         let killed = holders.overdue(limit, at(10));
@@ -557,7 +552,7 @@ mod tests {
         let at = |seconds| began + Duration::from_secs(seconds);
         let mut holders = Holders::default();
         holders.note(vec![in_the_way(7, "BINLOG '…'")], at(0));
-        // The looks in between were given up.
+        // The checks in between were given up.
         assert_eq!(holders.held_up(at(12)).by.len(), 1);
         holders.note(vec![in_the_way(7, "BINLOG '…'")], at(20));
         let limit = Duration::from_secs(10);
@@ -586,7 +581,7 @@ mod tests {
         assert_eq!(holders.overdue(Duration::from_secs(3), at(3)), [owner]);
     }
 
-    /// What waits for `FLUSH TABLES WITH READ LOCK` ends within the limit of a statement, and with it its applier.
+    /// A statement that waits for `FLUSH TABLES WITH READ LOCK` ends within its limit, and its applier with it.
     #[test]
     fn who_holds_one_applier_after_the_other_up_is_killed_at_the_limit() {
         let began = Instant::now();
@@ -598,14 +593,14 @@ mod tests {
             holders.note(waits(), at(seconds));
             assert!(holders.overdue(limit, at(seconds)).is_empty());
         }
-        // The next one begins behind a pause, and waits a second later.
+        // The next one begins after a pause, and waits a second later.
         holders.go_on(at(14));
         holders.note(waits(), at(15));
         assert_eq!(
             holders.overdue(limit, at(15)),
             [session(7, "UPDATE witness_applier.checkpoint")]
         );
-        // One that begins long after it has nothing to do with it.
+        // One that begins long after it is independent.
         holders.go_on(at(40));
         holders.note(waits(), at(41));
         assert!(holders.overdue(limit, at(41)).is_empty());
@@ -627,7 +622,7 @@ mod tests {
         assert!(told.ends_with("It is the member's own, which nobody else kills: if it does not end by itself, it does by KILL 7"), "{told}");
     }
 
-    /// No session could be killed, and an end by hand would be errant.
+    /// No session could be killed, and ending it by hand would be errant.
     #[test]
     fn what_xa_has_prepared_is_told_apart_once_it_is_in_the_way_for_long() {
         let began = Instant::now();

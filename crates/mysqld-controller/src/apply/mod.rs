@@ -1,5 +1,5 @@
-//! Has a mysqld follow the ring: the applier writes the ring's committed log to it, or its own replica threads do. Before it may
-//! be the primary it is compared with the log. `super_read_only` stays on where anything is in doubt.
+//! Makes a mysqld follow the ring: the applier, or mysqld's own replica threads, write the ring's committed log to it. Before it becomes
+//! the primary it is compared with the log. In doubt, `super_read_only` stays on.
 //!
 //! ```text
 //!   another member leads,                     this member serves

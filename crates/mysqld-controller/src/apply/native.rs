@@ -1,5 +1,5 @@
-//! A follower whose mysqld applies by its own replica threads, from the member's own binlog server, over a channel that is
-//! made anew each time: nothing that a crash left in relay logs is believed. `super_read_only` stays on.
+//! A follower whose mysqld applies with its own replica threads, from the member's own binlog server. The channel is created from scratch
+//! each time: relay logs left by a crash are not trusted. `super_read_only` stays on.
 
 use std::time::Duration;
 
@@ -15,22 +15,22 @@ use crate::replication_source::ReplicationSource;
 use crate::session_limit::within_the_limit;
 use crate::settings::{FORCE_REDO_LOG, filters_of_channel, lenience, stop_waiting_for_acks};
 
-/// Between two looks at the threads.
+/// Interval between two checks of the threads.
 const LOOK: Duration = Duration::from_millis(250);
-/// mysqld may be away for a moment, which its next start ends.
+/// How long mysqld may be briefly unreachable, until its next start.
 const AWAY: Duration = Duration::from_secs(60);
 
-/// What the threads have done.
+/// Progress of the threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct NativeProgress {
     /// Milliseconds behind the ring's commits; unknown while they do not run.
     pub(super) lag_ms: Option<u64>,
 }
 
-/// Has the server follow until it is told to end; then the channel is gone.
+/// Makes the server follow until it is cancelled; then the channel is removed.
 ///
 /// # Errors
-/// In words, why the threads ended.
+/// Why the threads ended, as a message.
 pub(super) async fn replicate(
     connect: &ConnectOptions,
     source: &ReplicationSource,
@@ -49,7 +49,7 @@ pub(super) async fn replicate(
         },
     };
     progress.send_replace(NativeProgress::default());
-    // What the role does next wants a server to which nobody writes.
+    // The role's next step needs a server without other writers.
     match (ended, end(connect).await) {
         (Ok(()), Err(cause)) => Err(format!("the replica threads could not be ended: {cause}")),
         (ended, _) => ended,
@@ -85,7 +85,7 @@ async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(
     let strict = lenience
         .mode
         .map(|(name, _)| format!("SET GLOBAL {name} = 'STRICT'"));
-    // Replica threads write through it. The binlog has their rows, and stays forced.
+    // Replica threads can write despite it. The binlog has their rows, and stays synced.
     let statements = [
         FORCE_REDO_LOG.to_owned(),
         "SET GLOBAL read_only = ON, GLOBAL super_read_only = ON, GLOBAL sync_binlog = 1".to_owned(),
@@ -94,7 +94,7 @@ async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(
     for statement in strict.into_iter().chain(statements) {
         connection.execute(statement).await.map_err(told)?;
     }
-    // A new channel begins with the server's filters.
+    // A new channel starts with the server's filters.
     let filters = filters(&mut connection).await.map_err(told)?;
     if !filters.is_empty() {
         return Err(filtered(&filters.join(", ")));
@@ -105,7 +105,7 @@ async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(
     Ok(())
 }
 
-/// What the channel leaves out.
+/// The channel's replication filters.
 async fn filters(connection: &mut Connection) -> Result<Vec<String>, LinkError> {
     let channels = connection.query("SHOW REPLICA STATUS").await?;
     let rows = channels.rows.iter();
@@ -122,7 +122,7 @@ fn filtered(filters: &str) -> String {
     )
 }
 
-/// Ends the threads and takes the channel away, whoever began them; what they have in hand is finished first.
+/// Ends the threads and removes the channel, whichever process started them. The threads finish the current transaction first.
 ///
 /// # Errors
 /// When the server refuses.
@@ -151,7 +151,7 @@ async fn end(connect: &ConnectOptions) -> Result<(), String> {
     Ok(())
 }
 
-/// Looks at the threads until they end, and says why.
+/// Watches the threads until they end, and returns why.
 async fn watch_threads(
     connect: &ConnectOptions,
     arrivals: &Arrivals,
@@ -181,24 +181,23 @@ async fn watch_threads(
     }
 }
 
-/// MySQL's number of the error: a login was refused.
+/// MySQL error number: a login was refused.
 const ACCESS_DENIED: &str = "1045";
 
-/// What the threads are doing.
+/// State of the threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Threads {
-    /// They run, or try to.
+    /// They run, or retry.
     Run {
-        /// Milliseconds behind; unknown while the source is not there.
+        /// Milliseconds behind; unknown while the source is unreachable.
         lag_ms: Option<u64>,
     },
-    /// One has ended, because of this.
+    /// One has ended, for this reason.
     Ended(String),
 }
 
-/// Sessions that are kept while the threads apply. mysqld lets one session of an administrator in beyond `max_connections`, and a member
-/// that is promoted needs more of them: for its two dumps, to inspect its new primary, and to open it. Where clients have taken
-/// all others, these make room.
+/// Sessions kept open while the threads apply. mysqld accepts one administrator session beyond `max_connections`. A promoted member needs
+/// more: for its two dumps, to inspect its new primary, and to open it. Where clients have taken all others, these make room.
 #[derive(Debug, Default)]
 struct KeptSessions([Option<Connection>; 3]);
 
@@ -214,7 +213,7 @@ impl KeptSessions {
                 None => false,
             };
             if !is_there {
-                // Without it a look is as good: whether mysqld lets anybody in, the look itself finds.
+                // The check works without it, and itself finds whether mysqld accepts logins.
                 *kept = within_the_limit(connect).await.unwrap_or(None);
             }
         }
@@ -253,14 +252,14 @@ async fn look(connection: &mut Connection, arrivals: &Arrivals) -> Result<Thread
     Ok(judge(&rows(&threads, arrivals)))
 }
 
-/// One thread as the server tells of it.
+/// One thread, as the server reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Thread {
     what: String,
     state: String,
     code: String,
     message: String,
-    /// For how many milliseconds the ring's log has had what it has in hand.
+    /// Milliseconds since the ring's log has the thread's current transaction.
     in_hand_ms: Option<u64>,
 }
 
@@ -277,7 +276,7 @@ fn rows(answer: &QueryResult, arrivals: &Arrivals) -> Vec<Thread> {
     answer.rows.iter().map(thread).collect()
 }
 
-/// Of the transaction that stands in the row, where one does.
+/// Age in milliseconds of the row's transaction, if it has one.
 fn in_hand_ms(row: &mysql_link::Row, arrivals: &Arrivals) -> Option<u64> {
     let gtid: Gtid = row.text_at(4)?.parse().ok()?;
     let by_timestamp = row.text_at(5).and_then(|ms| ms.parse().ok());
@@ -285,9 +284,9 @@ fn in_hand_ms(row: &mysql_link::Row, arrivals: &Arrivals) -> Option<u64> {
     Some(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// What the threads' rows mean, pure. A worker's error is the cause, where a coordinator only says that one has failed.
+/// Evaluates the threads' rows, pure. A worker's error is the cause; a coordinator reports only that one has failed.
 fn judge(threads: &[Thread]) -> Threads {
-    // Somebody has set one since they were started.
+    // A filter was set after the start.
     if let Some(filter) = threads.iter().find(|thread| thread.what == "filter") {
         return Threads::Ended(filtered(&filter.message));
     }
@@ -325,7 +324,7 @@ fn judge(threads: &[Thread]) -> Threads {
     }
     let of = |what: &'static str| threads.iter().filter(move |thread| thread.what == what);
     let off = |what| of(what).all(|thread| thread.state == "OFF");
-    // It would ask again for ever with the password that it was given, and there may be another one by now.
+    // The receiver would retry indefinitely with its old password, which may have changed.
     let denied = of("receiver").find(|thread| thread.code == ACCESS_DENIED);
     if let Some(thread) = denied {
         let message = &thread.message;
@@ -374,7 +373,7 @@ mod tests {
             thread("worker", "ON", "0", Some(30)),
         ];
         assert_eq!(judge(&busy), Threads::Run { lag_ms: Some(30) });
-        // The member's binlog server comes back, or its member would not ask.
+        // The member's binlog server comes back: the checking member is the one that runs it.
         let away = [thread("receiver", "CONNECTING", "2003", None), on("worker")];
         assert_eq!(judge(&away), Threads::Run { lag_ms: None });
         let denied = [thread("receiver", "CONNECTING", "1045", None), on("worker")];

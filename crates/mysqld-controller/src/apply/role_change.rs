@@ -1,4 +1,4 @@
-//! The steps between following and being the primary, after the last transaction was applied.
+//! The steps between following and being the primary, after the last transaction is applied.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use crate::apply::follower_binlog::{self, Emptied};
 use crate::apply::native::drop_channel;
 use crate::write_fence::read_only;
 
-/// How long a lock may be waited for. No client writes, so that there is nothing to wait for.
+/// Lock wait timeout. No client writes, so there is nothing to wait for.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
-/// Closes the server to administrators too.
+/// Closes the server to administrators, too.
 ///
 /// # Errors
-/// In words.
+/// The cause, as a message.
 pub(super) async fn close_to_all(
     connection: &mut Connection,
     connect: &ConnectOptions,
@@ -23,20 +23,20 @@ pub(super) async fn close_to_all(
     closed.map_err(|error| error.to_string())
 }
 
-/// Ends replica threads of this member's channel, which an earlier life of it may have left at work.
+/// Ends replica threads of this member's channel, which an earlier run of the member may have left running.
 ///
 /// # Errors
-/// In words.
+/// The cause, as a message.
 pub(super) async fn end_replication(connection: &mut Connection) -> Result<(), String> {
     drop_channel(connection).await.map_err(told)
 }
 
-/// Has a closed server force its binlog again, and drops the binlog files of the time in which it followed: they name the
-/// transactions that were applied without holding them, and a dump that read them would pass over every row. Only for a
-/// server that has nothing beyond the ring's log: what it has beyond would be gone from its binlog.
+/// Makes a closed server sync its binlog again, and drops the binlog files written while it followed. They name the applied transactions
+/// without their content, and a dump from them would skip every row. Only for a server without errant transactions: they would be lost from
+/// its binlog.
 ///
 /// # Errors
-/// In words; done again, it goes on where it was.
+/// The cause, as a message; a retry continues where it stopped.
 pub(crate) async fn leave_following(
     connection: &mut Connection,
     connect: &ConnectOptions,

@@ -1,11 +1,11 @@
-//! What the server was last in its ring, on disk: the primary of a leadership, or a follower. A member that is started again
-//! knows by it whose the transactions are that its server has beyond the log.
+//! The server's last role in its ring, on disk: the primary of a leadership, or a follower. After a restart, the member determines from it
+//! the source of its server's errant transactions.
 //!
-//! A transaction that the ring lacks may be proposed only if this server wrote it as the primary. So: a server that has followed
-//! is taken for the primary again only once it was closed to everybody and had nothing beyond the log, and that it is the
-//! primary is written down behind that comparison and before it is opened. That it follows is written down before anybody but
-//! the ring's primary can write to it, and before it is compared where another one leads. What it has beyond the log while
-//! `following` stands here came neither from the ring nor from clients of a primary.
+//! A transaction that the ring lacks may be proposed only if this server wrote it as the primary. A server that has followed counts as the
+//! primary again only after it was closed to all clients and had nothing errant. The primary record is written after that comparison and
+//! before the server is opened. The follower record is written before any client other than the ring's primary can write to the server. It
+//! also precedes a comparison while another member leads. Transactions beyond the log of a server recorded as `following` came neither from
+//! the ring nor from clients of a primary.
 
 use std::fs;
 use std::io;
@@ -19,13 +19,13 @@ use crate::ring::LeaderTerm;
 
 const FILE: &str = "mysqld-standing.json";
 
-/// What a server is in its ring.
+/// A server's role in its ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub(crate) enum Standing {
-    /// The ring's log is applied to it, or is going to be.
+    /// The ring's log is applied to it, or will be.
     Following,
-    /// It was found to have all of the log and nothing else when this leadership began.
+    /// It had all of the log and nothing else when this leadership began.
     Primary { term: u64 },
 }
 
@@ -36,7 +36,7 @@ impl Standing {
     }
 }
 
-/// Where a member keeps it.
+/// The file in which a member keeps it.
 #[derive(Debug, Clone)]
 pub struct StandingFile {
     path: PathBuf,
@@ -50,12 +50,12 @@ impl StandingFile {
         }
     }
 
-    /// Whether it is written down that it was the primary last.
+    /// Whether the primary role was recorded last.
     pub fn is_of_the_primary(&self) -> bool {
         matches!(self.load(), Some(Standing::Primary { .. }))
     }
 
-    /// What is stored. In doubt it follows, since that proposes nothing.
+    /// The stored record. In doubt it follows, since a follower proposes nothing.
     pub(super) fn load(&self) -> Option<Standing> {
         let read = match fs::read(&self.path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
@@ -77,7 +77,7 @@ impl StandingFile {
     /// Stores it, durably on return.
     ///
     /// # Errors
-    /// In words.
+    /// The cause, as a message.
     pub(super) async fn store(&self, standing: Standing) -> Result<(), String> {
         let path = self.path.clone();
         let stored = long_work::on_disk(move || {
@@ -90,8 +90,8 @@ impl StandingFile {
     }
 }
 
-/// Whether what the server has beyond the log may be proposed, pure. `log` is all that the ring has, `origin` what it had when
-/// it was made: a ring without a transaction of its own begins with what its first primary has.
+/// Whether the server's transactions beyond the log may be proposed, pure. `log` is the ring's whole log, `origin` its content at creation:
+/// a new ring starts with its first primary's transactions.
 pub(super) fn may_propose(standing: Option<Standing>, log: &GtidSet, origin: &GtidSet) -> bool {
     match standing {
         Some(Standing::Primary { .. }) => true,
@@ -116,7 +116,7 @@ mod tests {
             (primary, &nothing, &nothing, true),
             (following, &log, &origin, false),
             (following, &origin, &origin, false),
-            // Never compared: a member that was just added, or whose directory is new.
+            // Never compared: a newly added member, or one with a new directory.
             (None, &log, &origin, false),
             (None, &log, &nothing, false),
             (None, &origin, &origin, true),

@@ -1,20 +1,19 @@
-//! What it takes to give plain replication back, pure. The order matters:
+//! The plan that returns a ring to plain replication, pure. The order matters:
 //!
 //! ```text
 //!  followers: released ► the primary: drained, released, opened ► followers: replicate from it
 //!  └ nobody but the primary can be opened from here on       └ what it has, the ring had acknowledged
 //! ```
 //!
-//! The followers' members release their mysqlds first: one that still managed and came to lead would open its server beside the plain primary.
-//! They replicate last: a replica gets what waits for its ACK too, and while the ring has the primary that may be cut off it.
+//! Followers' members release first: a managed one that came to lead would open its server next to the plain primary. Followers replicate
+//! last. A replica also receives transactions that wait for an ACK, and the ring may trim those at a primary it still manages.
 //!
-//! A release of the primary may fail, and the ring may have another leader for a while. The primary's server follows meanwhile, and purges
-//! that time from its binlog when it leads again. A follower that was released before lacks it, and can get it from the ring alone: its
-//! member manages it again first.
+//! A release of the primary may fail, and another member may lead for a while. The primary's server follows in the meantime, and purges
+//! that time from its binlog when it leads again. A follower released earlier can get those transactions only from the ring, so its member
+//! manages it again first.
 //!
-//! A follower that was released looks as a primary that was drained and not opened yet: nobody manages it, and it is closed. It has no
-//! more than what it had applied by then, so that the ring may have acknowledged what it lacks. So nobody is released as the primary
-//! beside a server that is managed, takes writes, or has more.
+//! A released follower looks like a drained primary that is not opened yet: unmanaged and closed. But the ring may have acknowledged more
+//! than the follower had applied. So no server is released as the primary while another one is managed, writable, or has more.
 
 #[cfg(test)]
 mod tests;
@@ -29,18 +28,18 @@ use crate::conversion::{Obstacle, Planned};
 /// One database member and its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetachServer {
-    /// Name of the member beside the server.
+    /// Name of the server's member.
     pub name: String,
-    /// What was seen, or why nothing was.
+    /// The observation, or why it failed.
     pub look: Result<ServerLook, String>,
-    /// Whether the member acts on it.
+    /// Whether the member manages it.
     pub managed: bool,
 }
 
 /// Everything that the plan depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetachScene {
-    /// The member beside the primary.
+    /// The primary and its member.
     pub primary: DetachServer,
     /// Whether that member leads the ring.
     pub leads: bool,
@@ -50,14 +49,14 @@ pub struct DetachScene {
     pub stock: Vec<(String, Result<ServerLook, String>)>,
 }
 
-/// A step out of a ring, in the order in which they are done.
+/// A step out of a ring, in execution order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DetachStep {
-    /// This follower's member acts on it again, so that it gets what the primary has purged.
+    /// This follower's member manages it again, so that it gets the transactions that the primary has purged.
     ManageAgain(String),
-    /// This follower's member stops to act on it.
+    /// This follower's member stops managing it.
     StopManaging(String),
-    /// The primary's member stops to act on it: what is under way is acknowledged first, and clients write on without the ring.
+    /// The primary's member stops managing it. Open transactions are acknowledged first; clients then write without the ring.
     Release,
     /// This server replicates from the primary.
     Replicate(String),
@@ -77,10 +76,10 @@ impl fmt::Display for DetachStep {
     }
 }
 
-/// The steps in their order, those that are done among them.
+/// The steps in order, completed ones included.
 ///
 /// # Errors
-/// Everything that stands in the way.
+/// All obstacles.
 pub fn plan_detach(scene: &DetachScene) -> Result<Vec<Planned<DetachStep>>, Vec<Obstacle>> {
     let primary = &scene.primary;
     let unreachable = |place: &str, cause: &String| {
@@ -116,7 +115,7 @@ pub fn plan_detach(scene: &DetachScene) -> Result<Vec<Planned<DetachStep>>, Vec<
     }
     let purged = look.purged().unwrap_or_default();
     let members = scene.others.iter();
-    // What a member's server lacks, the ring has, as long as the primary is in it.
+    // The ring has all that a member's server lacks, as long as the ring manages the primary.
     let members = members.map(|server| (server.name.as_str(), &server.look, primary.managed));
     let stock = scene.stock.iter();
     let stock = stock.map(|(address, look)| (address.as_str(), look, false));
@@ -165,7 +164,7 @@ pub fn plan_detach(scene: &DetachScene) -> Result<Vec<Planned<DetachStep>>, Vec<
     Ok(steps)
 }
 
-/// Who takes writes beside the ring, and would go on to beside the plain primary.
+/// Unmanaged servers that accept writes, and would still accept them next to the plain primary.
 fn beside_the_ring(scene: &DetachScene) -> Vec<Obstacle> {
     let open = |server: &&DetachServer| {
         !server.managed && server.look.as_ref().is_ok_and(|look| look.writable)
@@ -181,7 +180,7 @@ fn beside_the_ring(scene: &DetachScene) -> Vec<Obstacle> {
     found.collect()
 }
 
-/// What shows that another server is the primary, or was, where nobody manages the one that the command was run beside.
+/// Evidence that another server is or was the primary, where the command's own server is unmanaged.
 fn not_the_primary(scene: &DetachScene, look: &ServerLook) -> Vec<Obstacle> {
     let advice = "run this command with the configuration of the member beside the primary";
     let executed = look.executed().unwrap_or_default();
@@ -218,7 +217,7 @@ fn not_the_primary(scene: &DetachScene, look: &ServerLook) -> Vec<Obstacle> {
     found
 }
 
-/// What a server lacks of these transactions.
+/// The transactions of `of` that a server lacks.
 fn lacking(look: &ServerLook, of: &GtidSet) -> GtidSet {
     match look.executed() {
         Ok(executed) => of.difference(&executed),
@@ -226,7 +225,7 @@ fn lacking(look: &ServerLook, of: &GtidSet) -> GtidSet {
     }
 }
 
-/// What the primary's binlog does not hold any more, no replica can get from it.
+/// A replica cannot get transactions that the primary has purged from its binlog.
 fn cannot_replicate(place: &str, look: &ServerLook, purged: &GtidSet) -> Option<Obstacle> {
     let missing = lacking(look, purged);
     if missing.is_empty() {

@@ -1,18 +1,17 @@
-//! What it takes to make a ring over servers that replicate by themselves, pure. The order matters:
+//! The plan that makes a ring over servers with plain replication, pure. The order matters:
 //!
 //! ```text
 //!  stop managing ► create ring ► lead ► prepare ► stop waiting, stop ACKs ► leave the source ► take over the primary ► follow, one by one
 //!  └ no member acts on a mysqld ────────────────────────────────────────────────────┘ └ only here clients wait
 //! ```
 //!
-//! Replicas leave the primary before the ring takes that over. From then on its binlog may be cut back to what the ring has, and a replica
-//! gets what waits for its ACK too: it would be left with transactions that nobody else has.
+//! Replicas leave the primary before the ring takes it over. From then on its binlog may be trimmed to the ring's log. A replica also
+//! receives transactions that wait for an ACK, and would keep some that no other server has.
 //!
-//! Until the ring has all that the primary has, a takeover can fail, and the primary is given back as it was: nothing is cut from its
-//! binlog. Only then is it taken over, and followers are managed.
+//! Until the ring has all of the primary's transactions, a takeover can fail. The primary is then returned unchanged: its binlog is not
+//! trimmed. Only afterwards is it taken over, and followers are managed.
 //!
-//! No follower is managed before the primary is: a member that manages its mysqld and comes to lead would open its own server beside the
-//! plain primary.
+//! No follower is managed before the primary: a managed one whose member came to lead would open its server next to the plain primary.
 
 #[cfg(test)]
 mod tests;
@@ -25,21 +24,21 @@ use uuid::Uuid;
 use crate::conversion::server_probe::{ReplicatesFrom, ServerLook};
 use crate::conversion::{Obstacle, Planned};
 
-/// A replica that lacks more transactions than this has to catch up first: while it does, it could not take over.
+/// Maximum number of transactions that a replica may lack. With more it has to catch up first, since it could not take over.
 pub const MOST_BEHIND: u128 = 10_000;
 
 /// One database member and its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnableServer {
-    /// Name of the member beside the server.
+    /// Name of the server's member.
     pub name: String,
-    /// What was seen, or why nothing was.
+    /// The observation, or why it failed.
     pub look: Result<ServerLook, String>,
-    /// Whether the member was told not to act on it.
+    /// Whether the member is instructed not to manage it.
     pub unmanaged: bool,
-    /// Whether the member acts on it. With `unmanaged` as well, it is taking a primary over.
+    /// Whether the member manages it. With `unmanaged` as well, it is taking a primary over.
     pub managed: bool,
-    /// Whether it was the primary when its member was told not to act on it: it may be closed since.
+    /// Whether it was the primary when its member stopped managing it: it may be closed since.
     pub was_primary: bool,
     /// Whether the ring's log is applied to it.
     pub follows: bool,
@@ -48,42 +47,42 @@ pub struct EnableServer {
 /// Everything that the plan depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnableScene {
-    /// The member beside the primary. Looked at after all others, so that they have nothing that it had not.
+    /// The primary and its member. Observed after all others, so that they have nothing that it lacked.
     pub primary: EnableServer,
     /// All other database members of the ring.
     pub others: Vec<EnableServer>,
     /// Replicas without a member, by their address, that are to follow a binlog server.
     pub stock: Vec<(String, Result<ServerLook, String>)>,
-    /// Where the binlog server is that they are to follow.
+    /// Address of the binlog server that they are to follow.
     pub binlog_server: Option<(String, u16)>,
-    /// What the ring's log begins behind, if there is a ring.
+    /// The transactions before the start of the ring's log, if there is a ring.
     pub origin: Option<GtidSet>,
     /// Whether the primary's member leads it.
     pub leads: bool,
 }
 
-/// A step into a ring, in the order in which they are done.
+/// A step into a ring, in execution order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnableStep {
-    /// Tell this member not to act on its server before it is told to.
+    /// Instruct this member not to manage its server until further notice.
     StopManaging(String),
-    /// Make the ring, its log behind what the primary has.
+    /// Create the ring; its log starts after the primary's transactions.
     CreateRing,
-    /// Let the primary's member lead.
+    /// Make the primary's member the leader.
     Lead,
-    /// Set what the primary's settings lack.
+    /// Change the primary's settings as required.
     Prepare,
-    /// Let the primary's commits wait for nobody, for the moment.
+    /// Stop commits on the primary from waiting for ACKs, temporarily.
     StopWaiting,
-    /// Let this server stop to acknowledge.
+    /// Make this server stop acknowledging.
     StopAcknowledging(String),
-    /// Let this server stop to replicate from the primary, once it has what the ring's log begins behind.
+    /// Make this server stop replicating from the primary, once it has the transactions before the start of the ring's log.
     LeaveSource(String),
-    /// Let the primary's member act on it: the ring has it from then on.
+    /// Make the primary's member manage it: from then on it belongs to the ring.
     TakeOver,
-    /// Let this server follow by its member.
+    /// Make this server's member let it follow.
     Follow(String),
-    /// Let this server follow the binlog server.
+    /// Make this server follow the binlog server.
     Repoint(String),
 }
 
@@ -108,10 +107,10 @@ impl fmt::Display for EnableStep {
     }
 }
 
-/// The steps in their order, those that are done among them.
+/// The steps in order, completed ones included.
 ///
 /// # Errors
-/// Everything that stands in the way.
+/// All obstacles.
 pub fn plan_enable(scene: &EnableScene) -> Result<Vec<Planned<EnableStep>>, Vec<Obstacle>> {
     let obstacles = obstacles(scene);
     if !obstacles.is_empty() {
@@ -235,7 +234,7 @@ fn obstacles(scene: &EnableScene) -> Vec<Obstacle> {
     found
 }
 
-/// Two servers that give the same GTIDs to different transactions.
+/// Servers that assign the same GTIDs to different transactions.
 fn of_one_uuid(scene: &EnableScene) -> Vec<Obstacle> {
     let members = std::iter::once(&scene.primary).chain(&scene.others);
     let members = members.map(|server| (&server.name, &server.look));
@@ -259,7 +258,7 @@ fn of_one_uuid(scene: &EnableScene) -> Vec<Obstacle> {
     found
 }
 
-/// What is to be done about filters and skipped errors.
+/// The advice about filters and skipped errors.
 const NOTHING_LEFT_OUT: &str = "CHANGE REPLICATION FILTER REPLICATE_… = () and SET GLOBAL replica_exec_mode = STRICT at once, and \
     take the options out of its option file; without replica_skip_errors it has to be started again";
 
@@ -308,7 +307,7 @@ fn of_replica(
     };
     let mut found: Vec<Obstacle> = of_settings(name, look).collect();
     found.extend(errant(name, look, written));
-    // It has left the source already, and its member is to be told.
+    // It has left the source already; the next step instructs its member.
     let between = look.replicates_from.is_empty()
         && server.unmanaged
         && origin.is_some_and(|origin| own.contains_set(origin));
@@ -330,7 +329,7 @@ fn of_replica(
         look,
         "a follower has one source, the ring: RESET REPLICA ALL FOR CHANNEL the others",
     ));
-    // By its GTIDs it would be whole, and be made the primary.
+    // By its GTIDs it would look complete, and could become the primary.
     if !look.leaves_out.is_empty() {
         found.push(Obstacle::new(
             name,
@@ -342,7 +341,7 @@ fn of_replica(
         ));
     }
     let behind = written.difference(&own).count();
-    // What it lacks that has left already, it gets from the ring's log.
+    // A server that has left the source gets its missing transactions from the ring's log.
     if behind > MOST_BEHIND && !between {
         found.push(Obstacle::new(
             name,
@@ -364,8 +363,8 @@ fn several_channels(place: &str, look: &ServerLook, advice: &str) -> Option<Obst
     })
 }
 
-/// What the primary does not even have on its way. Its replicas have executed what waits there for an ACK; it is let through before
-/// anybody is taken into the ring.
+/// Transactions that the primary lacks even among its uncommitted ones. Its replicas have executed those that wait there for an ACK; they
+/// are let through before any replica joins the ring.
 fn errant(place: &str, look: &ServerLook, written: &GtidSet) -> Option<Obstacle> {
     let own = match look.executed() {
         Ok(own) => own,
@@ -382,7 +381,7 @@ fn errant(place: &str, look: &ServerLook, written: &GtidSet) -> Option<Obstacle>
     ))
 }
 
-/// Whoever acknowledges after the ring has taken over would let commits through that the ring does not have.
+/// A foreign replica that acknowledges after the takeover would let commits through that the ring lacks.
 fn strange_ackers(scene: &EnableScene, primary: &ServerLook) -> Vec<Obstacle> {
     let members = scene
         .others

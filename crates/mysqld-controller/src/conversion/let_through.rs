@@ -1,12 +1,12 @@
-//! Commits that wait for an ACK are let through, and no more have to wait.
+//! Lets commits that wait for an ACK through, and stops further ones from waiting.
 //!
 //! ```text
 //!  one session:      SET GLOBAL rpl_semi_sync_source_enabled = OFF   waits behind commits that wait (9.7.4)
 //!  another session:  a dump that acknowledges all that comes         lets them through
 //! ```
 //!
-//! Where nobody else acknowledges any more, as behind a restart of a primary whose replicas were told to stop that, both would wait for
-//! ever without the second.
+//! Where no replica acknowledges, as after a restart of a primary whose replicas stopped acknowledging, both would wait indefinitely
+//! without the second.
 
 use std::convert::Infallible;
 
@@ -18,10 +18,10 @@ use raft_types::MAX_TRANSACTION_BYTES;
 
 use crate::settings::{Depth, Requirements, await_acks, observe, switch_off};
 
-/// Has commits wait for nobody. Those that wait are acknowledged.
+/// Stops commits from waiting for ACKs. Acknowledges those that wait.
 ///
 /// # Errors
-/// When the server cannot be asked or set, or not in time.
+/// When the server cannot be queried or set, or not in time.
 pub(super) async fn let_commits_through(
     connect: &ConnectOptions,
     requirements: &Requirements,
@@ -39,7 +39,7 @@ pub(super) async fn let_commits_through(
     let id = replica.id();
     let gtids = replica.query("SELECT @@GLOBAL.gtid_executed").await?;
     let gtids = gtids.first().and_then(|row| row.text_at(0));
-    // What waits is not executed yet, and comes.
+    // Waiting transactions are not in `gtid_executed` yet, so the dump sends them.
     let have: GtidSet = gtids
         .and_then(|gtids| gtids.parse().ok())
         .unwrap_or_default();
@@ -50,7 +50,7 @@ pub(super) async fn let_commits_through(
     let acknowledging = async {
         match acknowledge(replica, requirements, have, checksum).await {
             Ok(never) => match never {},
-            // Others may acknowledge, or nothing waits.
+            // Other replicas may acknowledge, or no commit waits.
             Err(why) => tracing::warn!("commits that wait cannot be acknowledged: {why}"),
         }
         std::future::pending::<Infallible>().await
@@ -60,12 +60,12 @@ pub(super) async fn let_commits_through(
         switched = switch_off(&mut connection, &observed) => switched,
         never = acknowledging => match never {},
     };
-    // The server finds out late by itself that a dump's replica is gone, and would show it as one that acknowledges.
+    // The server notices late that a dump's replica is gone, and would list it as an acknowledging one.
     if let Err(error) = Connection::kill(connect, id).await {
         tracing::warn!("the dump that acknowledged could not be ended: {error}");
     }
     if switched.is_err() {
-        // It would go on behind the commits, and be done at a time when the ring has the server.
+        // It would continue after the commits, and take effect when the ring already manages the server.
         if let Err(error) = Connection::kill(connect, connection.id()).await {
             tracing::warn!("a statement that hangs could not be ended: {error}");
         }
@@ -74,7 +74,7 @@ pub(super) async fn let_commits_through(
     switched
 }
 
-/// Acknowledges whatever waits until the connection breaks.
+/// Acknowledges every waiting commit until the connection breaks.
 async fn acknowledge(
     connection: Connection,
     requirements: &Requirements,
@@ -83,7 +83,7 @@ async fn acknowledge(
 ) -> Result<Infallible, String> {
     let told = |error: &dyn std::fmt::Display| error.to_string();
     let options = DumpOptions {
-        // Where a statement about accounts waits, a registration would wait for it.
+        // A registration would wait behind a statement about accounts that waits.
         register: false,
         ..DumpOptions::new(
             requirements.replica_server_id,

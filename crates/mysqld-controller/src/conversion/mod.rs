@@ -1,6 +1,6 @@
-//! From plain MySQL replication into a ring and back: what a server is at the moment ([`look()`]), what has to be done, as pure
-//! plans ([`plan_enable`], [`plan_detach`]), and the statements that do it ([`steps`]). The command line drives it, each member
-//! acts on its own mysqld. To be feared here: two servers that take writes, and a commit that waits for nobody.
+//! Conversion of plain MySQL replication into a ring and back. [`look()`] observes a server, [`plan_enable`] and [`plan_detach`] are pure
+//! plans, and [`steps`] holds their statements. The command line drives it; each member acts on its own mysqld. The dangers: two writable
+//! servers, and a commit that does not wait for the ring.
 
 mod detach_plan;
 mod enable_plan;
@@ -19,14 +19,14 @@ pub use crate::conversion::plain_server::{PlainServer, look_at_plain};
 pub use crate::conversion::server_probe::{ReplicatesFrom, ServerLook, look};
 pub use crate::conversion::steps::ConversionError;
 
-/// What stands in the way, and what to do about it.
+/// An obstacle, and how to remove it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
     /// Where: a member's name, or a server's address.
     pub place: String,
-    /// What stands in the way, in words.
+    /// The obstacle, as text.
     pub found: String,
-    /// What the operator has to do about it.
+    /// The operator's remedy.
     pub advice: String,
 }
 
@@ -54,8 +54,8 @@ impl fmt::Display for Obstacle {
 /// One step of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planned<S> {
-    /// What is to be done.
+    /// The step.
     pub step: S,
-    /// Whether it is so already.
+    /// Whether it is done already.
     pub done: bool,
 }

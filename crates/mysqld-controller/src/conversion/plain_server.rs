@@ -1,24 +1,24 @@
-//! What clients of plain replication need to know of a server that no member manages: whether it is the primary, and whether it
-//! replicates. A light question, asked every second.
+//! State of an unmanaged server for clients of plain replication: whether it is the primary, and whether it replicates. A cheap query, run
+//! every second.
 
 use mysql_link::{ConnectOptions, Connection, LinkError, Row};
 
-/// What was seen at one moment.
+/// One observation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlainServer {
     /// Whether ordinary clients may write, and it replicates from no other server.
     pub writable: bool,
-    /// Whether `offline_mode` keeps ordinary accounts off.
+    /// Whether `offline_mode` blocks ordinary accounts.
     pub offline: bool,
     /// Whether it replicates through a channel whose threads all run.
     pub replicates: bool,
-    /// How far it is behind its source, as it says itself.
+    /// Its lag behind its source in seconds, as it reports it.
     pub lag_seconds: Option<u64>,
-    /// Why its channel does not run; empty where it says nothing.
+    /// Why its channel does not run; empty where it reports no error.
     pub error: String,
 }
 
-/// Asks a server. Changes nothing.
+/// Queries a server. Changes nothing.
 ///
 /// # Errors
 /// When it cannot be reached.
@@ -34,7 +34,7 @@ pub async fn look_at_plain(connect: &ConnectOptions) -> Result<PlainServer, Link
     Ok(judged(is_on(0), is_on(1), seen.collect()))
 }
 
-/// One channel: whether it runs, how far behind it is, and its last error.
+/// One channel: whether it runs, its lag, and its last error.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Channel {
     runs: bool,

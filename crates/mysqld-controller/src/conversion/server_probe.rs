@@ -1,5 +1,5 @@
-//! What a server is before and while it changes hands: how it replicates, from whom, who reads from it, and what would keep a
-//! ring from being made over it. Goes over the wire as JSON, so that fields are only ever added.
+//! A server's state before and during a conversion: its sources, its replicas, and obstacles to a ring. Sent over the network as JSON, so
+//! fields are only ever added.
 
 use binlog_format::gtid::{GtidSet, ParseGtidError, parse_gtid_owned};
 use mysql_link::{ConnectOptions, Connection, LinkError, Row};
@@ -12,18 +12,18 @@ use crate::settings::{
     filters_of_channel, filters_of_server, lenience, not_persisted, observe, preflight,
 };
 
-/// A channel through which a server replicates by itself.
+/// A channel of a server's own replication.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicatesFrom {
-    /// The channel's name; empty for the usual one.
+    /// The channel's name; empty for the default one.
     pub channel: String,
     /// Host of the source.
     pub host: String,
     /// TCP port of the source.
     pub port: u16,
-    /// User name with which it logs in at the source.
+    /// User name of its login at the source.
     pub user: String,
-    /// The source's UUID, once it was connected to.
+    /// The source's UUID, after the first connection.
     pub uuid: Option<Uuid>,
     /// Whether the thread that receives transactions runs.
     pub receives: bool,
@@ -33,18 +33,18 @@ pub struct ReplicatesFrom {
     pub error: String,
 }
 
-/// What was seen on a server at one moment.
+/// One observation of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerLook {
     /// `@@version` of the server.
     pub version: String,
-    /// `@@server_uuid`; none where the server did not say.
+    /// `@@server_uuid`; none where the server did not report it.
     pub uuid: Option<Uuid>,
-    /// `@@port`: where it takes TCP connections.
+    /// `@@port`: the port for TCP connections.
     pub port: u16,
     /// `gtid_executed` as text.
     pub executed: String,
-    /// `gtid_owned` as text, looked at before `gtid_executed`: what is on its way, in the binlog and not committed, is in one of both.
+    /// `gtid_owned` as text, read before `gtid_executed`: a transaction in the binlog but not committed is in one of both.
     #[serde(default)]
     pub owned: String,
     /// `gtid_purged` as text: transactions that it has and cannot send.
@@ -57,20 +57,20 @@ pub struct ServerLook {
     pub waits_for_acks: bool,
     /// How many commits wait for one at the moment.
     pub waiting_commits: u64,
-    /// Whether it acknowledges what it receives.
+    /// Whether it acknowledges received transactions.
     pub acknowledges: bool,
-    /// Who is attached and acknowledges, by UUID.
+    /// UUIDs of the attached replicas that acknowledge.
     pub ackers: Vec<Uuid>,
-    /// How it replicates by itself.
+    /// The channels of its own replication.
     pub replicates_from: Vec<ReplicatesFrom>,
-    /// What its replica threads leave out of what they are given, by the options that say so. It has the GTIDs of that all the same.
+    /// Options by which its replica threads skip transactions. It has the GTIDs of those all the same.
     #[serde(default)]
     pub leaves_out: Vec<String>,
-    /// What no member can mend, each with what to do.
+    /// Problems that no member can fix, each with a remedy.
     pub obstacles: Vec<String>,
-    /// What a member sets when it begins to manage it.
+    /// Settings that a member changes when it begins to manage it.
     pub to_be_set: Vec<String>,
-    /// Persisted values that a member takes out when it begins to manage it.
+    /// Persisted values that a member removes when it begins to manage it.
     #[serde(default)]
     pub to_be_reset: Vec<String>,
 }
@@ -84,7 +84,7 @@ impl ServerLook {
         self.executed.parse()
     }
 
-    /// `gtid_executed`, and what is in its binlog and on its way there.
+    /// `gtid_executed`, and transactions that are in its binlog or about to be.
     ///
     /// # Errors
     /// When one is no GTID set.
@@ -100,7 +100,7 @@ impl ServerLook {
         self.purged.parse()
     }
 
-    /// Whether it replicates from a server of this UUID, and nothing stands still.
+    /// Whether it replicates from a server of this UUID, with all threads running.
     pub fn follows(&self, source: Option<Uuid>) -> bool {
         let of_source = |from: &&ReplicatesFrom| from.uuid.is_some() && from.uuid == source;
         let channel = self.replicates_from.iter().find(of_source);
@@ -108,10 +108,10 @@ impl ServerLook {
     }
 }
 
-/// Looks at a server. Changes nothing.
+/// Observes a server. Changes nothing.
 ///
 /// # Errors
-/// When it cannot be reached, or refuses a question that the member's account may ask.
+/// When it cannot be reached, or refuses a query that the member's account may run.
 pub async fn look(
     connect: &ConnectOptions,
     requirements: &Requirements,
@@ -166,7 +166,7 @@ pub async fn look(
     })
 }
 
-/// Why the next start of a server that no member starts or sets up would be open for writes.
+/// Why the next start of a server would be open for writes, where no member starts it or changes its settings.
 async fn open_start(
     connection: &mut Connection,
     observed: &Observed,
@@ -187,7 +187,7 @@ async fn open_start(
     }))
 }
 
-/// Some of the tables of the engine MEMORY that the account can see. They are not used by this.
+/// Some of the MEMORY tables that the account can see. The query does not open them.
 async fn tables_in_memory(connection: &mut Connection) -> Result<Vec<String>, LinkError> {
     let tables = connection
         .query(
@@ -199,7 +199,7 @@ async fn tables_in_memory(connection: &mut Connection) -> Result<Vec<String>, Li
     Ok(tables.map(str::to_owned).collect())
 }
 
-/// In a ring they take the failover away from a follower that is restarted.
+/// In a ring, they prevent a restarted follower from taking over.
 fn of_tables_in_memory(tables: &[String]) -> Option<String> {
     let some = some_of(tables)?;
     Some(format!(
@@ -209,7 +209,7 @@ fn of_tables_in_memory(tables: &[String]) -> Option<String> {
     ))
 }
 
-/// What such an engine has written is there before a transaction commits, and no copy has it.
+/// Rows in such an engine exist before their transaction commits, and reprovisioning does not copy them.
 fn of_other_engines(tables: &[String]) -> Option<String> {
     let some = some_of(tables)?;
     Some(format!(
@@ -219,7 +219,7 @@ fn of_other_engines(tables: &[String]) -> Option<String> {
     ))
 }
 
-/// One, and whether there are others.
+/// One table, and whether there are others.
 fn some_of(tables: &[String]) -> Option<String> {
     let (first, others) = tables.split_first()?;
     let more = match others.len() {
@@ -231,11 +231,11 @@ fn some_of(tables: &[String]) -> Option<String> {
 
 #[derive(Default)]
 struct Judged {
-    /// What nobody but the operator can mend.
+    /// Problems that only the operator can fix.
     obstacles: Vec<String>,
-    /// What the member sets by itself.
+    /// Settings that the member changes by itself.
     to_be_set: Vec<String>,
-    /// What is persisted and the member takes out by itself.
+    /// Persisted values that the member removes by itself.
     to_be_reset: Vec<String>,
 }
 
@@ -243,7 +243,7 @@ fn judged(observed: &Observed, requirements: &Requirements) -> Judged {
     let mut judged = Judged::default();
     for finding in preflight(observed, requirements) {
         match (finding.severity, finding.check) {
-            // Nothing depends on it before the first crash, and then it is too late.
+            // Has no effect until the first crash, when a fix is too late.
             (
                 Severity::Advice,
                 Check::BinlogEncryption | Check::BinlogPlace | Check::AccountExpires,
@@ -252,7 +252,7 @@ fn judged(observed: &Observed, requirements: &Requirements) -> Judged {
                 judged.to_be_reset.push(finding.found);
             }
             (_, Check::Persisted) => judged.obstacles.push(finding.to_string()),
-            // Who acknowledges is looked at apart: that is told to stop.
+            // Acknowledging replicas are checked separately: a plan step stops them.
             (Severity::Advice, _) | (_, Check::ForeignAcker | Check::SemiSyncStatus) => {}
             (Severity::Unprotected, check) if is_set_by_the_member(check) => {
                 judged.to_be_set.push(finding.found);
@@ -263,7 +263,7 @@ fn judged(observed: &Observed, requirements: &Requirements) -> Judged {
     judged
 }
 
-/// Whether the member's plan mends it without a restart of the server.
+/// Whether the member's plan fixes it without a restart of the server.
 fn is_set_by_the_member(check: Check) -> bool {
     matches!(
         check,
@@ -296,7 +296,7 @@ async fn replicates_from(
             port: text("Source_Port").parse().unwrap_or(0),
             user: text("Source_User"),
             uuid: text("Source_UUID").parse().ok(),
-            // It is between two connections now and then, which is no fault.
+            // A reconnect is not a fault.
             receives: match text("Replica_IO_Running").as_str() {
                 "Yes" => true,
                 "Connecting" => errors[0].is_empty(),
@@ -313,7 +313,7 @@ async fn replicates_from(
     Ok((channels.rows.iter().map(channel).collect(), filters))
 }
 
-/// What all of its channels leave out, or one that it will be given.
+/// Filters of its channels, and server-wide ones, which a new channel would get.
 async fn leaves_out(
     connection: &mut Connection,
     of_channels: Vec<String>,

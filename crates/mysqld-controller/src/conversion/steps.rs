@@ -1,4 +1,4 @@
-//! The statements that change hands, one function for each step. Each may be run again: what is done already is left as it is.
+//! The statements of a conversion, one function for each step. Each may be run again: completed parts are left unchanged.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::settings::{
 };
 use crate::write_fence::read_only::{self, EventsAtOpening};
 
-/// How long sessions may take to end that were killed.
+/// How long killed sessions may take to end.
 const END_OF_SESSIONS: Duration = Duration::from_secs(10);
 
 /// Why a step was not done.
@@ -23,7 +23,7 @@ pub enum ConversionError {
     /// A statement failed, or the connection to the server.
     #[error("{doing} failed: {source}")]
     Link {
-        /// What the statement was for.
+        /// Purpose of the statement.
         doing: &'static str,
         /// The error of the statement or connection.
         source: LinkError,
@@ -31,10 +31,10 @@ pub enum ConversionError {
     /// Semi-sync was not switched off.
     #[error("switching semi-sync off failed: {0}")]
     StopWaiting(#[from] StopWaitingError),
-    /// Another error, which has only a text.
+    /// Another error, available only as text.
     #[error("{doing} failed: {cause}")]
     Other {
-        /// What the step was to do.
+        /// Purpose of the step.
         doing: &'static str,
         /// The text of the error.
         cause: String,
@@ -51,11 +51,10 @@ async fn open(connect: &ConnectOptions) -> Result<Connection, ConversionError> {
         .map_err(doing("connecting"))
 }
 
-/// Sets a server that is going to be the primary to what the ring needs, but for the waiting itself, so that less is left for
-/// the time in which clients cannot write.
+/// Applies the ring's settings to a future primary, except semi-sync waiting. This shortens the time in which clients cannot write.
 ///
 /// # Errors
-/// When a setting cannot be made.
+/// When a setting cannot be changed.
 pub async fn prepare(
     connect: &ConnectOptions,
     requirements: &Requirements,
@@ -69,7 +68,7 @@ pub async fn prepare(
         doing: "setting it up",
         cause: error.to_string(),
     })?;
-    // Whoever has set it to ROW, sessions from before go on with what was.
+    // Sessions older than the change to ROW keep their format.
     let ended = end_statement_logging(&mut connection, END_OF_SESSIONS).await;
     ended.map_err(|cause| ConversionError::Other {
         doing: "closing sessions from before binlog_format was ROW",
@@ -79,8 +78,8 @@ pub async fn prepare(
     Ok(())
 }
 
-/// Commits on the server wait for nobody any more. Before a ring has it: its replicas stop to acknowledge next, and commits
-/// would wait for them. Those that wait are let through, as the replicas' ACK would.
+/// Stops commits on the server from waiting for ACKs, before a ring manages it. Its replicas stop acknowledging next, and commits would
+/// wait for them. Lets waiting commits through, as the replicas' ACK would.
 ///
 /// # Errors
 /// When it cannot be set.
@@ -92,7 +91,7 @@ pub async fn stop_waiting(
     let_through.map_err(doing("switching semi-sync off"))
 }
 
-/// Commits on a server that is going to be a replica wait for nobody: what it gets from its source would wait for an ACK.
+/// Stops commits on a future replica from waiting: transactions from its source would wait for an ACK.
 ///
 /// # Errors
 /// [`StopWaitingError::CommitsWait`] while one does; when it cannot be set.
@@ -103,10 +102,10 @@ pub async fn wait_for_nobody(connect: &ConnectOptions) -> Result<(), ConversionE
     Ok(())
 }
 
-/// The server stops to acknowledge what it receives; it goes on replicating.
+/// Makes the server stop acknowledging; it continues to replicate.
 ///
 /// # Errors
-/// When it cannot be set, or its receiver does not start again.
+/// When it cannot be set, or its receiver does not restart.
 pub async fn stop_acknowledging(connect: &ConnectOptions) -> Result<(), ConversionError> {
     let mut connection = open(connect).await?;
     let enabled = connection
@@ -120,7 +119,7 @@ pub async fn stop_acknowledging(connect: &ConnectOptions) -> Result<(), Conversi
     let names: Vec<&str> = names.filter_map(|row| row.text_at(0)).collect();
     let channels = connection.query("SHOW REPLICA STATUS").await;
     let channels = channels.map_err(doing("looking at its own replication"))?;
-    // The receiver asks for ACKs when it connects, so that it has to connect again. One that has left its source has none.
+    // The receiver requests ACKs when it connects, so it has to reconnect. A server that has left its source has none.
     let connect_again: &[&str] = match (names.first(), channels.first()) {
         (Some(_), Some(_)) => &["STOP REPLICA IO_THREAD", "START REPLICA IO_THREAD"],
         _ => &[],
@@ -136,8 +135,7 @@ pub async fn stop_acknowledging(connect: &ConnectOptions) -> Result<(), Conversi
     Ok(())
 }
 
-/// The server stops to replicate by itself, and forgets from whom it did. It is closed for writes first: nothing but its member
-/// writes to it from now on.
+/// Stops the server's own replication and removes its source. Closes it for writes first: only its member writes to it from now on.
 ///
 /// # Errors
 /// When it cannot be closed, or does not stop.
@@ -168,8 +166,7 @@ async fn close(connect: &ConnectOptions) -> Result<(), ConversionError> {
     })
 }
 
-/// The primary, which no member manages any more and which is closed, becomes a plain one: commits wait for nobody, and clients
-/// may write.
+/// Turns the closed, unmanaged primary into a plain one: commits wait for no ACK, and clients may write.
 ///
 /// # Errors
 /// [`StopWaitingError::CommitsWait`] while one does; when it cannot be set.
@@ -186,9 +183,8 @@ pub async fn release_primary(connect: &ConnectOptions) -> Result<(), ConversionE
     })
 }
 
-/// A server that followed the ring becomes one that a source can be given to: closed for writes, its commits wait for nobody, its
-/// binlog is forced again, and the files that name transactions and do not hold them are gone. (Its commits wait for an ACK where it
-/// was started and does not follow yet.)
+/// Prepares a former follower for a source: closes it for writes, stops commits from waiting, and syncs its binlog again. Also drops the
+/// binlog files that name transactions without holding them. (Its commits wait for an ACK where it was started and does not follow yet.)
 ///
 /// # Errors
 /// [`StopWaitingError::CommitsWait`] while one does; when it cannot be closed or set.
@@ -207,7 +203,7 @@ pub async fn release_follower(connect: &ConnectOptions) -> Result<(), Conversion
     Ok(())
 }
 
-/// Lets the server replicate from this source, through the channel that it has, and stay closed for writes.
+/// Makes the server replicate from this source, through its present channel, and stay closed for writes.
 ///
 /// # Errors
 /// When it has several channels, or a statement fails.
@@ -220,7 +216,7 @@ pub async fn follow_source(
     let channels = channels.map_err(doing("looking at its own replication"))?;
     let names = channels.rows.iter();
     let names: Vec<&str> = names.filter_map(|row| row.text("Channel_Name")).collect();
-    // Where it would be given a second one, a channel without a name is refused (3079).
+    // With a named channel, mysqld refuses a second one without a name (3079).
     let of_channel = match names[..] {
         [] | [""] => String::new(),
         [name] => format!(" FOR CHANNEL {}", literal(name)),

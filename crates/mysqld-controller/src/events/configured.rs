@@ -1,12 +1,12 @@
-//! Whether the operator wants events to run at the primary, pure: by the member's configuration, by what was persisted or found
-//! on the server, or by the options that it is started with.
+//! The operator's choice whether events run at the primary, pure. Sources: the member's configuration, values persisted or found on the
+//! server, and its start options.
 
 use serde::{Deserialize, Serialize};
 
-/// What the member's configuration says (`mysql.event_scheduler`).
+/// The member's configuration (`mysql.event_scheduler`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EventsWanted {
-    /// What mysqld is configured to.
+    /// As mysqld is configured.
     #[default]
     AsMysqld,
     /// Events run while this mysqld is the primary.
@@ -15,7 +15,7 @@ pub enum EventsWanted {
     No,
 }
 
-/// What was found on the server before the member switched its scheduler off.
+/// The server's configuration before the member switched its scheduler off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FoundScheduler {
     /// Whether events were to run.
@@ -24,7 +24,7 @@ pub(crate) struct FoundScheduler {
     pub(crate) persisted: bool,
 }
 
-/// What one look at the server saw.
+/// One observation of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SchedulerSeen {
     /// `@@GLOBAL.event_scheduler`.
@@ -34,13 +34,13 @@ pub(super) struct SchedulerSeen {
 }
 
 impl SchedulerSeen {
-    /// Whether it can be switched at all: one that was disabled by an option of the start cannot.
+    /// Whether it cannot be switched, because a start option disabled it.
     pub(super) fn is_disabled(&self) -> bool {
         self.running.eq_ignore_ascii_case("DISABLED")
     }
 
-    /// What is to be on record behind this look. `starts_off`: the member starts the server with its scheduler off, so that the
-    /// running value says nothing of the operator's.
+    /// The record after this observation. `starts_off`: the member starts the server with its scheduler off, so that the running value does
+    /// not show the operator's.
     pub(super) fn found(
         &self,
         on_record: Option<FoundScheduler>,
@@ -48,12 +48,12 @@ impl SchedulerSeen {
     ) -> Option<FoundScheduler> {
         let persisted = self.persisted.as_deref().map(is_on);
         match (persisted, on_record) {
-            // Nobody but an operator persists that.
+            // Only an operator persists that.
             (Some(true), _) => Some(FoundScheduler {
                 on: true,
                 persisted: true,
             }),
-            // The member's own, if something is on record.
+            // The member set it, if there is a record.
             (_, Some(known)) => Some(known),
             (Some(false), None) => Some(FoundScheduler {
                 on: false,
@@ -76,7 +76,7 @@ impl SchedulerSeen {
     }
 }
 
-/// Whether events are to run at the primary. `options` is what the options of the start say.
+/// Whether events are to run at the primary. `options` is the value in the start options.
 pub(super) fn wanted(
     key: EventsWanted,
     on_record: Option<FoundScheduler>,
@@ -92,7 +92,7 @@ pub(super) fn wanted(
     }
 }
 
-/// What the options of a start say, the later ones winning.
+/// The value in the start options, of which the last one wins.
 pub(super) fn of_options<'a>(options: impl IntoIterator<Item = &'a str>) -> Option<bool> {
     let mut on = None;
     for option in options {
@@ -127,9 +127,9 @@ mod tests {
 
     #[test]
     fn what_an_operator_wants_is_kept_through_the_members_own_switching() {
-        // Running, persisted, on record, started off by the member; then on record, and whether a start may begin with it on.
+        // Running, persisted, recorded, started off by the member; then the record, and whether a start may begin with it on.
         let table = [
-            // A child: the command line says off, and what runs says nothing.
+            // Mode `child`: the command line sets it off, so the running value shows nothing.
             ("OFF", None, None, true, None, false),
             ("ON", None, None, true, None, false),
             ("OFF", Some("ON"), None, true, found(true, true), true),
@@ -142,7 +142,7 @@ mod tests {
                 found(true, true),
                 false,
             ),
-            // Persisted again while the ring is there.
+            // Persisted again while the ring exists.
             (
                 "ON",
                 Some("ON"),
@@ -151,11 +151,11 @@ mod tests {
                 found(true, true),
                 true,
             ),
-            // Another one's start.
+            // Started by another process.
             ("ON", None, None, false, found(true, false), true),
             ("OFF", None, None, false, found(false, false), true),
             ("DISABLED", None, None, false, found(false, false), false),
-            // The member's own off, now that something is on record.
+            // The member's own off, after there is a record.
             (
                 "OFF",
                 Some("OFF"),

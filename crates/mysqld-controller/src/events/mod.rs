@@ -1,11 +1,9 @@
-//! The events of a schema (`CREATE EVENT`), which the primary runs and no follower: mysqld's scheduler is off from the first
-//! moment of a start, stays off while the server follows, and is switched on as the primary is opened for writes, if it was
-//! configured to be.
+//! Events of a schema (`CREATE EVENT`), which run at the primary and at no follower. mysqld's scheduler is off from its start and while it
+//! follows. Opening the primary for writes switches it on, if it was configured to be on.
 //!
-//! Why no follower runs one: `event_scheduler` is off before the applier or the replica threads begin, and nothing but
-//! the opening of the primary switches it on. A start begins with it off: in mode `child` by the command line and everywhere by
-//! the value that is persisted, which mysqld takes before the command line's. Until the opening `super_read_only` is on, under
-//! which a scheduler that somebody has switched on executes nothing.
+//! No follower runs one: `event_scheduler` is off before the applier or the replica threads begin, and only the opening of the primary
+//! switches it on. A start begins with it off: in mode `child` by the command line, and everywhere by the persisted value, which takes
+//! precedence. Until the opening, `super_read_only` is on, so that a scheduler switched on by an operator executes nothing.
 
 mod configured;
 mod scheduler;

@@ -1,4 +1,4 @@
-//! mysqld's scheduler of events: looked at, switched, and what the operator had configured kept durably.
+//! mysqld's event scheduler: observes and switches it, and durably records the operator's configuration.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::supervisor::ServerCommand;
 
 const FILE: &str = "mysqld-events.json";
 
-/// Switches `event_scheduler` on and off as the role of mysqld changes; clones share what is known of it.
+/// Switches `event_scheduler` on and off as the role of mysqld changes; clones share the record.
 #[derive(Debug, Clone)]
 pub struct EventScheduler {
     inner: Arc<Inner>,
@@ -25,22 +25,21 @@ pub struct EventScheduler {
 struct Inner {
     key: EventsWanted,
     file: PathBuf,
-    /// How the member starts the server, where it does so itself.
+    /// The member's command to start the server, if it starts it.
     command: Option<ServerCommand>,
     options: OnceCell<Option<bool>>,
     found: Mutex<Option<FoundScheduler>>,
-    /// Whether it was said that the value cannot be persisted.
+    /// Whether a failure to persist the value was logged.
     told: Mutex<bool>,
-    /// Whether the last look found it switched off, as it is at a follower.
+    /// Whether it was off at the last observation of a follower.
     off_at_follower: Mutex<bool>,
 }
 
 impl EventScheduler {
-    /// Of the server beside the member with this data directory; `command` is how the member starts it, where it does so
-    /// itself.
+    /// For the server of the member with this data directory; `command` starts the server, where the member does so itself.
     ///
     /// # Errors
-    /// When what was found on the server is on record, and cannot be read.
+    /// When the record of the server's configuration cannot be read.
     pub fn new(
         member_dir: &Path,
         key: EventsWanted,
@@ -65,8 +64,8 @@ impl EventScheduler {
         })
     }
 
-    /// Looks at the server: what an operator has configured goes on record, then the next start is made to begin with the
-    /// scheduler off. `follows`: nobody but the applier writes to it, and events are not to run now.
+    /// Observes the server: records the operator's configuration, then makes the next start begin with the scheduler off. `follows`: only
+    /// the applier writes to it, and events must not run now.
     ///
     /// # Errors
     /// When the connection fails.
@@ -76,7 +75,7 @@ impl EventScheduler {
         follows: bool,
     ) -> Result<(), LinkError> {
         let seen = seen(connection).await?;
-        // Asked of a program, so that nobody waits for it when the server is opened.
+        // Runs a program, so do it before the opening, which clients wait for.
         self.options().await;
         let starts_off = self.inner.command.is_some();
         let before = *self.found();
@@ -91,7 +90,7 @@ impl EventScheduler {
             self.persist_off(connection).await?;
         }
         let running = seen.running.eq_ignore_ascii_case("ON");
-        // One that was the primary a moment ago still has it on.
+        // A recent primary still has it on.
         let was_off =
             std::mem::replace(&mut *lock(&self.inner.off_at_follower), follows && !running);
         if follows && running {
@@ -115,7 +114,7 @@ impl EventScheduler {
         Ok(())
     }
 
-    /// The running value stays as it is.
+    /// The running value does not change.
     async fn persist_off(&self, connection: &mut Connection) -> Result<(), LinkError> {
         match connection
             .execute("SET PERSIST_ONLY event_scheduler = OFF")
@@ -142,7 +141,7 @@ impl EventScheduler {
         wanted(self.inner.key, *self.found(), options)
     }
 
-    /// What the options of the server's start say.
+    /// The value in the server's start options.
     async fn options(&self) -> Option<bool> {
         *self.inner.options.get_or_init(|| self.configured()).await
     }
@@ -158,7 +157,7 @@ impl EventScheduler {
         }
     }
 
-    /// The server leaves the ring as a primary: its scheduler is what it was configured to.
+    /// The server leaves the ring as a primary: restores its configured scheduler value.
     ///
     /// # Errors
     /// When the server refuses a statement.
@@ -197,7 +196,7 @@ async fn seen(connection: &mut Connection) -> Result<SchedulerSeen, LinkError> {
     let persisted = "SELECT @@GLOBAL.event_scheduler, (SELECT variable_value FROM \
          performance_schema.persisted_variables WHERE variable_name = 'event_scheduler')";
     let answer = match connection.query(persisted).await {
-        // The account may not look there.
+        // The account lacks the privilege to read that.
         Err(LinkError::Server(_)) => connection.query(running).await?,
         answer => answer?,
     };
@@ -208,7 +207,7 @@ async fn seen(connection: &mut Connection) -> Result<SchedulerSeen, LinkError> {
     })
 }
 
-/// Switches it, if it can be: an option of the start may have disabled it.
+/// Switches it, unless a start option disabled it.
 async fn switch(connection: &mut Connection, to: &str) -> Result<(), LinkError> {
     if seen(connection).await?.is_disabled() {
         return Ok(());
@@ -217,7 +216,7 @@ async fn switch(connection: &mut Connection, to: &str) -> Result<(), LinkError> 
     connection.execute(&set).await.map(drop)
 }
 
-/// No event begins any more. One that is under way goes on until it writes.
+/// Prevents further events from starting. A running one continues until it writes.
 ///
 /// # Errors
 /// When the connection fails.
@@ -225,17 +224,15 @@ pub(crate) async fn stop_events(connection: &mut Connection) -> Result<(), LinkE
     switch(connection, "OFF").await
 }
 
-// Two kinds of events are altered at a primary: the statements are transactions of it like any other.
+// Two kinds of events are altered at a primary; the statements are ordinary transactions there.
 //
-// * Those that came to it through its own replica threads, which store them as `REPLICA_SIDE_DISABLED`: a primary runs them, so that
-//   they are enabled once it is open, as an administrator does after a promotion by hand. Replica threads elsewhere store them as
-//   disabled there.
-// * Those that were to run once, at a time that is over, and are kept behind that (`ON COMPLETION PRESERVE`). The server that ran one
-//   disables it without a word in the log, so that a server that has only followed would run it again, whenever it becomes the primary
-//   first. It is disabled before the scheduler is on. Nobody here knows of one that has run nowhere, since there was no primary at its
-//   time: what is done twice is worse than what is left out, and said.
+// * Events that arrived through its own replica threads, which store them as `REPLICA_SIDE_DISABLED`. A primary runs them, so they
+//   are enabled once it is open, as after a promotion by hand. Replica threads elsewhere store them as disabled there.
+// * Preserved one-time events in the past (`ON COMPLETION PRESERVE`). The server that ran one disables it without a log entry, so a former
+//   follower would run it again as the primary. It is disabled before the scheduler is on. The member cannot detect one that never ran
+//   for lack of a primary: a logged skip is better than a second run.
 
-/// Asks which events the scheduler would run a second time; none where the account may not ask.
+/// Queries the events that the scheduler would run a second time; none where the account lacks the privilege.
 ///
 /// # Errors
 /// When the connection fails.
@@ -248,10 +245,10 @@ pub(crate) async fn events_that_are_over(
     Ok(events)
 }
 
-/// Disables them, on a primary of which only ordinary accounts are kept off. One that cannot be disabled is told of.
+/// Disables them, on a primary that blocks only ordinary accounts. Logs each one that cannot be disabled.
 ///
 /// # Errors
-/// When the connection fails; done again, it goes on where it was.
+/// When the connection fails; a retry continues where it stopped.
 pub(crate) async fn disable_what_is_over(
     connection: &mut Connection,
     events: &[NamedEvent],
@@ -264,11 +261,11 @@ pub(crate) async fn disable_what_is_over(
     .await
 }
 
-/// Enables those that another server's thread brought, on a primary that is open: what was disabled for replicas here stays so. One that
-/// cannot be enabled does not keep the others from it.
+/// Enables events that another server's thread replicated, on an open primary; events disabled here for replicas stay so. One that cannot
+/// be enabled does not block the others.
 ///
 /// # Errors
-/// When the connection fails; done again, it goes on where it was.
+/// When the connection fails; a retry continues where it stopped.
 pub(crate) async fn enable_replicated(connect: &ConnectOptions) -> Result<(), LinkError> {
     let replicated = format!(
         "status IN ('REPLICA_SIDE_DISABLED', 'SLAVESIDE_DISABLED') AND originator <> @@GLOBAL.server_id AND NOT ({OVER})"

@@ -1,4 +1,4 @@
-//! Which positions of the primary wait for which commits of the ring, in the order of the stream. Pure.
+//! Pairs positions of the primary with the ring's commits that they wait for, in stream order. Pure.
 //!
 //! ```text
 //!  front ─► [ticket 7 │ binlog.3:816] [committed 6 │ binlog.3:1091] [rotate] [ticket 8 │ …] ◄─ back
@@ -22,26 +22,26 @@ pub enum Wait<T> {
     Proposed(T),
     /// The log's commit up to an op id: the transaction was in the log before this session.
     Committed(OpId),
-    /// Nothing of its own: the source asked for an ACK of something that is no transaction.
+    /// No commit: the source requested an ACK where no transaction ends.
     Nothing,
 }
 
 /// A transaction, or an entry of the ring's own, that waits for its commit.
 #[derive(Debug)]
 pub struct LedgerEntry<T> {
-    /// What has to happen before it may be acknowledged.
+    /// The condition for the ACK.
     pub wait: Wait<T>,
-    /// What may be acknowledged then; `None` for entries of our own (a rotation).
+    /// The position to acknowledge; `None` for entries of the ring's own (a rotation).
     pub end: Option<SourcePosition>,
     /// Bytes of its canonical payload.
     pub bytes: u64,
-    /// Its share of the bound on what is in flight.
+    /// Its share of the in-flight limit.
     pub permits: u32,
-    /// When it came from the primary.
+    /// When it arrived from the primary.
     pub since: Instant,
 }
 
-/// What may be acknowledged, and what became free with it.
+/// The position to acknowledge, and the resources that are freed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Release {
     /// The highest position: one ACK for it covers the others.
@@ -54,11 +54,11 @@ pub struct Release {
     pub own: u64,
     /// Payload bytes of all of them.
     pub bytes: u64,
-    /// Shares of the bound on what is in flight.
+    /// Shares of the in-flight limit.
     pub permits: u64,
     /// How long the oldest of them waited.
     pub longest_wait: Duration,
-    /// When each of the transactions that this session proposed came.
+    /// Arrival times of the transactions that this session proposed.
     pub came: Vec<Instant>,
 }
 
@@ -69,15 +69,15 @@ impl Release {
     }
 }
 
-/// A proposal was not committed: nothing at or behind it may be acknowledged.
+/// A proposal was not committed: neither it nor any later position may be acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("a proposed transaction was not committed: {reason}")]
 pub struct NotCommitted {
-    /// Why the proposal failed, as the ring says.
+    /// Why the proposal failed, as the ring reports it.
     pub reason: String,
 }
 
-/// Entries in the order of the stream.
+/// Entries in stream order.
 #[derive(Debug)]
 pub struct AckLedger<T> {
     entries: VecDeque<LedgerEntry<T>>,
@@ -92,15 +92,15 @@ impl<T> Default for AckLedger<T> {
 }
 
 impl<T: Ticket> AckLedger<T> {
-    /// Adds what came next in the stream.
+    /// Adds the next entry of the stream.
     pub fn push(&mut self, entry: LedgerEntry<T>) {
         self.entries.push_back(entry);
     }
 
-    /// Takes everything off the front whose wait is over. `committed` is up to where the log is committed.
+    /// Removes all entries from the front whose wait is over. `committed` is the log's commit index.
     ///
     /// # Errors
-    /// When a proposal was not committed. What stands before it was not released either: the session ends.
+    /// When a proposal was not committed. Earlier entries were not released either: the session ends.
     pub fn release(
         &mut self,
         committed: Option<OpId>,
@@ -145,7 +145,7 @@ impl<T: Ticket> AckLedger<T> {
         self.entries.is_empty()
     }
 
-    /// The tickets whose outcome is not known to anybody yet.
+    /// The tickets whose outcome was not reported yet.
     pub fn into_tickets(self) -> impl Iterator<Item = T> {
         self.entries
             .into_iter()
@@ -154,7 +154,7 @@ impl<T: Ticket> AckLedger<T> {
 }
 
 impl<T> LedgerEntry<T> {
-    /// The ticket of a proposal that was not decided yet.
+    /// The ticket of an undecided proposal.
     pub(crate) fn into_ticket(self) -> Option<T> {
         match self.wait {
             Wait::Proposed(ticket) => Some(ticket),
@@ -183,7 +183,7 @@ impl Release {
     }
 }
 
-/// Whether a log that is committed up to here has an entry committed. Both are of one log, so their indexes decide.
+/// Whether a log committed up to `committed` has an entry committed. Both belong to one log, so indexes decide.
 pub(crate) fn covers(committed: Option<OpId>, op_id: OpId) -> bool {
     committed.is_some_and(|committed| committed.index >= op_id.index)
 }

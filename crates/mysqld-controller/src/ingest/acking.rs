@@ -1,6 +1,5 @@
-//! The acknowledging side of an attachment: from a commit of the ring to one ACK for the highest
-//! position that it covers, with nothing in between but this task's wake-up. The bytes of the ACK are made and sent by
-//! [`mysql_link::Acker`].
+//! The acknowledging side of an attachment. Sends one ACK for the highest position that a commit of the ring covers; only this task's
+//! wake-up is in between. [`mysql_link::Acker`] builds and sends the ACK.
 
 use std::sync::atomic::Ordering;
 
@@ -15,14 +14,14 @@ use crate::ingest::reading::Shared;
 use crate::ingest::session::DUMPS;
 use crate::ring::Ticket;
 
-/// What waits, and where more of it comes from. Outlives the attachment, so that no ticket is lost.
+/// The waiting entries and their inbox. Outlives the attachment, so that no ticket is lost.
 pub(super) struct Waiting<T> {
     pub(super) ledger: AckLedger<T>,
     pub(super) inbox: mpsc::Receiver<LedgerEntry<T>>,
 }
 
 impl<T: Ticket> Waiting<T> {
-    /// Acknowledges what is committed until something fails.
+    /// Acknowledges committed entries until something fails.
     pub(super) async fn run(
         &mut self,
         mut ackers: [Acker; DUMPS],
@@ -70,7 +69,7 @@ impl<T: Ticket> Waiting<T> {
         }
     }
 
-    /// The tickets whose outcome is not known yet.
+    /// The tickets with an unknown outcome.
     pub(super) fn into_tickets(mut self) -> Vec<T> {
         self.inbox.close();
         let mut tickets: Vec<T> = self.ledger.into_tickets().collect();
@@ -94,7 +93,7 @@ async fn front_is_due<T: Ticket>(
         }
         Some(Wait::Committed(op_id)) => {
             let op_id = *op_id;
-            // An error means that the ring is gone: the tickets say so too, and leadership is over.
+            // An error means that the ring has stopped: the tickets report that too, and leadership is over.
             if committed
                 .wait_for(|committed| covers(*committed, op_id))
                 .await

@@ -1,4 +1,4 @@
-//! From where on to ask the primary, and whether primary and ring belong together. Pure.
+//! The start position of the dump, and whether primary and ring belong together. Pure.
 //!
 //! ```text
 //!  ring's log:   ███████████████████░░░░            ░ not committed yet
@@ -6,14 +6,13 @@
 //!  told to have: ████████████████                   what both have: in the log, and executed
 //! ```
 //!
-//! A transaction that waits on the primary is never said to be there, not even when the ring has it.
-//! What a dump passes over is not acknowledged by that (9.7.4), so its session would wait for ever;
-//! and if it were, everything before it would be too, also what the ring lacks or has not committed.
-//! It comes again instead, and is acknowledged in its turn.
+//! A transaction that waits on the primary is never reported as present, even when the ring has it. A dump that skips it does not
+//! acknowledge it (9.7.4), so its session would wait indefinitely. An ACK would also cover everything before it, including what the ring
+//! lacks or has not committed. Instead the dump sends it again, and it is acknowledged in its turn.
 //!
-//! mysqld begins a dump in its newest file before which everything is said to be there. What waits is not named among what is before
-//! a file, so where the binlog was rotated behind it, that would be the file behind it. Something that was executed before is left out
-//! of what is said to be there: the file that has it, and whatever waits behind it, comes again.
+//! mysqld begins a dump in the newest file whose preceding transactions are all reported as present. Waiting transactions are not listed as
+//! preceding a file, so after a rotation that could be the file after theirs. Therefore one executed transaction is left out of the
+//! reported set: its file, and all waiting ones after it, are sent again.
 
 use binlog_format::gtid::{Gtid, GtidSet, SourceId};
 use thiserror::Error;
@@ -27,22 +26,22 @@ pub struct PrimaryGtids {
     pub executed: GtidSet,
     /// `gtid_owned`: held by sessions, among them those that wait for an ACK.
     pub owned: GtidSet,
-    /// `gtid_purged`: executed and in no binlog any more.
+    /// `gtid_purged`: executed and no longer in any binlog file.
     pub purged: GtidSet,
-    /// Whose numbers it gives to its own transactions: its `server_uuid`.
+    /// Source of the GTIDs of its own transactions: its `server_uuid`.
     pub server: SourceId,
 }
 
-/// How ring and primary fit together, and what the dump has to bring.
+/// How ring and primary fit together, and which transactions the dump has to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
-    /// What the dump request says we have.
+    /// GTIDs that the dump request reports as present.
     pub have: GtidSet,
-    /// In the log, and will come again because they wait on the primary.
+    /// In the log, and sent again because they wait on the primary.
     pub expected_again: GtidSet,
-    /// Executed on the primary, and not in the log: until these have come, the ring is behind.
+    /// Executed on the primary, and not in the log: until they arrive, the ring lags.
     pub behind: GtidSet,
-    /// What has to come before anything is acknowledged.
+    /// Transactions that have to arrive before anything is acknowledged.
     pub awaited: Awaited,
 }
 
@@ -58,28 +57,28 @@ pub enum AttachRefusal {
         /// The transactions that the primary lacks.
         missing: GtidSet,
     },
-    /// The primary has more than it can send.
+    /// The primary has transactions that it can no longer send.
     #[error(
         "mysqld has purged binlogs with {missing}, which the ring does not have yet, so the ring's log cannot be continued \
          from this server. Make a server that still has them the primary, or create a new ring from this one"
     )]
     PurgedOnPrimary {
-        /// What cannot be had any more.
+        /// The unavailable transactions.
         missing: GtidSet,
     },
-    /// The primary has numbered other transactions as it had numbered earlier ones.
+    /// The primary has assigned earlier GTIDs to other transactions.
     #[error(
         "mysqld has given {again} to other transactions than those that the ring has of it, as behind RESET BINARY LOGS AND \
          GTIDS: nothing of it can be told from what the ring has. Reprovision it from another member"
     )]
     GivenAgain {
-        /// What is given a second time.
+        /// The GTIDs that were assigned twice.
         again: GtidSet,
     },
 }
 
-/// What was found at earlier looks at the primary of this leadership. A GTID of the log that waits in the primary is taken for the
-/// log's transaction, whose ACK was lost; it is another one if that had been executed before, or was not there.
+/// Earlier observations of this leadership's primary. A GTID of the log that waits in the primary counts as the log's transaction with a
+/// lost ACK. It is another one if the GTID had been executed before, or was absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EarlierLooks {
     executed: GtidSet,
@@ -87,10 +86,10 @@ pub struct EarlierLooks {
 }
 
 impl EarlierLooks {
-    /// [`attach`], with what is remembered.
+    /// [`attach`], with the earlier observations.
     ///
     /// # Errors
-    /// As [`attach`], and when a GTID was given again.
+    /// As [`attach`], and when a GTID was assigned twice.
     pub fn attach(
         &mut self,
         primary: &PrimaryGtids,
@@ -114,7 +113,7 @@ impl EarlierLooks {
 /// Compares a primary with the ring's log.
 ///
 /// # Errors
-/// When the primary lacks what the ring has, or has purged what the ring lacks.
+/// When the primary lacks transactions of the ring, or has purged some that the ring lacks.
 pub fn attach(primary: &PrimaryGtids, log: &GtidSet) -> Result<Attachment, AttachRefusal> {
     let expected_again = log.difference(&primary.executed);
     let missing = expected_again.difference(&primary.owned);
@@ -139,8 +138,8 @@ pub fn attach(primary: &PrimaryGtids, log: &GtidSet) -> Result<Attachment, Attac
     })
 }
 
-/// Something executed that is in a file, and so before whatever waits: an ACK for it would have let that through, too. Of the server's
-/// own ones the last, since files before the one that has it come again for nothing.
+/// An executed transaction in a binlog file. All waiting ones come after it: its ACK would have let earlier ones through. Prefers the
+/// server's own last one: an earlier one would make mysqld send older files needlessly.
 fn last_before_what_waits(have: &GtidSet, primary: &PrimaryGtids) -> Option<Gtid> {
     let in_files = have.difference(&primary.purged);
     let last = in_files
@@ -167,8 +166,8 @@ mod tests {
         }
     }
 
-    /// executed, owned, purged; log; what comes of it: have, expected again and behind, or what is missing. Where something waits, what
-    /// is before it is not said to be there.
+    /// executed, owned, purged; log; the result: have, expected again and behind, or the missing ones. Where a transaction waits, the one
+    /// before it is not reported as present.
     #[test]
     fn where_to_begin() {
         let table = [
@@ -180,7 +179,7 @@ mod tests {
             (["1-5", "6-7", ""], "1-6", Ok(["1-4", "6", ""])),
             // 6 is missing before 7.
             (["1-5", "6-7", ""], "1-5:7", Ok(["1-4", "7", ""])),
-            // Nothing that is executed can be had any more.
+            // No executed transaction is available any longer.
             (["1-5", "6", "1-5"], "1-5", Ok(["1-5", "", ""])),
             (["1-5", "6", "1-4"], "1-5", Ok(["1-4", "", ""])),
             (["1-5", "6", "1-2"], "1-3", Ok(["1-2", "", "4-5"])),
@@ -240,7 +239,7 @@ mod tests {
         assert!(looks.attach(&primary("1-3", ""), &log).is_ok());
         // They were executed, and wait again.
         assert_eq!(looks.attach(&primary("", "1-3"), &log), given_again("1-3"));
-        // They were not there, and wait.
+        // They were absent, and wait.
         let mut looks = begin;
         let missing = set("2-3");
         assert_eq!(
@@ -248,7 +247,7 @@ mod tests {
             Err(AttachRefusal::PrimaryLacks { missing })
         );
         assert_eq!(looks.attach(&primary("", "1-3"), &log), given_again("2-3"));
-        // Another server's data behind a restart.
+        // Another server's data after a restart.
         assert!(looks.attach(&primary("1-3", ""), &log).is_ok());
     }
 

@@ -1,31 +1,31 @@
-//! What waited in the primary when an attachment began, and has to come in it before anything is acknowledged. Pure.
+//! Transactions that waited in the primary when an attachment began, and have to arrive before anything is acknowledged. Pure.
 //!
 //! ```text
 //!  binlog.3: … 4 5 │ binlog.4: 6      5 waits, the binlog was rotated behind it; 4 is executed, 6 is new
 //!                  └─ a dump of binlog.4 alone: an ACK for 6 would let 5 through, which nobody was given
 //! ```
 //!
-//! An ACK covers everything before its position, whether the dump has sent it or not. Where the dump begins too late, what it
-//! passed over must not be let through. mysqld numbers its transactions in the order in which it writes them: when one comes
-//! that is newer than another that waited at the begin, that one has come, or never will.
+//! An ACK covers everything before its position, whether the dump has sent it or not. Where the dump begins too late, skipped transactions
+//! must not be let through. mysqld assigns GTIDs in write order: after a transaction newer than one that waited at the start, that one has
+//! arrived or never will.
 
 use binlog_format::gtid::{Gtid, GtidSet, Interval, SourceId, Tag};
 use thiserror::Error;
 
 use crate::ingest::attachment::PrimaryGtids;
 
-/// What has to come, and what tells that it does not.
+/// The awaited transactions, and the sets that show when one is missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Awaited {
-    /// Numbered by the primary itself, so that they are in its binlog, and not executed.
+    /// Numbered by the primary itself, so in its binlog, and not executed.
     waiting: GtidSet,
-    /// What the primary had executed when the attachment began.
+    /// GTIDs executed on the primary when the attachment began.
     executed: GtidSet,
-    /// What it had begun.
+    /// GTIDs owned there by then.
     owned: GtidSet,
 }
 
-/// The dump passed over something that waits for an ACK.
+/// The dump skipped a transaction that waits for an ACK.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "mysqld did not send {missing}, which wait in it for an ACK, and has sent newer ones: its binlog was rotated behind them. Nothing \
@@ -33,12 +33,12 @@ pub struct Awaited {
      primary"
 )]
 pub struct NeverSent {
-    /// What waits.
+    /// The waiting transactions.
     pub missing: GtidSet,
 }
 
 impl Awaited {
-    /// What waits in this primary.
+    /// The transactions that wait in this primary.
     pub fn of(primary: &PrimaryGtids) -> Self {
         let waiting = of_source(&primary.owned, primary.server).difference(&primary.executed);
         if waiting.is_empty() {
@@ -51,15 +51,15 @@ impl Awaited {
         }
     }
 
-    /// Whether everything has come.
+    /// Whether all have arrived.
     pub fn is_over(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// A transaction came.
+    /// Records that a transaction arrived.
     ///
     /// # Errors
-    /// When it is newer than something that has not come.
+    /// When it is newer than an awaited one that has not arrived.
     pub fn came(&mut self, gtid: &Gtid) -> Result<(), NeverSent> {
         self.waiting.remove(gtid);
         match self.is_newer(gtid) {
@@ -70,7 +70,7 @@ impl Awaited {
         }
     }
 
-    /// Whether something that waits was written before it.
+    /// Whether an awaited transaction was written before it.
     fn is_newer(&self, gtid: &Gtid) -> bool {
         if self.is_over() || self.executed.contains(gtid) {
             return false;
@@ -82,7 +82,7 @@ impl Awaited {
     }
 }
 
-/// Those that a server numbered. A session that names a GTID of its own choice owns it long before anything is written.
+/// The GTIDs that a server assigned itself. A session that sets a GTID of its own choice owns it long before anything is written.
 fn of_source(gtids: &GtidSet, server: SourceId) -> GtidSet {
     let mut own = GtidSet::new();
     for (source, tag, interval) in gtids.intervals() {
@@ -112,7 +112,7 @@ mod tests {
     fn a_newer_one_tells_that_what_waits_does_not_come() {
         let primary = PrimaryGtids {
             executed: set(SERVER, "1-4"),
-            // A session has said that its next one is this, and may never commit it.
+            // A session has set its next GTID to this, and may never commit it.
             owned: set(SERVER, "5-6").union(&set(OTHER, "1")),
             purged: GtidSet::new(),
             server: gtid(SERVER, 1).source,
@@ -123,7 +123,7 @@ mod tests {
             assert_eq!(awaited.came(&known), Ok(()));
             assert!(!awaited.is_over());
         }
-        // The one was begun later than what waits, the other waits itself, behind it.
+        // The first began after the waiting ones; the second waits itself, after another.
         let refused = awaited.clone().came(&gtid(SERVER, 7)).unwrap_err();
         assert_eq!(refused.missing, set(SERVER, "5-6"));
         let refused = awaited.came(&gtid(SERVER, 6)).unwrap_err();

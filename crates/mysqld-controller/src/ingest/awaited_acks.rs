@@ -1,5 +1,5 @@
-//! For how many ACKs commits wait while the member is attached: for its own two while the ring serves, and for more than any
-//! replicas send while no quorum answers. Nothing that the ring lacks is released then, whoever else acknowledges.
+//! How many ACKs commits wait for while the member is attached: its own two while the ring serves. While no quorum answers, more than
+//! replicas can send, so that other replicas' ACKs release nothing that the ring lacks.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use crate::ingest::status::IngestFigures;
 use crate::ring::{LeaderTerm, Ring, RingChanges};
 use crate::settings::{MEMBER_ACKS, UNREACHABLE_ACKS};
 
-/// From one look at what is not acknowledged to the next, once a quorum answers again.
+/// Interval between checks of unacknowledged transactions, once a quorum answers again.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The number that is set, and the one that should be.
+/// The current number, and the required one.
 pub(super) struct AwaitedAcks<'a, R> {
     ring: &'a R,
     term: LeaderTerm,
     figures: &'a IngestFigures,
     changes: RingChanges,
-    /// Tells for how many ACKs commits wait once the member has made them wait.
+    /// Reports the number of ACKs once the member has made commits wait.
     made_to_wait: oneshot::Receiver<u32>,
-    /// What it told, or what was set since.
+    /// The reported number, or the one set since.
     awaited: Option<u32>,
 }
 
@@ -42,18 +42,18 @@ impl<'a, R: Ring> AwaitedAcks<'a, R> {
         }
     }
 
-    /// Waits until another number should be set, and returns it. Cancel safe.
+    /// Waits until another number is required, and returns it. Cancel safe.
     ///
-    /// The member's number comes back once the ring has all that waits: ACKs of other replicas have come meanwhile, and are
-    /// counted by it.
+    /// Returns to the member's number only once the ring has all waiting transactions: other replicas' ACKs have arrived in the meantime
+    /// and count towards it.
     ///
-    /// `may_raise`: a statement about accounts that waits meanwhile does not keep the number from being lowered again.
+    /// `may_raise`: a waiting statement about accounts does not prevent lowering the number again.
     pub(super) async fn due(&mut self, may_raise: bool) -> u32 {
         loop {
             let Some(awaited) = self.awaited else {
                 match (&mut self.made_to_wait).await {
                     Ok(acks) => self.awaited = Some(acks),
-                    // The attachment is at its end.
+                    // The attachment ends.
                     Err(_) => std::future::pending().await,
                 }
                 continue;

@@ -11,28 +11,28 @@ use crate::ingest::awaited::NeverSent;
 use crate::ring::RingError;
 use crate::settings::{ApplyError, Finding};
 
-/// Why an attachment did not come about, or ended.
+/// Why an attachment failed to start, or ended.
 #[derive(Debug, Error)]
 pub enum IngestError {
-    /// The leadership is over: somebody else attaches now.
+    /// The leadership is over: another member attaches now.
     #[error("this member's leadership is over")]
     LeadershipOver,
-    /// The primary cannot be reached, or refuses us.
+    /// The primary cannot be reached, or refuses the member.
     #[error(transparent)]
     Link(#[from] LinkError),
     /// The primary's settings do not allow it.
     #[error("the primary is not set up for it: {}", listed(.findings))]
     NotSetUp {
-        /// What is wrong, and what mends it.
+        /// The problems, and their remedies.
         findings: Vec<Finding>,
     },
-    /// A setting could not be set.
+    /// A setting could not be changed.
     #[error("the primary could not be set up: {0}")]
     Apply(#[from] ApplyError),
     /// Primary and ring do not belong together.
     #[error(transparent)]
     Attach(#[from] AttachRefusal),
-    /// The dump passed over something that waits for an ACK.
+    /// The dump skipped a transaction that waits for an ACK.
     #[error(transparent)]
     NeverSent(#[from] NeverSent),
     /// The primary sent two transactions with one GTID.
@@ -41,30 +41,30 @@ pub enum IngestError {
          transactions. Kill this mysqld, so that another one becomes the primary, and reprovision it"
     )]
     SentAgain(Gtid),
-    /// The primary gave something that cannot be understood.
+    /// The primary returned an unreadable value.
     #[error("the primary's {what} cannot be read: {reason}")]
     Unreadable {
         /// Name of the value, as in "executed GTIDs".
         what: &'static str,
-        /// What is wrong with it.
+        /// The problem with it.
         reason: String,
     },
-    /// The dump was refused or ended.
+    /// The dump was refused, or ended.
     #[error(transparent)]
     Dump(#[from] DumpError),
     /// The stream cannot be cut into transactions.
     #[error(transparent)]
     Framing(#[from] FramingError),
-    /// The ring did not take a transaction.
+    /// The ring did not accept a transaction.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// A proposal came to nothing.
+    /// A proposal was not committed.
     #[error(transparent)]
     NotCommitted(#[from] NotCommitted),
 }
 
 impl IngestError {
-    /// Whether the ring is what failed, and not the primary.
+    /// Whether the ring caused the failure, and not the primary.
     pub(crate) fn is_of_the_ring(&self) -> bool {
         matches!(
             self,

@@ -1,5 +1,4 @@
-//! The task: waits for the leadership, attaches, and attaches again after every failure, for as long
-//! as the leadership lasts.
+//! The ingest task: waits for the leadership, attaches, and attaches again after every failure while the leadership lasts.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,10 +20,10 @@ use crate::ingest::status::{Failure, IngestFigures, IngestState, IngestStatus};
 use crate::ring::{LeaderTerm, Ring, Ticket};
 use crate::status::Readiness;
 
-/// How often it is looked whether an attachment behind failures acknowledges.
+/// Interval between checks whether an attachment acknowledges, after failures.
 const ACK_LOOK: Duration = Duration::from_millis(100);
 
-/// Takes the primary's transactions in.
+/// Reads the primary's transactions into the ring.
 #[derive(Debug)]
 pub struct Ingest<R: Ring> {
     ring: Arc<R>,
@@ -61,8 +60,7 @@ impl<R: Ring> Ingest<R> {
         Arc::clone(&self.figures)
     }
 
-    /// Runs until it is told to stop. Stopping closes the connection to the primary; commits there
-    /// wait for the next attachment.
+    /// Runs until it is stopped. Stopping closes the connection to the primary; commits there wait for the next attachment.
     pub async fn run(self, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -71,7 +69,7 @@ impl<R: Ring> Ingest<R> {
         self.detach().await;
     }
 
-    /// Has commits at a primary that was attached to wait for more ACKs than other replicas send.
+    /// Raises the ACK count at a primary that was attached to above the number that other replicas send.
     async fn detach(&self) {
         self.figures.detached();
         let was_idle = self.status.borrow().state == IngestState::Idle;
@@ -99,8 +97,8 @@ impl<R: Ring> Ingest<R> {
         }
     }
 
-    /// Waits until the server may be the primary of this leadership. Meanwhile it is looked at, which clients would wait for
-    /// otherwise; where that takes longer than the look is believed, its session is left to whoever has to do with the server.
+    /// Waits until the server may be the primary of this leadership. In the meantime it inspects the server, to save clients that time.
+    /// When the wait outlasts the inspection's validity, it closes that session to free it for other tasks.
     async fn ready(&self, term: LeaderTerm) -> Result<Option<Prospect>, RecvError> {
         let mut readiness = self.readiness.clone();
         let ready = async { readiness.wait_for(|now| now.allows(term)).await.map(drop) };
@@ -125,7 +123,7 @@ impl<R: Ring> Ingest<R> {
         }
     }
 
-    /// Attaches again and again until the leadership is over.
+    /// Attaches repeatedly until the leadership is over.
     async fn lead(&self, term: LeaderTerm, mut prospect: Option<Prospect>, reserve: &mut Reserve) {
         let mut backoff = Backoff::new(self.options.retry.0, self.options.retry.1);
         let mut undecided = Vec::new();
@@ -160,7 +158,7 @@ impl<R: Ring> Ingest<R> {
                         never = self.note_first_ack(acks) => match never {},
                     };
                     undecided = tickets;
-                    // A log without room refuses what is proposed at once, and refuses it again.
+                    // A log without room refuses every proposal immediately, also after the next attachment.
                     backoff.ended_after(began.elapsed());
                     error
                 }
@@ -183,8 +181,8 @@ impl<R: Ring> Ingest<R> {
         }
     }
 
-    /// Proposals that are still under way may yet enter the log. Until they are decided, the log does
-    /// not tell what it will hold, and a transaction could be proposed twice.
+    /// Pending proposals may still enter the log. Until they are decided, the log's future content is unknown, and a transaction could be
+    /// proposed twice.
     async fn attach(
         &self,
         undecided: Vec<R::Ticket>,
@@ -204,7 +202,7 @@ impl<R: Ring> Ingest<R> {
     }
 
     fn fail(&self, failure: Failure, wait: Duration) {
-        // The same cause again and again is one line, not many.
+        // A repeated cause is logged only once as a warning.
         let cause = &failure.cause;
         if self.status.borrow().last_failure.as_ref() == Some(cause) {
             debug!(retry_in = ?wait, "still not attached to the primary: {cause}");
@@ -215,7 +213,7 @@ impl<R: Ring> Ingest<R> {
             .send_modify(|status| status.fail(failure, Instant::now()));
     }
 
-    /// Whoever looks how long attempts fail must not wait for the end of this one.
+    /// Failure observers must not wait for the end of this attempt.
     async fn note_first_ack(&self, acks: u64) -> Infallible {
         let fails = self.status.borrow().failing.is_some();
         if fails {

@@ -1,5 +1,5 @@
-//! While the member serves as the leader: attach to the primary as its semi-sync replica, propose its
-//! transactions in their order, and acknowledge each when the ring has committed it, never before.
+//! While the member serves as the leader, it attaches to the primary as a semi-sync replica and proposes its transactions in order. It
+//! acknowledges each after the ring has committed it, never before.
 
 mod ack_ledger;
 mod acking;

@@ -1,4 +1,4 @@
-//! How ingest attaches, and the bounds that it keeps.
+//! Options of ingest, and its limits.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -10,34 +10,34 @@ use spilling_bytes::SpillFolder;
 use crate::ingest::rotation::FileLimits;
 use crate::settings::Requirements;
 
-/// Hears in ingest's task how long commits at the primary wait for the ring: keep it short.
+/// Receives in ingest's task how long commits at the primary wait for the ring: keep it short.
 pub trait CommitObserver: Debug + Send + Sync {
-    /// A transaction was acknowledged, so long after its last event had come.
+    /// A transaction was acknowledged `waited` after its last event had arrived.
     fn acknowledged(&self, waited: Duration);
 }
 
-/// How ingest attaches to the primary, and its bounds.
+/// How ingest attaches to the primary, and its limits.
 #[derive(Debug, Clone)]
 pub struct IngestOptions {
-    /// The primary and our account.
+    /// The primary and the member's account.
     pub connect: ConnectOptions,
-    /// What is asked of the primary, and who we are to it.
+    /// Requirements on the primary, and the member's identity as its replica.
     pub requirements: Requirements,
-    /// How often the primary sends a sign of life while it is idle.
+    /// Interval of the primary's heartbeats while it is idle.
     pub heartbeat: Duration,
     /// Silence after which the attachment is given up.
     pub silence_limit: Duration,
-    /// When the ring's log begins a new file.
+    /// Limits at which the ring's log begins a new file.
     pub file_limits: FileLimits,
-    /// Payload bytes that may be proposed and not committed. A larger transaction travels alone.
+    /// Limit of payload bytes that are proposed and not committed. A larger transaction is sent alone.
     pub in_flight_bytes: u64,
     /// The first and the longest wait between attempts.
     pub retry: (Duration, Duration),
-    /// What the primary's `SHOW REPLICAS` shows as our host.
+    /// The member's host in the primary's `SHOW REPLICAS`.
     pub report_host: String,
-    /// Where large transactions are as they come; without a folder in memory.
+    /// Folder for large transactions while they arrive; without one, they stay in memory.
     pub spill: SpillFolder,
-    /// Hears how long each transaction waited.
+    /// Receives how long each transaction waited.
     pub observer: Option<Arc<dyn CommitObserver>>,
 }
 

@@ -21,22 +21,22 @@ use crate::ingest::rotation::{FileLimits, RotationCause, numbers_begin_anew, rot
 use crate::ingest::status::IngestFigures;
 use crate::ring::{LeaderTerm, Ring, RingLog};
 
-/// One permit stands for this many bytes.
+/// Bytes per permit.
 const PERMIT_BYTES: u64 = 1024;
 
-/// What reading shares with acknowledging.
+/// State shared by the reading and the acknowledging side.
 pub(super) struct Shared<'a> {
     pub(super) figures: &'a IngestFigures,
     pub(super) observer: Option<&'a dyn CommitObserver>,
-    /// Permits for what is in flight; the acknowledging side gives them back.
+    /// Permits for in-flight bytes; the acknowledging side returns them.
     pub(super) in_flight: Semaphore,
     pub(super) all_permits: u32,
-    /// Rotations on their way.
+    /// Rotations in flight.
     pub(super) rotating: AtomicU64,
-    /// Whether something that waits in the primary has not come yet, so that nothing may be acknowledged. The ACK for what comes last
-    /// covers what came before.
+    /// Whether a transaction that waits in the primary has not arrived yet, so that nothing may be acknowledged. An ACK for the last one
+    /// covers the earlier ones.
     pub(super) awaits: AtomicBool,
-    /// Told once, when the ring is no longer behind.
+    /// Notified once, when the ring no longer lags.
     pub(super) caught_up: Notify,
 }
 
@@ -59,19 +59,19 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// The permits for some bytes. One that needs more than there are takes all, and travels alone.
+/// The permits for some bytes. A transaction that needs more than there are takes all, and is sent alone.
 fn permits(bytes: u64, all: u32) -> u32 {
     u32::try_from(bytes.div_ceil(PERMIT_BYTES))
         .unwrap_or(u32::MAX)
         .clamp(1, all)
 }
 
-/// The GTIDs that one attachment has brought. A dump sends each of them once.
+/// The GTIDs received in one attachment. A dump sends each of them once.
 #[derive(Debug, Default)]
 pub(super) struct Received(GtidSet);
 
 impl Received {
-    /// Whether it has not come before.
+    /// Whether this is its first arrival.
     fn is_new(&mut self, gtid: Gtid) -> bool {
         self.0.add(gtid)
     }
@@ -83,29 +83,28 @@ pub(super) struct Reading<'a, R: Ring> {
     pub(super) term: LeaderTerm,
     pub(super) events: EventReader,
     pub(super) framer: TransactionFramer,
-    /// The log as it was when the attachment began.
+    /// The log at the start of the attachment.
     pub(super) log: RingLog,
-    /// What is proposed in the attachment: in the order of the primary's binlog, without a gap.
+    /// Proposals of the attachment: in the primary's binlog order, without a gap.
     pub(super) sequence: ProposalSequence,
-    /// What the primary had at that moment and the log has not got yet.
+    /// Transactions that the primary had then and the log still lacks.
     pub(super) behind: GtidSet,
-    /// What waited in the primary at that moment, and has to come.
+    /// Transactions that waited in the primary then, and have to arrive.
     pub(super) awaited: Awaited,
     pub(super) received: Received,
     pub(super) file_limits: FileLimits,
     pub(super) upstream_format: Bytes,
     /// Of the last transaction that was proposed, or is in the log's last file.
     pub(super) sequence_number: i64,
-    /// Bytes of transactions that travelled alone since the last rotation here. The member's own disk may be behind the ring,
-    /// so that the file's size does not count them yet.
+    /// Bytes of transactions sent alone since the last rotation here. The member's own disk may be behind the ring, so the file's size does
+    /// not include them yet.
     pub(super) alone: u64,
     pub(super) entries: mpsc::Sender<LedgerEntry<R::Ticket>>,
     pub(super) shared: &'a Shared<'a>,
 }
 
 impl<R: Ring> Reading<'_, R> {
-    /// Reads until something fails. Dropping it at any point loses no ticket: nothing is awaited
-    /// between a proposal and its entry in the ledger.
+    /// Reads until something fails. Cancellation at any point loses no ticket: there is no await between a proposal and its ledger entry.
     pub(super) async fn run(mut self) -> Result<std::convert::Infallible, IngestError> {
         if self.behind.is_empty() {
             self.shared.caught_up.notify_one();
@@ -120,7 +119,7 @@ impl<R: Ring> Reading<'_, R> {
         let DumpEvent { event, ack_wanted } = next;
         let bytes = event.bytes().len();
         self.shared.figures.received(bytes);
-        // The event goes with it: the transaction has its bytes, and giving a large one back takes long as well.
+        // Drops the event there too: the transaction has its bytes, and freeing a large one is slow as well.
         let framed = long_work::run(bytes, || {
             let event = event;
             self.framer.push(&event)
@@ -161,7 +160,7 @@ impl<R: Ring> Reading<'_, R> {
         let Some(room) = self.room(bytes).await else {
             return Ok(());
         };
-        // Behind the wait: what travelled alone before is in the file now, or counted here.
+        // After the wait: earlier transactions sent alone are in the file now, or counted here.
         self.rotate_if_due(transaction.clock.sequence_number)
             .await?;
         if room == self.shared.all_permits {
@@ -176,7 +175,7 @@ impl<R: Ring> Reading<'_, R> {
         Ok(())
     }
 
-    /// Before the transaction with this sequence number.
+    /// Runs before the transaction with this sequence number.
     async fn rotate_if_due(&mut self, next: i64) -> Result<(), IngestError> {
         let timestamp = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -188,7 +187,7 @@ impl<R: Ring> Reading<'_, R> {
         let format_description = self.upstream_format.clone();
         self.shared.rotating.fetch_add(1, Ordering::AcqRel);
         self.alone = 0;
-        // It takes no room: the transaction behind it may hold all of it already.
+        // It takes no permits: the next transaction may hold all of them already.
         self.propose(
             AppEntry::Rotate(Rotate {
                 format_description,
@@ -206,7 +205,7 @@ impl<R: Ring> Reading<'_, R> {
         if numbers_begin_anew(self.sequence_number, next) {
             return Some(RotationCause::Clock);
         }
-        // What is to be known of the current file is that of the one before.
+        // The known current file is still the previous one.
         if self.shared.rotating.load(Ordering::Acquire) > 0 {
             return None;
         }
@@ -215,8 +214,8 @@ impl<R: Ring> Reading<'_, R> {
         rotation_due(&current, &self.upstream_format, self.file_limits, now)
     }
 
-    /// Waits until so much may be in flight as well, and takes it: its permits. Whoever proposes gives them on, and the
-    /// acknowledging side gives them back.
+    /// Waits until this many more bytes may be in flight, and takes their permits. The proposer passes them on, and the acknowledging side
+    /// returns them.
     async fn room(&self, bytes: u64) -> Option<u32> {
         let permits = permits(bytes, self.shared.all_permits);
         let permit = self.shared.in_flight.acquire_many(permits).await;
@@ -233,7 +232,7 @@ impl<R: Ring> Reading<'_, R> {
         since: Instant,
     ) -> Result<(), IngestError> {
         let Ok(slot) = self.entries.reserve().await else {
-            return Ok(()); // the acknowledging side is gone, and this one is about to go
+            return Ok(()); // the acknowledging side is gone, and this one ends soon
         };
         let ticket = self.ring.propose(entry, self.term, &self.sequence).await?;
         if end.is_some() {
@@ -249,7 +248,7 @@ impl<R: Ring> Reading<'_, R> {
         Ok(())
     }
 
-    /// An ACK that is asked for where no transaction ends.
+    /// Handles an ACK request where no transaction ends.
     async fn wish(&mut self, ack_wanted: bool) -> Result<(), IngestError> {
         if !ack_wanted {
             return Ok(());

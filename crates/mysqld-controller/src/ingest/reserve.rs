@@ -1,5 +1,5 @@
-//! A session in reserve beside a running dump. While a statement about accounts waits for its ACK, mysqld lets nobody log in: a
-//! dump that breaks then can only be begun again by a session that is there already.
+//! Reserve sessions next to running dumps. While a statement about accounts waits for its ACK, mysqld accepts no logins: only an existing
+//! session can restart a dump that breaks then.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -16,27 +16,27 @@ use crate::ring::Ring;
 use crate::session_limit::within_the_limit;
 use crate::settings::{ApplyError, SemiSyncNames, await_acks};
 
-/// From one sign of life to the next; well below any sensible `wait_timeout`.
+/// Keepalive interval; well below any sensible `wait_timeout`.
 const ALIVE_EVERY: Duration = Duration::from_secs(3);
-/// From an attachment to the first session.
+/// Delay from an attachment to the first reserve session.
 const BEHIND_THE_OPENING: Duration = Duration::from_millis(500);
-/// From a number of ACKs that could not be set to the next attempt.
+/// Delay after a failure to set the number of ACKs.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// How long an ordinary attachment may take where a reserve waits for its turn.
+/// Limit of an ordinary attachment while a reserve is available.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Sessions of the mysqld that was attached to last, one for each dump. A session ends with its mysqld, so that whatever was
-/// seen of that start is so as long as the session answers.
+/// Sessions on the mysqld attached last, one for each dump. A session ends with its mysqld, so observations of that start hold as long as
+/// the session responds.
 #[derive(Debug, Default)]
 pub(super) struct Reserve {
     sessions: Vec<Connection>,
-    /// What the semi-sync plugin of that mysqld is called.
+    /// Names of that mysqld's semi-sync plugin.
     names: Option<SemiSyncNames>,
-    /// Whether `SET GLOBAL` goes on there while a statement about accounts waits.
+    /// Whether `SET GLOBAL` succeeds there while a statement about accounts waits.
     sets_at_any_time: bool,
 }
 
-/// What has to be known before a dump begins, asked for without a lock that a statement about accounts holds.
+/// Values needed before a dump begins, queried without a lock that a statement about accounts holds.
 pub(super) struct Quick {
     /// Whether commits wait for an ACK.
     pub(super) commits_wait: bool,
@@ -45,14 +45,14 @@ pub(super) struct Quick {
 }
 
 impl Reserve {
-    /// Notes what the server is like that was attached to.
+    /// Records the properties of the server attached to.
     pub(super) fn attached(&mut self, names: SemiSyncNames, sets_at_any_time: bool) {
         self.names = Some(names);
         self.sets_at_any_time = sets_at_any_time;
     }
 
-    /// Keeps sessions open: opens one where there is none, and another one behind one that the server ended. By one of them it
-    /// sets the number of ACKs for which commits wait.
+    /// Keeps sessions open: opens missing ones, and replaces those that the server ended. Uses one of them to set the number of ACKs that
+    /// commits wait for.
     pub(super) async fn keep<R: Ring>(
         &mut self,
         connect: &ConnectOptions,
@@ -62,7 +62,7 @@ impl Reserve {
             program_name: "witness-reserve".to_owned(),
             ..connect.clone()
         };
-        // Behind the attachment, the opening of the primary comes first.
+        // After the attachment, opening the primary comes first.
         let mut next = Instant::now() + BEHIND_THE_OPENING;
         loop {
             tokio::select! {
@@ -93,7 +93,7 @@ impl Reserve {
             }
         }
         while self.sessions.len() < DUMPS {
-            // That there is none costs nothing before it is needed, and then the dump is begun in the ordinary way.
+            // A missing session has no effect until it is needed; then the dump begins in the ordinary way.
             match within_the_limit(connect).await {
                 Ok(Some(session)) => self.sessions.push(session),
                 Ok(None) | Err(_) => break,
@@ -112,7 +112,7 @@ impl Reserve {
         Ok(())
     }
 
-    /// How long the ordinary way may take at each step.
+    /// Time limit of the ordinary way for each step.
     pub(super) fn patience(&self, ordinary: Timeouts) -> Timeouts {
         if self.sessions.len() < DUMPS {
             return ordinary;
@@ -124,7 +124,7 @@ impl Reserve {
         }
     }
 
-    /// The sessions to attach by, where an attachment in the ordinary way failed so.
+    /// The sessions to attach with, where the ordinary attachment timed out.
     pub(super) fn after(
         &mut self,
         failure: &IngestError,
@@ -143,7 +143,7 @@ impl Reserve {
     }
 }
 
-/// Asks for what a dump needs to know.
+/// Queries the values that a dump needs.
 pub(super) async fn quick_look(
     session: &mut Connection,
     names: SemiSyncNames,
@@ -158,7 +158,7 @@ pub(super) async fn quick_look(
     })
 }
 
-/// What the server's `binlog_checksum` says.
+/// The algorithm that the server's `binlog_checksum` names.
 pub(super) fn checksum(variable: Option<&str>) -> ChecksumAlgorithm {
     match variable {
         Some("NONE") => ChecksumAlgorithm::None,
@@ -166,7 +166,7 @@ pub(super) fn checksum(variable: Option<&str>) -> ChecksumAlgorithm {
     }
 }
 
-/// Whether the server lives and did not come to an answer.
+/// Whether the server is reachable but did not answer in time.
 fn timed_out(failure: &IngestError) -> bool {
     matches!(
         failure,

@@ -6,25 +6,25 @@ use binlog_format::event::HEADER_LEN;
 
 use crate::ring::CurrentFile;
 
-/// Why a rotate entry goes before the next transaction.
+/// Why a rotate entry precedes the next transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RotationCause {
     /// The current file has reached its size.
     Size,
     /// The current file has reached its age.
     Age,
-    /// The primary writes in another format than the current file announces.
+    /// The primary's format differs from the one that the current file announces.
     Format,
-    /// The primary numbers its transactions anew.
+    /// The primary restarts its sequence numbers.
     Clock,
 }
 
-/// When a file of the ring's log ends for a transaction that comes.
+/// Limits at which a file of the ring's log ends before the next transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileLimits {
-    /// It has so many bytes.
+    /// Maximum size in bytes.
     pub bytes: u64,
-    /// It was begun so long ago; `None`: that does not matter.
+    /// Maximum age; `None`: unlimited.
     pub age: Option<Duration>,
 }
 
@@ -36,8 +36,8 @@ pub(crate) fn rotation_due(
     limits: FileLimits,
     now: u32,
 ) -> Option<RotationCause> {
-    // Another leader began the file. If its clock was ahead, the file is old once that is as far away as the limit: it would stay
-    // young for as long otherwise.
+    // Another leader began the file. If its clock was ahead by the limit or more, the file counts as old: otherwise it would stay young for
+    // that long.
     let age = Duration::from_secs(now.abs_diff(current.begun).into());
     if !same_format(&current.format_description, upstream) {
         Some(RotationCause::Format)
@@ -50,16 +50,16 @@ pub(crate) fn rotation_due(
     }
 }
 
-/// Whether the primary has begun to number its transactions anew, as with each file of its binlog, between one and the next. Numbers
-/// are from 1 on; 0 is a transaction without one.
+/// Whether the primary restarted its sequence numbers between these two, as with each binlog file. Numbers start at 1; 0 is a transaction
+/// without one.
 ///
-/// By these numbers a replica tells what it may apply side by side, within one file: in which they must rise. That they leave some
-/// out, as where another primary goes on, does not matter: it waits there until all before is applied.
+/// A replica uses them to find transactions that it may apply in parallel within one file, where they must rise. Gaps are harmless, as
+/// after a change of the primary: the replica waits there until everything before is applied.
 pub(crate) fn numbers_begin_anew(last: i64, next: i64) -> bool {
     (1..=last).contains(&next)
 }
 
-/// Whether two format description events announce the same. Their headers (time and server) do not matter.
+/// Whether two format description events announce the same format. Their headers (time and server) do not matter.
 fn same_format(ours: &[u8], theirs: &[u8]) -> bool {
     ours.get(HEADER_LEN..) == theirs.get(HEADER_LEN..)
 }
@@ -119,7 +119,7 @@ mod tests {
             (1, 1, true),
             (50, 1, true),
             (50, 50, true),
-            // Without a number there is none that it could go back behind.
+            // Without a number, it cannot decrease.
             (50, 0, false),
             (0, 0, false),
             (0, 50, false),

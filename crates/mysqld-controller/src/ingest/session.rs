@@ -1,4 +1,4 @@
-//! One attachment: from connecting to its end.
+//! One attachment, from connecting to its end.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -33,13 +33,13 @@ use crate::settings::{
 /// mysqld counts one ACK for each server id, and each dump has one.
 pub(super) const DUMPS: usize = MEMBER_ACKS as usize;
 
-/// How many entries may wait between the two sides; their bytes are bounded apart.
+/// Limit of entries queued between the two sides; their bytes are limited separately.
 const QUEUE: usize = 4096;
 
-/// How long a look at the primary is believed. What has changed since then the watch finds before anybody is let in.
+/// How long an observation of the primary is valid. The watch detects later changes before clients are admitted.
 pub(super) const LOOK_LASTS: Duration = Duration::from_secs(1);
 
-/// A primary that was connected to and looked at, and in which nothing was changed yet.
+/// A primary that is connected and inspected, and not changed yet.
 pub(super) struct Prospect {
     connection: Connection,
     observed: Observed,
@@ -64,31 +64,29 @@ impl Prospect {
     }
 }
 
-/// An attachment that has come about.
+/// An established attachment.
 pub(super) struct Session {
     stream: ReplicationStream,
     /// The dump that only acknowledges.
     second: ReplicationStream,
-    /// Has commits wait once the ring has caught up.
+    /// Makes commits wait once the ring has caught up.
     control: Option<Connection>,
     log: RingLog,
     checksum: ChecksumAlgorithm,
     attachment: Attachment,
-    /// Whether commits were made to wait before.
+    /// Whether commits waited already.
     waits_already: bool,
-    /// What the primary was like before it was set up, and when.
+    /// The primary's state before its setup, and when it was read.
     seen: Option<(Observed, Instant)>,
 }
 
 impl Session {
-    /// Connects, sets the primary up as far as that makes no commit wait, compares it with the ring,
-    /// and starts the dump. All on one connection: when clients have taken all others, one more is
-    /// what a privileged account gets.
+    /// Connects, sets the primary up without making commits wait, compares it with the ring, and starts the dump. Uses one connection: when
+    /// clients have taken all others, a privileged account gets only one more.
     ///
-    /// Where that comes to no end, as while a statement about accounts waits for its ACK, the session in reserve becomes the
-    /// dump, without the questions that would hang. What they would tell was so when this start of mysqld was attached to;
-    /// whether it still is, the watch tells from its next look on, as it does for an attachment that goes on, and the write fence opens
-    /// nothing before. That commits wait is asked for here.
+    /// Where that hangs, as while a statement about accounts waits for its ACK, the reserve session becomes the dump, without the hanging
+    /// queries. Their answers held when this mysqld start was attached to. From its next check on, the watch verifies that they still do,
+    /// as for a continuing attachment; the write fence opens nothing before. Only whether commits wait is queried here.
     pub(super) async fn open<R: Ring>(
         ring: &R,
         options: &IngestOptions,
@@ -161,7 +159,7 @@ impl Session {
         let mut session =
             Self::begin(ring, dumps, connections, checksum, waits_already, earlier).await?;
         session.control = Some(control);
-        // A plugin that was installed since is not in what was seen.
+        // The observation lacks a plugin that was installed since.
         session.seen = names.map(|_| (observed, looked_at));
         let names = names.unwrap_or_else(|| SemiSyncNames::of_version(version));
         reserve.attached(names, sets_at_any_time);
@@ -198,20 +196,19 @@ impl Session {
         })
     }
 
-    /// How many transactions will come again because their ACK was lost.
+    /// Number of transactions that are sent again because their ACK was lost.
     pub(super) fn expected_again(&self) -> u128 {
         self.attachment.expected_again.count()
     }
 
-    /// How many transactions the ring is behind.
+    /// Number of transactions that the ring lacks.
     pub(super) fn behind(&self) -> u128 {
         self.attachment.behind.count()
     }
 
-    /// Runs until something fails or the leadership ends; then the connection is closed at once.
-    /// `caught_up` is called once the ring has been given all that the primary had before, and
-    /// commits have been made to wait: not earlier, or they would wait for all of that.
-    /// Returns the reason, and the tickets whose outcome is not known yet.
+    /// Runs until something fails or the leadership ends; then closes the connection immediately. Calls `caught_up` once the ring has
+    /// received all earlier transactions of the primary and commits wait. Commits that waited earlier would wait for all of those. Returns
+    /// the reason, and the tickets with an unknown outcome.
     pub(super) async fn run<R: Ring>(
         self,
         ring: &R,
@@ -230,8 +227,8 @@ impl Session {
             ledger: AckLedger::default(),
             inbox,
         };
-        // A session keeps the limit that was in force at its first write. So one may commit more than the operator's
-        // limit says now, and the ring takes it.
+        // A session keeps the limit in force at its first write, so it may commit more than the operator's present limit. The ring accepts
+        // that.
         let framer = TransactionFramer::new(self.checksum, MAX_TRANSACTION_BYTES)
             .spilling(options.spill.clone());
         let reading = Reading {
@@ -260,7 +257,7 @@ impl Session {
             },
             async {
                 match make_commits_wait(options, seen, control).await {
-                    // It takes a connection, and clients may have taken all that are left.
+                    // It needs a connection, and clients may have taken all of them.
                     Err(error) if waits_already => {
                         warn!(
                             "the primary could not be looked at again, which is left to the watch: {error}"
@@ -275,7 +272,7 @@ impl Session {
                 caught_up();
             },
         );
-        // One task for all: a commit wakes it, and the ACK goes out without another hop.
+        // One task for all: a commit wakes it, and the ACK is sent without another hop.
         let end = tokio::select! {
             biased;
             () = ring.leadership_over(term) => IngestError::LeadershipOver,
@@ -290,8 +287,8 @@ impl Session {
     }
 }
 
-/// Tells that the ring has caught up once commits wait for it, and for how many ACKs. Where they cannot be made to, the attachment
-/// ends and is tried again: what has been told opens the primary.
+/// Reports that the ring has caught up once commits wait for it, and for how many ACKs. If they cannot be made to wait, the attachment ends
+/// and is retried: the report opens the primary.
 async fn tell_when_commits_wait(
     caught_up: impl Future<Output = ()>,
     make_commits_wait: impl Future<Output = Result<u32, IngestError>>,
@@ -302,7 +299,7 @@ async fn tell_when_commits_wait(
     std::future::pending().await
 }
 
-/// Somebody is there to acknowledge: commits may wait from now on.
+/// Makes commits wait, since the member now acknowledges.
 async fn make_commits_wait(
     options: &IngestOptions,
     seen: Option<(Observed, Instant)>,
@@ -325,7 +322,7 @@ async fn make_commits_wait(
     };
     let plan = Plan::make(&observed, requirements, Phase::Attached).behind(&done);
     apply(&mut connection, &plan).await?;
-    // Not earlier: ACKs of other replicas for what waits may have come, and are counted by this. The ring has all of it now.
+    // Not earlier: other replicas' ACKs for waiting commits may have arrived and count towards this number. The ring has all of those now.
     let names = observed
         .semi_sync()
         .unwrap_or_else(|| SemiSyncNames::of_version(observed.version));
@@ -360,8 +357,8 @@ async fn set_up(
     Ok(apply(control, &plan).await?)
 }
 
-/// Sessions for the second dump, and for what is set once the ring has caught up. Where clients have taken all connections, the
-/// first session took the one that an administrator gets: the limit is higher for a moment.
+/// Sessions for the second dump, and for settings once the ring has caught up. Where clients have taken all connections, the first session
+/// uses the administrator's: the limit is raised briefly.
 async fn further_sessions(
     first: &mut Connection,
     connect: &ConnectOptions,
@@ -387,7 +384,7 @@ async fn further_sessions(
 /// How long [`raise_acks`] may take: the next leadership waits for it.
 const RAISE_LIMIT: Duration = Duration::from_millis(500);
 
-/// Has commits wait for more ACKs than replicas send, once the member has detached from the primary. If the primary does not answer,
+/// Makes commits wait for more ACKs than replicas send, after the member has detached from the primary. If the primary does not answer,
 /// they wait for the member's two.
 pub(super) async fn raise_acks(connect: &ConnectOptions) {
     let connect = connect.clone().bounded("witness-ingest", RAISE_LIMIT);
@@ -418,7 +415,7 @@ pub(super) async fn raise_acks(connect: &ConnectOptions) {
 }
 
 async fn primary_gtids(control: &mut Connection) -> Result<PrimaryGtids, IngestError> {
-    // The owned ones first: a transaction that commits meanwhile is then seen in one of the two.
+    // `gtid_owned` first: a transaction that commits in between then appears in one of the two.
     let owned = text(control, "gtid_owned").await?;
     let executed = text(control, "gtid_executed").await?;
     let purged = text(control, "gtid_purged").await?;

@@ -1,4 +1,4 @@
-//! What ingest is doing, for operators: a state with an age and a cause, and figures.
+//! State of ingest for operators, with age and cause, and figures.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,27 +9,26 @@ use tokio::time::Instant;
 use crate::ingest::ack_ledger::Release;
 use crate::ring::LeaderTerm;
 
-/// How far ingest is with attaching to the primary.
+/// State of the attachment to the primary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum IngestState {
     /// The member does not serve as the leader.
     Idle,
-    /// Proposals of the attachment before are not decided yet; a quorum is missing.
+    /// Proposals of the previous attachment are undecided; a quorum is missing.
     Settling {
-        /// How many proposals are not decided.
+        /// Number of undecided proposals.
         proposals: usize,
     },
     /// Connecting to the primary and comparing it with the ring.
     Attaching,
-    /// The primary's transactions come in; those that it had before are not all there yet, and its
-    /// commits are not made to wait before they are.
+    /// The primary's transactions arrive, but some earlier ones are still missing; commits do not wait until all have arrived.
     CatchingUp,
-    /// The primary's transactions come in as they are made, and are acknowledged.
+    /// The primary's transactions arrive as they are made, and are acknowledged.
     Attached,
-    /// It did not come about, or ended; another attempt follows.
+    /// The attachment failed or ended; another attempt follows.
     Failed {
-        /// Why, and what to do.
+        /// The cause and its remedy.
         cause: String,
     },
 }
@@ -37,25 +36,25 @@ pub enum IngestState {
 /// The state and its age.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IngestStatus {
-    /// How far ingest is with attaching to the primary.
+    /// State of the attachment to the primary.
     pub state: IngestState,
-    /// The leadership in which it does, or did last.
+    /// The leadership of the current or last attachment.
     pub term: Option<LeaderTerm>,
-    /// Since when. Attempts that fail one after the other count as one failure.
+    /// Start of the state. Consecutive failed attempts count as one failure.
     pub since: Instant,
-    /// Why the attachment before this one ended.
+    /// Why the previous attachment ended.
     pub last_failure: Option<String>,
     pub(crate) failing: Option<Failing>,
 }
 
-/// Attempts to take the primary's transactions in that fail one after the other, without an ACK in between.
+/// Consecutive failed attempts, without an ACK in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failing {
     /// When the first of them failed.
     pub since: Instant,
-    /// Why the last one did.
+    /// Why the last one failed.
     pub cause: String,
-    /// Whether that was because the primary lacks transactions that the ring has.
+    /// Whether the cause was that the primary lacks transactions of the ring.
     pub lacks_the_log: bool,
 }
 
@@ -63,17 +62,17 @@ pub struct Failing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) cause: String,
-    /// Whether something was acknowledged before.
+    /// Whether a transaction was acknowledged before.
     pub(crate) acknowledged: bool,
-    /// Whether it is the ring's, and not the primary's: another primary would not help.
+    /// Whether the ring caused it, and not the primary: another primary would not help.
     pub(crate) of_the_ring: bool,
     /// Whether the primary lacks transactions that the ring has.
     pub(crate) lacks_the_log: bool,
 }
 
-/// An attachment that lasts so long is none of those that fail one after the other: longer than the dump may be silent.
+/// A longer attachment ends a series of failures: it exceeds the dump's silence limit.
 const LASTING: Duration = Duration::from_secs(10);
-/// What fails for less than this passes by itself, as a connection that ends.
+/// A shorter failure is transient, such as a closed connection.
 const PASSING: Duration = Duration::from_secs(2);
 
 impl IngestStatus {
@@ -87,18 +86,18 @@ impl IngestStatus {
         }
     }
 
-    /// Whether the primary's transactions come in as they are made.
+    /// Whether the primary's transactions arrive as they are made.
     pub fn is_attached(&self) -> bool {
         self.state == IngestState::Attached
     }
 
-    /// Whether the primary's transactions come in, those that it had before included: what waits there can be acknowledged.
+    /// Whether the primary's transactions arrive, earlier ones included: waiting commits can be acknowledged.
     pub fn takes_in(&self) -> bool {
         matches!(self.state, IngestState::CatchingUp | IngestState::Attached)
     }
 
-    /// What keeps the primary's transactions from coming in, if attempts fail one after the other. One that has come about and
-    /// neither lasted nor acknowledged anything is still one of them.
+    /// Why the primary's transactions do not arrive, if attempts keep failing. An attachment that neither lasted nor acknowledged anything
+    /// still counts as failing.
     pub fn failing(&self, now: Instant) -> Option<&Failing> {
         let tries = match self.state {
             IngestState::Attaching | IngestState::Failed { .. } => true,
@@ -109,8 +108,7 @@ impl IngestStatus {
         (now.saturating_duration_since(failing.since) >= PASSING).then_some(failing)
     }
 
-    /// Whether the last attempt found that the primary lacks transactions which the ring has, so that none comes about before it has
-    /// them.
+    /// Whether the last attempt found that the primary lacks transactions of the ring, so that none succeeds before it has them.
     pub fn lacks_the_log(&self) -> bool {
         let failing = self.failing.as_ref().filter(|_| !self.takes_in());
         failing.is_some_and(|failing| failing.lacks_the_log)
@@ -120,12 +118,12 @@ impl IngestStatus {
         self.takes_in() && now.saturating_duration_since(self.since) >= LASTING
     }
 
-    /// Notes that something is acknowledged: what failed before is over. Whether that is news.
+    /// Records an ACK, which ends the series of failures. Returns whether there was one.
     pub(crate) fn acknowledges(&mut self) -> bool {
         self.failing.take().is_some()
     }
 
-    /// Notes that an attempt has failed.
+    /// Records a failed attempt.
     pub(crate) fn fail(&mut self, failure: Failure, now: Instant) {
         let goes_on = !failure.acknowledged && !self.has_lasted(now);
         let before = self.failing.take().filter(|_| goes_on);
@@ -140,7 +138,7 @@ impl IngestStatus {
         self.go(IngestState::Failed { cause }, now);
     }
 
-    /// Moves to the next state; attempts that fail one after the other keep their time.
+    /// Moves to the next state; consecutive failures keep their start.
     pub(crate) fn go(&mut self, state: IngestState, now: Instant) {
         match &state {
             IngestState::Failed { cause } => self.last_failure = Some(cause.clone()),
@@ -157,7 +155,7 @@ impl IngestStatus {
     }
 }
 
-/// Counters and gauges. Written by ingest, read by whoever wants to.
+/// Counters and gauges, written by ingest.
 #[derive(Debug)]
 pub struct IngestFigures {
     epoch: Instant,
@@ -171,7 +169,7 @@ pub struct IngestFigures {
     acks: AtomicU64,
     received_bytes: AtomicU64,
     in_flight_bytes: AtomicU64,
-    /// Microseconds from the epoch to when the oldest unacknowledged transaction came, plus 1; 0: none.
+    /// Microseconds from the epoch to the arrival of the oldest unacknowledged transaction, plus 1; 0: none.
     oldest: AtomicU64,
     longest_wait: AtomicU64,
 }
@@ -181,7 +179,7 @@ pub struct IngestFigures {
 pub struct IngestFiguresView {
     /// Attachments since the member started.
     pub attachments_total: u64,
-    /// Transactions that the primary had committed and the ring lacked, at all attachments together.
+    /// Transactions that the primary had committed and the ring lacked, summed over all attachments.
     pub not_in_ring_total: u64,
     /// Transactions that were proposed to the ring.
     pub proposed_total: u64,
@@ -189,7 +187,7 @@ pub struct IngestFiguresView {
     pub proposed_bytes_total: u64,
     /// Of these, those that were committed and released for an ACK.
     pub committed_total: u64,
-    /// Transactions that came although the log had them: their ACK had been lost.
+    /// Transactions that arrived although the log had them: their ACK had been lost.
     pub known_total: u64,
     /// Files of the ring's log that a rotation began.
     pub rotations_total: u64,
@@ -350,13 +348,13 @@ mod tests {
             status.fail(failure(false, false), at(second));
             assert_eq!(fails_since(&status, second), Some(60));
         }
-        // One that acknowledges is none of them, from that moment on: its primary was given up all the same.
+        // One that acknowledges ends the series immediately. Regression: its primary was given up all the same.
         let mut acknowledging = status.clone();
         acknowledging.go(IngestState::Attached, at(90));
         assert_eq!(fails_since(&acknowledging, 91), Some(60));
         assert!(acknowledging.acknowledges() && !acknowledging.acknowledges());
         assert_eq!(fails_since(&acknowledging, 91), None);
-        // One that lasts is none of them, nor is one that acknowledges.
+        // Neither one that lasts nor one that acknowledges continues the series.
         status.go(IngestState::Attached, at(90));
         assert_eq!(fails_since(&status, 99), Some(60));
         assert_eq!(fails_since(&status, 100), None);
@@ -365,7 +363,7 @@ mod tests {
         status.go(IngestState::Attached, at(104));
         status.fail(failure(true, false), at(105));
         assert_eq!(fails_since(&status, 107), Some(105));
-        // What the ring does not take, another primary's would not be taken either.
+        // A transaction that the ring refuses would be refused from another primary, too.
         status.fail(failure(false, true), at(108));
         assert_eq!(fails_since(&status, 118), None);
         status.fail(failure(false, false), at(120));

@@ -1,4 +1,4 @@
-//! What becomes of the ring's log at the server: compared with it, applied to it, or neither. Pure.
+//! The pure decision what to do with the ring's log at the server: compare, apply, or neither.
 
 use tokio::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::ring::LeaderTerm;
 use crate::status::Readiness;
 use crate::watch::ReadOnly;
 
-/// What is done about the ring's log.
+/// Decides about the ring's log.
 pub(super) fn decide(facts: &Facts, now: Instant) -> Action {
     if let Some(doing) = facts.applying {
         return go_on(facts, doing);
@@ -26,7 +26,7 @@ pub(super) fn decide(facts: &Facts, now: Instant) -> Action {
         return hold(facts);
     }
     let Some(server) = facts.seen() else {
-        // The applier waits by itself for a server that is away for a moment.
+        // The applier itself waits for a server that is briefly unreachable.
         return unseen(facts);
     };
     if facts.applier.on().is_some_and(|start| start != server) {
@@ -37,7 +37,7 @@ pub(super) fn decide(facts: &Facts, now: Instant) -> Action {
     }
     match facts.leading {
         Leading::Serving(term) => lead(facts, server, term, now),
-        // Whoever comes next, this member included, finds the server as it is.
+        // The next leader, this member included, finds the server unchanged.
         Leading::Silent(_) => Action::Stay,
         Leading::Elsewhere(_) if is_stuck(facts) || waits_though_closed(facts) => {
             Action::Kill(Kill::Stuck)
@@ -46,7 +46,7 @@ pub(super) fn decide(facts: &Facts, now: Instant) -> Action {
     }
 }
 
-/// A comparison and the wait for the end of the log are about one leadership, and may take long.
+/// A comparison and the wait for the end of the log belong to one leadership, and may take long.
 fn go_on(facts: &Facts, doing: Action) -> Action {
     let (Action::Compare(term) | Action::Finish(term)) = doing else {
         return Action::Stay;
@@ -67,7 +67,7 @@ fn go_on(facts: &Facts, doing: Action) -> Action {
     }
 }
 
-/// A server that cannot be seen is left alone, but for one that lets nobody log in.
+/// An unreachable server is left alone, except one that refuses every login.
 fn unseen(facts: &Facts) -> Action {
     match is_locked_out(facts) {
         true => Action::Kill(Kill::LockedOut),
@@ -75,14 +75,14 @@ fn unseen(facts: &Facts) -> Action {
     }
 }
 
-/// What is applied is no business of a leadership either: the data are half of something. Commits that wait there would keep it open,
-/// and the leadership with it.
+/// The applier stops whatever the leadership: the data are partly replaced. Commits that wait there would keep it open, and the
+/// leadership with it.
 fn hold(facts: &Facts) -> Action {
     let another_may_come = matches!(facts.leading, Leading::Serving(_) | Leading::Elsewhere(_));
     match (facts.applier, facts.readiness) {
         (Applier::Asking { .. } | Applier::Applying(_), _) => Action::EndApplier,
         _ if another_may_come && is_stuck(facts) => Action::Kill(Kill::Stuck),
-        // As while the applier is at work: nobody but administrators writes, and nothing opens.
+        // As while the applier runs: only administrators write, and nothing opens.
         (_, Readiness::Applying) => Action::Stay,
         _ => Action::Hold,
     }
@@ -95,7 +95,7 @@ fn lead(facts: &Facts, server: Incarnation, term: LeaderTerm, now: Instant) -> A
         Applier::Applying(_) if waits => return Action::Stay,
         Applier::Applying(_) => return Action::Finish(term),
         Applier::Asking { for_term, .. } if for_term == Some(term) => return Action::Finish(term),
-        // It knows nothing of what the server has in this leadership.
+        // The applier has no information about what the server has in this leadership.
         Applier::Asking { .. } => return Action::EndApplier,
         Applier::Off | Applier::Failed(_) => {}
     }
@@ -105,18 +105,18 @@ fn lead(facts: &Facts, server: Incarnation, term: LeaderTerm, now: Instant) -> A
     }
     match facts.readiness {
         Readiness::Always => Action::Stay,
-        // It was to follow, and commits waited: it has to be closed before it is compared, and no ACK comes before it was.
+        // It should follow, and commits wait: it is closed before it is compared, and receives no ACK before that.
         Readiness::Applying if is_stuck(facts) => Action::Kill(Kill::Stuck),
-        // The same once an applier has given up because of them, and behind a start of the member. Where clients cannot write
-        // anyhow, it is somebody's backup or a long statement that is waited for.
+        // The same after an applier gave up because of them, and after a restart of the member. Where clients cannot write anyway, the
+        // wait is for a backup or a long statement.
         _ if facts.followed && is_open(facts) && is_stuck(facts) => Action::Kill(Kill::Stuck),
-        // Where clients cannot write, administrators and XA can: their commits keep the comparison from closing it to them as well.
+        // Where clients cannot write, administrators and XA can: their commits keep the comparison from closing it to them too.
         _ if facts.followed && waits_for_ack(facts) && failed_in(term) => Action::Kill(Kill::Stuck),
-        // What it lacks may be what waits there: taken over by the ring, and not acknowledged before this member ended. No
-        // ACK comes from a ring whose leader does not take it for the primary, and nothing is applied while commits wait. Its
-        // recovery commits what the ring has.
+        // The waiting commits may be what it lacks: the ring has them, and this member ended before the ACK. A ring whose leader
+        // does not use it as the primary sends no ACK, and nothing is applied while commits wait. Crash recovery commits what the ring
+        // has.
         Readiness::Lacks if found_now && is_stuck(facts) => Action::Kill(Kill::Stuck),
-        // Only when it was compared in this leadership: that the applier failed before says nothing of what the server has.
+        // Only if it was compared in this leadership: an earlier failure of the applier does not show what the server has.
         Readiness::Lacks if found_now => follow(facts, now),
         _ if waits => Action::Stay,
         _ => Action::Compare(term),
@@ -195,15 +195,15 @@ mod tests {
         let table = [
             (elsewhere, Some(10), false, RESTART),
             (elsewhere, Some(9), false, Stay),
-            // It cannot be reached, or answers: it starts, or was stopped, or is seen.
+            // It is unreachable (starting or stopped), or answers logins.
             (elsewhere, None, false, Stay),
-            // The leadership goes to somebody else first, if there is somebody.
+            // The leadership moves to another member first, if one can take it.
             (serving, Some(39), false, Stay),
             (serving, Some(40), false, RESTART),
-            // Its dump runs: the ACK that the statement waits for can come.
+            // Its dump runs: the ACK that the statement waits for can still arrive.
             (serving, Some(1000), true, Stay),
             (serving, None, false, Stay),
-            // Whoever leads next may attach, and acknowledge.
+            // The next leader may attach, and acknowledge.
             (silent, Some(1000), false, Stay),
             (no, Some(1000), false, Stay),
         ];
@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// What the write fence says, which start is looked at, and what is done at a member beside which another one leads.
+    /// The write fence's state, the start last observed, and the decision at a member while another one leads.
     #[test]
     fn a_server_is_killed_only_where_commits_wait_in_the_start_that_is_looked_at() {
         use Action::Follow;
@@ -267,12 +267,12 @@ mod tests {
         };
         let table = [
             (not_closed(Some(1)), Some(1), Writers::Stuck, RESTART),
-            // It was killed and started, and the write fence has not said anything of the new start.
+            // It was killed and restarted, and the write fence has not reported on the new start.
             (not_closed(Some(1)), Some(2), Writers::Unknown, Stay),
-            // It was down when it was tried.
+            // It was down during the attempt.
             (not_closed(None), Some(2), Writers::Unknown, Stay),
             (not_closed(None), Some(1), Writers::Unknown, Stay),
-            // The new start is stuck as well, in the same words.
+            // The new start is stuck as well, with the same message.
             (not_closed(Some(2)), Some(2), Writers::Stuck, RESTART),
             (not_closed(Some(1)), None, Writers::Unknown, Stay),
             (not_closed(None), None, Writers::Unknown, Stay),
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// A commit of XA that began behind the close: the former primary stayed stopped, and was told to bring a quorum back.
+    /// An XA commit that began after the close: the former primary stayed stopped, with advice to restore a quorum.
     #[test]
     fn commits_that_wait_behind_a_closed_door_are_ended_where_another_leads() {
         let now = Instant::now();
@@ -310,17 +310,17 @@ mod tests {
         };
         let stuck = Action::Kill(Kill::Stuck);
         assert_eq!(decided(elsewhere, failed, true, true), stuck);
-        // No applier has tried yet: what waits may be about to end.
+        // No applier has tried yet: the waiting commits may be about to end.
         assert_eq!(decided(elsewhere, Applier::Off, true, true), Action::Follow);
         assert_eq!(decided(elsewhere, failed, false, true), Action::Stay);
         assert_eq!(decided(elsewhere, failed, true, false), Action::Stay);
-        // Nobody says what is committed.
+        // No leader reports what is committed.
         let nobody = Leading::No(LONG);
         assert_eq!(decided(nobody, failed, true, true), Action::Stay);
     }
 
-    /// The ring had another leader in between, and the server began to follow: no ACK comes before it is compared, and it cannot be
-    /// compared before it is closed.
+    /// The ring had another leader in between, and the server began to follow: it receives no ACK before it is compared, and must be
+    /// closed before that.
     #[test]
     fn commits_that_keep_a_comparison_from_closing_the_server_are_ended() {
         let now = Instant::now();
@@ -339,13 +339,13 @@ mod tests {
         assert_eq!(decided(true, true, true, TERM), Action::Kill(Kill::Stuck));
         // A backup or a long statement ends by itself.
         assert_eq!(decided(true, false, true, TERM), compare);
-        // It is attached to without being closed.
+        // Ingest attaches to it without closing it.
         assert_eq!(decided(false, true, true, TERM), compare);
         assert_eq!(decided(true, true, false, TERM), compare);
         assert_eq!(decided(true, true, true, LeaderTerm(2)), compare);
     }
 
-    /// What is applied waits, and so does a promotion; without a leader nobody says what the next start may cut.
+    /// The applied transaction waits, and so does a promotion; without a leader it is unknown what the next start may cut.
     #[test]
     fn what_waits_for_locks_of_a_prepared_transaction_is_ended_by_a_start() {
         let now = Instant::now();
@@ -364,13 +364,13 @@ mod tests {
         let (elsewhere, serving) = (Leading::Elsewhere(MemberId(4)), Leading::Serving(TERM));
         assert_eq!(decided(elsewhere, applying, None, true), killed);
         assert_eq!(decided(serving, applying, finishing, true), killed);
-        // It is about a leadership that is over.
+        // It belongs to a leadership that is over.
         let over = decided(elsewhere, applying, finishing, true);
         assert_eq!(over, Action::BreakOff);
         assert_eq!(decided(elsewhere, applying, None, false), Action::Stay);
         let nobody = Leading::No(LONG);
         assert_eq!(decided(nobody, applying, None, true), Action::Stay);
-        // The next start ended the applier that was told of.
+        // The next start ended the reported applier.
         let old = Applier::Applying(2);
         assert_eq!(decided(elsewhere, old, None, true), Action::EndApplier);
     }
@@ -402,7 +402,7 @@ mod tests {
         let may_try = Failed(now);
         let asking = |for_term| Applier::Asking { on: 1, for_term };
         let table = [
-            // A leader that was compared stays; one that was not, in this term or start, is compared.
+            // A compared leader stays; one not compared in this term or start is compared.
             (serving, Open, Some(1), Off, ready, Some((1, TERM)), Stay),
             (serving, Closed, Some(1), Off, ready, Some((1, TERM)), Stay),
             (serving, Open, Some(1), Off, unknown, None, Compare(TERM)),
@@ -445,7 +445,7 @@ mod tests {
                 Follow,
             ),
             (serving, Open, Some(1), Off, lacks, Some((1, TERM)), Stay),
-            // An applier that failed in an earlier leadership does not keep a server from being compared.
+            // An applier that failed in an earlier leadership does not prevent a comparison.
             (serving, Closed, Some(1), failed, lacks, None, Compare(TERM)),
             (
                 serving,
@@ -465,7 +465,7 @@ mod tests {
                 Some((1, TERM)),
                 Stay,
             ),
-            // What waits in a server that lacks something would wait for ever.
+            // Commits in a server that lacks something would wait indefinitely.
             (
                 serving,
                 Stuck,
@@ -532,7 +532,7 @@ mod tests {
                 None,
                 EndApplier,
             ),
-            // Elsewhere it follows, once nobody can write.
+            // While another member leads it follows, once no client can write.
             (
                 elsewhere,
                 Closed,
@@ -601,7 +601,7 @@ mod tests {
             ),
             (no, Closed, Some(1), Off, unknown, None, Follow),
             (no, Open, Some(1), Off, ready, Some((1, TERM)), Stay),
-            // What waits may still be acknowledged when nobody else leads.
+            // Waiting commits may still be acknowledged when no other member leads.
             (no, Stuck, Some(1), Off, ready, Some((1, TERM)), Stay),
             (silent, Stuck, Some(1), Off, ready, Some((1, TERM)), Stay),
             (silent, Closed, Some(1), Off, ready, Some((1, TERM)), Stay),
@@ -614,7 +614,7 @@ mod tests {
                 Some((1, TERM)),
                 Stay,
             ),
-            // Nothing is done to a server that cannot be seen.
+            // No action on an unreachable server.
             (elsewhere, Closed, None, Off, unknown, None, Stay),
             (elsewhere, Stuck, None, Off, unknown, None, Stay),
             (serving, Closed, None, Off, unknown, None, Stay),
@@ -635,19 +635,19 @@ mod tests {
         }
     }
 
-    /// The comparison of what has followed closes it before anything else, which waits behind commits for ever.
+    /// The comparison of a former follower closes it first, and that waits indefinitely for the commits.
     #[test]
     fn what_has_followed_and_cannot_be_closed_is_killed_before_it_is_compared() {
         use Readiness::{Always, Applying, In, Lacks, Unknown};
         let now = Instant::now();
         let serving = Leading::Serving(TERM);
         for (readiness, found_in, followed, expected) in [
-            // An applier has given up, since it would have let commits through that wait.
+            // An applier has given up, since it would have let waiting commits through.
             (Lacks, None, true, Action::Kill(Kill::Stuck)),
-            // The member has started anew since.
+            // The member has restarted since.
             (Unknown, None, true, Action::Kill(Kill::Stuck)),
             (Applying, None, true, Action::Kill(Kill::Stuck)),
-            // A comparison that closes nothing says whether the ring can acknowledge them.
+            // A comparison that closes nothing finds out whether the ring can acknowledge them.
             (Lacks, None, false, Action::Compare(TERM)),
             (Unknown, None, false, Action::Compare(TERM)),
             (In(TERM), Some((1, TERM)), true, Action::Stay),
@@ -666,7 +666,7 @@ mod tests {
             };
             let stuck = with(ReadOnly::Off);
             assert_eq!(decide(&stuck, now), expected, "{stuck:?}");
-            // A backup's lock keeps `super_read_only` from a follower.
+            // A backup's lock prevents `super_read_only` on a follower.
             let locked = with(ReadOnly::Clients);
             if matches!(readiness, Lacks | Unknown) {
                 assert_eq!(decide(&locked, now), Action::Compare(TERM), "{locked:?}");
@@ -679,7 +679,7 @@ mod tests {
         }
     }
 
-    /// Whatever is seen: the applier is never started while clients can write, or may wait for an ACK.
+    /// In every observed state: the applier never starts while clients can write or may wait for an ACK.
     #[test]
     fn the_applier_starts_only_where_clients_cannot_write() {
         let now = Instant::now();
@@ -709,7 +709,7 @@ mod tests {
         }
     }
 
-    /// Whatever is seen: while the data are replaced nothing is applied, compared, opened or killed.
+    /// In every observed state: while the data are replaced nothing is applied, compared, opened or killed.
     #[test]
     fn a_server_whose_data_are_replaced_is_left_alone() {
         let now = Instant::now();
@@ -750,7 +750,7 @@ mod tests {
                             locked_out: Some(LONG),
                             ..facts(leading, writers, server)
                         };
-                        // What waits there would keep it open for ever, and nothing of it was acknowledged.
+                        // Its waiting commits would keep it open indefinitely, and none was acknowledged.
                         let somebody =
                             matches!(leading, Leading::Serving(_) | Leading::Elsewhere(_));
                         let expected = match facts.applier {
@@ -798,7 +798,7 @@ mod tests {
             let expected = Action::Kill(Kill::LockedOut);
             assert_eq!(decide(&locked_out, now), expected);
         }
-        // What is begun and done in a moment is waited for.
+        // Short actions are waited for.
         for doing in [Action::Follow, Action::EndApplier] {
             let facts = Facts {
                 applying: Some(doing),

@@ -1,4 +1,4 @@
-//! Everything that the plan depends on, at one moment, and what is being done.
+//! Everything that the plan depends on, at one moment, including the actions in progress.
 
 use std::time::Duration;
 
@@ -9,92 +9,92 @@ use crate::ring::LeaderTerm;
 use crate::status::{Readiness, WriteFenceState};
 use crate::watch::{Protection, ReadOnly};
 
-/// Which start of mysqld, as the watch counts them.
+/// Number of a start of mysqld, as the watch counts them.
 pub type Incarnation = u64;
 
-/// What is known of mysqld.
+/// The observed state of mysqld.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerView {
-    /// The start that was looked at last.
+    /// The start observed last.
     pub incarnation: Incarnation,
-    /// Who may write. What this member has set since the last look counts.
+    /// Which accounts may write, including changes this member made since the last observation.
     pub read_only: ReadOnly,
-    /// Whether ordinary accounts are kept off (`offline_mode`).
+    /// Whether ordinary accounts are blocked (`offline_mode`).
     pub offline: bool,
 }
 
 /// Everything that the plan depends on, at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
-    /// Whether this member leads and serves, and if not for how long.
+    /// Whether this member leads and serves, and if not, for how long it has not.
     pub leading: Leading,
-    /// Whether another member's mysqld could become the primary. Without one, what is read here is never old.
+    /// Whether another member's mysqld could become the primary. Without one, reads here are never stale.
     pub others: bool,
-    /// Whether the leadership is about to be given away.
+    /// Whether a leadership transfer is about to begin.
     pub transferring: bool,
     /// Whether the server's data are being replaced.
     pub held: bool,
     /// Whether this member is being stopped.
     pub stopping: bool,
 
-    /// What the last look that succeeded saw; `None` before the first one.
+    /// Result of the last successful observation; `None` before the first.
     pub server: Option<ServerView>,
-    /// Whether commits are sure to wait for the ring; unknown when the last look failed.
+    /// Whether commits are sure to wait for the ring; unknown when the last observation failed.
     pub protection: Protection,
-    /// Whether the primary's transactions come in, in this leadership, and the server was looked at since they do.
+    /// Whether ingest receives the primary's transactions in this leadership, and the server was observed after that began.
     pub attached: bool,
-    /// Whether the server's transactions come in, so that what waits in it can be acknowledged.
+    /// Whether ingest receives the server's transactions, so that its waiting commits can be acknowledged.
     pub takes_in: bool,
-    /// For how long the server has greeted whoever came and let nobody in; `None` where it does, and where it cannot be reached.
+    /// How long the server has sent its greeting but completed no login; `None` where logins work or it is unreachable.
     pub locked_out: Option<Duration>,
-    /// For how long the server has ended sessions and let nobody in, as in a stop.
+    /// How long the server has ended sessions and refused logins, as during a shutdown.
     pub ending: Option<Duration>,
-    /// Whether a transaction that came in has no ACK yet.
+    /// Whether a received transaction has no ACK yet.
     pub waits: bool,
-    /// Whether sessions waited for an ACK at the last look that succeeded.
+    /// Whether sessions waited for an ACK at the last successful observation.
     pub sessions_wait: bool,
-    /// Whether what is applied waits for locks of a transaction that XA has prepared, and mysqld was not killed for that since it was
-    /// the primary last, as far as this member remembers.
+    /// Whether the applier waits for locks of an XA-prepared transaction, and this member has no record of killing mysqld for that
+    /// since it was last the primary.
     pub held_up_by_prepared: bool,
 
     /// Whether this member can kill mysqld and start it again.
     pub can_restart: bool,
-    /// Whether the process is to run and does, as far as this member has to do with that.
+    /// Whether the process should run and does, as far as this member controls it.
     pub runs: bool,
-    /// mysqld was killed a moment ago, and what is known may be older than that.
+    /// mysqld was killed a moment ago; other facts may be older than that.
     pub just_killed: bool,
 
     /// Whether the server may become the primary.
     pub readiness: Readiness,
-    /// In which start of mysqld and which leadership that was found, if a comparison found it.
+    /// The start of mysqld and the leadership of that result, if it comes from a comparison.
     pub found_in: Option<(Incarnation, LeaderTerm)>,
-    /// Whether it followed since it was the primary: it is closed before it is compared then.
+    /// Whether it has followed since it was the primary: then it is closed before it is compared.
     pub followed: bool,
-    /// How far the applier is.
+    /// State of the applier.
     pub applier: Applier,
-    /// What is being done about the log at this moment.
+    /// The action on the log in progress.
     pub applying: Option<ApplyAction>,
-    /// A comparison in this leadership came to nothing; not again before this moment.
+    /// After a comparison without result in this leadership: earliest time of the next one.
     pub compare_not_before: Option<(LeaderTerm, Instant)>,
 
-    /// What the write fence tells of itself.
+    /// State reported by the write fence.
     pub write_fence: WriteFenceState,
-    /// What the write fence has done; `None` while it is doing something.
+    /// Past actions of the write fence; `None` while it is busy.
     pub write_memory: Option<WriteMemory>,
-    /// Whether the read fence is doing something.
+    /// Whether the read fence is busy.
     pub read_fence_moves: bool,
-    /// Behind a failure of the read fence: not again before this moment.
+    /// After a failure of the read fence: earliest time of the next attempt.
     pub read_not_before: Option<Instant>,
 
-    /// How long writes and readers are let in while this member does not serve. Nothing is acknowledged meanwhile, so commits
-    /// wait; closed at once, they would fail in every restart of the member.
+    /// How long clients may still write and read while this member does not serve. Commits wait, since there are no ACKs; an
+    /// immediate close would fail them at every restart of the member.
     pub fence_after: Duration,
-    /// How long a server that lets nobody in is borne with.
+    /// How long a server that refuses every login is tolerated.
     pub lockout: LockoutPatience,
 }
 
 impl Facts {
-    /// Before anything was looked at.
+    /// Before the first observation.
     pub fn unknown(fence_after: Duration, lockout: LockoutPatience) -> Self {
         Self {
             leading: Leading::No(Duration::ZERO),
@@ -131,7 +131,7 @@ impl Facts {
         }
     }
 
-    /// Those of a server that is not to be touched: as if nobody had ever looked at it. An applier that is at work ends before.
+    /// The facts of a server that must not be touched: as if never observed. A running applier ends first.
     pub(crate) fn untouched(self) -> Self {
         if self.applier.on().is_some() || self.applying.is_some() {
             return Self { held: true, ..self };
@@ -153,7 +153,7 @@ impl Facts {
         matches!(self.applier, Applier::Applying(_))
     }
 
-    /// The start of mysqld that was looked at last; `None` when it cannot be looked at.
+    /// The start of mysqld observed last; `None` when it cannot be observed.
     pub(crate) fn seen(&self) -> Option<Incarnation> {
         let answers = !matches!(self.protection, Protection::Unknown { .. });
         self.server
@@ -162,36 +162,36 @@ impl Facts {
     }
 }
 
-/// What the write fence has done.
+/// Past actions of the write fence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WriteMemory {
-    /// The leadership and the start of mysqld in which it opened last, or took over what was open.
+    /// The leadership and the start of mysqld in which it last opened, or adopted an open server.
     pub opened: Option<(LeaderTerm, Incarnation)>,
     /// Whether it closed after that.
     pub closed_by_us: bool,
-    /// The leadership and the start of mysqld for whose opening everything has been asked.
+    /// The leadership and the start of mysqld for which all queries before opening are done.
     pub prepared: Option<(LeaderTerm, Incarnation)>,
-    /// Behind a failure: not again before this moment.
+    /// After a failure: earliest time of the next attempt.
     pub not_before: Option<Instant>,
-    /// Behind a failure to take over what is open: not again before this moment.
+    /// After a failure to adopt an open server: earliest time of the next attempt.
     pub take_over_not_before: Option<Instant>,
 }
 
-/// How far the applier is.
+/// State of the applier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applier {
-    /// It is not at work.
+    /// Not running.
     Off,
-    /// It was started, and has changed nothing yet: it waits for the ring to say which transactions are committed.
+    /// Started, with no change made yet: it waits for the ring to report which transactions are committed.
     Asking {
         /// On this start of mysqld.
         on: Incarnation,
-        /// To catch up behind a comparison in this leadership; `None`: while another member led, or nobody.
+        /// To catch up after a comparison in this leadership; `None` where another member led, or none did.
         for_term: Option<LeaderTerm>,
     },
-    /// It is at work on this start of mysqld.
+    /// Running on this start of mysqld.
     Applying(Incarnation),
-    /// It ended by itself; it is not to be started again before this moment.
+    /// Ended by itself; not restarted before this moment.
     Failed(Instant),
 }
 
@@ -205,18 +205,18 @@ impl Applier {
     }
 }
 
-/// How long a mysqld that lets nobody log in is borne with, before it is killed.
+/// How long a mysqld that refuses every login is tolerated before it is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockoutPatience {
     /// While another database member leads.
     pub elsewhere: Duration,
-    /// While this member leads; `None`: for ever.
+    /// While this member leads; `None`: indefinitely.
     pub leading: Option<Duration>,
 }
 
 impl LockoutPatience {
-    /// That of a member which gives the leadership away after `mysql.demote_after`, if ever: somebody whose mysqld is fit gets it
-    /// before this one is killed.
+    /// For a member that gives up the leadership after `mysql.demote_after`, if set: a member with a healthy mysqld takes it before
+    /// this mysqld is killed.
     pub fn new(demote_after: Option<Duration>) -> Self {
         let elsewhere = Duration::from_secs(10);
         Self {
@@ -226,24 +226,23 @@ impl LockoutPatience {
     }
 }
 
-/// Who can write to the server.
+/// Which sessions can write to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Writers {
     Unknown,
     Clients,
     /// Clients cannot, and no commit waits.
     None,
-    /// Clients are to be kept from it, and cannot be: commits wait for an ACK that may never come.
+    /// Clients should be blocked, and cannot be: commits wait for an ACK that may never come.
     Stuck,
 }
 
 impl Writers {
-    /// What the write fence says of the start of mysqld that was looked at last.
+    /// The write fence's report on the start of mysqld observed last.
     ///
-    /// A server that is stuck is killed, so it is taken for stuck only where closing waited behind commits in this very start.
-    /// What was said of an earlier one stays said until the fence tries again: believed of the new one, it would cost a second
-    /// kill and a second recovery. Nor is a server stuck that could not be reached. One that really is, is found at the next
-    /// attempt to close it.
+    /// A stuck server is killed, so it counts as stuck only where closing waited for commits in this very start.
+    /// A report on an earlier start remains until the fence tries again; applied to the new start, it would cost a second kill and
+    /// a second recovery. An unreachable server is not stuck either. One that really is stuck is found at the next attempt to close it.
     pub(crate) fn of(fence: &WriteFenceState, server: Option<Incarnation>) -> Self {
         match fence {
             WriteFenceState::Open => Self::Clients,
@@ -261,37 +260,37 @@ impl Writers {
     }
 }
 
-/// What to do about the ring's log.
+/// What to do with the ring's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApplyAction {
-    /// Compare what the server has with the log at the begin of the leadership.
+    /// Compare the server with the log at the beginning of the leadership.
     Compare(LeaderTerm),
     /// Start the applier, to follow another member's mysqld.
     Follow,
-    /// Wait until everything of the log is applied, end the applier, and make the server fit to be the primary.
+    /// Wait until the whole log is applied, end the applier, and prepare the server to be the primary.
     Finish(LeaderTerm),
-    /// End the applier: what it writes to is not what it was started on, or this member ends.
+    /// End the applier: it runs on another start of mysqld than it began on, or this member ends.
     EndApplier,
-    /// Keep the applier off, and everybody else too.
+    /// Block the applier and all others.
     Hold,
-    /// Break off what is being done: it is about something that is over.
+    /// Abort the action in progress: its purpose no longer exists.
     BreakOff,
-    /// Kill mysqld, cut off what the ring has not committed, and start it.
+    /// Kill mysqld, cut off everything the ring has not committed, and start it.
     Kill(Kill),
-    /// Nothing is to be done.
+    /// No action.
     Stay,
 }
 
-/// Why mysqld is killed and started again. Each is what a crash does: nobody was told that what waits in it is committed, and its
-/// next start recovers what the ring has and cuts off the rest (decision 24).
+/// Why mysqld is killed and restarted. Each kill is like a crash: no client received OK for a waiting commit, and the next start
+/// recovers what the ring has and cuts off the rest (decision 24).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kill {
-    /// Commits wait in it, and it has to follow.
+    /// Commits wait in it, and it must follow.
     Stuck,
-    /// It greets everybody and finishes no login.
+    /// It sends its greeting and completes no login.
     LockedOut,
-    /// It stops although nobody asked this member for that, and would tell clients that commits succeeded which the ring lacks.
+    /// It shuts down without this member's request, and would report commits as successful which the ring lacks.
     UnaskedStop,
-    /// What is applied to it waits for locks that a transaction of its time as the primary keeps, which XA has prepared.
+    /// The applier waits for locks of an XA-prepared transaction from the server's time as the primary.
     HeldUpByPrepared,
 }

@@ -1,16 +1,16 @@
-//! When mysqld is killed for the ring's sake, and started again: pure. Readers of a primary whose member is gone are the guard's
-//! ([`crate::read_fence`]); what is killed on the way of an ordered stop, the supervisor's.
+//! When the ring requires mysqld to be killed and restarted: pure. The guard ([`crate::read_fence`]) handles readers of a primary
+//! whose member is gone; the supervisor handles kills during an ordered stop.
 
 use std::time::Duration;
 
 use crate::leading::Leading;
 use crate::plan::facts::{Applier, Facts, Kill, Writers};
 
-/// How long the ring has from the moment in which a stop that nobody asked for was seen. mysqld gives waiting sessions ten
-/// seconds; it may be seen late.
+/// How long the ring has after an unrequested shutdown is detected. mysqld gives waiting sessions ten seconds; detection may be
+/// late.
 pub(crate) const UNASKED_STOP: Duration = Duration::from_secs(2);
 
-/// For how long a server that lets nobody in is borne with here; `None`: for ever.
+/// How long a server that refuses every login is tolerated here; `None`: indefinitely.
 pub(super) fn borne_with(facts: &Facts) -> Option<Duration> {
     match facts.leading {
         Leading::Elsewhere(_) => Some(facts.lockout.elsewhere),
@@ -19,7 +19,7 @@ pub(super) fn borne_with(facts: &Facts) -> Option<Duration> {
     }
 }
 
-/// Whether commits wait in it that nobody acknowledges any more, so that it cannot be closed for writes.
+/// Whether commits wait in it that no leader will acknowledge, so that it cannot be closed for writes.
 pub(super) fn is_stuck(facts: &Facts) -> bool {
     facts.can_restart && Writers::of(&facts.write_fence, facts.seen()) == Writers::Stuck
 }
@@ -29,25 +29,24 @@ pub(super) fn waits_for_ack(facts: &Facts) -> bool {
     facts.can_restart && facts.sessions_wait
 }
 
-/// Whether commits wait in it although it is closed for writes, and no applier can begin before they have ended, which they do not
-/// by themselves. `super_read_only` stops no `XA COMMIT`, so that one may begin behind the close of a planned switchover.
+/// Whether commits wait although it is closed for writes; they do not end by themselves, and no applier can begin before.
+/// `super_read_only` stops no `XA COMMIT`: one may begin after the close of a planned switchover.
 pub(super) fn waits_though_closed(facts: &Facts) -> bool {
     let closed = Writers::of(&facts.write_fence, facts.seen()) == Writers::None;
     let failed = matches!(facts.applier, Applier::Failed(_));
     waits_for_ack(facts) && closed && failed
 }
 
-/// A server that cannot be seen is left alone, but for one that lets nobody log in. In 9.7.4 that is what a statement about
-/// accounts does while it waits for its ACK: it holds the lock that every login takes. A member that has no dump then gets none,
-/// so that the ACK can never be sent, and sees no commit that waits, so that [`Writers::Stuck`] does not come about: nothing but a
-/// kill ends it.
+/// An unreachable server is left alone, except one that refuses every login. In 9.7.4 a statement about accounts causes that while
+/// it waits for its ACK: it holds the lock that every login takes. A member without a dump then gets none, so the ACK can never be
+/// sent. It also sees no waiting commit, so [`Writers::Stuck`] does not arise: only a kill ends it.
 ///
-/// The kill is safe, whatever the reason for which nobody is let in. It is a crash. Nobody was told that what waits in the
-/// server is committed: an ACK comes from a leader's dump only, and here another member leads, or this one has no dump. What the
-/// ring has committed of it is recovered by the next start, and the rest is cut off before (decision 24), by what the ring says
-/// then. While no quorum answers this member, its dump may still run; while nobody is known to lead, nobody says what is
-/// committed, which the next start needs: then the server is left alone. A wrong verdict, as on a machine that is held up for the
-/// whole patience, costs one recovery of a server that neither takes writes for the ring nor follows it.
+/// The kill is safe, whatever the reason for the refused logins. It is like a crash. No client received OK for a commit that
+/// waits in the server: only a leader's dump delivers ACKs, and here another member leads, or this one has no dump. The next start
+/// recovers what the ring has committed, after it cuts off the rest (decision 24), according to the ring at that time.
+/// While no quorum answers this member, its dump may still run. While no leader is known, the next start cannot learn what is
+/// committed: then the server is left alone. A wrong verdict, as on a machine that hangs for the whole patience, costs one
+/// recovery of a server that neither takes writes for the ring nor follows it.
 pub(super) fn is_locked_out(facts: &Facts) -> bool {
     let applies = matches!(facts.applier, Applier::Applying(_));
     let over = match (facts.locked_out.filter(|_| !applies), borne_with(facts)) {
@@ -57,18 +56,17 @@ pub(super) fn is_locked_out(facts: &Facts) -> bool {
     facts.can_restart && over
 }
 
-/// A transaction that XA has prepared keeps every lock that its client took while this server was the primary, and the log's end of it
-/// stands behind what waits for them. A start gives back the locks on changed rows alone, as the transaction has them at all other
-/// servers. To be asked only while what the next start needs is known: where another member leads, or this one.
+/// An XA-prepared transaction keeps every lock that its client took while this server was the primary. Its end is in the log after the
+/// transactions that wait for those locks. A restart keeps only the locks on changed rows, as at all other servers.
+/// Call this only while the next start's inputs are known: where another member leads, or this one.
 pub(super) fn waits_for_prepared(facts: &Facts) -> bool {
     let leads = matches!(facts.leading, Leading::Elsewhere(_) | Leading::Serving(_));
     facts.can_restart && facts.held_up_by_prepared && leads && facts.follows()
 }
 
-/// `SHUTDOWN` or `RESTART` by SQL at a primary whose commits wait for the ring: mysqld would let them through without an ACK,
-/// tell their clients OK, and close its binlog file in good order, so that nothing of it is ever cut. It closes its sessions
-/// and listens no more some ten seconds before that, while our dump goes on; if the ring does not have all of them by then,
-/// it is killed.
+/// `SHUTDOWN` or `RESTART` by SQL at a primary whose commits wait for the ring: mysqld would complete them without an ACK,
+/// return OK to their clients, and close its binlog file cleanly, so that nothing of it is ever cut. Some ten seconds before that it
+/// closes its sessions and stops listening, while our dump continues. If the ring does not have all of them by then, it is killed.
 pub(super) fn unasked_stop(facts: &Facts) -> Option<Kill> {
     let over = facts.ending.is_some_and(|ending| ending >= UNASKED_STOP);
     (facts.can_restart && facts.runs && facts.waits && over).then_some(Kill::UnaskedStop)

@@ -1,22 +1,22 @@
-//! What is to be done about the mysqld beside a member: one pure decision, [`decide`], over everything that is known at one
-//! moment. Observers fill in the [`Facts`] ([`crate::watch`] looks at mysqld, [`crate::RingObserver`] at the ring), executors
-//! carry the [`Plan`] out side by side, none waiting for another one (decision 69).
+//! The plan for a member's mysqld: one pure decision, [`decide`], over everything known at one
+//! moment. Observers fill in the [`Facts`] ([`crate::watch`] for mysqld, [`crate::RingObserver`] for the ring). Executors
+//! carry out the [`Plan`] concurrently, without waiting for each other (decision 69).
 //!
 //! | the ring | mysqld | clients may write ([`write_fence`]) | clients may read ([`read_fence`]) | the log ([`apply`], [`kill`]) |
 //! |---|---|---|---|---|
 //! | this member serves | compared in this term, nothing lacks | yes, once ingest is attached | yes | nothing |
 //! | this member serves | not compared in this term | as it is; never opened | yes | compare |
 //! | this member serves | lacks part of the log | no | yes | applied to the end, then compared |
-//! | this member serves | it followed, and commits keep it from being closed | no | yes | nothing: it is killed and recovers |
-//! | this member serves | commits can go on without the ring | no | yes | nothing |
+//! | this member serves | it followed, and commits prevent the close | no | yes | nothing: it is killed and recovers |
+//! | this member serves | commits may complete without the ring | no | yes | nothing |
 //! | this member serves, a switchover begins | any | no | yes | nothing |
-//! | no quorum answers, or nobody leads | was the primary | as it is for `mysql.fence_after`, then no | the same | nothing |
-//! | another member leads | was the primary | no, at once | no, if it could not be closed; else until it follows | applied once it is closed |
+//! | no quorum answers, or no member leads | was the primary | as it is for `mysql.fence_after`, then no | the same | nothing |
+//! | another member leads | was the primary | no, immediately | no, if closing failed; else until it follows | applied once it is closed |
 //! | another member leads | commits wait in it and cannot end | no | no | nothing: it is killed and recovers |
-//! | another member leads, or this one | follows, and waits for locks that a prepared transaction keeps | administrators and the applier only | yes | nothing: it is killed, once, and recovers |
+//! | another member leads, or this one | follows, and waits for locks of a prepared transaction | administrators and the applier only | yes | nothing: it is killed, once, and recovers |
 //! | another member leads | follows | administrators and the applier only | yes | applied |
 //! | any | its data are being replaced, or another member's has its `server_uuid` and is the primary or may be | no | as it is | nothing |
-//! | any | it may be another member's own | nothing is done to it | nothing | nothing |
+//! | any | it may be another member's own | no action | no action | no action |
 
 pub mod apply;
 pub mod facts;
@@ -35,25 +35,25 @@ use crate::plan::facts::{Applier, ApplyAction, Facts, Kill};
 use crate::plan::read_fence::{ReadFenceAction, ReadFenceMemory};
 use crate::plan::write_fence::{StayReason, WriteAction};
 
-/// What is to be done now. Each part is carried out by an executor of its own.
+/// Actions to take now. Each part has an executor of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// What the write fence does about clients' writes.
+    /// The write fence's action.
     pub write: WriteAction,
-    /// For reads of ordinary accounts.
+    /// The read fence's action.
     pub read: ReadFenceAction,
-    /// What is done about the ring's log.
+    /// The action on the ring's log.
     pub apply: ApplyAction,
-    /// Whether mysqld is killed and started again.
+    /// Whether mysqld is killed and restarted.
     pub kill: Option<Kill>,
-    /// When to look again although nothing has changed.
+    /// When to observe again although nothing has changed.
     pub next: Option<Instant>,
 }
 
-/// Between two looks at a server that stops.
+/// Between two observations of a server that is shutting down.
 const STOP_LOOK: Duration = Duration::from_millis(100);
 
-/// The plan for the facts of one moment; `memory` is what the read fence has to remember between two plans.
+/// The plan for the facts of one moment; `memory` is the read fence's state between two plans.
 pub fn decide(facts: &Facts, memory: &mut ReadFenceMemory, now: Instant) -> Plan {
     let (apply, why) = match apply::decide(facts, now) {
         ApplyAction::Kill(why) => (ApplyAction::Stay, Some(why)),
@@ -74,12 +74,12 @@ fn write(facts: &Facts, now: Instant) -> WriteAction {
     };
     match write_fence::decide(facts, &memory) {
         stay @ WriteAction::Stay(_) => stay,
-        // A failure of that holds back nothing else.
+        // Its failure blocks nothing else.
         WriteAction::TakeOverOpen(_) if memory.take_over_not_before.is_some_and(|at| now < at) => {
             WriteAction::Stay(StayReason::Open)
         }
         _ if memory.not_before.is_some_and(|at| now < at) => WriteAction::Wait,
-        // What begins to follow sets what an open primary must not have.
+        // A starting follower sets what an open primary must not have.
         WriteAction::Prepare(_) | WriteAction::Open(_) | WriteAction::TakeOverOpen(_)
             if matches!(facts.applying, Some(ApplyAction::Follow)) =>
         {
@@ -89,7 +89,7 @@ fn write(facts: &Facts, now: Instant) -> WriteAction {
     }
 }
 
-/// Remembers what it sees, also while nothing can be done.
+/// Records observations even while no action is possible.
 fn read(facts: &Facts, memory: &mut ReadFenceMemory, now: Instant) -> ReadFenceAction {
     let action = memory.decide(facts, now);
     let waits = facts.read_not_before.is_some_and(|at| now < at);
@@ -99,7 +99,7 @@ fn read(facts: &Facts, memory: &mut ReadFenceMemory, now: Instant) -> ReadFenceA
     }
 }
 
-/// Silence, grace and pauses end by time alone.
+/// Silence, grace and pauses end with time alone.
 fn next_look(facts: &Facts, memory: &ReadFenceMemory, now: Instant) -> Option<Instant> {
     let after = |left: Duration| now + left;
     let lockout = facts.locked_out.and_then(|so_far| {
@@ -127,7 +127,7 @@ fn next_look(facts: &Facts, memory: &ReadFenceMemory, now: Instant) -> Option<In
 }
 
 impl Plan {
-    /// Whether there is nothing to do.
+    /// Whether no action is due.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.write, WriteAction::Stay(_) | WriteAction::Wait)
             && self.read == ReadFenceAction::Stay
@@ -153,7 +153,7 @@ mod tests {
     const FENCE_AFTER: Duration = Duration::from_secs(10);
     const OTHER: MemberId = MemberId(4);
 
-    /// What the table at the head of this module says, row by row; once it has been so for longer than `mysql.fence_after`.
+    /// The table at the head of this module, row by row, after the state has lasted longer than `mysql.fence_after`.
     #[test]
     fn the_table() {
         let serving = Leading::Serving(TERM);
@@ -331,7 +331,7 @@ mod tests {
             let plan = decide(&facts, &mut memory, begin + FENCE_AFTER);
             let decided = (plan.write, plan.read, plan.apply, plan.kill);
             assert_eq!(decided, (write, read, apply, kill), "{facts:?}");
-            // What is being done is not begun again, and a member that ends begins nothing.
+            // An action in progress is not started a second time, and a member that ends starts nothing.
             let busy = Facts {
                 write_memory: None,
                 read_fence_moves: true,
@@ -350,7 +350,7 @@ mod tests {
         }
     }
 
-    /// The primary of another member, which this one was configured to look after as well.
+    /// The primary of another member, which is configured as this member's as well.
     #[test]
     fn a_server_that_may_be_another_members_is_not_touched() {
         let begin = Instant::now();
@@ -385,7 +385,7 @@ mod tests {
                 };
                 let untouched = plan(facts.clone().untouched());
                 assert!(untouched.is_idle(), "{facts:?}: {untouched:?}");
-                // What an applier has begun it ends first.
+                // The applier first finishes what it has begun.
                 let applies = Facts {
                     applier: Applier::Applying(1),
                     ..facts

@@ -1,8 +1,8 @@
-//! What is decided, carried out by executors side by side on a model of mysqld: in any order, each order in the steps between
-//! which everything else may happen, while the leadership comes and goes and mysqld starts anew.
+//! Concurrent executors carry out the decisions on a model of mysqld, in any order and in steps. Between steps anything may happen;
+//! the leadership changes and mysqld restarts.
 //!
-//! Whatever happens, no client can commit while commits wait for nobody; and once the ring rests, so does mysqld: open for a
-//! leader, following for anybody else.
+//! Invariant: no client can commit while no member acknowledges commits. Once the ring is quiet, mysqld is in its final state: open
+//! at a leader, following elsewhere.
 
 use std::time::Duration;
 
@@ -21,16 +21,16 @@ use crate::ring::LeaderTerm;
 use crate::status::{Readiness, WriteFenceState};
 use crate::watch::{Protection, ReadOnly};
 
-/// Who does one step, or what happens.
+/// An actor's step, or an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// The controller looks, decides, and hands the orders on.
+    /// The controller observes, decides, and passes the orders on.
     Decides,
-    /// The write fence carries its order out.
+    /// The write fence carries out its order.
     Writes,
-    /// What it does to mysqld waits behind commits and comes to nothing.
+    /// Its statement waits for commits, and fails.
     WritesFail,
-    /// What is to be done about the log is done.
+    /// The action on the log is carried out.
     Applies,
     Applier,
     Ingest,
@@ -40,12 +40,12 @@ enum Turn {
     Serves,
     AnotherLeads,
     NobodyLeads,
-    /// The primary beside another member commits something.
+    /// The primary of another member commits a transaction.
     OthersCommit,
     MysqldStartsAnew,
 }
 
-/// Between two events everybody has a few turns.
+/// Between two events every actor has a few turns.
 fn turns() -> impl Strategy<Value = Turn> {
     prop_oneof![
         8 => Just(Turn::Decides),
@@ -72,11 +72,11 @@ struct Mysqld {
     read_only: ReadOnly,
     /// Commits wait for the ring.
     waits: bool,
-    /// It lacks something of the ring's log.
+    /// It lacks part of the ring's log.
     lacks: bool,
 }
 
-/// An order of the write fence that is being carried out.
+/// An order of the write fence in progress.
 #[derive(Debug, Clone, Copy)]
 enum Writing {
     Prepares(LeaderTerm, Incarnation),
@@ -85,7 +85,7 @@ enum Writing {
     Closes(ServerView),
 }
 
-/// An order about the log that is being carried out.
+/// An order about the log in progress.
 #[derive(Debug, Clone, Copy)]
 struct Applying {
     action: ApplyAction,
@@ -94,7 +94,7 @@ struct Applying {
     broken_off: bool,
 }
 
-/// How far an applier is that was started.
+/// State of a started applier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ApplierStep {
     Asks,
@@ -110,9 +110,9 @@ struct World {
     term: u64,
     leading: Leading,
     mysqld: Mysqld,
-    /// What the watch saw, and when.
+    /// The watch's last report, and its time.
     report: Option<(Mysqld, u64)>,
-    /// The leadership in which ingest is attached, and since when; and in which it may.
+    /// The leadership in which ingest is attached, and since when; and the one in which it may attach.
     attached: Option<(LeaderTerm, u64)>,
     may_attach_in: Option<LeaderTerm>,
     writing: Option<Writing>,
@@ -347,7 +347,7 @@ impl World {
             ApplyAction::Finish(term) if !broken_off => {
                 let applies = matches!(self.applier, Some((.., ApplierStep::Applies)));
                 match self.applier {
-                    // It goes on waiting.
+                    // It keeps waiting.
                     Some(_) if !applies || self.mysqld.lacks => return,
                     Some(_) => {
                         self.end_applier();
@@ -402,7 +402,7 @@ impl World {
             return self.end_applier();
         }
         let next = match step {
-            // The ring says what is committed once somebody leads.
+            // The ring reports what is committed once a leader serves.
             ApplierStep::Asks if matches!(self.leading, Leading::No(_)) => ApplierStep::Asks,
             ApplierStep::Asks => ApplierStep::Begins,
             ApplierStep::Begins => {
@@ -413,7 +413,7 @@ impl World {
                 self.mysqld.read_only = ReadOnly::Clients;
                 ApplierStep::Applies
             }
-            // It cannot go on at a server that was closed to everybody meanwhile.
+            // It cannot continue at a server that was closed to all accounts in the meantime.
             ApplierStep::Applies if self.mysqld.read_only == ReadOnly::Everybody => {
                 return self.end_applier();
             }
@@ -422,7 +422,7 @@ impl World {
         self.applier = Some((on, for_term, next));
     }
 
-    /// A leadership in which it may attach stays one, whatever is found later.
+    /// A leadership in which it may attach stays valid, whatever is found later.
     fn ingest(&mut self) {
         let Leading::Serving(term) = self.leading else {
             self.attached = None;
@@ -439,7 +439,7 @@ impl World {
         }
     }
 
-    /// Everybody in turn, while the ring rests.
+    /// Each actor in turn, while the ring is quiet.
     fn settle(&mut self) {
         for _ in 0..40 {
             for turn in [
@@ -465,7 +465,7 @@ fn closed() -> WriteFenceState {
     }
 }
 
-/// Each was found by the test below, or by reading.
+/// Regressions, found by the test below or by review.
 #[test]
 fn courses_that_went_wrong_once() {
     use Turn::{AnotherLeads, Applier, Applies, Decides, Ingest, Serves, Watch, Writes};
@@ -473,7 +473,7 @@ fn courses_that_went_wrong_once() {
     let opens = [Decides, Writes, Decides, Writes];
     let follows = [Decides, Applies, Applier, Applier, Applier];
     let courses = [
-        // It is asked what has to be known before it is opened, and somebody else leads meanwhile.
+        // The queries before opening run, and another member takes the leadership.
         [
             &may_open[..],
             &opens[..2],
@@ -482,7 +482,7 @@ fn courses_that_went_wrong_once() {
             &opens,
         ]
         .concat(),
-        // The statement that opens it is on its way.
+        // The opening statement is in flight.
         [
             &may_open[..],
             &opens[..3],
@@ -491,7 +491,7 @@ fn courses_that_went_wrong_once() {
             &opens,
         ]
         .concat(),
-        // It follows for a moment, and neither ingest nor the watch has noticed when the leadership is back.
+        // It follows briefly, and neither ingest nor the watch has noticed when the leadership is back.
         [
             &may_open[..],
             &[AnotherLeads],

@@ -1,4 +1,4 @@
-//! Whether ordinary accounts may read, pure.
+//! The pure decision whether ordinary accounts may read.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use crate::plan::facts::Facts;
 use crate::status::ReadFenceReason;
 use crate::watch::ReadOnly;
 
-/// What the read fence does next.
+/// The read fence's next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadFenceAction {
-    /// Keep ordinary accounts off by `offline_mode`.
+    /// Block ordinary accounts with `offline_mode`.
     Raise(ReadFenceReason),
-    /// Let them in again, unless somebody else keeps them off.
+    /// Admit them again, unless `offline_mode` was set by another account.
     Lower,
     /// Leave it as it is.
     Stay,
 }
 
-/// Remembers what the decision needs.
+/// State for the decision.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReadFenceMemory {
-    /// The start of mysqld in which it was the primary for its clients, and has not followed since.
+    /// The start of mysqld in which it was its clients' primary, and has not followed since.
     primary_in: Option<u64>,
     /// Since when this member has not served.
     unserved_since: Option<Instant>,
 }
 
 impl ReadFenceMemory {
-    /// Whether clients take this server for the primary, as far as is known.
+    /// Whether clients use this server as the primary, as far as is known.
     pub fn guards(&self) -> bool {
         self.primary_in.is_some()
     }
@@ -42,8 +42,8 @@ impl ReadFenceMemory {
 
     /// Decides.
     ///
-    /// A follower is never fenced: whoever reads there asked for what may be late. A server that was the primary is one until
-    /// it follows or is started anew, whoever leads and whatever the write fence has done: its sessions are those of a primary.
+    /// A follower is never fenced: its readers accept stale data. A former primary counts as one until it follows or restarts, whatever
+    /// member leads and whatever the write fence has done: its sessions are those of a primary.
     pub(super) fn decide(&mut self, facts: &Facts, now: Instant) -> ReadFenceAction {
         let Some(view) = facts.server else {
             return ReadFenceAction::Stay;
@@ -57,7 +57,7 @@ impl ReadFenceMemory {
         if self.primary_in.is_some_and(|start| start != server) || follows {
             self.primary_in = None;
         }
-        // Also one that an earlier life of this member has opened.
+        // Also one opened before this member restarted.
         if !follows && (serves || view.read_only == ReadOnly::Off) {
             self.primary_in = Some(server);
         }
@@ -82,7 +82,7 @@ impl ReadFenceMemory {
         let unserved = self.unserved_since.map(|since| now.duration_since(since));
         let is_due = unserved.is_some_and(|unserved| unserved >= facts.fence_after);
         match facts.leading {
-            // Closed for writes it is about to follow, and its sessions are closed on the way there.
+            // Closed for writes it is about to follow, and its sessions are closed in that process.
             Leading::Elsewhere(member) if is_due || view.read_only == ReadOnly::Off => {
                 ReadFenceAction::Raise(ReadFenceReason::AnotherLeads(member))
             }
@@ -147,7 +147,7 @@ mod tests {
         seen(facts, |server| server.read_only = ReadOnly::Clients)
     }
 
-    /// `.` stays, `!` raises, `v` lowers; at the seconds given. What was raised is seen as offline by the test's own views.
+    /// `.` stays, `!` raises, `v` lowers, at the given seconds. The test's own views show a raised fence as offline.
     fn course(steps: &[(u64, Facts)]) -> String {
         let begin = Instant::now();
         let mut fence = ReadFenceMemory::default();

@@ -1,4 +1,4 @@
-//! What the role says of the server while nothing is to be done, pure, and what the log says of it.
+//! The role reported for a server while no action is due (pure), and its log messages.
 
 use tracing::info;
 
@@ -6,7 +6,7 @@ use crate::leading::Leading;
 use crate::plan::facts::{Applier, Facts, Writers};
 use crate::status::{Hold, RoleState};
 
-/// What is told behind `before`. What somebody has to look at stays told until something else is so.
+/// The state to report after `before`. A state that needs an operator is reported until it changes.
 pub(crate) fn role_state(facts: &Facts, hold: Option<Hold>, before: &RoleState) -> RoleState {
     let waiting = |what: &str| RoleState::Waiting {
         what: what.to_owned(),
@@ -19,7 +19,7 @@ pub(crate) fn role_state(facts: &Facts, hold: Option<Hold>, before: &RoleState) 
         (_, None, Leading::Silent(_)) if facts.readiness.is_of_a_primary() => RoleState::Primary,
         _ => match before {
             RoleState::Stopped { .. } => before.clone(),
-            // What an attempt met, until the next one; what is seen here is looked at anew.
+            // The result of an attempt stays until the next one; anything observed here is checked again.
             RoleState::Waiting { what } if !SEEN_HERE.contains(&&what[..]) => before.clone(),
             _ if facts.seen().is_none() => waiting(ANSWERS),
             _ if Writers::of(&facts.write_fence, facts.seen()) != Writers::None => waiting(WRITE),
@@ -33,7 +33,7 @@ const ANSWERS: &str = "mysqld has to answer";
 const WRITE: &str = "clients can still write";
 const SEEN_HERE: [&str; 3] = [RING_SAYS, ANSWERS, WRITE];
 
-/// What somebody who reads the log afterwards asks first. Why it is stopped is told where it is found.
+/// The first question of an operator who reads the log later. The cause of a stop is logged where it is found.
 pub(crate) fn log_change(was: &RoleState, now: &RoleState) {
     match now {
         _ if std::mem::discriminant(was) == std::mem::discriminant(now) => {}
@@ -95,7 +95,7 @@ mod tests {
         let behind = RoleState::CatchingUp { behind: 3 };
         let failed = Failed(Instant::now());
         let table = [
-            // What the applier does is so whoever leads, and whatever was told before.
+            // The applier's state is independent of the leader and of the previous report.
             (
                 elsewhere,
                 Applying(1),
@@ -134,10 +134,10 @@ mod tests {
                 Unknown,
                 Primary,
             ),
-            // Whoever comes next finds it as it is.
+            // The next leader finds it unchanged.
             (silent, Off, ready, Open, Some(1), Primary, Primary),
             (silent, Off, lacks, Closed, Some(1), stopped(), stopped()),
-            // Why it is not, until it is.
+            // The reason persists until it changes.
             (serving, Off, lacks, Closed, Some(1), stopped(), stopped()),
             (
                 elsewhere,
@@ -185,7 +185,7 @@ mod tests {
                 Following,
                 waiting("clients can still write"),
             ),
-            // It answers by now.
+            // It answers again.
             (
                 elsewhere,
                 Off,
@@ -219,7 +219,7 @@ mod tests {
             };
             let told = role_state(&facts, None, &before);
             assert_eq!(told, expected, "{facts:?} {before:?}");
-            // While its data are replaced that is told, once nothing is applied any more.
+            // A replacement of the data is reported once the applier has ended.
             let hold = Hold::Interrupted {
                 cause: "half a copy".to_owned(),
             };

@@ -1,4 +1,4 @@
-//! Whether clients may write, pure.
+//! The pure decision whether clients may write.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use crate::ring::LeaderTerm;
 use crate::status::Readiness;
 use crate::watch::{Protection, ReadOnly};
 
-/// What the write fence does next.
+/// The write fence's next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteAction {
-    /// Ask mysqld what has to be known to open it. That may take long, so that everything is decided anew behind it.
+    /// Run the queries that must precede opening. They may take long, so everything is decided again afterwards.
     Prepare(LeaderTerm),
     /// Switch `super_read_only` off, so that clients can write.
     Open(LeaderTerm),
-    /// It is open from before, as where a long statement held up the closing: make it one whose crash can be trimmed.
+    /// It is already open, as where a long statement delayed the close: prepare its binlog so that a crash can be trimmed.
     TakeOverOpen(LeaderTerm),
-    /// Switch `super_read_only` on, so that nobody can write.
+    /// Switch `super_read_only` on, so that no account can write.
     Close(CloseReason),
     /// Leave it as it is.
     Stay(StayReason),
-    /// Leave it as it is for now: something is being done, or was tried a moment ago.
+    /// Leave it as it is for now: an action is in progress, or an attempt was made a moment ago.
     Wait,
 }
 
@@ -39,11 +39,11 @@ pub enum CloseReason {
     NotLeader,
     /// It leads, and no quorum has answered within the lease.
     QuorumSilent,
-    /// Commits may go on without the ring.
+    /// Commits may complete without the ring.
     Unprotected,
-    /// The primary is beside another member.
+    /// The primary belongs to another member.
     AnotherLeads(MemberId),
-    /// The server does not have everything of the ring's log yet.
+    /// The server does not have all of the ring's log yet.
     Incomplete,
     /// The leadership is being transferred to another member.
     Switchover,
@@ -72,20 +72,20 @@ impl fmt::Display for CloseReason {
 /// Why it stays as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StayReason {
-    /// It is open, and that is right.
+    /// It is open, as it should be.
     Open,
-    /// It is closed, and that is right.
+    /// It is closed, as it should be.
     Closed(CloseReason),
     /// It is closed, and opens when ingest is attached.
     ClosedUntilAttached,
-    /// Somebody else closed it. It opens again when they say so, or with the next leadership.
+    /// Another account closed it. It opens again when that account opens it, or with the next leadership.
     ClosedByOthers,
-    /// The server cannot be looked at.
+    /// The server cannot be observed.
     Unknown,
 }
 
-/// Whether the primary's transactions come in, and its settings were looked at since they do: what was seen before says nothing of
-/// the attachment, which changes them. An attachment of another leadership says nothing either: the server may have followed
+/// Whether ingest receives the primary's transactions, and its settings were observed after that began. Older observations are void,
+/// since attaching changes the settings. An attachment of another leadership is void too: the server may have followed
 /// since, and lets commits through then.
 pub fn is_attached_and_looked_at(
     ingest: &IngestStatus,
@@ -101,12 +101,12 @@ pub fn is_attached_and_looked_at(
 
 /// Decides.
 ///
-/// Silence is not borne where commits were found not to wait for the ring. A server that was not looked at yet is not such a one.
+/// Silence is not tolerated where commits were found not to wait for the ring. A server not observed yet is no such case.
 pub(super) fn decide(facts: &Facts, memory: &WriteMemory) -> WriteAction {
     let Some(server) = facts.server else {
         return WriteAction::Stay(StayReason::Unknown);
     };
-    // The applier needs a door that is closed to clients only.
+    // The applier needs a server closed to clients only.
     let closed = match facts.readiness {
         Readiness::Applying => server.read_only != ReadOnly::Off,
         _ => server.read_only == ReadOnly::Everybody,
@@ -132,7 +132,7 @@ pub(super) fn decide(facts: &Facts, memory: &WriteMemory) -> WriteAction {
     let term = match facts.leading {
         Leading::No(so_far) => return wait(so_far, CloseReason::NotLeader),
         Leading::Silent(so_far) => return wait(so_far, CloseReason::QuorumSilent),
-        // Nothing here will be acknowledged any more, so there is nothing to be patient for.
+        // No commit here will be acknowledged, so waiting has no purpose.
         Leading::Elsewhere(member) => return close(CloseReason::AnotherLeads(member)),
         Leading::Serving(_) if facts.transferring => return close(CloseReason::Switchover),
         Leading::Serving(term) => term,
@@ -140,15 +140,15 @@ pub(super) fn decide(facts: &Facts, memory: &WriteMemory) -> WriteAction {
     let open = server.read_only == ReadOnly::Off;
     match (&facts.protection, facts.readiness) {
         (Protection::Unknown { .. }, _) => return WriteAction::Stay(StayReason::Unknown),
-        // While the applier is at work, no commit waits for the ring, and none has to.
+        // While the applier runs, no commit waits for the ring, and none has to.
         (_, Readiness::Applying) => return close(CloseReason::Incomplete),
         (Protection::Unprotected { .. }, _) => return close(CloseReason::Unprotected),
         (Protection::Protected, Readiness::Lacks) => return close(CloseReason::Incomplete),
-        // The comparison closes it as well; whether commits keep it from that is found here.
+        // The comparison closes it as well; this attempt finds out whether commits prevent that.
         (Protection::Protected, readiness) if facts.followed && !readiness.allows(term) && open => {
             return close(CloseReason::Incomplete);
         }
-        // Where it is open from before, nothing speaks against that so far.
+        // Where it is already open, nothing contradicts that so far.
         (Protection::Protected, readiness) if !readiness.allows(term) && !open => {
             return WriteAction::Stay(StayReason::Closed(CloseReason::Incomplete));
         }
@@ -199,7 +199,7 @@ mod tests {
         }
     }
 
-    /// Everything that has to be known before it is opened was asked.
+    /// All queries that must precede opening are done.
     fn prepared() -> WriteMemory {
         WriteMemory {
             prepared: Some((TERM, 1)),
@@ -301,7 +301,7 @@ mod tests {
                 Stay(Closed(QuorumSilent)),
             ),
             (PAUSE, true, Protected, Off, opened, Stay(StayReason::Open)),
-            // What was never looked at is not known to be unprotected: the member's start closes nothing.
+            // A server never observed is not known to be unprotected: the member's start closes nothing.
             (
                 BETWEEN,
                 false,
@@ -395,7 +395,7 @@ mod tests {
                 opened,
                 Stay(Closed(Unprotected)),
             ),
-            // Open from before: nothing is closed, and its binlog becomes one that can be trimmed.
+            // Already open: nothing is closed, and its binlog becomes one that can be trimmed.
             (
                 serving,
                 true,
@@ -535,7 +535,7 @@ mod tests {
                 ..facts(Leading::Serving(TERM), ReadOnly::Off)
             };
             assert_eq!(decide(&open, &prepared()), expected, "{open:?}");
-            // What is closed to clients is left to the comparison, which does not kill for a backup.
+            // A server closed to clients is left to the comparison, which does not kill for a backup.
             let closed = Facts {
                 readiness,
                 followed: true,
@@ -615,7 +615,7 @@ mod tests {
             };
             let decided = decide(&unprotected, &prepared());
             assert!(!matches!(decided, Open(_)), "{unprotected:?}");
-            // A follower's commits wait for nobody, and that is no reason to close it to the applier.
+            // A follower's commits wait for no ACK, which is no reason to close it to the applier.
             if readiness == Applying {
                 assert_ne!(decided, Close(Unprotected), "{unprotected:?}");
             }

@@ -1,4 +1,4 @@
-//! What the donor of a copy does: it has the plugin, and makes an account for one copy. Nothing of that is written to its binlog.
+//! The donor's part of a copy: it has the plugin, and creates an account for one copy. None of that is written to its binlog.
 
 use std::fmt;
 
@@ -12,32 +12,32 @@ use crate::provision::error::ProvisionError;
 use crate::provision::keyring::is_encrypted;
 use crate::provision::other_engines::other_engines;
 
-/// What a recipient needs for its copy.
+/// Everything that a recipient needs for its copy.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloneOffer {
     /// The account for this one copy.
     pub account: CloneAccount,
-    /// Password of that account, made for this copy.
+    /// Password of that account, created for this copy.
     pub password: String,
     /// The TCP port of the donor's mysqld.
     pub port: u16,
     /// Version of the donor's mysqld.
     pub version: String,
-    /// The account of its member, which comes with its data.
+    /// The account of its member, which is copied with its data.
     pub member_account: String,
-    /// What that account may, as SHOW GRANTS says it; empty from a member of an earlier program.
+    /// Its privileges in the form of SHOW GRANTS; empty from a member of an earlier program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub member_grants: Vec<String>,
-    /// Whether the data are encrypted, so that the copy is of no use without a keyring.
+    /// Whether the data are encrypted, so that the copy is useless without a keyring.
     #[serde(default)]
     pub keyring_needed: bool,
-    /// Bytes of its tables and indexes, about.
+    /// Approximate size of its tables and indexes in bytes.
     pub bytes: u64,
 }
 
 impl CloneOffer {
-    /// What the copy's account would lack for a member that applies the log itself, which is to be allowed all that any account of
-    /// the ring does.
+    /// Privileges that the copied account lacks for a member that applies the log itself: such a member needs those of every account
+    /// in the ring.
     pub fn lacks_for_rows(&self) -> Vec<&'static str> {
         match self.member_grants.as_slice() {
             [] => Vec::new(),
@@ -57,10 +57,10 @@ impl std::fmt::Debug for CloneOffer {
     }
 }
 
-/// Makes an account for a copy, and takes those of earlier copies of the same recipient away. Not where the copy would lack rows.
+/// Creates an account for a copy, and removes those of earlier copies of the same recipient. Refuses if the copy would lack rows.
 ///
 /// # Errors
-/// [`ProvisionError`]; an account that was made stays until the next offer.
+/// [`ProvisionError`]; a created account stays until the next offer.
 pub async fn offer(
     connect: &ConnectOptions,
     recipient: MemberId,
@@ -82,14 +82,14 @@ pub async fn offer(
     let grants = grants.rows.iter().filter_map(|row| row.text_at(0));
     let member_grants = grants.map(str::to_owned).collect();
     let account = CloneAccount::random(recipient);
-    // Long, and with characters of every kind that a server's policy may ask for.
+    // Long, and with characters of every kind that a server's policy may require.
     let password = format!("Aa1-{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
     let port = number(&mut connection, "SELECT @@GLOBAL.port", "the port").await?;
     let port = u16::try_from(port).map_err(|_| ProvisionError::Answer { what: "the port" })?;
     let version = value(&mut connection, "SELECT VERSION()", "the version").await?;
     let bytes = number(
         &mut connection,
-        // Tables are listed to those alone who may read them, and a copy has InnoDB's files in it.
+        // Tables are listed only to accounts that may read them, and a copy consists of InnoDB's files.
         "SELECT CAST(IFNULL(SUM(file_size), 0) AS UNSIGNED) FROM information_schema.innodb_tablespaces",
         "the size of the data",
     )
@@ -101,7 +101,7 @@ pub async fn offer(
         "whether there is TLS",
     )
     .await?;
-    // Where the data can travel under TLS, they travel no other way.
+    // Where TLS is available, the data are transferred only under TLS.
     let require = if tls == "Yes" { "SSL" } else { "NONE" };
     let make = [
         format!(
@@ -145,10 +145,10 @@ pub async fn offer(
     })
 }
 
-/// Takes the account of a copy away.
+/// Removes the account of a copy.
 ///
 /// # Errors
-/// [`ProvisionError`]; the account is there still.
+/// [`ProvisionError`]; the account still exists.
 pub async fn withdraw(
     connect: &ConnectOptions,
     account: &CloneAccount,
@@ -192,11 +192,11 @@ pub(super) async fn drop_accounts(
     Ok(())
 }
 
-// The account that a donor makes for one copy. Its name is of a form that nothing else has, so that a name that comes
-// from another member can be put into a statement, and never takes an account of somebody else away.
+// The account that a donor creates for one copy. Only these accounts have names of this form, so that a name received
+// from another member can be used in a statement, and never removes a foreign account.
 
 const PREFIX: &str = "witness_clone_";
-/// MySQL's bound for the name of an account, in characters.
+/// MySQL's limit for the name of an account, in characters.
 const LONGEST: usize = 32;
 
 /// The name of such an account.
@@ -205,15 +205,15 @@ const LONGEST: usize = 32;
 pub struct CloneAccount(String);
 
 impl CloneAccount {
-    /// One that was never used before, for this recipient.
+    /// A new, unused name for this recipient.
     pub fn random(recipient: MemberId) -> Self {
         let random = Uuid::new_v4().simple().to_string();
-        // Larger numbers than these only share their names' beginning.
+        // Larger numbers only share the beginning of their names.
         let number = recipient.0 % 1_000_000;
         Self(format!("{PREFIX}{number}_{}", &random[..10]))
     }
 
-    /// What the names of all such accounts of one recipient, or of every one, match (`LIKE`).
+    /// The `LIKE` pattern for the names of all such accounts of one recipient, or of every one.
     pub(super) fn pattern(recipient: Option<MemberId>) -> String {
         let escaped = PREFIX.replace('_', "\\\\_");
         match recipient {
@@ -257,7 +257,7 @@ impl fmt::Display for CloneAccount {
     }
 }
 
-// What both ends of a copy ask their mysqld, and the plugin that both need.
+// Queries at both ends of a copy, and the plugin that both need.
 
 pub(super) async fn has_plugin(connection: &mut Connection) -> Result<bool, LinkError> {
     let answer = connection
@@ -271,7 +271,7 @@ pub(super) async fn install_plugin(connection: &mut Connection) -> Result<(), Li
         .execute("INSTALL PLUGIN clone SONAME 'mysql_clone.so'")
         .await;
     match installed {
-        // Somebody else was faster.
+        // Another session was faster.
         Err(LinkError::Server(error)) if error.code == server_code::PLUGIN_EXISTS => Ok(()),
         other => other.map(drop),
     }

@@ -1,4 +1,4 @@
-//! Why a step of a provisioning did not work, told so that an operator knows what to check.
+//! Why a step of a provisioning failed, with what an operator must check.
 
 use mysql_link::LinkError;
 use thiserror::Error;
@@ -9,34 +9,34 @@ pub enum ProvisionError {
     /// mysqld refused a statement, or cannot be reached.
     #[error("{what}: {source}")]
     Server {
-        /// What the statement was to do.
+        /// The purpose of the statement.
         what: &'static str,
         /// The error of the statement or connection.
         source: LinkError,
     },
-    /// mysqld's answer makes no sense.
+    /// mysqld's answer is invalid.
     #[error("{what} cannot be read from mysqld's answer")]
     Answer {
-        /// Name of the value that was asked for.
+        /// Name of the queried value.
         what: &'static str,
     },
-    /// The donor has tables, which are named, that a copy would have without their rows.
+    /// The donor has tables, named here, that a copy would contain without their rows.
     #[error(
         "a copy would have no rows of tables whose engine is not InnoDB, as {0}; ALTER TABLE … ENGINE = InnoDB at the primary, or drop them"
     )]
     OtherEngines(String),
-    /// The donor's data are encrypted, and the recipient has nothing to read them with.
+    /// The donor's data are encrypted, and the recipient cannot decrypt them.
     #[error(
         "the donor's data are encrypted, and this mysqld has no keyring at work: its copy could not be read; start it with one, or name \
          another donor"
     )]
     NoKeyring,
-    /// Somebody closes the recipient for writes again and again, which a copy needs. Nothing was removed.
+    /// Another session repeatedly closes the recipient for writes, which the copy needs open. Nothing was removed.
     #[error(
         "somebody sets super_read_only at this mysqld, under which no copy begins; find who does, and run the command again"
     )]
     Closed,
-    /// Sessions of this mysqld wait for an acknowledgement; a restart would let their commits through.
+    /// Sessions of this mysqld wait for an ACK; a restart would let their commits through.
     #[error(
         "commits wait for an ACK in this mysqld, and would be let through; wait until it was started again"
     )]

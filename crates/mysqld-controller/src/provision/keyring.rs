@@ -1,9 +1,9 @@
-//! Encryption at rest: a copy of encrypted files is read with a keyring alone, and MySQL finds out behind the removal of all that the
-//! recipient had.
+//! Encryption at rest: a copy of encrypted files needs a keyring, and MySQL detects a missing one only after removing all data of the
+//! recipient.
 
 use mysql_link::{Connection, LinkError};
 
-/// Whether data of this server are encrypted, or what is written next is: tablespaces, the redo log, or the undo log.
+/// Whether the server encrypts existing data or new writes: tablespaces, the redo log, or the undo log.
 pub(super) async fn is_encrypted(connection: &mut Connection) -> Result<bool, LinkError> {
     asked(
         connection,
@@ -13,7 +13,7 @@ pub(super) async fn is_encrypted(connection: &mut Connection) -> Result<bool, Li
     .await
 }
 
-/// Whether the server has a keyring at work, a component or, before 9.0, a plugin.
+/// Whether the server has an active keyring, a component or, before 9.0, a plugin.
 pub(super) async fn has_keyring(connection: &mut Connection) -> Result<bool, LinkError> {
     asked(
         connection,

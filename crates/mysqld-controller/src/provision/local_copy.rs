@@ -1,4 +1,4 @@
-//! A copy of a server's data beside it, for a base backup: `CLONE LOCAL DATA DIRECTORY`. The server goes on meanwhile.
+//! A copy of a server's data on its own machine, for a base backup: `CLONE LOCAL DATA DIRECTORY`. The server keeps running.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,26 +17,26 @@ use crate::provision::recipient::reach;
 
 /// The longest that a copy may take.
 const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How long mysqld may take to end a copy that was killed.
+/// How long mysqld may take to end a killed copy.
 const END: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What is copied.
+/// The server to copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalSource {
     /// Version of the server.
     pub version: String,
     /// Its `server_uuid`.
     pub server_uuid: Uuid,
-    /// Bytes that a copy takes, about: tablespaces, and redo of the time in which it is made.
+    /// Approximate size of a copy in bytes: tablespaces, and the redo log written during the copy.
     pub bytes: u64,
-    /// Whether anything is encrypted, which is read with the server's keyring alone.
+    /// Whether anything is encrypted, so that reading it needs the server's keyring.
     pub keyring_needed: bool,
-    /// Tables whose engine is not InnoDB, a few of them: a copy has them empty. Only those are seen that the account may read.
+    /// Some tables whose engine is not InnoDB: they are empty in a copy. Only those that the account may read are visible.
     pub other_engines: Vec<String>,
 }
 
-/// Looks what there is to be copied.
+/// Describes the server to copy.
 ///
 /// # Errors
 /// [`ProvisionError`].
@@ -47,7 +47,7 @@ pub async fn local_source(connect: &ConnectOptions) -> Result<LocalSource, Provi
     let server_uuid = value(&mut connection, "SELECT @@GLOBAL.server_uuid", what).await?;
     let server_uuid = server_uuid.parse();
     let server_uuid = server_uuid.map_err(|_| ProvisionError::Answer { what })?;
-    // The system tablespace, which is not among the others, and the redo log are counted as one: both may be as large as that.
+    // The system tablespace, which is not among the others, and the redo log count as one: both may be as large as that.
     let tablespaces = number(
         &mut connection,
         "SELECT CAST(IFNULL(SUM(file_size), 0) AS UNSIGNED) FROM information_schema.innodb_tablespaces",
@@ -77,7 +77,7 @@ pub async fn local_source(connect: &ConnectOptions) -> Result<LocalSource, Provi
     })
 }
 
-/// All that the server has executed and a copy that ends now can have: what is in `gtid_executed`, and what an applier has committed
+/// The most that a copy which ends now can contain: `gtid_executed`, and transactions that an applier has committed
 /// and not entered there yet.
 ///
 /// # Errors
@@ -85,15 +85,15 @@ pub async fn local_source(connect: &ConnectOptions) -> Result<LocalSource, Provi
 pub async fn executed_and_applied(connect: &ConnectOptions) -> Result<GtidSet, ProvisionError> {
     let mut connection = reach(connect).await?;
     let what = "what an applier has committed";
-    // An account without rights on the table does not see it: mysqld's own threads apply there.
+    // An account without privileges on the table does not see it: mysqld's own threads apply there.
     let there = number(
         &mut connection,
         "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'witness_applier' AND table_name = 'checkpoint'",
         what,
     )
     .await?;
-    // In this order: what is in the row and not in the variable yet may be in the variable and not in the row a moment later. The lock
-    // waits for a commit that is under way.
+    // In this order: a GTID in the row and not yet in the variable may move to the variable a moment later. The lock
+    // waits for a commit in progress.
     let row =
         "SELECT IFNULL(MAX(gtids), '') FROM witness_applier.checkpoint WHERE id = 1 FOR SHARE";
     let applied = match there {
@@ -108,7 +108,7 @@ pub async fn executed_and_applied(connect: &ConnectOptions) -> Result<GtidSet, P
     Ok(applied.union(&executed))
 }
 
-/// What the server has executed for certain, which every copy that is begun later has.
+/// A lower bound of the server's executed transactions, which every later copy contains.
 ///
 /// # Errors
 /// [`ProvisionError`].
@@ -125,7 +125,7 @@ async fn executed(connection: &mut Connection) -> Result<GtidSet, ProvisionError
     text.parse().map_err(|_| ProvisionError::Answer { what })
 }
 
-/// Gives a server the plugin that makes copies, where it has none. Nothing of that is written to its binlog.
+/// Installs the clone plugin, where it is missing. Nothing of that is written to its binlog.
 ///
 /// # Errors
 /// [`ProvisionError`].
@@ -163,17 +163,17 @@ impl LocalCopy {
         })
     }
 
-    /// The server's number of the connection that copies, for [`end_copy`].
+    /// The connection id of the copying session, for [`end_copy`].
     #[must_use]
     pub fn id(&self) -> u32 {
         self.connection.id()
     }
 
-    /// Copies the data into a directory, which mysqld makes; nothing may be there. When this returns, the copy is whole and on the
-    /// disk, and as of a moment while it was made. mysqld goes on with it when this is dropped.
+    /// Copies the data into a directory, which mysqld creates; it must not exist. On return, the copy is complete and
+    /// durable, as of a moment during the copy. mysqld continues it when this is dropped.
     ///
     /// # Errors
-    /// [`ProvisionError`]; mysqld removes what it has begun, as far as it can.
+    /// [`ProvisionError`]; mysqld removes its partial copy, as far as it can.
     pub async fn copy(mut self, into: &Path) -> Result<(), ProvisionError> {
         let into = into.to_string_lossy();
         let statement = format!("CLONE LOCAL DATA DIRECTORY = {}", literal(&into));
@@ -186,16 +186,16 @@ impl LocalCopy {
     }
 }
 
-/// A copy that is being made at this moment.
+/// A copy in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyUnderWay {
-    /// The server's number of the connection that copies.
+    /// The connection id of the copying session.
     pub id: u32,
-    /// Where the copy goes.
+    /// Target directory.
     pub into: PathBuf,
 }
 
-/// The copy that the server makes at this moment, if it does.
+/// The server's copy in progress, if any.
 ///
 /// # Errors
 /// [`ProvisionError`].
@@ -210,7 +210,7 @@ pub async fn copy_under_way(
     {
         return Ok(None);
     }
-    // What the table says of one before a restart stays in it: only the session is believed.
+    // The table keeps its entry from before a restart: only the session counts.
     let answer = connection
         .query(
             "SELECT s.pid, s.destination FROM performance_schema.clone_status s WHERE s.state = 'In Progress' \
@@ -227,10 +227,10 @@ pub async fn copy_under_way(
     Ok(Some(CopyUnderWay { id, into }))
 }
 
-/// Ends a copy, and waits until nothing writes to it any more.
+/// Ends a copy, and waits until no session writes to it.
 ///
 /// # Errors
-/// [`ProvisionError`]; it may go on.
+/// [`ProvisionError`]; it may continue.
 pub async fn end_copy(connect: &ConnectOptions, id: u32) -> Result<(), ProvisionError> {
     let what = "the copy cannot be ended";
     let killed = Connection::kill(connect, id).await;

@@ -1,7 +1,7 @@
-//! Gives a mysqld that cannot follow any more a copy of another member's data, by MySQL's clone plugin. The *donor* makes an
-//! account for this one copy, under a name that nobody else has; the *recipient* has its data replaced and is started again.
-//! That account is the proof: it is in the recipient's tables when the copy is there, and at no other moment. From before
-//! anything is removed to that proof a [note](ProvisionNote) on disk keeps everybody's hands off the server.
+//! Gives a mysqld that can no longer follow a copy of another member's data, by MySQL's clone plugin. The *donor* creates an
+//! account for this one copy, under a unique name; the *recipient* has its data replaced and is restarted.
+//! That account is the proof: it is in the recipient's tables exactly while the copy is there. From before
+//! the first removal until that proof a [note](ProvisionNote) on disk blocks all other actions on the server.
 
 mod donor;
 mod error;

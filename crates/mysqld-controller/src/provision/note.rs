@@ -1,5 +1,5 @@
-//! That a mysqld is being provisioned, on disk. While the note is there its data may be half of something: it is started
-//! whatever its binlog says, nothing is applied to it, and it does not become the primary.
+//! The note on disk of a mysqld that is being provisioned. While it exists the data may be incomplete: mysqld is started
+//! whatever its binlog contains, nothing is applied to it, and it does not become the primary.
 
 use std::path::Path;
 use std::{fs, io};
@@ -13,40 +13,40 @@ const FILE: &str = "mysqld-provision.json";
 /// The largest note that is read, in bytes.
 const MOST_BYTES: u64 = 1 << 16;
 
-/// What is written down of a copy under way, in `mysqld-provision.json`.
+/// The record of a copy in progress, in `mysqld-provision.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProvisionNote {
-    /// The name of the member whose data are copied; empty where that is for an operator to say.
+    /// The name of the member whose data are copied; empty where an operator must choose it.
     pub donor: String,
-    /// How far it has come.
+    /// Its progress.
     pub step: NoteStep,
 }
 
-/// How far a provisioning has come.
+/// Progress of a provisioning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum NoteStep {
-    /// mysqld, which was held down, is let start for it. Nothing was removed yet.
+    /// mysqld, which was held down, may start for it. Nothing was removed yet.
     Starting,
-    /// Its data are being replaced. They are there when this account is.
+    /// Its data are being replaced. The copy is complete when this account exists.
     Copying {
         /// The donor's account for this copy.
         account: CloneAccount,
     },
-    /// The copy is there; the accounts that came with it are removed.
+    /// The copy is complete; the accounts copied with it are removed.
     Copied,
-    /// Nothing is being copied. What its data are is not known, and it is not used before it has a copy.
+    /// No copy is in progress. Its data are unknown, and it is not used before it has a copy.
     Needed {
-        /// Why, in words.
+        /// Why, as a message.
         why: String,
     },
 }
 
 impl ProvisionNote {
-    /// The one that is stored.
+    /// Loads the stored note.
     ///
     /// # Errors
-    /// When it is there and cannot be read.
+    /// When it exists and cannot be read.
     pub fn load(member_dir: &Path) -> io::Result<Option<Self>> {
         let path = member_dir.join(FILE);
         let told =
@@ -68,16 +68,16 @@ impl ProvisionNote {
     /// Stores it, durably on return.
     ///
     /// # Errors
-    /// What the disk reports; the one that was stored before may be there still.
+    /// What the disk reports; the previous note may still be there.
     pub fn store(&self, member_dir: &Path) -> io::Result<()> {
         let content = serde_json::to_vec_pretty(self)?;
         durable_file::replace(&member_dir.join(FILE), &content)
     }
 
-    /// Takes it away, durably on return. It may not be there.
+    /// Removes it, durably on return. It may be missing.
     ///
     /// # Errors
-    /// What the disk reports; then it may be there still.
+    /// What the disk reports; then it may still be there.
     pub fn remove(member_dir: &Path) -> io::Result<()> {
         durable_file::remove(&member_dir.join(FILE))
     }

@@ -1,4 +1,4 @@
-//! Tables whose rows a copy of a server does not have: `CLONE` copies InnoDB's files, and makes other tables empty.
+//! Tables whose rows a copy of a server lacks: `CLONE` copies InnoDB's files, and makes other tables empty.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use mysql_link::{Connection, LinkError};
 
-/// So many are named.
+/// At most this many are named.
 const NAMED: usize = 5;
 /// The system's own schemas.
 pub(crate) const OF_THE_SYSTEM: [&str; 4] =
@@ -14,10 +14,10 @@ pub(crate) const OF_THE_SYSTEM: [&str; 4] =
 /// Files with rows of MyISAM, ARCHIVE and CSV.
 const WITH_ROWS: [&str; 3] = ["MYD", "ARZ", "CSV"];
 
-/// Some of the tables whose engine is not InnoDB, as the server and its data directory say: MySQL lists a table to those who may read
-/// it, which an account for a mysqld with replica threads of its own may not, and a directory says nothing where it is on another host.
-/// Tables in memory are none of them, since their rows end with the server anyway, and neither are those that have no rows of their
-/// own. No table is used by this.
+/// Some of the tables whose engine is not InnoDB, from the server and its data directory. MySQL lists a table only to accounts that
+/// may read it, which excludes an account for a mysqld with replica threads of its own; a directory on another host is unavailable.
+/// Tables in memory do not count, since their rows end with the server anyway, and neither do tables without rows of their
+/// own. The queries open no table.
 pub(crate) async fn other_engines(connection: &mut Connection) -> Result<Vec<String>, LinkError> {
     let listed = connection
         .query(format!(
@@ -40,7 +40,7 @@ pub(crate) async fn other_engines(connection: &mut Connection) -> Result<Vec<Str
     Ok(tables.into_iter().take(NAMED).collect())
 }
 
-/// Those with such files in this data directory, by their names there; none where it cannot be read.
+/// Tables with such files in this data directory, by their names there; none where it cannot be read.
 fn with_files(data_dir: &Path) -> BTreeSet<String> {
     let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
     let mut tables = BTreeSet::new();
@@ -55,7 +55,7 @@ fn with_files(data_dir: &Path) -> BTreeSet<String> {
                 .extension()
                 .is_some_and(|extension| WITH_ROWS.iter().any(|one| extension == *one));
             if let (true, Some(table)) = (is_one, path.file_stem()) {
-                // What follows is the partition.
+                // The rest of the name is the partition.
                 let table = table.to_string_lossy();
                 let table = table.split('#').next().unwrap_or_default();
                 tables.insert(format!("{name}.{table}"));

@@ -1,4 +1,4 @@
-//! What happens at the recipient, whose role is held meanwhile: what would be lost, the copy, and the proof that it is there.
+//! The recipient's part, while its role is on hold: data that would be lost, the copy, and the proof of its completion.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::provision::keyring::has_keyring;
 use crate::provision::transactions::end_sessions;
 use crate::settings::{StopWaitingError, stop_waiting_for_acks};
 
-/// How often a copy is begun where somebody closes mysqld for writes.
+/// How often a copy is begun while other sessions close mysqld for writes.
 const CLOSED_ONCE_MORE: u32 = 3;
 /// The longest that a copy may take.
 const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// What a server has executed.
+/// The GTIDs that a server has executed.
 ///
 /// # Errors
 /// [`ProvisionError`].
@@ -34,7 +34,7 @@ pub async fn executed(connect: &ConnectOptions) -> Result<GtidSet, ProvisionErro
     executed.map_err(|_| ProvisionError::Answer { what })
 }
 
-/// Its schemas with the bytes of their tables and indexes, about. Of a server with very many tables that is no quick question.
+/// Its schemas with the approximate bytes of their tables and indexes. Slow on a server with very many tables.
 ///
 /// # Errors
 /// [`ProvisionError`].
@@ -59,16 +59,16 @@ pub async fn schema_sizes(connect: &ConnectOptions) -> Result<Vec<(String, u64)>
     schemas.ok_or(ProvisionError::Answer { what })
 }
 
-/// What is done before the files of a binlog are looked at.
+/// Preparation before a check of the binlog files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BeforeALook {
-    /// A new file is begun, so that what there is will not be written to any more.
+    /// Begin a new file, so that the existing ones are no longer written to.
     BeginAFile,
-    /// Nothing is changed.
+    /// No change.
     Nothing,
 }
 
-/// Says where a server's binlog files are; `None` where it has none.
+/// Location of a server's binlog files; `None` where it has none.
 ///
 /// # Errors
 /// [`ProvisionError`].
@@ -94,13 +94,13 @@ pub async fn log_place(
     )))
 }
 
-/// Makes a server that the member applies nothing to ready for its copy, which it has to be able to read: no replica threads that an earlier life of the member has
-/// left at work, the plugin, its door open to administrators alone, as the copy needs it, nothing that waits for the ring, no
-/// account by which others could copy it, and no session whose locks on a table would keep that from being removed. The locks of
-/// [prepared transactions](super::prepared_transactions) are not ended with it.
+/// Prepares a server for its copy while the member applies nothing to it. Stops leftover replica threads of an earlier member
+/// process, installs the plugin, opens the server to administrators only, and removes waits for the ring. Removes accounts by which
+/// others could copy it, and ends sessions with table locks that would block the removal. Locks of
+/// [prepared transactions](super::prepared_transactions) remain.
 ///
 /// # Errors
-/// [`ProvisionError`]; it may be left half ready, and is made ready again the next time.
+/// [`ProvisionError`]; the server may be partly prepared, and the next call completes that.
 pub async fn make_ready(
     connect: &ConnectOptions,
     host: &str,
@@ -125,7 +125,7 @@ pub async fn make_ready(
         connection
             .execute("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF")
             .await?;
-        // Whoever got an account for a copy of it would copy nothing from now on.
+        // Accounts for copies of it would from now on copy incomplete data.
         connection.execute("SET SESSION sql_log_bin = 0").await?;
         drop_accounts(&mut connection, &CloneAccount::pattern(None)).await?;
         end_sessions(&mut connection, &connect.user).await?;
@@ -141,8 +141,8 @@ pub async fn make_ready(
     Ok(())
 }
 
-/// Has the data replaced by the donor's. mysqld restarts or ends behind that, so that success is a broken connection or
-/// error 3707 too: what became of it, [`look`] tells.
+/// Replaces the data by the donor's. mysqld restarts or ends afterwards, so a broken connection or
+/// error 3707 counts as success too: [`look`] reports the result.
 ///
 /// # Errors
 /// [`ProvisionError`].
@@ -158,8 +158,8 @@ pub async fn copy(
         offer.port,
         literal(&offer.password)
     );
-    // The member's fence may have closed it once more, by an order from before its hands were held. mysqld refuses then before it has
-    // removed anything.
+    // The member's fence may have closed it again, by an order from before the hold. mysqld then refuses before it
+    // removes anything.
     for _ in 0..CLOSED_ONCE_MORE {
         let mut connection = reach(connect).await?;
         let copied = connection.query_within(&statement, LONGEST_COPY).await;
@@ -180,34 +180,34 @@ pub async fn copy(
     Err(ProvisionError::Closed)
 }
 
-/// How far a copy is.
+/// Progress of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CopyState {
     /// mysqld does not answer; the text says why.
     Down(String),
     /// The data are the donor's.
     There,
-    /// They are on their way.
+    /// The copy is in progress.
     UnderWay {
-        /// What is being done: `FILE COPY` and the like.
+        /// The current stage: `FILE COPY` and the like.
         stage: String,
-        /// Bytes that were copied so far.
+        /// Bytes copied so far.
         bytes: u64,
-        /// Bytes that are expected, about.
+        /// Approximate total in bytes.
         of: u64,
     },
-    /// All has come, and mysqld is about to restart or to end: it says so until it has ended.
+    /// All data are copied, and mysqld is about to restart or end: it reports this until it has ended.
     Ending,
-    /// Nothing is on its way.
+    /// No copy is in progress.
     Not {
         /// Whether mysqld has begun to remove its own data.
         begun: bool,
-        /// What mysqld says of the last attempt.
+        /// mysqld's report of the last attempt.
         error: Option<String>,
     },
 }
 
-/// Looks how far the copy with this account is.
+/// Checks the progress of the copy with this account.
 pub async fn look(connect: &ConnectOptions, account: &CloneAccount) -> CopyState {
     let looked = async {
         let mut connection = reach(connect).await?;
@@ -276,13 +276,13 @@ async fn state(
     Ok(judge(text(0), session, text(1), text(2), &stages))
 }
 
-/// The session of which the server's tables speak.
+/// The session that the server's tables describe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CopySession {
     Alive,
-    /// It was one of this process.
+    /// A session of this process.
     Gone,
-    /// It was one of an earlier process, or there was none: what the tables say stays in them.
+    /// A session of an earlier process, or none: the tables keep their entries.
     BeforeTheStart,
 }
 
@@ -294,8 +294,8 @@ struct Stage {
     data: u64,
 }
 
-/// What the server's tables mean where the copy is not there, pure. mysqld says "Completed" behind its restart alone: then it is
-/// an earlier copy that has come. Before, all files are synced, and a moment later the session is gone and mysqld is not yet.
+/// The meaning of the server's tables where the copy is not there, pure. mysqld reports "Completed" only after its restart: then it
+/// belongs to an earlier copy. Before, all files are synced, and the session ends a moment before mysqld.
 fn judge(
     state: &str,
     session: CopySession,
@@ -333,7 +333,7 @@ fn judge(
     }
 }
 
-/// Takes the accounts away that came with a copy.
+/// Removes the accounts that came with a copy.
 ///
 /// # Errors
 /// [`ProvisionError`].
@@ -384,7 +384,7 @@ mod tests {
             of: 1000,
         };
         assert_eq!(judge("In Progress", Alive, "0", "", &copying), under_way);
-        // What was so before a restart is not so any more.
+        // An entry from before a restart is outdated.
         let lost = CopyState::Not {
             begun: true,
             error: None,
@@ -401,9 +401,9 @@ mod tests {
             let now = judge("In Progress", session, "0", "", &synced);
             assert_eq!(now, CopyState::Ending);
         }
-        // It was started again since, and has no copy.
+        // It was restarted since, and has no copy.
         assert_eq!(judge("In Progress", BeforeTheStart, "0", "", &synced), lost);
-        // An earlier one came, and this one has not begun.
+        // An earlier copy completed, and this one has not begun.
         let earlier = CopyState::Not {
             begun: false,
             error: None,

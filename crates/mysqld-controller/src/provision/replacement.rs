@@ -1,4 +1,4 @@
-//! Executes a statement of an operator in the place of a transaction of the ring's log that no server can execute, under its GTID.
+//! Executes an operator's statement in place of a transaction of the ring's log that no server can execute, under its GTID.
 //! Nothing else applies to the server during that.
 
 use binlog_format::gtid::Gtid;
@@ -35,7 +35,7 @@ pub async fn execute_instead(
     executed.and(closed)
 }
 
-/// In a session of its own, whose end gives the GTID back if it is not used.
+/// In a session of its own, whose end releases the GTID if it is unused.
 async fn under_gtid(
     connect: &ConnectOptions,
     gtid: Gtid,

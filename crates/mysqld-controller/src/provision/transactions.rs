@@ -1,5 +1,5 @@
-//! Transactions of a server whose data are about to be removed. A copy drops each table first, and waits for whoever has used it in a
-//! transaction that is not over, for as long as `lock_wait_timeout` says, a year by default.
+//! Transactions of a server whose data are about to be removed. A copy first drops each table, and waits for open transactions that
+//! have used it, for as long as `lock_wait_timeout`, a year by default.
 
 use mysql_link::{ConnectOptions, Connection, LinkError, Row};
 
@@ -9,7 +9,7 @@ use crate::provision::recipient::reach;
 /// Sessions that use no table of a client.
 const OF_THE_SERVER: [&str; 2] = ["system user", "event_scheduler"];
 
-/// Ends the sessions of all but `own`, the member's account. What XA has prepared outlives them, and a restart.
+/// Ends the sessions of all accounts but `own`, the member's. XA-prepared transactions outlive them, and a restart.
 pub(super) async fn end_sessions(connection: &mut Connection, own: &str) -> Result<(), LinkError> {
     let sessions = connection.query("SHOW PROCESSLIST").await?;
     for session in &sessions.rows {
@@ -24,7 +24,7 @@ pub(super) async fn end_sessions(connection: &mut Connection, own: &str) -> Resu
     Ok(())
 }
 
-/// The XA transactions that a server has prepared, as `XA ROLLBACK` takes their names.
+/// The server's prepared XA transactions, named in the form of `XA ROLLBACK`.
 ///
 /// # Errors
 /// [`ProvisionError`].
@@ -50,7 +50,7 @@ pub async fn prepared_transactions(
 }
 
 /// Rolls [prepared transactions](prepared_transactions) back, and writes none of that to the binlog: from then on the server lacks
-/// what its `gtid_executed` says it has, and must not be used before it has a copy.
+/// transactions that are in its `gtid_executed`, and must not be used before it has a copy.
 ///
 /// # Errors
 /// [`ProvisionError`]; some may be rolled back then.
@@ -75,7 +75,7 @@ pub async fn roll_back_prepared(
     Ok(())
 }
 
-/// What has ended meanwhile needs no end, and what cannot be ended, as a session of an account with SYSTEM_USER, is said.
+/// A session that has already ended is fine; one that cannot be ended, as of an account with SYSTEM_USER, is logged.
 fn or_say(statement: &str, done: Result<u64, LinkError>) -> Result<(), LinkError> {
     match done {
         Ok(_) => Ok(()),
@@ -87,7 +87,7 @@ fn or_say(statement: &str, done: Result<u64, LinkError>) -> Result<(), LinkError
     }
 }
 
-/// As `XA ROLLBACK` takes it, of a row of `XA RECOVER CONVERT XID`: two texts in hexadecimal, of which lengths are told, and a number.
+/// A row of `XA RECOVER CONVERT XID` in the form of `XA ROLLBACK`: two hexadecimal texts with given lengths, and a number.
 fn name_of(row: &Row) -> Option<String> {
     let number = |place| row.text_at(place)?.parse::<usize>().ok();
     let (format, gtrid, bqual) = (number(0)?, number(1)?, number(2)?);

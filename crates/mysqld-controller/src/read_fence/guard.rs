@@ -1,8 +1,8 @@
-//! The guard: a process of its own beside a member, which keeps readers off its server when the member hangs, or is dead and
-//! stays so. The member says several times a second that it goes on; see [`Silence`] for when the guard acts.
+//! The guard: a separate process next to a member, which blocks readers of its server when the member hangs, or is dead and
+//! stays so. The member sends a heartbeat several times a second; see [`Silence`] for when the guard acts.
 //!
-//! A member that was started anew has a guard of its own. The older guard stays until that one has heard its member, and is then
-//! superseded: a file in the member's data directory has the process id of the one whose turn it is.
+//! A restarted member has a new guard. The older guard stays until the new one has received a heartbeat, and is then
+//! superseded: a file in the member's data directory has the process id of the active guard.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,25 +17,25 @@ use crate::STATEMENT_LIMIT;
 use crate::read_fence::offline_mode::{SetOffline, raise_in_start_before};
 use crate::supervisor::SupervisorOptions;
 
-/// Between two looks at the clock.
+/// Between two checks of the clock.
 const TICK: Duration = Duration::from_millis(200);
-/// From an attempt that failed to the next one.
+/// After a failed attempt.
 const RETRY: Duration = Duration::from_secs(1);
-/// Beside the member's other files.
+/// In the member's data directory.
 const TURN: &str = "guard.pid";
 
-/// What a guard is started with.
+/// Options of a guard.
 #[derive(Debug)]
 pub struct GuardOptions {
-    /// Data directory of the member that it guards.
+    /// Data directory of the guarded member.
     pub member_dir: PathBuf,
-    /// The member's account: what the guard sets counts as set by the member, which takes it back.
+    /// The member's account: it counts as the owner of the guard's settings, and the member reverts them.
     pub connect: ConnectOptions,
-    /// How long a member may be silent that hangs: the lease, in which it may lead still, and the grace period.
+    /// How long a hanging member may be silent: the lease, during which it may still lead, plus the grace period.
     pub limit: Duration,
-    /// How long one may be away that has died: the grace period alone. It leads no more, and the others need not wait for its lease.
+    /// How long a dead member may be away: the grace period only. It no longer leads, so no lease has to expire.
     pub grace: Duration,
-    /// How the server is killed when it lets nobody in who could keep readers off; none where somebody else has started it.
+    /// How to kill the server when it refuses the guard's login; none where another program started it.
     pub server: Option<SupervisorOptions>,
 }
 
@@ -69,13 +69,13 @@ pub async fn guard(mut options: GuardOptions, mut words: mpsc::Receiver<Word>) {
             GuardStep::Fence { or_kill } if now >= retry_at => {
                 match fence(&options, heard_at, or_kill).await {
                     Fenced::Done => silence.is_done(),
-                    // What is started there anew is nobody's primary.
+                    // A server started there later is no client's primary.
                     Fenced::NobodyListens if silence.has_ended() => return,
                     Fenced::NobodyListens | Fenced::Failed => {}
                 }
                 retry_at = Instant::now() + RETRY;
             }
-            // A line that is closed is ready at once, again and again.
+            // A closed channel is always ready.
             GuardStep::Wait | GuardStep::Fence { .. } if silence.has_ended() => {
                 tokio::time::sleep(TICK).await;
             }
@@ -84,10 +84,10 @@ pub async fn guard(mut options: GuardOptions, mut words: mpsc::Receiver<Word>) {
     }
 }
 
-/// What became of an attempt.
+/// Result of an attempt.
 enum Fenced {
     Done,
-    /// There is no server that anybody could read from.
+    /// No server runs that clients could read from.
     NobodyListens,
     Failed,
 }
@@ -130,15 +130,15 @@ async fn fence(options: &GuardOptions, heard_at: Instant, or_kill: bool) -> Fenc
     }
 }
 
-/// Whose turn it is to guard.
+/// Which guard is active.
 struct Turn {
     file: PathBuf,
     own: String,
 }
 
 impl Turn {
-    /// Takes over from whoever guarded for an earlier life of the member. Nothing of it has to outlive a power cut: nor does
-    /// any guard.
+    /// Takes over from the guard of an earlier process of the member. The file need not survive a power cut: no
+    /// guard does.
     fn take(member_dir: &Path) -> Self {
         let turn = Self {
             file: member_dir.join(TURN),
@@ -156,52 +156,52 @@ impl Turn {
         fs::rename(&new, &self.file)
     }
 
-    /// Whether another guard has taken over. What cannot be read says nothing.
+    /// Whether another guard has taken over. An unreadable file counts as no.
     fn is_over(&self) -> bool {
         fs::read_to_string(&self.file).is_ok_and(|whose| whose != self.own)
     }
 }
 
-// When the guard beside a member acts in its place, pure.
+// When the guard acts in place of its member, pure.
 
-/// The most that counts of the time between two looks. A guard that stood still itself, as the whole machine may have, knows
-/// nothing of that time; what its member said meanwhile is read before more of it counts.
+/// The most that counts of the time between two checks. A guard that was itself stopped, as with the whole machine, has no
+/// information about that time; the member's heartbeats from it are read before more of it counts.
 pub const MOST_AT_ONCE: Duration = Duration::from_secs(1);
 
-/// How long the guard tries to keep readers off by a statement before it kills the server, where it may.
+/// How long the guard tries to block readers by a statement before it kills the server, where it may.
 pub const KILL_AFTER: Duration = Duration::from_secs(5);
 
-/// What comes from the member.
+/// A message from the member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
-    /// It goes on, and says whether its server is to be kept from readers when it does not.
+    /// Heartbeat, with whether to block readers of its server when heartbeats stop.
     GoesOn {
-        /// Clients take the server for the primary, and another member's could become it.
+        /// Clients use the server as the primary, and another member's could become it.
         guards: bool,
     },
-    /// It has ended: the line is closed.
+    /// It has ended: the pipe is closed.
     Ended,
 }
 
-/// What the guard does now.
+/// The guard's next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardStep {
-    /// Nothing; it waits for the member's next sign of life.
+    /// Wait for the member's next heartbeat.
     Wait,
-    /// Keep ordinary accounts off, because the member was silent for too long.
+    /// Block ordinary accounts, because the member was silent for too long.
     Fence {
-        /// Whether the server is to be killed when that fails.
+        /// Whether to kill the server when that fails.
         or_kill: bool,
     },
     /// Nothing is left to guard.
     End,
 }
 
-/// Counts for how long the member has said nothing.
+/// Measures how long the member has been silent.
 ///
-/// It acts only on what a member that looked after a primary left behind: a member that never said that it has one, or said
-/// last that it has none, is nobody whose readers could see what is old. Acting takes readers away and nothing else, so a guard
-/// that is wrong costs sessions and no transaction; a member that goes on takes it back by the same rule as its own fence.
+/// It acts only for a member that managed a primary: the readers of a member that never reported one, or last reported
+/// none, cannot see stale data. Acting blocks readers and nothing else, so a wrong guard costs sessions and no transaction.
+/// A member that continues reverts it by the same rule as its own fence.
 #[derive(Debug, Clone)]
 pub struct Silence {
     limit: Duration,
@@ -213,7 +213,7 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// Nothing was heard yet. It acts after `limit` of silence, and after `grace` where the member has ended.
+    /// No heartbeat yet. Acts after `limit` of silence, and after `grace` where the member has ended.
     pub fn new(limit: Duration, grace: Duration) -> Self {
         Self {
             limit,
@@ -225,7 +225,7 @@ impl Silence {
         }
     }
 
-    /// Takes note of a sign of life, or of the member's end.
+    /// Records a heartbeat, or the member's end.
     pub fn hears(&mut self, word: Word) {
         match word {
             Word::GoesOn { guards } => {
@@ -237,7 +237,7 @@ impl Silence {
         }
     }
 
-    /// This much has passed since the last look, behind everything that was heard.
+    /// Adds the time since the last check, after all received messages.
     pub fn passes(&mut self, time: Duration) -> GuardStep {
         self.silent += time.min(MOST_AT_ONCE);
         if !self.guards || self.acted {
@@ -258,7 +258,7 @@ impl Silence {
         }
     }
 
-    /// Readers are kept off, or nobody can read there.
+    /// Readers are blocked, or no server runs.
     pub fn is_done(&mut self) {
         self.acted = true;
     }
@@ -268,7 +268,7 @@ impl Silence {
         self.ended
     }
 
-    /// Whether the member's last words are too old to be the usual pause between two.
+    /// Whether the last heartbeat is older than the usual interval.
     pub fn is_silent(&self) -> bool {
         self.ended || self.silent >= MOST_AT_ONCE
     }
@@ -281,8 +281,8 @@ mod tests {
     const PRIMARY: Word = Word::GoesOn { guards: true };
     const REPLICA: Word = Word::GoesOn { guards: false };
 
-    /// What is heard at which second, `.` for waiting, `!` for fencing, `k` for fencing or killing, `e` for the end, a letter a
-    /// second.
+    /// Messages by second, and the guard's steps, a letter a second: `.` for waiting, `!` for fencing, `k` for fencing or
+    /// killing, `e` for the end.
     fn course(heard: &[(usize, Word)], fenced_at: Option<usize>, seconds: usize) -> String {
         let (limit, grace) = (Duration::from_secs(4), Duration::from_secs(3));
         let mut silence = Silence::new(limit, grace);

@@ -1,11 +1,11 @@
-//! Keeps readers away from a primary that was cut off: once this member has not served for longer than its grace period,
-//! mysqld is put into `offline_mode`, which closes the sessions of ordinary accounts and refuses new ones, until it is the
-//! primary or a replica again. Unlike closing for writes it does not wait behind commits.
+//! Blocks readers of an isolated primary. Once this member has not served for longer than its grace period, it puts mysqld into
+//! `offline_mode`. That closes the sessions of ordinary accounts and refuses new ones, until mysqld is the primary or a replica again.
+//! Unlike closing for writes it does not wait for commits.
 //!
-//! Not needed for the safety of what is written: a primary that is not the leader's gets no acknowledgement. It bounds for how
-//! long somebody may read there what is not the newest any more.
+//! The safety of writes does not need it: a primary that is not the leader's gets no ACK. It bounds how long
+//! clients may read stale data there.
 //!
-//! A member that hangs, or is dead and stays so, can do none of that: its [`guard()`] does it in its place.
+//! A member that hangs, or is dead and stays so, cannot do that: its [`guard()`] does it instead.
 
 mod guard;
 mod offline_mode;

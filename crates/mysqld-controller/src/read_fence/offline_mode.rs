@@ -1,23 +1,23 @@
-//! The statements. What they set is lost when mysqld restarts, and outlives the member. Whose it is, mysqld says itself: the
-//! account that set the variable last (`performance_schema.variables_info`). So a member that comes back knows what an earlier
-//! life of it has set, and takes nothing back that an operator has set.
+//! The statements. Their settings outlive the member, and are lost when mysqld restarts. mysqld itself records the
+//! account that set the variable last (`performance_schema.variables_info`). So a restarted member recognises its own earlier
+//! settings, and reverts none of an operator's.
 
 use std::time::Duration;
 
 use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
 
-/// What became of an order.
+/// Result of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetOffline {
     /// `offline_mode` was switched.
     Changed,
-    /// It was as it should be.
+    /// It already had the wanted value.
     AlreadySo,
-    /// It was set by somebody else, or in mysqld's configuration, and stays.
+    /// Another account or mysqld's configuration set it, and it stays.
     NotOurs,
 }
 
-/// Closes the sessions of ordinary accounts and refuses new ones. Not held up by commits that wait: they go on waiting, and
+/// Closes the sessions of ordinary accounts and refuses new ones. Waiting commits do not delay it: they keep waiting, and
 /// their clients lose the connection.
 ///
 /// # Errors
@@ -29,7 +29,7 @@ pub async fn raise(connect: &ConnectOptions) -> Result<SetOffline, LinkError> {
     Ok(done)
 }
 
-/// [`raise`], unless the server was started within this time: such a one was opened for nobody. Then nothing.
+/// [`raise`], unless the server was started within this time: such a server was never open. Then it does nothing.
 ///
 /// # Errors
 /// As [`raise`].
@@ -43,7 +43,7 @@ pub(super) async fn raise_in_start_before(
         .first()
         .and_then(|row| row.text_at(0))
         .and_then(|seconds| seconds.parse().ok());
-    // Whole seconds are told, so that one is in doubt.
+    // mysqld reports whole seconds, so one second is uncertain.
     let is_new = up.is_some_and(|up| Duration::from_secs(up + 1) < ago);
     let done = match is_new {
         true => None,
@@ -65,7 +65,7 @@ async fn raise_on(connection: &mut Connection) -> Result<SetOffline, LinkError> 
     })
 }
 
-/// Lets ordinary accounts in again, if it was this account that keeps them off.
+/// Admits ordinary accounts again, if this account blocked them.
 ///
 /// # Errors
 /// When the server cannot be reached, or refuses.
@@ -84,7 +84,7 @@ pub async fn lower(connect: &ConnectOptions) -> Result<SetOffline, LinkError> {
     Ok(done)
 }
 
-/// Closes the sessions of ordinary accounts, and lets them come back at once. Where they are kept off already, there are none.
+/// Closes the sessions of ordinary accounts, and admits them again immediately. Where they are already blocked, there are none.
 ///
 /// # Errors
 /// When the server cannot be reached, or refuses.
@@ -109,7 +109,7 @@ const UPTIME: &str =
 const WHO: &str = "SELECT variable_source = 'DYNAMIC' AND set_user = SUBSTRING_INDEX(USER(), '@', 1) \
      FROM performance_schema.variables_info WHERE variable_name = 'offline_mode'";
 
-/// `None` while it is off. An account that may not ask whose it is has to take it for another one's.
+/// `None` while it is off. An account without the privilege to query the owner assumes another account.
 async fn look(connection: &mut Connection) -> Result<Option<Owner>, LinkError> {
     let on = connection.query("SELECT @@GLOBAL.offline_mode").await?;
     if on.first().and_then(|row| row.text_at(0)) != Some("1") {

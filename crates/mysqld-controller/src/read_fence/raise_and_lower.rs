@@ -1,4 +1,4 @@
-//! Keeps ordinary accounts off and lets them in again. It waits for nothing that commits hold up.
+//! Blocks ordinary accounts and admits them again. It waits for nothing that commits delay.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::read_fence::offline_mode::{SetOffline, lower, raise};
 use crate::status::{ReadFenceReason, ReadFenceStatus};
 use crate::watch::WatchReport;
 
-/// From a failure to the next attempt, and from finding that it is somebody else's to the next question.
+/// After a failure, and after finding another owner.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Sets `offline_mode` of one server.
@@ -20,15 +20,15 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(crate) struct ReadFence {
     connect: ConnectOptions,
     status: watch::Sender<ReadFenceStatus>,
-    /// When it was changed last, and to what: an earlier look does not tell.
+    /// The last change and its time: an earlier observation does not show it.
     changed: Option<(Instant, bool)>,
     not_before: Option<Instant>,
-    /// Why the last attempt failed, if it did: a server that is down fails in the same words each second.
+    /// Why the last attempt failed, if it did: a server that is down fails with the same message each second.
     failed: Option<String>,
 }
 
 impl ReadFence {
-    /// One that has done nothing yet, and its status.
+    /// A new fence, and its status.
     pub(crate) fn new(connect: ConnectOptions) -> (Self, watch::Receiver<ReadFenceStatus>) {
         let (status, receiver) = watch::channel(ReadFenceStatus::default());
         let fence = Self {
@@ -41,12 +41,12 @@ impl ReadFence {
         (fence, receiver)
     }
 
-    /// Behind a failure: not again before this moment.
+    /// After a failure: earliest time of the next attempt.
     pub(crate) fn not_before(&self) -> Option<Instant> {
         self.not_before
     }
 
-    /// Whether ordinary accounts are kept off: what the watch saw, unless we know better.
+    /// Whether ordinary accounts are blocked: the watch's report, unless this fence has newer knowledge.
     pub(crate) fn is_offline(&self, report: &WatchReport) -> bool {
         match self.changed {
             Some((at, offline)) if at >= report.looked_at => offline,
@@ -54,7 +54,7 @@ impl ReadFence {
         }
     }
 
-    /// Sets `offline_mode`, and tells why; a failure is tried again after a while.
+    /// Sets `offline_mode`, and logs the reason; a failure is retried after a while.
     pub(crate) async fn raise(mut self, reason: ReadFenceReason) -> Self {
         match raise(&self.connect).await {
             Ok(done) => {
@@ -74,7 +74,7 @@ impl ReadFence {
         self
     }
 
-    /// Lets ordinary accounts in again, unless somebody else keeps them off.
+    /// Admits ordinary accounts again, unless another owner blocks them.
     pub(crate) async fn lower(mut self) -> Self {
         match lower(&self.connect).await {
             Ok(SetOffline::NotOurs) => {
@@ -104,20 +104,20 @@ impl ReadFence {
         self.failed = None;
     }
 
-    /// Whether that is news.
+    /// Whether that failure is new.
     fn fail(&mut self, why: &str) -> bool {
         self.not_before = Some(Instant::now() + RETRY);
         let before = self.failed.replace(why.to_owned());
         before.as_deref() != Some(why)
     }
 
-    /// Tells that nothing is to be done: who is kept off already goes on being so.
+    /// Reports that no action is due: blocked accounts stay blocked.
     pub(crate) fn stay(&self, offline: bool) {
         let because = self.status.borrow().because;
         self.tell(because.filter(|_| offline));
     }
 
-    /// Tells whether clients take the server for the primary.
+    /// Reports whether clients use the server as the primary.
     pub(crate) fn guards(&self, guards: bool) {
         self.status.send_if_modified(|status| {
             let changed = status.guards != guards;

@@ -1,4 +1,4 @@
-//! One thing that is not as it must be: what it is, why it matters, what mends it; and the bounds that the ring sets.
+//! A finding: a wrong setting or state, why it matters, its fix; and the bounds that the ring sets.
 
 use std::fmt;
 
@@ -16,27 +16,27 @@ use crate::settings::observed::SemiSyncReplica;
 pub enum Check {
     /// Version and product of the server.
     Version,
-    /// Whether there is a binlog.
+    /// Whether the binlog is enabled.
     BinlogEnabled,
-    /// `gtid_mode`, which has to be ON.
+    /// `gtid_mode`, which must be ON.
     GtidMode,
-    /// `enforce_gtid_consistency`, which has to be ON.
+    /// `enforce_gtid_consistency`, which must be ON.
     GtidConsistency,
     /// `server_id`, which must differ from the member's own.
     ServerId,
-    /// `binlog_format`, which has to be ROW.
+    /// `binlog_format`, which must be ROW.
     BinlogFormat,
     /// `binlog_row_image`: which columns rows have in the log.
     RowImage,
     /// `binlog-do-db` and `binlog-ignore-db`, which leave transactions out of the binlog.
     BinlogFilter,
-    /// `binlog_encryption`, which keeps a binlog from being trimmed after a crash.
+    /// `binlog_encryption`, which prevents trimming a binlog after a crash.
     BinlogEncryption,
-    /// `log_replica_updates`: whether what mysqld's own replica threads apply is in its binlog.
+    /// `log_replica_updates`: whether transactions of mysqld's own replica threads are in its binlog.
     ReplicaUpdates,
     /// `replica_preserve_commit_order` and `binlog_order_commits`: whether readers of a follower see transactions in the log's order.
     CommitOrder,
-    /// `binlog_error_action`: what mysqld does when it cannot write its binlog.
+    /// `binlog_error_action`: mysqld's reaction when it cannot write its binlog.
     BinlogErrorAction,
     /// `sync_binlog`: whether a commit is durable in the binlog.
     SyncBinlog,
@@ -56,31 +56,31 @@ pub enum Check {
     SemiSyncTimeout,
     /// How many ACKs it waits for.
     SemiSyncReplicaCount,
-    /// Whether it waits while nobody is there to acknowledge.
+    /// Whether it waits while no replica is attached.
     SemiSyncWaitNoReplica,
     /// Where in the commit it waits.
     SemiSyncWaitPoint,
     /// Whether it has turned itself off.
     SemiSyncStatus,
-    /// Whether somebody else's ACK would count.
+    /// Whether a foreign replica's ACK would count.
     ForeignAcker,
     /// The privileges of our account.
     Grants,
-    /// Who else may shut the server down.
+    /// Which other accounts may shut the server down.
     ShutdownPrivilege,
     /// Whether the password of our account expires.
     AccountExpires,
-    /// `log_bin`: whether the server has its binlog where the member looks for it after a crash.
+    /// `log_bin`: whether the server's binlog is where the member reads it after a crash.
     BinlogPlace,
-    /// A persisted value with which the next start would be another one than the member's.
+    /// A persisted value that overrides the member's settings at the next start.
     Persisted,
 }
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Worth knowing; nothing is lost by it.
+    /// Informational; no loss follows from it.
     Advice,
     /// A commit may become visible or durable without the ring: the primary is not protected.
     Unprotected,
@@ -88,7 +88,7 @@ pub enum Severity {
     Blocks,
 }
 
-/// How a finding is put right.
+/// How to fix a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fix {
@@ -116,18 +116,18 @@ impl fmt::Display for Fix {
     }
 }
 
-/// One thing that is not as it must be.
+/// A wrong setting or state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The setting or state that it is about.
     pub check: Check,
-    /// Whether it prevents the attachment, makes the primary unprotected, or is only worth knowing.
+    /// Whether it prevents the attachment, makes the primary unprotected, or is informational.
     pub severity: Severity,
-    /// The value that was found, in words.
+    /// The observed value, as text.
     pub found: String,
-    /// What could happen because of it.
+    /// The possible consequence.
     pub why: String,
-    /// How it is put right.
+    /// How to fix it.
     pub fix: Fix,
 }
 
@@ -137,40 +137,40 @@ impl fmt::Display for Finding {
     }
 }
 
-// What the ring asks of a primary that is not the same for every ring.
+// Requirements of the ring on a primary that differ between rings.
 
-/// The largest `max_binlog_cache_size` with which every transaction fits into the ring, in bytes. MySQL looks at the limit before it
-/// writes an event to the cache, so that the last event, of up to 1 GiB ([`MAX_EVENT_BYTES`]), comes on top; the rest is for
-/// the GTID event and what the cache buffers.
+/// The largest `max_binlog_cache_size` with which every transaction fits into the ring, in bytes. MySQL checks the limit before it
+/// writes an event to the cache, so the last event, of up to 1 GiB ([`MAX_EVENT_BYTES`]), is added to it. The rest is for
+/// the GTID event and the cache's buffer.
 pub const LARGEST_CACHE: u64 = (1 << 30) - (1 << 20);
 const _: () =
     assert!(LARGEST_CACHE + (MAX_EVENT_BYTES as u64) + (512 << 10) < MAX_TRANSACTION_BYTES);
 /// MySQL rounds the setting down to a multiple of this.
 const CACHE_STEP: u64 = 4096;
 
-/// In which bit the ids of the member's second dump differ from those of the first. Ids of members are spaced by their numbers,
+/// The bit in which the ids of the member's second dump differ from those of the first. Ids of members are spaced by their numbers,
 /// and so never reach it.
 const SECOND: u32 = 1 << 28;
 
-/// What is asked of the mysqld beside this member.
+/// Requirements on the mysqld of this member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirements {
-    /// The largest transaction that the primary is to take, in bytes of binlog, but for its last event. The ring takes up to
-    /// [`MAX_TRANSACTION_BYTES`], from a session that has a larger limit from before as well.
+    /// The largest transaction that the primary should accept, in bytes of binlog, without its last event. The ring accepts up to
+    /// [`MAX_TRANSACTION_BYTES`], also from a session with an older, larger limit.
     pub max_transaction_bytes: u64,
     /// The server id under which the member attaches.
     pub replica_server_id: u32,
     /// The server UUID under which the member attaches.
     pub replica_uuid: Uuid,
-    /// Whether the member sets what can be set. If not, it only reports.
+    /// Whether the member changes settings where possible. If not, it only reports.
     pub manage_settings: bool,
-    /// Whether a server is taken with whose version or product not everything was proven.
+    /// Whether to accept a server whose version or product is not fully tested.
     pub accept_unproven: bool,
     /// Whether a missing semi-sync plugin may be installed, which needs `super_read_only` off for a moment.
     pub may_install_plugin: bool,
-    /// Whether something else starts the server (`mysql.mode = "attach"`): what its next start begins with is persisted in it.
+    /// Whether another program starts the server (`mysql.mode = "attach"`): settings for its next start are persisted in it.
     pub starts_elsewhere: bool,
-    /// Where the member looks for the server's binlog after a crash; `None` where that is not its configuration's to say.
+    /// Where the member reads the server's binlog after a crash; `None` where its configuration does not determine that.
     pub binlog: Option<BinlogPlace>,
     /// Whether mysqld's own replica threads follow the ring, for which the account needs no more than [`NATIVE_RIGHTS`].
     ///
@@ -179,8 +179,8 @@ pub struct Requirements {
 }
 
 impl Requirements {
-    /// The defaults for a replica of this identity: settings are managed, a missing plugin is installed, and the server is one
-    /// with which everything was proven.
+    /// The defaults for a replica of this identity: settings are managed, a missing plugin is installed, and the server must be
+    /// fully tested.
     pub fn new(replica_server_id: u32, replica_uuid: Uuid) -> Self {
         Self {
             max_transaction_bytes: LARGEST_CACHE,
@@ -210,7 +210,7 @@ impl Requirements {
         replica.uuid.is_some_and(|uuid| ours.contains(&uuid))
     }
 
-    /// The `max_binlog_cache_size` that the primary gets, in bytes: a transaction that fits into it is not larger than
+    /// The `max_binlog_cache_size` for the primary, in bytes: a transaction within it does not exceed
     /// the operator's limit, and fits into the ring.
     pub fn max_cache_bytes(&self) -> u64 {
         let largest = self.max_transaction_bytes;

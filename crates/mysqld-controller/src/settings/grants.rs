@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A privilege that the member needs for something, on `*.*` unless said otherwise.
+/// A privilege that the member needs, on `*.*` unless noted otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Privilege {
     /// To attach as a replica.
@@ -12,13 +12,13 @@ pub enum Privilege {
     ReplicationClient,
     /// To set global variables, `super_read_only` among them.
     SystemVariablesAdmin,
-    /// To get in when all connections are taken, and to end sessions.
+    /// To log in when all connections are taken, and to end sessions.
     ConnectionAdmin,
-    /// To see who else acknowledges; on `performance_schema.*`.
+    /// To see foreign semi-sync replicas; on `performance_schema.*`.
     SelectPerformanceSchema,
     /// To install the plugins for semi-sync and for copies; on `mysql.plugin`.
     InsertMysqlPlugin,
-    /// To have mysqld's replica threads follow the ring.
+    /// To let mysqld's replica threads follow the ring.
     ReplicationSlaveAdmin,
     /// To begin a new binlog file.
     Reload,
@@ -28,19 +28,19 @@ pub enum Privilege {
     Process,
     /// To keep the event scheduler off through restarts.
     PersistRoVariablesAdmin,
-    /// To enable events that came by replication.
+    /// To enable replicated events.
     Event,
     /// The same for events of other accounts.
     SetAnyDefiner,
     /// To copy another member's data.
     CloneAdmin,
-    /// To make an account for a copy of this one's data.
+    /// To create an account for a copy of this server's data.
     CreateUser,
-    /// To give that account what it needs; with the grant option.
+    /// To grant that account its privileges; with the grant option.
     BackupAdmin,
-    /// To look for such accounts, and for those that may shut mysqld down; on `mysql.*`.
+    /// To find such accounts, and those that may shut mysqld down; on `mysql.*`.
     SelectMysql,
-    /// To apply `GRANT PROXY` and `REVOKE PROXY` of anybody; with the grant option. No other privilege includes it.
+    /// To apply `GRANT PROXY` and `REVOKE PROXY` for any account; with the grant option. No other privilege includes it.
     Proxy,
 }
 
@@ -51,7 +51,7 @@ use Privilege::{
     SystemVariablesAdmin,
 };
 
-/// All that the member needs whose mysqld applies by its own replica threads.
+/// All privileges of a member whose mysqld applies by its own replica threads.
 pub const NATIVE_RIGHTS: [Privilege; 17] = [
     ReplicationSlave,
     ReplicationClient,
@@ -72,7 +72,7 @@ pub const NATIVE_RIGHTS: [Privilege; 17] = [
     InsertMysqlPlugin,
 ];
 
-/// The statements that give an account all that the member needs which applies the log itself: whatever it says, which may be any
+/// The statements that grant an account all privileges of a member that applies the log itself, which may contain any
 /// statement of an administrator. `account` is quoted already.
 pub fn rows_grants(account: &str) -> Vec<String> {
     vec![
@@ -81,7 +81,7 @@ pub fn rows_grants(account: &str) -> Vec<String> {
     ]
 }
 
-/// The statements that give an account all of [`NATIVE_RIGHTS`]. `account` is quoted already.
+/// The statements that grant an account all of [`NATIVE_RIGHTS`]. `account` is quoted already.
 pub fn native_grants(account: &str) -> Vec<String> {
     let everywhere: Vec<&str> = NATIVE_RIGHTS
         .into_iter()
@@ -102,7 +102,7 @@ pub fn native_grants(account: &str) -> Vec<String> {
 }
 
 impl Privilege {
-    /// How `GRANT` names it, and what it is granted on.
+    /// Its name in `GRANT`, and the object that it is granted on.
     fn clause(self) -> (&'static str, &'static str) {
         match self {
             ReplicationSlave => ("REPLICATION SLAVE", "*.*"),
@@ -167,13 +167,13 @@ pub struct Grants {
     account: String,
     /// (schema or `*`, privilege), upper case.
     held: BTreeSet<(String, String)>,
-    /// Those of them that it may give to others.
+    /// Those of them that it may grant to others.
     given_on: BTreeSet<(String, String)>,
 }
 
 impl Grants {
-    /// Reads the lines of `SHOW GRANTS`. What is no grant of privileges (roles) is passed over:
-    /// the privileges of active roles are in lines of their own.
+    /// Reads the lines of `SHOW GRANTS`. Grants of roles are skipped:
+    /// the privileges of active roles have lines of their own.
     pub fn parse<'a>(account: &str, lines: impl IntoIterator<Item = &'a str>) -> Self {
         let (mut held, mut given_on) = (BTreeSet::new(), BTreeSet::new());
         for line in lines {
@@ -229,7 +229,7 @@ impl Grants {
         })
     }
 
-    /// Whether `SET GLOBAL` goes on while a statement about accounts waits for its ACK: for SUPER mysqld does not look into
+    /// Whether `SET GLOBAL` proceeds while a statement about accounts waits for its ACK: for SUPER mysqld does not read
     /// the list of dynamic privileges, which that statement has locked (8.0.40: `check_priv` in `sql/set_var.cc`).
     pub fn sets_variables_at_any_time(&self) -> bool {
         ["SUPER", "ALL PRIVILEGES", "ALL"]
@@ -268,7 +268,7 @@ mod tests {
         let parse = |lines: &[&str]| Grants::parse("w@%", lines.iter().copied());
         let all = "GRANT ALL PRIVILEGES ON *.* TO `w`@`%` WITH GRANT OPTION";
         assert!(!parse(&[all]).has(Proxy));
-        // Those of one account, and what may not be given on.
+        // Those of one account, and non-grantable ones.
         for less in [
             "GRANT PROXY ON `a`@`b` TO `w`@`%` WITH GRANT OPTION",
             "GRANT PROXY ON ``@`` TO `w`@`%`",

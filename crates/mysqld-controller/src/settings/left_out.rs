@@ -1,15 +1,15 @@
-//! What a server's own replica threads leave out of what they are given, although the GTIDs of all of it count as executed: tables and
-//! schemas that filters name, and rows whose errors are passed over.
+//! Changes that a server's own replica threads leave out, although their GTIDs count as executed: tables and
+//! schemas named by filters, and rows whose errors are skipped.
 
 use mysql_link::{Connection, LinkError, Row};
 
-/// Options that pass over rows that cannot be applied, or show transactions in another order than the log's, in both generations of names.
+/// Options that skip rows which cannot be applied, or show transactions out of the log's order, in both generations of names.
 const LENIENCE: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('replica_skip_errors', 'slave_skip_errors', \
      'replica_exec_mode', 'slave_exec_mode', 'replica_preserve_commit_order', 'slave_preserve_commit_order', 'binlog_order_commits')";
-/// Those of the server, which every channel begins with. One that was emptied is listed with an empty rule.
+/// The server's filters, which every channel begins with. An emptied one is listed with an empty rule.
 const FILTERS: &str = "SELECT filter_name, filter_rule FROM performance_schema.replication_applier_global_filters \
      WHERE filter_rule <> ''";
-/// The columns of `SHOW REPLICA STATUS` that have a channel's filters, which it tells without performance_schema as well.
+/// The columns of `SHOW REPLICA STATUS` with a channel's filters, available without performance_schema as well.
 const OF_A_CHANNEL: [&str; 7] = [
     "Replicate_Do_DB",
     "Replicate_Ignore_DB",
@@ -20,18 +20,18 @@ const OF_A_CHANNEL: [&str; 7] = [
     "Replicate_Rewrite_DB",
 ];
 
-/// How rows are passed over that cannot be applied.
+/// How rows that cannot be applied are skipped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Lenience {
-    /// The variable of the errors that are, and which; none by default. It needs a restart.
+    /// The variable of the skipped errors, and its value; none by default. A change needs a restart.
     pub(crate) skips: Option<(String, String)>,
-    /// The variable of the mode, where that is another one than STRICT, and which.
+    /// The variable of the mode, and its value, where that is not STRICT.
     pub(crate) mode: Option<(String, String)>,
     /// Variables that are OFF, without which readers see a later transaction and not yet an earlier one.
     pub(crate) unordered: Vec<String>,
 }
 
-/// How the server passes over rows that cannot be applied.
+/// How the server skips rows that cannot be applied.
 ///
 /// # Errors
 /// When the connection fails.
@@ -61,7 +61,7 @@ fn judged(variables: impl IntoIterator<Item = (String, String)>) -> Lenience {
     }
 }
 
-/// The filters of a channel, as a row of `SHOW REPLICA STATUS` tells them.
+/// The filters of a channel, from a row of `SHOW REPLICA STATUS`.
 pub(crate) fn filters_of_channel(row: &Row) -> impl Iterator<Item = String> + '_ {
     let columns = OF_A_CHANNEL.into_iter();
     columns.filter_map(|column| named(column, row.text(column)?))
@@ -70,7 +70,7 @@ pub(crate) fn filters_of_channel(row: &Row) -> impl Iterator<Item = String> + '_
 /// The filters that every channel of the server begins with.
 ///
 /// # Errors
-/// When the connection fails, or the account may not look.
+/// When the connection fails, or the account lacks the privilege.
 pub(crate) async fn filters_of_server(
     connection: &mut Connection,
 ) -> Result<Vec<String>, LinkError> {
@@ -80,7 +80,7 @@ pub(crate) async fn filters_of_server(
     Ok(filters.collect())
 }
 
-/// As the option of the server that sets it.
+/// As the server's option that sets it.
 pub(crate) fn named(filter: &str, rule: &str) -> Option<String> {
     let name = filter.to_lowercase().replace('_', "-");
     (!rule.is_empty()).then(|| format!("{name}={rule}"))

@@ -1,6 +1,6 @@
-//! What a mysqld must be set to so that a commit waits for the ring: observed, judged, and set.
-//! [`preflight()`] judges and [`Plan`] says which SQL mends it, both pure; [`observe`] and
-//! [`apply`] talk to the server.
+//! The settings with which a mysqld's commits wait for the ring: observed, judged, and set.
+//! [`preflight()`] judges and [`Plan`] contains the SQL that fixes findings, both pure; [`observe`] and
+//! [`apply`] communicate with the server.
 
 mod finding;
 mod grants;

@@ -1,4 +1,4 @@
-//! Commits that wait for nobody: what a server is set to that is not the primary.
+//! Settings of a server that is not the primary: commits do not wait for ACKs.
 
 use mysql_link::{Connection, LinkError};
 use thiserror::Error;
@@ -13,12 +13,12 @@ pub enum StopWaitingError {
         "{0} commits wait for an ACK, and would be let through. Where nobody leads, bring a quorum of the ring back, and try again; where another member leads, kill mysqld (kill -9) and start it again, if the member does not: it recovers what the ring has"
     )]
     CommitsWait(u64),
-    /// The server cannot be asked or set.
+    /// The server cannot be queried or set.
     #[error(transparent)]
     Link(#[from] LinkError),
 }
 
-/// Has commits wait for nobody, unless one waits at the moment.
+/// Stops commits from waiting for ACKs, unless one waits at the moment.
 ///
 /// # Errors
 /// [`StopWaitingError`].
@@ -31,7 +31,7 @@ pub async fn stop_waiting_for_acks(connection: &mut Connection) -> Result<(), St
     Ok(switch_off(connection, &observed).await?)
 }
 
-/// Has commits wait for nobody. While one waits, the statement waits for its ACK as well (9.7.4).
+/// Stops commits from waiting for ACKs. While one waits, the statement waits for its ACK as well (9.7.4).
 ///
 /// # Errors
 /// When it cannot be set, or not in time.
@@ -46,8 +46,8 @@ pub(crate) async fn switch_off(
     Ok(())
 }
 
-/// Has each commit wait for so many ACKs, those that wait already among them. No operator sets this, with
-/// `manage_settings = false` either: it changes with each attachment.
+/// Makes each commit wait for so many ACKs, already waiting ones included. Operators do not set this, not even with
+/// `manage_settings = false`: it changes with each attachment.
 ///
 /// # Errors
 /// When it cannot be set, or not in time.
@@ -60,14 +60,14 @@ pub(crate) async fn await_acks(
     connection.execute(&set).await.map(drop)
 }
 
-/// What semi-sync waits by default before it gives up.
+/// The default semi-sync timeout.
 const TIMEOUT_MS: u64 = 10_000;
 
-/// Gives semi-sync a timeout again, where a ring has left one without end: whoever switches it on later, beside a plain replica that
-/// is away, would have commits that wait for ever. Nothing waits at the moment.
+/// Restores a semi-sync timeout where a ring has left one without end: otherwise, if an operator enables semi-sync later with a
+/// plain replica that is away, commits would wait indefinitely. Nothing waits at the moment.
 ///
 /// # Errors
-/// When it cannot be asked or set.
+/// When it cannot be queried or set.
 pub(crate) async fn wait_as_a_plain_source(connection: &mut Connection) -> Result<(), LinkError> {
     let observed = observe(connection, Depth::Watch).await?;
     let Some(names) = observed.semi_sync() else {

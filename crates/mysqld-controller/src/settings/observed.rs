@@ -1,4 +1,4 @@
-//! What was seen on a server: names and values as the server gives them, read by purpose, in both generations of names.
+//! Observations of a server: names and values as the server reports them, read by purpose, in both generations of names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,30 +9,30 @@ use uuid::Uuid;
 use crate::binlog_place::BinlogPlace;
 use crate::settings::grants::Grants;
 
-/// How much to look at.
+/// Extent of an observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// What may change under way: every second.
+    /// Settings that may change at run time: every second.
     Watch,
-    /// All of it: when attaching.
+    /// Everything: when attaching.
     Preflight,
 }
 
-/// Somebody whose semi-sync dump runs on the server.
+/// A client with a running semi-sync dump on the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SemiSyncReplica {
-    /// The server's number of the connection.
+    /// The server's connection id.
     pub connection_id: u64,
-    /// Its server UUID, if it said one.
+    /// Its server UUID, if it announced one.
     pub uuid: Option<Uuid>,
 }
 
 const LOWER_CASE_TABLE_NAMES: &str = "lower_case_table_names";
 
-/// The status variable that says whether InnoDB writes its redo log (8.0.21 and later).
+/// The status variable for whether InnoDB writes its redo log (8.0.21 and later).
 pub(crate) const REDO_LOG: &str = "innodb_redo_log_enabled";
 
-/// Settings that have to be the same at all servers of a ring: a statement of one of them runs at the others in its words alone.
+/// Settings that must be equal at all servers of a ring: a DDL statement is replicated to the others as text only.
 pub(crate) const DDL_SETTINGS: [&str; 10] = [
     "default_storage_engine",
     "explicit_defaults_for_timestamp",
@@ -46,7 +46,7 @@ pub(crate) const DDL_SETTINGS: [&str; 10] = [
     "partial_revokes",
 ];
 
-/// Settings and state of a mysqld, as one look read them.
+/// Settings and state of a mysqld, from one observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
     /// The version that the server announced.
@@ -55,24 +55,24 @@ pub struct Observed {
     pub variables: BTreeMap<String, String>,
     /// Global status counters by lower-case name.
     pub status: BTreeMap<String, String>,
-    /// Attached semi-sync replicas; `None` when that could not be looked up.
+    /// Attached semi-sync replicas; `None` when that could not be queried.
     pub semi_sync_replicas: Option<Vec<SemiSyncReplica>>,
-    /// The privileges of our account; `None` unless looked at.
+    /// The privileges of our account; `None` unless queried.
     pub grants: Option<Grants>,
-    /// Other accounts and roles that may run `SHUTDOWN` and `RESTART`; `None` unless looked at.
+    /// Other accounts and roles that may run `SHUTDOWN` and `RESTART`; `None` unless queried.
     pub may_shut_down: Option<Vec<String>>,
-    /// `binlog-do-db` and `binlog-ignore-db`; empty when there are none, `None` unless looked at.
+    /// `binlog-do-db` and `binlog-ignore-db`; empty when there are none, `None` unless queried.
     pub binlog_filters: Option<Vec<String>>,
-    /// After how many days the password of our account expires; `None` where it does not, or nobody may look.
+    /// After how many days the password of our account expires; `None` where it does not, or the account may not query it.
     pub account_expires: Option<u64>,
-    /// The index of its binlog, where that is another one than the one in which the member looks.
+    /// The index of its binlog, where that differs from the one that the member reads.
     pub binlog_elsewhere: Option<PathBuf>,
-    /// Persisted values that contradict what the member starts a server with, by variable; `None` unless looked at.
+    /// Persisted values that contradict the member's start settings, by variable; `None` unless queried.
     pub persisted: Option<BTreeMap<String, String>>,
 }
 
 impl Observed {
-    /// Compares where its binlog is with where the member looks for it.
+    /// Compares the place of its binlog with the one that the member reads.
     pub(crate) fn compare_place(&mut self, expected: Option<&BinlogPlace>) {
         let index = self
             .variable("log_bin_index")
@@ -93,7 +93,7 @@ impl Observed {
         self.status.get(&name.to_lowercase()).map(String::as_str)
     }
 
-    /// Whether a variable says ON.
+    /// Whether a variable is ON.
     pub fn is_on(&self, name: &str) -> bool {
         self.variable(name).is_some_and(says_on)
     }
@@ -105,10 +105,10 @@ impl Observed {
             .find(|names| self.variables.contains_key(&names.enabled()))
     }
 
-    /// What decides, beside its words, what a statement about tables or accounts does, and is not in the log. By lower-case name.
+    /// Settings that, in addition to its text, determine the effect of a DDL statement and are not in the log. By lower-case name.
     pub(crate) fn ddl_settings(&self) -> BTreeMap<String, String> {
         let seen = DDL_SETTINGS.iter().filter_map(|name| {
-            // A listing of variables has words for a switch, and a query has numbers.
+            // A listing of variables shows a switch as a word, and a query as a number.
             let value = match (*name, self.variable(name)?) {
                 (LOWER_CASE_TABLE_NAMES, number) => number,
                 (_, "1") => "ON",
@@ -120,8 +120,8 @@ impl Observed {
         seen.collect()
     }
 
-    /// Whether nobody may write, not even administrators. It reads so too while somebody's attempt to
-    /// set it still waits for its locks.
+    /// Whether no account may write, not even administrators. Also true while another session's `SET` of it
+    /// still waits for its locks.
     pub fn is_super_read_only(&self) -> bool {
         self.is_on("super_read_only")
     }
@@ -157,7 +157,7 @@ pub(crate) fn says_on(value: &str) -> bool {
 }
 
 // The two generations of semi-sync names: source and replica from 8.0.26 on, master and slave before
-// (and later too, where the old plugin is still the one that is loaded).
+// (and later too, where the old plugin is still loaded).
 
 /// The names of one generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,7 +204,7 @@ impl SemiSyncNames {
         self.variable("timeout")
     }
 
-    /// For how many ACKs each commit waits.
+    /// How many ACKs each commit waits for.
     pub fn replica_count(self) -> String {
         match self {
             Self::Source => self.variable("wait_for_replica_count"),
@@ -225,7 +225,7 @@ impl SemiSyncNames {
         self.variable("wait_point")
     }
 
-    /// The status counter that says whether it waits at all at the moment.
+    /// The status counter for whether it currently waits at all.
     pub fn status(self) -> String {
         self.variable("status")
     }

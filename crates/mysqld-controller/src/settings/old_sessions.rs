@@ -1,16 +1,16 @@
-//! Sessions from before `binlog_format` was ROW: a session has the value that the server had when it began, and goes on logging
-//! statements, whose effect may be another one on every server.
+//! Sessions from before `binlog_format` was ROW: a session keeps the value that the server had when it began, and continues to log
+//! statements, whose effect may differ between servers.
 
 use std::time::Duration;
 
 use mysql_link::{Connection, LinkError, server_code};
 use tokio::time::Instant;
 
-/// Between two looks whether they have ended.
+/// Between two checks whether they have ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Members' sessions write no statement. Replica threads log what they apply as it comes; daemons log nothing. By the primary keys of
-/// both tables: each session's variables are gathered when they are asked for.
+/// Members' sessions write no statement. Replica threads log changes in the format that they receive; daemons log nothing. The query
+/// uses the primary keys of both tables: mysqld materialises each session's variables on access.
 const OLD: &str = "SELECT STRAIGHT_JOIN t.processlist_id AS id, t.processlist_user AS user \
      FROM performance_schema.threads t JOIN performance_schema.variables_by_thread v USING (thread_id) \
      WHERE t.processlist_id IS NOT NULL AND v.variable_name = 'binlog_format' AND v.variable_value <> 'ROW' \
@@ -26,11 +26,11 @@ struct OldSession {
     user: String,
 }
 
-/// Ends the sessions that log statements, of whatever account. Once the server's own value is ROW no more of them begin, but for
+/// Ends the sessions that log statements, of any account. Once the server's own value is ROW no new ones begin, except for
 /// accounts that may set it for themselves.
 ///
 /// # Errors
-/// In words: some have not ended in time, or mysqld cannot be asked.
+/// As a message: some have not ended in time, or mysqld cannot be queried.
 pub(crate) async fn end_statement_logging(
     connection: &mut Connection,
     limit: Duration,
@@ -50,7 +50,7 @@ pub(crate) async fn end_statement_logging(
         if Instant::now() > until {
             return Err(still_there(&old));
         }
-        // Not again: what was killed takes what it has done back, which may take its time.
+        // Only once: a killed session rolls back, which may take time.
         if ended == 0 {
             for session in &old {
                 kill(connection, session).await?;
@@ -63,7 +63,7 @@ pub(crate) async fn end_statement_logging(
 
 async fn look(connection: &mut Connection) -> Result<Vec<OldSession>, LinkError> {
     let sessions = match connection.query(OLD).await {
-        // Of an account that may not look, nothing is known.
+        // An account without the privilege gets no information.
         Err(LinkError::Server(error)) if error.code == server_code::TABLE_ACCESS_DENIED => {
             return Ok(Vec::new());
         }
@@ -82,7 +82,7 @@ async fn kill(connection: &mut Connection, session: &OldSession) -> Result<(), S
     match connection.execute(format!("KILL {}", session.id)).await {
         Ok(_) => Ok(()),
         Err(LinkError::Server(error)) if error.code == server_code::NO_SUCH_THREAD => Ok(()),
-        // As that of an account with SYSTEM_USER.
+        // As for an account with SYSTEM_USER.
         Err(LinkError::Server(error)) => {
             tracing::warn!(%error, session = session.id, "a session that logs statements cannot be closed");
             Ok(())

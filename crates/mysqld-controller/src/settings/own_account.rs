@@ -1,7 +1,7 @@
-//! Whether a member can go on logging in to its mysqld. A dump of all databases replaces the accounts, at every member; mysqld goes by
-//! what it has loaded until its next start or FLUSH PRIVILEGES, and sessions from before go on even behind that. So a new session is
-//! asked now and then: whether it is let in, what mysqld has loaded of its account, and what its tables have. And how many sessions
-//! the account may have at one time, since a member that becomes the primary's opens more of them than one that follows.
+//! Whether a member can still log in to its mysqld. A dump of all databases replaces the accounts, at every member; mysqld uses
+//! its loaded ones until its next start or FLUSH PRIVILEGES, and existing sessions continue even after that. So a new session
+//! periodically checks the login, the loaded privileges of its account, and the grant tables. It also checks the account's session
+//! limit, since a member with the primary opens more sessions than a follower.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,33 +15,33 @@ use crate::settings::probe::{grants, unless_refused};
 
 /// The account is locked.
 const ACCOUNT_LOCKED: u16 = 3118;
-/// Sessions that a member has at one time, but for those that apply the log: what looks at mysqld, and what a promotion opens besides.
+/// Concurrent sessions of a member, except those that apply the log: observers of mysqld, and those that a promotion adds.
 const SESSIONS: u64 = 12;
 const OWN: &str = "CONCAT(user, '@', host) = CURRENT_USER()";
 
-/// What came of a login.
+/// Result of a login.
 #[derive(Debug)]
 pub enum Login {
-    /// It was let in.
+    /// It succeeded.
     In(Account),
-    /// The account is not let in, in the server's words.
+    /// The login was refused, with the server's message.
     Refused(String),
-    /// It has as many sessions as it may have, in the server's words.
+    /// The account's session limit is reached, with the server's message.
     Full(String),
 }
 
-/// What is to be known of the account of a session.
+/// Privileges and limits of a session's account.
 #[derive(Debug)]
 pub struct Account {
-    /// What mysqld has loaded.
+    /// The privileges that mysqld has loaded.
     loaded: Grants,
-    /// What the next start loads; none where the account may not look.
+    /// The privileges that the next start loads; none where the account may not read them.
     stored: Option<Stored>,
-    /// How many sessions it may have at one time; none where as many as the server takes.
+    /// Its limit of concurrent sessions; none where only the server's limit applies.
     sessions: Option<u64>,
 }
 
-/// What the grant tables have of the account.
+/// The account's entries in the grant tables.
 #[derive(Debug, PartialEq, Eq)]
 enum Stored {
     Nothing,
@@ -50,10 +50,10 @@ enum Stored {
     Rights(Option<Grants>),
 }
 
-/// Logs in, and looks. Not being let in is no error.
+/// Logs in, and checks. A refused login is no error.
 ///
 /// # Errors
-/// Whether the account is let in is not known: mysqld cannot be reached, or does not answer, as while a statement about accounts waits.
+/// The result is unknown: mysqld is unreachable, or does not answer, as while a statement about accounts waits.
 pub async fn log_in(connect: &ConnectOptions) -> Result<Login, LinkError> {
     let connect = connect
         .clone()
@@ -105,7 +105,7 @@ async fn stored(connection: &mut Connection) -> Result<Option<Stored>, LinkError
         return Ok(Some(Stored::Nothing));
     };
     let [digits, password] = [0, 2].map(|column| row.text_at(column).unwrap_or_default());
-    // There is none where another plugin says who it is, as by the socket.
+    // There is none where another plugin authenticates the account, as by the socket.
     if !digits.is_empty()
         && let Some(loaded) = loaded_password(connection).await?
         && !loaded.contains(digits)
@@ -124,8 +124,8 @@ async fn stored(connection: &mut Connection) -> Result<Option<Stored>, LinkError
     Ok(Some(Stored::Rights(Some(rights))))
 }
 
-/// The statement that made the account as mysqld has it loaded; none before 8.0.17. Its password's hash is in hexadecimal digits, or in
-/// quotes where every byte of it can be printed, as of each account of `mysql_native_password` and of one in 400 others.
+/// The `CREATE USER` statement as mysqld has loaded it; none before 8.0.17. Its password hash is hexadecimal, or quoted if every byte
+/// is printable. All `mysql_native_password` hashes are printable, and one in 400 others.
 async fn loaded_password(connection: &mut Connection) -> Result<Option<String>, LinkError> {
     let in_digits = connection
         .execute("SET SESSION print_identified_with_as_hex = ON")
@@ -141,12 +141,12 @@ async fn loaded_password(connection: &mut Connection) -> Result<Option<String>, 
         .map(str::to_owned))
 }
 
-/// Without what a literal escapes and escapes with. That two hashes differ in these alone cannot be.
+/// Without escape characters and the characters that they escape. Two hashes cannot differ in these alone.
 fn unescaped(literal: &str) -> String {
     literal.replace(['\\', '\'', '"'], "")
 }
 
-/// What the grant tables say of the account, in the lines of `SHOW GRANTS`, as far as a member needs any of it.
+/// The account's entries in the grant tables that a member needs, as lines of `SHOW GRANTS`.
 fn stored_grants() -> String {
     let everywhere = [
         ("Select_priv", "SELECT"),
@@ -179,34 +179,34 @@ fn stored_grants() -> String {
 const BY_A_DUMP: &str = "A dump with --all-databases that was loaded at the primary replaces the accounts at every member. Sessions from \
      before go on, and the member cannot do its work behind the next restart or failover.";
 
-/// What a member knows of its account by now. Pure.
+/// A member's knowledge of its account. Pure.
 #[derive(Debug)]
 pub struct OwnAccount {
     native: bool,
-    /// How many sessions it has to have at one time.
+    /// How many concurrent sessions it needs.
     sessions: u64,
-    /// As the server names it; none before the first login.
+    /// Its name as reported by the server; none before the first login.
     name: Option<String>,
-    /// Rights that a member needs, and that it had at some time: what it never had was told where it attached.
+    /// Required privileges that it once had: those that it never had were reported when it attached.
     had: BTreeSet<Privilege>,
 }
 
-/// What is wrong with the account.
+/// A problem of the account.
 #[derive(Debug, PartialEq, Eq)]
 enum Lost {
-    /// It is not let in any more, in the server's words.
+    /// Its login is now refused, with the server's message.
     Refused(String),
-    /// It is let in, and will not be by the grant tables.
+    /// It can log in, and by the grant tables soon cannot.
     Gone,
     OtherPassword,
-    /// It is let in, and lacks these or will lack them.
+    /// It can log in, and lacks these or will lack them.
     Rights(Vec<Privilege>),
-    /// It may have too few sessions at one time, in these words.
+    /// Its session limit may be too low, with this message.
     Sessions(String),
 }
 
 impl OwnAccount {
-    /// Of a member that applies the log over so many connections; of one whose mysqld applies by its own replica threads, none.
+    /// For a member that applies the log over so many connections; none where mysqld applies by its own replica threads.
     pub fn new(native: bool, apply_workers: usize) -> Self {
         Self {
             native,
@@ -216,7 +216,7 @@ impl OwnAccount {
         }
     }
 
-    /// What an operator should know behind a login. An account that never was let in is told of elsewhere.
+    /// The operator's warning after a login. An account that could never log in is reported elsewhere.
     pub fn see(&mut self, login: Login) -> Option<String> {
         let lost = match login {
             Login::Refused(words) => Some(Lost::Refused(words)),
@@ -231,7 +231,7 @@ impl OwnAccount {
         };
         let (name, lost) = (self.name.as_ref()?, lost?);
         let (cause, statements) = match &lost {
-            // What mysqld has loaded it does not write into a table again.
+            // mysqld does not write loaded privileges back to a table.
             Lost::Rights(rights) => (
                 BY_A_DUMP,
                 std::iter::once("FLUSH PRIVILEGES".to_owned())
@@ -279,7 +279,7 @@ impl OwnAccount {
         (!lost.is_empty()).then_some(Lost::Rights(lost))
     }
 
-    /// Whatever is left of it goes first: mysqld makes no account of which a table still has something.
+    /// Remaining entries are removed first: mysqld creates no account that still has a row in one of the tables.
     fn made_again(&self, name: &str) -> Vec<String> {
         let rights = match self.native {
             true => native_grants(name),
@@ -346,7 +346,7 @@ mod tests {
         let made_again = "run: SET sql_log_bin = 0; DROP USER IF EXISTS 'w'@'%'; CREATE USER 'w'@'%' IDENTIFIED BY '…' PASSWORD \
                           EXPIRE NEVER; GRANT ALL PRIVILEGES ON *.* TO 'w'@'%' WITH GRANT OPTION; GRANT PROXY";
         let mut account = OwnAccount::new(false, 4);
-        // A wrong password in the configuration is told of by whoever looks for the server.
+        // The observer of the server reports a wrong password in the configuration.
         assert_eq!(account.see(refused()), None);
         assert_eq!(account.see(sound()), None);
         for (login, what) in [
@@ -361,7 +361,7 @@ mod tests {
             assert!(told.contains(what) && told.contains(made_again), "{told}");
         }
         assert_eq!(account.see(sound()), None);
-        // Who may not look, or has rights by a role, is not told what is not known.
+        // An account that may not read the tables, or has privileges by a role, gets no warning about the unknown.
         assert_eq!(account.see(let_in(ALL, None)), None);
         assert_eq!(account.see(let_in(ALL, Some(Stored::Rights(None)))), None);
     }

@@ -1,6 +1,6 @@
-//! Persisted values (`SET PERSIST`, `mysqld-auto.cnf`), which mysqld takes before its command line and its option files: those of
-//! them that would begin a start open for writes, or let commits go on without the ring. Judged here, pure; taken out of a running
-//! server by [`reset`], and of one that is about to start by its supervisor.
+//! Persisted values (`SET PERSIST`, `mysqld-auto.cnf`), which override mysqld's command line and its option files: those that
+//! would boot it open for writes, or let commits through without the ring. Judged here, pure. [`reset`] removes them from a running
+//! server, and the supervisor from one that is about to start.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::settings::preflight::{
     TIMEOUT_MS, UNREACHABLE_ACKS, is_effectively_infinite, keeps_replicas_from_releasing, quoted,
 };
 
-/// A value that is persisted, by the lower-case name of its variable.
+/// Persisted values by the lower-case name of their variable.
 pub(crate) type PersistedValues = BTreeMap<String, String>;
 
-/// Whether a start with this value is another one than the member's command line asks for.
+/// Whether this value contradicts the member's command line.
 pub(crate) fn contradicts(name: &str, value: &str) -> bool {
     let is = |wanted: &str| value.eq_ignore_ascii_case(wanted);
     let number = value.parse::<u64>().ok();
@@ -44,16 +44,16 @@ pub(crate) fn contradicts(name: &str, value: &str) -> bool {
     }
 }
 
-/// The statement that takes a persisted value out of a running server, and leaves the value that it runs with.
+/// The statement that removes a persisted value from a running server, and leaves the current value.
 pub(crate) fn reset_statement(name: &str) -> String {
     format!("RESET PERSIST IF EXISTS {name}")
 }
 
-/// Why such a value must not stay.
+/// Why such a value must be removed.
 pub(crate) const WHY: &str = "mysqld takes a persisted value before its command line and its option files, so that its next start \
      would be open for writes, or let commits go on without the ring";
 
-/// Those that contradict, of a running server; `None` where the account may not look.
+/// Contradicting values of a running server; `None` where the account may not read them.
 ///
 /// # Errors
 /// When the connection fails.
@@ -80,7 +80,7 @@ fn begins_with(names: SemiSyncNames) -> [(String, String); 7] {
     ]
 }
 
-/// Persists what the next start of a server has to begin with, where nothing is persisted; whether something was.
+/// Persists the settings for a server's next start, where none are persisted; returns whether it persisted any.
 ///
 /// # Errors
 /// When the server refuses that, or the connection fails.
@@ -102,7 +102,7 @@ pub(crate) async fn persist_start(
     Ok(done)
 }
 
-/// The statements that persist what the next start of a server has to begin with, but for what is persisted already.
+/// The statements that persist the settings for a server's next start, without those already persisted.
 ///
 /// # Errors
 /// The connection fails.
@@ -118,7 +118,7 @@ pub(crate) async fn not_persisted(
     Ok(lacking.map(statement).collect())
 }
 
-/// Takes out what [`persist_start`] has persisted, of a server that leaves the ring.
+/// Removes the values of [`persist_start`] from a server that leaves the ring.
 ///
 /// # Errors
 /// When the server refuses that, or the connection fails.
@@ -148,7 +148,7 @@ async fn persisted(connection: &mut Connection) -> Result<Option<PersistedValues
     Ok(Some(answer.rows.iter().filter_map(pair).collect()))
 }
 
-/// Takes one out.
+/// Removes one persisted value.
 ///
 /// # Errors
 /// When the server refuses that, or the connection fails.
@@ -191,7 +191,7 @@ mod tests {
             ("skip_replica_start", "OFF", true),
             ("max_binlog_cache_size", "18446744073709547520", true),
             ("max_binlog_cache_size", "8192", false),
-            // Another one's to say: what an operator wants of events is put on record first.
+            // Handled elsewhere: the operator's configuration of events is recorded first.
             ("event_scheduler", "ON", false),
             ("max_connections", "7", false),
             ("enabled", "OFF", false),

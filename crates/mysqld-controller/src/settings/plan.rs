@@ -1,4 +1,4 @@
-//! Which statements make a server as it must be, pure. `SET GLOBAL` is lost when mysqld restarts, so
+//! The statements that give a server the required settings, pure. `SET GLOBAL` is lost when mysqld restarts, so
 //! the plan is made and run at every attach. (`SET PERSIST` would outlive the ring.)
 
 use crate::settings::finding::{Check, Requirements};
@@ -6,7 +6,7 @@ use crate::settings::observed::{Observed, SemiSyncNames};
 use crate::settings::preflight::{TIMEOUT_MS, preflight, quoted};
 
 const REDO_FLUSH: &str = "innodb_flush_log_at_trx_commit";
-/// Has each commit be durable in InnoDB.
+/// Makes each commit durable in InnoDB.
 pub(crate) const FORCE_REDO_LOG: &str = "SET GLOBAL innodb_flush_log_at_trx_commit = 1";
 
 /// When the statements of a plan may run.
@@ -14,7 +14,7 @@ pub(crate) const FORCE_REDO_LOG: &str = "SET GLOBAL innodb_flush_log_at_trx_comm
 pub enum Phase {
     /// Before the member's dump runs: everything but the waiting itself.
     BeforeAttach,
-    /// While it runs: commits may wait now, because somebody is there to acknowledge.
+    /// While it runs: commits may wait now, because the member can acknowledge.
     Attached,
 }
 
@@ -29,7 +29,7 @@ pub enum Statement {
     EndStatementLogging,
 }
 
-/// Statements that bring a mysqld to the settings it has to have.
+/// Statements that give a mysqld the required settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The statements in the order in which they have to run.
@@ -37,7 +37,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan that mends what can be mended without a restart. Empty when settings are not ours to manage.
+    /// The plan for all fixes that need no restart. Empty when settings are not ours to manage.
     pub fn make(observed: &Observed, requirements: &Requirements, phase: Phase) -> Self {
         if !requirements.manage_settings {
             return Self::default();
@@ -49,7 +49,7 @@ impl Plan {
         let names = loaded.unwrap_or_else(|| SemiSyncNames::of_version(observed.version));
         if loaded.is_none() {
             if !requirements.may_install_plugin || phase == Phase::Attached {
-                // A dump that began without the plugin is not a semi-sync one: it has to begin anew.
+                // A dump that began without the plugin is not a semi-sync one: it must restart.
                 return Self::default();
             }
             statements.push(Statement::InstallPlugin(format!(
@@ -83,7 +83,7 @@ impl Plan {
             (Check::SemiSyncWaitNoReplica, names.wait_no_replica(), "ON"),
             (Check::SemiSyncWaitPoint, names.wait_point(), "AFTER_SYNC"),
         ] {
-            // A plugin that is about to be installed comes with its own defaults: all of them are set.
+            // A newly installed plugin has its own defaults: all of them are set.
             let of_semi_sync = name.starts_with(names.plugin());
             if wrong(check) || (of_semi_sync && loaded.is_none()) {
                 statements.push(Statement::Set(format!(
@@ -104,8 +104,8 @@ impl Plan {
         Self { statements }
     }
 
-    /// The plan for a server that follows. What is applied there is in InnoDB alone, while a binlog file that begins names every
-    /// executed GTID, and the system writes it when it likes: were the redo log not forced, GTIDs could outlive their rows.
+    /// The plan for a follower. Its applied rows are in InnoDB alone, while a new binlog file names every
+    /// executed GTID, and the system writes that at any time: without a forced redo log, GTIDs could outlive their rows.
     pub fn of_a_follower(observed: &Observed, requirements: &Requirements) -> Self {
         let forced = observed.variable(REDO_FLUSH).is_none_or(|now| now == "1");
         let statements = match requirements.manage_settings && !forced {
@@ -115,7 +115,7 @@ impl Plan {
         Self { statements }
     }
 
-    /// What is left of it behind another one.
+    /// Its remainder after another plan.
     #[must_use]
     pub fn behind(mut self, done: &Self) -> Self {
         self.statements
@@ -123,7 +123,7 @@ impl Plan {
         self
     }
 
-    /// Whether there is nothing to do.
+    /// Whether it has no statements.
     pub fn is_empty(&self) -> bool {
         self.statements.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The judgement, pure: from what was seen to what is wrong with it.
+//! The judgement, pure: from an observation to its findings.
 
 use mysql_link::VersionSupport;
 
@@ -7,7 +7,7 @@ use crate::settings::grants::Privilege;
 use crate::settings::observed::{Observed, REDO_LOG, SemiSyncNames, says_on};
 use crate::settings::persisted;
 
-/// Everything that is not as it must be, the worst first. What was not looked at is not judged.
+/// All findings, the worst first. Unobserved settings are not judged.
 pub fn preflight(observed: &Observed, requirements: &Requirements) -> Vec<Finding> {
     let mut findings = Findings {
         observed,
@@ -355,7 +355,7 @@ impl Findings<'_> {
                 Fix::sql(privilege.grant(&account)),
             );
         }
-        // Who may not make accounts stops at other statements about them before.
+        // An account that may not create accounts fails at other statements about them first.
         if !requirements.native
             && grants.has(Privilege::CreateUser)
             && !grants.has(Privilege::Proxy)
@@ -375,7 +375,7 @@ impl Findings<'_> {
     }
 }
 
-/// What else a member needs whose mysqld applies by its own replica threads, and what it cannot do without.
+/// Further privileges of a member whose mysqld applies by its own replica threads, and what fails without each.
 const FOR_NATIVE: [(Privilege, &str); 12] = [
     (
         Privilege::ReplicationSlaveAdmin,
@@ -465,7 +465,7 @@ impl Findings<'_> {
         );
     }
 
-    /// What runs is not changed by it, so that a primary is protected until it starts again.
+    /// The running server is unaffected, so a primary is protected until it restarts.
     fn persisted(&mut self) {
         for (name, value) in self.observed.persisted.iter().flatten() {
             self.add(
@@ -487,20 +487,20 @@ pub(super) fn quoted_account(account: &str) -> String {
     }
 }
 
-// The part of the judgement that is about semi-sync: whether commits wait at all, for whom, and for how long.
+// The semi-sync part of the judgement: whether commits wait at all, for which replica, and for how long.
 
 /// A timeout of ten years and more counts as none.
 const INFINITE_MS: u64 = 10 * 365 * 24 * 3600 * 1000;
-/// What the timeout is set to: larger than any clock will see, and still no overflow inside mysqld.
+/// The timeout that is set: larger than any clock will reach, and still no overflow inside mysqld.
 pub(crate) const TIMEOUT_MS: u64 = 1_000_000_000_000_000_000;
 
-/// For how many ACKs a commit waits while the member is attached, each from another server id: the member sends both. An ACK names
-/// no account, so that with one ACK any semi-sync replica would release commits.
+/// How many ACKs a commit waits for while the member is attached, each from another server id: the member sends both. An ACK names
+/// no account, so with one ACK any semi-sync replica would release commits.
 pub(crate) const MEMBER_ACKS: u32 = 2;
-/// For how many it waits while no member is attached: more than any replicas send.
+/// The same while no member is attached: more than any replicas send.
 pub(crate) const UNREACHABLE_ACKS: u32 = 1000;
 
-/// Whether commits that wait for so many ACKs wait for the member.
+/// Whether commits with this number of ACKs wait for the member.
 pub(crate) fn keeps_replicas_from_releasing(acks: &str) -> bool {
     let accepted = [MEMBER_ACKS, UNREACHABLE_ACKS];
     acks.parse().is_ok_and(|acks| accepted.contains(&acks))
@@ -635,7 +635,7 @@ impl Findings<'_> {
             }
             return;
         }
-        // Without a look at who they are, only their number tells.
+        // Without their identities, only their number counts.
         let clients = self
             .observed
             .status(&names.clients())
@@ -653,7 +653,7 @@ impl Findings<'_> {
     }
 }
 
-/// Words need quotes in `SET`, numbers and ON must not have them.
+/// Words need quotes in `SET`; numbers and ON must not have them.
 pub(crate) fn quoted(value: &str) -> String {
     if value == "ON" || value.bytes().all(|byte| byte.is_ascii_digit()) {
         value.to_owned()
@@ -662,7 +662,7 @@ pub(crate) fn quoted(value: &str) -> String {
     }
 }
 
-// Findings while they are collected, and the one question that most of them ask.
+// Findings while they are collected, and the check that most of them use.
 
 /// Findings while they are collected.
 pub(super) struct Findings<'a> {
@@ -688,7 +688,7 @@ impl Findings<'_> {
         });
     }
 
-    /// A variable that must have one value. One that the server does not have (any more) is not judged.
+    /// A variable that must have one value. A variable that the server lacks (or has dropped) is not judged.
     pub(super) fn expect(
         &mut self,
         check: Check,

@@ -1,4 +1,4 @@
-//! Looks at a server, and runs plans on it. Every statement is bounded by the connection's time limit.
+//! Observes a server, and runs plans on it. Every statement is bounded by the connection's time limit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -44,19 +44,19 @@ const VARIABLES: &[&str] = &[
     "version_comment",
 ];
 
-/// The user variables by which semi-sync dumps are known, in both generations.
+/// The user variables that identify semi-sync dumps, in both generations.
 const DUMPS: &str = "SELECT t.processlist_id AS id, MAX(IF(u.variable_name IN ('replica_uuid', 'slave_uuid'), \
      CAST(u.variable_value AS CHAR), NULL)) AS uuid FROM performance_schema.user_variables_by_thread u \
      JOIN performance_schema.threads t USING (thread_id) WHERE t.processlist_command LIKE 'Binlog Dump%' \
      GROUP BY t.processlist_id \
      HAVING SUM(u.variable_name IN ('rpl_semi_sync_replica', 'rpl_semi_sync_slave')) > 0";
 
-/// How long sessions that were killed may take to end, where clients wait for the primary.
+/// How long killed sessions may take to end, where clients wait for the primary.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 const SEMI_SYNC: [SemiSyncNames; 2] = [SemiSyncNames::Source, SemiSyncNames::Master];
 
-/// Looks at a server.
+/// Observes a server.
 ///
 /// # Errors
 /// When the connection fails, or the server refuses a statement that any account may run.
@@ -65,8 +65,8 @@ pub async fn observe(connection: &mut Connection, depth: Depth) -> Result<Observ
     look(connection, depth, variables).await
 }
 
-/// Looks at a server that was seen `before`, if it was, as [`observe`] with [`Depth::Watch`] does. mysqld lists all of its variables
-/// to show some, which takes ten times as long as their values alone.
+/// Observes a server that may have been observed `before`, as [`observe`] with [`Depth::Watch`] does. mysqld lists all of its
+/// variables to show some, which takes ten times as long as selecting their values.
 ///
 /// # Errors
 /// As [`observe`].
@@ -74,7 +74,7 @@ pub async fn observe_again(
     connection: &mut Connection,
     before: Option<&Observed>,
 ) -> Result<Observed, LinkError> {
-    // A plugin may have come since then, and its variables with it.
+    // A plugin may have been loaded since then, with its variables.
     let before = before.filter(|before| before.semi_sync().is_some());
     let values = match before {
         Some(before) => values(connection, &before.variables).await?,
@@ -106,7 +106,7 @@ async fn variables(connection: &mut Connection) -> Result<BTreeMap<String, Strin
     ))
 }
 
-/// The same variables now; `None` where the server does not have one of them any more.
+/// The same variables now; `None` where the server no longer has one of them.
 async fn values(
     connection: &mut Connection,
     before: &BTreeMap<String, String>,
@@ -136,7 +136,7 @@ async fn values(
     }
 }
 
-/// A value that was selected, as `SHOW` tells it: what is on or off is 1 or 0 there.
+/// A selected value in the format of `SHOW`: selected switches are 1 or 0.
 fn as_shown<'a>(shown_before: &str, selected: &'a str) -> &'a str {
     match (shown_before, selected) {
         ("ON" | "OFF", "1") => "ON",
@@ -214,7 +214,7 @@ async fn semi_sync_replicas(
         })
     };
     let replicas: Vec<_> = result.rows.iter().filter_map(replica).collect();
-    // With performance_schema switched off its tables are empty, which says nothing.
+    // With performance_schema disabled its tables are empty, which is no evidence.
     Ok(Some(replicas).filter(|replicas| !replicas.is_empty()))
 }
 
@@ -232,7 +232,7 @@ pub(super) async fn grants(connection: &mut Connection) -> Result<Grants, LinkEr
     ))
 }
 
-/// The days after which the password of our account expires. Other plugins than these have no passwords that do.
+/// After how many days the password of our account expires. Passwords of other plugins than these do not.
 async fn account_expires(connection: &mut Connection) -> Result<Option<u64>, LinkError> {
     let lifetime = "SELECT IFNULL(password_lifetime, @@GLOBAL.default_password_lifetime) FROM mysql.user \
          WHERE CONCAT(user, '@', host) = CURRENT_USER() \
@@ -244,7 +244,7 @@ async fn account_expires(connection: &mut Connection) -> Result<Option<u64>, Lin
     Ok(days.filter(|days| *days > 0))
 }
 
-/// Accounts and roles with the privilege SHUTDOWN but our own and mysqld's, which nobody can log in with.
+/// Accounts and roles with the privilege SHUTDOWN, except our own and mysqld's, which allow no login.
 async fn may_shut_down(connection: &mut Connection, own: &str) -> Result<Vec<String>, LinkError> {
     let grantees = connection
         .query(
@@ -259,12 +259,12 @@ async fn may_shut_down(connection: &mut Connection, own: &str) -> Result<Vec<Str
         .collect())
 }
 
-/// `binlog-do-db` and `binlog-ignore-db` of the server; `None` where the account may not look. Takes
-/// the lock of the binlog, behind which everything waits while mysqld wants to begin a new file and
-/// commits wait for their ACK: so it is never asked on the way to acknowledging them.
+/// `binlog-do-db` and `binlog-ignore-db` of the server; `None` where the account lacks the privilege. Takes
+/// the lock of the binlog, which blocks everything while mysqld wants to begin a new file and
+/// commits wait for their ACK: so it is never queried on the path that acknowledges them.
 ///
 /// # Errors
-/// When the connection fails, or the lock is not had within the time limit.
+/// When the connection fails, or the lock is not acquired within the time limit.
 pub async fn binlog_filters(connection: &mut Connection) -> Result<Option<Vec<String>>, LinkError> {
     // 8.2 renamed it, 8.4 dropped the older name.
     for statement in ["SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"] {
@@ -293,8 +293,8 @@ pub async fn binlog_filters(connection: &mut Connection) -> Result<Option<Vec<St
     Ok(None)
 }
 
-/// How long the server's clock has been running, to the microsecond, at the moment of the question; it begins with the
-/// server, before it takes connections. `None` where the account may not look, or performance_schema is switched off. It counts
+/// How long the server's clock has been running, to the microsecond, at the moment of the query; it begins with the
+/// server, before it accepts connections. `None` where the account lacks the privilege, or performance_schema is disabled. It counts
 /// picoseconds in 64 bits, and is wrong after 213 days.
 ///
 /// # Errors
@@ -327,44 +327,44 @@ pub(crate) async fn semi_sync_clients(connection: &mut Connection) -> Result<u64
     Ok(counts.rows.iter().filter_map(count).sum())
 }
 
-/// Sessions in their commit, those that have run longest first. Behind a standing disk all of them are, and some are enough. A
-/// statement may commit many times (statistics of tables, a procedure that writes without the binlog): how often it has, is counted.
+/// Sessions in commit, the longest running first. With a stalled disk all of them are, and some are enough. A statement may
+/// commit many times (table statistics, a procedure that writes without the binlog): its commits are counted.
 const COMMITTING: &str = "SELECT t.processlist_id AS id, t.processlist_time AS seconds, \
      (SELECT s.variable_value FROM performance_schema.status_by_thread AS s \
      WHERE s.thread_id = t.thread_id AND s.variable_name = 'Handler_commit') AS ended FROM performance_schema.threads AS t \
      WHERE processlist_state = 'waiting for handler commit' ORDER BY processlist_time DESC LIMIT 20";
 
-/// Takes no lock that a commit holds while it writes: it answers also when no commit ends (tried with a frozen disk).
+/// Takes no lock that a commit holds while it writes: it answers also when no commit ends (tested with a frozen disk).
 const COMMITTED: &str = "SELECT @@GLOBAL.gtid_executed AS executed, (SELECT SUM(sum_number_of_bytes_write) \
      FROM performance_schema.file_summary_by_event_name WHERE event_name IN \
      ('wait/io/file/sql/binlog', 'wait/io/file/sql/binlog_cache', 'wait/io/file/sql/binlog_index')) AS bytes";
 
-/// Statements that were refused for want of room: a disk (1021), a write (1026), an engine's error as of the system (1030), a
+/// Statements refused for lack of space: a disk (1021), a write (1026), an engine's error from the system (1030), a
 /// table's file (1114).
 const REFUSED: &str = "SELECT SUM(sum_error_raised) AS refused FROM performance_schema.events_errors_summary_global_by_error \
      WHERE error_number IN (1021, 1026, 1030, 1114)";
 
-/// A session in its commit.
+/// A session in commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Committing {
     pub(crate) session: u64,
     /// For how long its statement has run.
     pub(crate) ran: Duration,
-    /// How many commits of this session have ended, where the server says so.
+    /// How many commits of this session have ended, where the server reports it.
     pub(crate) ended: Option<u64>,
 }
 
-/// What one look saw of the server's commits.
+/// Commit progress from one observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommitLook {
-    /// Tells one start of mysqld from another.
+    /// Identifies the start of mysqld.
     pub(crate) start: u64,
     /// `@@global.gtid_executed` as text.
     pub(crate) executed: String,
-    /// Bytes that were written to binlog files since the start.
+    /// Bytes written to binlog files since the start.
     pub(crate) binlog_bytes: u64,
     pub(crate) committing: Vec<Committing>,
-    /// Where its data directory has no room: how many statements that start has refused for want of it.
+    /// Where its data directory has no room: how many statements that start has refused for lack of space.
     pub(crate) refused: Option<u64>,
 }
 
@@ -377,8 +377,8 @@ impl CommitLook {
     }
 }
 
-/// How far the server's commits are; `None` where the account may not look. Without `performance_schema` nobody is seen in a
-/// commit, nor refused. What was refused is asked of a server that has no room.
+/// Commit progress of the server; `None` where the account lacks the privilege. Without `performance_schema` no session appears
+/// in commit or as refused. Refusals are queried only at a server without room.
 pub(crate) async fn commits(
     connection: &mut Connection,
     start: u64,
@@ -422,7 +422,7 @@ pub(crate) async fn commits(
     Ok(Some(look))
 }
 
-/// `None` where the account may not look.
+/// `None` where the account lacks the privilege.
 pub(super) fn unless_refused(
     result: Result<QueryResult, LinkError>,
 ) -> Result<Option<QueryResult>, LinkError> {
@@ -440,7 +440,7 @@ pub(super) fn unless_refused(
     }
 }
 
-/// Why a plan was not carried out.
+/// Why a plan failed.
 #[derive(Debug, Error)]
 #[error("`{statement}` failed: {source}")]
 pub struct ApplyError {
@@ -458,7 +458,7 @@ pub async fn apply(connection: &mut Connection, plan: &Plan) -> Result<(), Apply
     for statement in &plan.statements {
         match statement {
             Statement::Set(sql) => run(connection, sql).await?,
-            // Without those that cannot be closed, the ring is better off with this primary than with none.
+            // If these sessions cannot be closed, the ring is better off with this primary than with none.
             Statement::EndStatementLogging => {
                 if let Err(why) = end_statement_logging(connection, PATIENCE).await {
                     tracing::warn!("servers may come to differ: {why}");

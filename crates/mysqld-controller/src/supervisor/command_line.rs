@@ -1,4 +1,4 @@
-//! The command line of mysqld and its data directory. What the wait for the ring depends on comes last on the line, where it wins.
+//! The command line of mysqld and its data directory. Options that the wait for the ring depends on come last, and so take effect.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -14,10 +14,10 @@ use crate::settings::{
 };
 use crate::supervisor::decision::DataDir;
 
-/// What mysqld is started with.
+/// How mysqld is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerCommand {
-    /// The program, and before it whatever wraps it.
+    /// The program, after its wrapper if it has one.
     pub command: Vec<String>,
     /// `--datadir` of mysqld.
     pub data_dir: PathBuf,
@@ -27,14 +27,14 @@ pub struct ServerCommand {
     pub port: Option<u16>,
     /// `--pid-file` of mysqld.
     pub pid_file: PathBuf,
-    /// Its error log. (mysqld appends `.err` to a name without an extension: then so does
-    /// [`ServerCommand::error_log_file`].)
+    /// Its error log. (mysqld appends `.err` to a name without an extension: then
+    /// [`ServerCommand::error_log_file`] has it too.)
     pub error_log: PathBuf,
-    /// `mysql.extra_args` of the configuration, behind the other arguments.
+    /// `mysql.extra_args` of the configuration, after the other arguments.
     pub extra_args: Vec<String>,
 }
 
-/// Options that mysqld takes only as its first ones.
+/// Options that mysqld accepts only as its first ones.
 const FIRST: [&str; 5] = [
     "--no-defaults",
     "--defaults-file=",
@@ -44,7 +44,7 @@ const FIRST: [&str; 5] = [
 ];
 
 impl ServerCommand {
-    /// The argument by which a process is known to serve this data directory.
+    /// The argument that identifies a process serving this data directory.
     pub fn data_dir_argument(&self) -> String {
         format!("--datadir={}", self.data_dir.display())
     }
@@ -105,7 +105,7 @@ impl ServerCommand {
             .cloned()
             .collect();
         if first.is_empty() {
-            // Files that happen to lie on the machine must not decide over this server.
+            // Option files on the machine must not configure this server.
             words.push("--no-defaults".to_owned());
         }
         words.extend(first);
@@ -144,7 +144,7 @@ impl ServerCommand {
             option(names.wait_no_replica(), "ON"),
             option(names.wait_point(), "AFTER_SYNC"),
             skip_start.to_owned(),
-            // What it wrote itself in earlier leaderships may come back to it through its own replica threads.
+            // Its own writes from earlier leaderships may return to it through its replica threads.
             "--replicate-same-server-id".to_owned(),
             // Until the primary is opened.
             "--event-scheduler=OFF".to_owned(),
@@ -154,20 +154,20 @@ impl ServerCommand {
     }
 }
 
-/// The argument by which an initialising process is known.
+/// The argument that identifies an initialising process.
 pub(crate) const INITIALISE: &str = "--initialize-insecure";
 
 fn is_first(argument: &str) -> bool {
     FIRST.iter().any(|first| argument.starts_with(first))
 }
 
-// The data directory: what is in it, and its initialisation. A marker file stands in it from before
-// the initialisation to after its end, so that a half-made directory is known as ours, and wiped.
+// The data directory: its content, and its initialisation. A marker file exists in it from before
+// the initialisation until after its end, so that an unfinished directory is known as ours, and wiped.
 
-/// mysqld ignores files whose names begin with a dot when it looks whether a directory is empty.
+/// mysqld ignores files whose names begin with a dot when it checks whether a directory is empty.
 const MARKER: &str = ".witness-initialising";
 
-/// What is in a directory.
+/// The content of a directory.
 ///
 /// # Errors
 /// When it cannot be listed.
@@ -194,10 +194,10 @@ fn is_ignored(name: &std::ffi::OsStr) -> bool {
     name == "lost+found" || name.as_encoded_bytes().starts_with(b".")
 }
 
-/// Renames a data directory within its parent, and makes an empty one in its place with the same permissions. Returns the new name.
+/// Renames a data directory within its parent, and creates an empty one in its place with the same permissions. Returns the new name.
 ///
 /// # Errors
-/// What the file system reports, as where it is a mount point or the folder above may not be written to.
+/// What the file system reports, as for a mount point or a parent directory without write permission.
 pub(super) fn set_aside(path: &Path) -> io::Result<PathBuf> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let mut name = path.as_os_str().to_owned();
@@ -213,10 +213,10 @@ pub(super) fn set_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(kept)
 }
 
-/// Marks a directory as being initialised, and removes what an earlier attempt left in it.
+/// Marks a directory as being initialised, and removes files left by an earlier attempt.
 ///
 /// # Errors
-/// When that does not work, or there is something in it that is not from such an attempt.
+/// When that fails, or it has files that are not from such an attempt.
 pub(super) fn prepare(path: &Path) -> io::Result<()> {
     match look(path)? {
         DataDir::Ready => {
@@ -245,16 +245,16 @@ pub(super) fn prepare(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the marker away: the directory is ready.
+/// Removes the marker: the directory is ready.
 ///
 /// # Errors
-/// When that does not work.
+/// When that fails.
 pub(super) fn finish(path: &Path) -> io::Result<()> {
     fs::remove_file(path.join(MARKER))?;
     File::open(path)?.sync_all()
 }
 
-/// Writes the statements that make the member's account, readable to nobody else; `None` where the
+/// Writes the statements that create the member's account, readable only by the owner; `None` where the
 /// account exists in any fresh server.
 ///
 /// # Errors
@@ -279,17 +279,17 @@ pub(super) fn write_account(
     Ok(true)
 }
 
-/// What the member's account in a new server may do.
+/// The privileges of the member's account in a new server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountRights {
-    /// Everything: it applies whatever the ring's log says, which may be any statement of an administrator, GRANT included.
+    /// All: it applies every statement of the ring's log, which may be any statement of an administrator, GRANT included.
     All,
-    /// What a member does itself; mysqld's own threads apply.
+    /// The member's own needs only; mysqld's own threads apply.
     Native,
 }
 
 fn account_statements(user: &str, password: &str, rights: AccountRights) -> String {
-    // `log_bin` among the arguments turns the binlog on here, too, and the ring knows nothing of these transactions.
+    // `log_bin` among the arguments turns the binlog on here, too, and the ring does not have these transactions.
     let mut statements = "SET SESSION sql_log_bin = 0;\n".to_owned();
     for host in ["localhost", "127.0.0.1", "::1"] {
         let account = format!("{}@'{host}'", literal(user));
@@ -309,7 +309,7 @@ fn account_statements(user: &str, password: &str, rights: AccountRights) -> Stri
     statements
 }
 
-/// A string literal, whatever is in it.
+/// A string literal, for any content.
 fn literal(text: &str) -> String {
     let mut quoted = String::from("'");
     for character in text.chars() {
@@ -433,9 +433,9 @@ mod data_dir_tests {
     fn literals_are_safe() {
         assert_eq!(literal("a'b\\c\nd"), "'a''b\\\\c\\nd'");
         let statements = account_statements("w", "p'; DROP USER root; --", AccountRights::All);
-        // With `default_password_lifetime` it would expire on all members at once.
+        // With `default_password_lifetime` it would expire on all members at the same time.
         assert!(statements.contains("BY 'p''; DROP USER root; --' PASSWORD EXPIRE NEVER;"));
-        // Three hosts, and nothing of it in a binlog.
+        // Three hosts, and no statement in a binlog.
         assert_eq!(statements.lines().count(), 1 + 3 * 3);
         assert_eq!(statements.matches("GRANT PROXY ON ''@''").count(), 3);
         assert!(statements.starts_with("SET SESSION sql_log_bin = 0;\n"));

@@ -1,5 +1,5 @@
-//! What to do about the process, pure: started, adopted, stopped. That one which runs is killed for the ring's sake (`anew`) is
-//! decided in [`crate::plan::kill`].
+//! The pure decision about the process: start, adopt, stop. [`crate::plan::kill`] decides when a running one is killed for
+//! the ring (`anew`).
 
 use std::time::Duration;
 
@@ -12,61 +12,61 @@ use crate::plan::kill::UNASKED_STOP;
 #[serde(transparent)]
 pub struct ProcessId(pub i32);
 
-/// What runs on the data directory.
+/// The process that runs on the data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// No mysqld runs on it.
     Nothing,
-    /// A mysqld that this supervisor knows.
+    /// A mysqld known to this supervisor.
     Known(ProcessId),
-    /// A mysqld that was started by this member before it was started anew.
+    /// A mysqld that this member started before its own restart.
     Unknown(ProcessId),
-    /// One that initialises the data directory, left over from before.
+    /// A leftover process that initialises the data directory.
     Initialiser(ProcessId),
-    /// A mysqld that something else started since: the start guard was not asked.
+    /// A mysqld that another program has started since: the start guard was not asked.
     Unguarded(ProcessId),
 }
 
-/// What is in the data directory.
+/// The content of the data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataDir {
-    /// Something that mysqld is to be started on.
+    /// Data that mysqld can start on.
     Ready,
-    /// Nothing, or no directory at all.
+    /// Empty or missing.
     Empty,
-    /// An initialisation of ours that did not come to its end.
+    /// An initialisation of ours that did not finish.
     HalfInitialised,
 }
 
-/// What the supervisor is to bring about.
+/// The goal of the supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// A mysqld that runs, and is started again when it ends.
+    /// A running mysqld, restarted when it ends.
     Running,
     /// No mysqld; one that runs is drained and stopped.
     Stopped,
-    /// This supervisor ends, and mysqld goes on.
+    /// This supervisor ends, and mysqld keeps running.
     LeftAlone,
 }
 
-/// How a mysqld is ended that is started again.
+/// How to end a mysqld that is then restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restart {
-    /// At once: what waits in it is not let through.
+    /// Immediately: its waiting commits are not let through.
     Kill,
-    /// In good order, as it is stopped.
+    /// Cleanly, as in a stop.
     Stop,
 }
 
-/// How far a stop has come.
+/// Progress of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopping {
     /// When the stop began.
     pub since: Instant,
     /// Whether no commit waits and none can begin to.
     pub drained: bool,
-    /// Since when it listens to nobody, although commits in it wait for the ring: others have asked it to stop, and in some
-    /// seconds it tells those that wait that they succeeded.
+    /// Since when it no longer listens although its commits wait for the ring: another party has requested its shutdown, and in some
+    /// seconds it reports to waiting clients that their commits succeeded.
     pub ends_unasked: Option<Instant>,
     /// When mysqld was asked to stop.
     pub asked: Option<Instant>,
@@ -79,17 +79,17 @@ pub struct Situation {
     pub found: Found,
     /// What is in the data directory.
     pub data_dir: DataDir,
-    /// What the supervisor is to bring about.
+    /// The goal of the supervisor.
     pub wanted: Wanted,
-    /// Whether the one that runs is to be ended and another one started, and how.
+    /// Whether to end the running one and start another, and how.
     pub anew: Option<Restart>,
     /// Whether an empty data directory may be initialised.
     pub may_initialise: bool,
-    /// True until a new data directory is initialised in the place of this one.
+    /// True until a new data directory is initialised in place of this one.
     pub new_data: bool,
     /// After failures: no attempt before this.
     pub not_before: Option<Instant>,
-    /// How far a stop has come, if one is on its way.
+    /// Progress of the stop, if one is in progress.
     pub stopping: Option<Stopping>,
     /// How long commits may take to drain.
     pub drain_limit: Duration,
@@ -97,32 +97,32 @@ pub struct Situation {
     pub stop_limit: Duration,
 }
 
-/// The next thing that the supervisor does.
+/// The supervisor's next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Start mysqld on its data directory.
     Start,
     /// Rename the data directory, so that a new one can be initialised in its place.
     SetDataAside,
-    /// Initialise the data directory, wiping what an earlier attempt left.
+    /// Initialise the data directory, after wiping files of an earlier attempt.
     Initialise,
     /// Refuse: the data directory is empty and may not be initialised.
     RefuseEmpty,
-    /// Take over a mysqld that this supervisor did not start.
+    /// Take control of a mysqld that this supervisor did not start.
     Adopt(ProcessId),
     /// Close it for writes and let commits finish.
     Drain(ProcessId),
-    /// Ask it to stop, in good order.
+    /// Ask it to stop cleanly.
     Ask(ProcessId),
-    /// Kill it; the next look finds it gone.
+    /// Kill it; the next check finds it gone.
     Kill(ProcessId),
-    /// Nothing until something changes.
+    /// No action until something changes.
     Wait,
-    /// It is done: the supervisor ends.
+    /// The goal is reached: the supervisor ends.
     End,
 }
 
-/// The supervisor's decision: what runs and what is wanted in, the next action out.
+/// The supervisor's decision: the next action for what runs and what is wanted.
 pub fn decide(situation: &Situation, now: Instant) -> Action {
     match situation.wanted {
         Wanted::LeftAlone => Action::End,
@@ -142,7 +142,7 @@ fn keep_running(situation: &Situation, now: Instant) -> Action {
     match situation.found {
         Found::Known(_) => return Action::Wait,
         Found::Unknown(pid) => return Action::Adopt(pid),
-        // It belongs to an attempt whose outcome nobody will learn.
+        // It belongs to an attempt whose outcome is lost.
         Found::Initialiser(pid) => return Action::Kill(pid),
         // Its recovery commits transactions that were not acknowledged.
         Found::Unguarded(pid) => return Action::Kill(pid),
@@ -174,7 +174,7 @@ fn stop(situation: &Situation, now: Instant) -> Action {
         Some(asked) if passed(asked, situation.stop_limit) => Action::Kill(pid),
         Some(_) => Action::Wait,
         None if stopping.drained => Action::Ask(pid),
-        // Asked to stop, it would tell those that wait that they succeeded.
+        // Asked to stop, it would report waiting commits as successful.
         None if passed(stopping.since, situation.drain_limit) => Action::Kill(pid),
         None if stopping
             .ends_unasked

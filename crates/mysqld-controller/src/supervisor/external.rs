@@ -1,6 +1,6 @@
-//! A mysqld that something else owns, such as systemd: it is started and stopped through commands, and
-//! known by the directory that it works in, or by its pid file. It has to boot `super_read_only` by its
-//! own configuration; whether it did is looked at after each start.
+//! A mysqld that another program owns, such as systemd: commands start and stop it, and it is
+//! identified by its working directory or its pid file. Its own configuration must boot it
+//! `super_read_only`; that is checked after each start.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,35 +13,35 @@ use crate::supervisor::launch::output_of;
 use crate::supervisor::process;
 use crate::supervisor::process::{Identity, Mark};
 
-/// Whatever owns the server: it is started and stopped through this, and looked for among its processes.
+/// The owner of the server: it starts and stops it, and identifies its process.
 pub trait ExternalServer: Send + Sync + fmt::Debug {
-    /// Starts it, and ends once it is started.
+    /// Starts it, and returns once it is started.
     ///
     /// # Errors
-    /// In words.
+    /// As a message.
     fn start(&self) -> BoxFuture<'_, Result<(), String>>;
 
     /// Asks it to stop, for `limit` at most.
     ///
     /// # Errors
-    /// In words.
+    /// As a message.
     fn stop(&self, limit: Duration) -> BoxFuture<'_, Result<(), String>>;
 
-    /// Kills it, so that nothing which waits in it is let through.
+    /// Kills it, so that none of its waiting commits is let through.
     ///
     /// # Errors
-    /// In words.
+    /// As a message.
     fn kill(&self) -> BoxFuture<'_, Result<(), String>>;
 
     /// How long a start may take, recovery included.
     fn start_limit(&self) -> Duration;
 
-    /// What serves the data directory; among the system's processes, unless its owner has others.
+    /// The process that serves the data directory; among the system's processes, unless its owner has others.
     fn find(&self, mark: &Mark) -> Found {
         process::find(mark)
     }
 
-    /// Distinguishes a process from a later one with its number.
+    /// Distinguishes a process from a later one with the same number.
     fn identity(&self, id: ProcessId) -> Identity {
         Identity::of(id)
     }
@@ -52,14 +52,14 @@ pub trait ExternalServer: Send + Sync + fmt::Debug {
     }
 }
 
-/// A server that is started and stopped by commands.
+/// A server that commands start and stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalCommands {
-    /// Program and arguments that start it, and end once it is started.
+    /// Program and arguments that start it, and return once it is started.
     pub start: Vec<String>,
-    /// Those that ask it to stop.
+    /// The same to ask it to stop.
     pub stop: Vec<String>,
-    /// Those that kill it, so that nothing which waits in it is let through.
+    /// The same to kill it, so that none of its waiting commits is let through.
     pub kill: Vec<String>,
     /// How long the first and the last of them may take.
     pub limit: Duration,
@@ -83,17 +83,17 @@ impl ExternalServer for ExternalCommands {
     }
 }
 
-/// What made a server boot open for writes.
+/// Why a server booted open for writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BootedOpen {
-    /// Its configuration, or nothing that says otherwise.
+    /// By its configuration, or by default.
     AsConfigured,
-    /// A persisted value, which wins over its configuration and its command line.
+    /// By a persisted value, which overrides its configuration and its command line.
     AsPersisted,
 }
 
 impl BootedOpen {
-    /// What is told of it.
+    /// The message about it.
     pub(super) fn words(self) -> String {
         let advice = match self {
             Self::AsConfigured => "add super_read_only = ON to its configuration",
@@ -107,8 +107,8 @@ impl BootedOpen {
     }
 }
 
-/// Waits until the server that was just started answers, and tells whether it booted open for writes.
-/// One that was opened since by a statement is not taken for such a one.
+/// Waits until the server that was just started answers, and returns why it booted open for writes, if it did.
+/// One that a statement has opened since does not count.
 pub(super) async fn booted_open(account: &ConnectOptions) -> Option<BootedOpen> {
     loop {
         match look(account).await {
@@ -125,7 +125,7 @@ async fn look(account: &ConnectOptions) -> Result<Option<BootedOpen>, LinkError>
     Ok(open)
 }
 
-/// Whether the present start of a server began open for writes, as long as no statement has changed that.
+/// Whether the present start of a server booted open for writes, as long as no statement has changed that.
 ///
 /// # Errors
 /// The server does not answer.

@@ -1,5 +1,5 @@
-//! Starting programs: the server, its initialisation, and the question for its version; and what its
-//! error log says when that fails.
+//! Starting programs: the server, its initialisation, and the version query; and the error log's
+//! lines when that fails.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -22,17 +22,17 @@ impl ServerCommand {
         version.ok_or_else(|| format!("`{}` tells no version: {text}", words.join(" ")))
     }
 
-    /// The options that the server is started with, those of its option files among them, the later ones
-    /// winning.
+    /// The options that the server starts with, including those of its option files; later ones
+    /// take effect.
     ///
     /// # Errors
-    /// In words, when it does not say what is in its option files.
+    /// As a message, when it does not print the options of its option files.
     pub(crate) async fn options_in_force(&self) -> Result<Vec<String>, String> {
         let Some(words) = self.print_options_words() else {
             return Ok(self.extra_args.clone());
         };
         let text = output_of(&words, ANSWER_LIMIT).await?;
-        // A line of explanation, then the options. Those of the files have no blanks that matter here.
+        // A line of explanation, then the options. Blanks within them do not matter here.
         let options = text.lines().skip(1).flat_map(str::split_whitespace);
         let mut options: Vec<String> = options.map(str::to_owned).collect();
         options.extend(self.extra_args.iter().cloned());
@@ -50,7 +50,7 @@ impl ServerCommand {
             .open(self.error_log_file())?;
         Command::new(program)
             .args(arguments)
-            // It is the member whose word the service manager waits for.
+            // The service manager waits for the member's notification.
             .env_remove("NOTIFY_SOCKET")
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -59,7 +59,7 @@ impl ServerCommand {
             .spawn()
     }
 
-    /// Runs a program to its end; kills it when that takes too long or is not wanted any more.
+    /// Runs a program to its end; kills it when that takes too long or is no longer wanted.
     pub(super) async fn run_bounded(
         &self,
         words: &[String],
@@ -76,12 +76,12 @@ impl ServerCommand {
         Err(format!("{why}, and was killed"))
     }
 
-    /// The bytes that the error log has.
+    /// Size of the error log in bytes.
     pub(super) fn error_log_len(&self) -> u64 {
         fs::metadata(self.error_log_file()).map_or(0, |log| log.len())
     }
 
-    /// What the end of the error log says of a failure, for a message; `before` bytes of it are of earlier runs.
+    /// The last errors in the error log, for a message; its first `before` bytes are of earlier runs.
     pub(super) fn last_errors(&self, before: u64) -> String {
         let file = self.error_log_file();
         let log = end_of(&file, before).unwrap_or_default();
@@ -93,13 +93,13 @@ impl ServerCommand {
     }
 }
 
-/// The lines of an error log that show why a server did not start: its first error, which is mostly the cause, then the last ones, the
-/// last first.
+/// The lines of an error log that show why a server did not start: its first error, which is mostly the cause, then the last ones in
+/// reverse order.
 fn errors_in(log: &str) -> Vec<&str> {
     const SHOWN: usize = 3;
     let lines = || {
         let lines = log.lines().rev().map(str::trim);
-        // The last word of a server that does not start, whatever the reason.
+        // The last line of every failed start, whatever the reason.
         lines.filter(|line| !line.is_empty() && !line.ends_with("Aborting"))
     };
     let errors: Vec<_> = lines().filter(|line| line.contains("[ERROR]")).collect();
@@ -107,12 +107,12 @@ fn errors_in(log: &str) -> Vec<&str> {
         let last = later.iter().take(SHOWN - 1);
         return std::iter::once(first).chain(last).copied().collect();
     }
-    // What is written before the log is opened, and by libraries, has another form.
+    // Lines written before the log is opened, and by libraries, have another format.
     let told = lines().filter(|line| !line.contains("[Note]") && !line.contains("[System]"));
     told.take(SHOWN).collect()
 }
 
-/// What a program says that ends by itself; an error when it fails, or does not end within `limit`.
+/// Output of a program that ends by itself; an error when it fails, or does not end within `limit`.
 pub(super) async fn output_of(words: &[String], limit: Duration) -> Result<String, String> {
     let (program, arguments) = words.split_first().ok_or("no command is configured")?;
     let output = Command::new(program)
@@ -140,7 +140,7 @@ pub(super) async fn output_of(words: &[String], limit: Duration) -> Result<Strin
     ))
 }
 
-/// The last 64 KiB of a file behind its first `before` bytes; of one that is shorter now, which somebody has rotated, of all of it.
+/// The last 64 KiB of a file after its first `before` bytes; of a shorter (rotated) file, all of it.
 fn end_of(path: &Path, before: u64) -> io::Result<Vec<u8>> {
     const SHOWN: u64 = 64 << 10;
     let mut file = File::open(path)?;
@@ -152,7 +152,7 @@ fn end_of(path: &Path, before: u64) -> io::Result<Vec<u8>> {
     Ok(end)
 }
 
-/// How a process ended, in words.
+/// How a process ended, as a message.
 pub(super) fn ended_with(status: ExitStatus) -> String {
     format!("mysqld ended ({status})")
 }
@@ -161,7 +161,7 @@ pub(super) fn ended_with(status: ExitStatus) -> String {
 mod tests {
     use super::*;
 
-    /// It named errors of an earlier run, which had long been cured.
+    /// Regression: the message named errors of an earlier run, fixed long before.
     #[test]
     fn what_an_earlier_run_said_is_left_out() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
 //! The member's mysqld as a process: started, watched, restarted, stopped; found again by a member
-//! that was killed and started anew. What to do is decided in `decision`, pure.
+//! that was killed and restarted. The pure `decision` chooses the action.
 //!
-//! mysqld boots `super_read_only` and is opened by the write fence. It is asked to stop (SIGTERM) only when
-//! no commit waits for an ACK, because a mysqld that is asked to stop tells waiting clients that
-//! their commits succeeded; when some still wait at the deadline, it is killed. Before each start a
+//! mysqld boots `super_read_only`, and the write fence opens it. It is asked to stop (SIGTERM) only when
+//! no commit waits for an ACK, because during a shutdown mysqld reports to waiting clients that
+//! their commits succeeded; when some still wait at the deadline, it is killed. Before each start the
 //! guard is asked; while it refuses, mysqld stays down.
 
 mod command_line;

@@ -1,5 +1,5 @@
-//! How mysqld is run, with the bounds of everything that it may take time for; what a supervisor tells of it and is told; and who
-//! owns the moment before a start.
+//! How mysqld is run, with the time limits of every step; the interface of a supervisor; and the
+//! guard of the moment before a start.
 
 use std::fs;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::supervisor::external::ExternalServer;
 use crate::supervisor::process;
 use crate::supervisor::process::Mark;
 
-/// Which mysqld the supervisor runs, and how long its steps may take.
+/// Which mysqld the supervisor runs, and the time limits of its steps.
 #[derive(Debug, Clone)]
 pub struct SupervisorOptions {
     /// Program, arguments and files of mysqld.
     pub server: ServerCommand,
-    /// How it is started and stopped when something else owns it: then of the command line only the places
+    /// How it is started and stopped when another program owns it: then of the command line only the places
     /// of its data, its binlog and its pid file matter.
     pub external: Option<Arc<dyn ExternalServer>>,
     /// The member's account. It is created when the data directory is initialised.
     pub account: ConnectOptions,
-    /// What it may do then.
+    /// The privileges of that account.
     pub rights: AccountRights,
-    /// Whether what is persisted may be taken out of `mysqld-auto.cnf` before a start where it contradicts the member's command line. If
+    /// Whether persisted values that contradict the member's command line may be removed from `mysqld-auto.cnf` before a start. If
     /// not, such a server is not started.
     pub may_take_out_persisted: bool,
     /// Whether an empty data directory is initialised.
@@ -62,7 +62,7 @@ impl SupervisorOptions {
         }
     }
 
-    /// What serves the data directory.
+    /// The process that serves the data directory.
     pub(super) fn find(&self) -> Found {
         let mark = self.mark();
         match &self.external {
@@ -80,7 +80,7 @@ impl SupervisorOptions {
         }
     }
 
-    /// By what the server is known among the system's processes.
+    /// How the server is identified among the system's processes.
     pub(super) fn mark(&self) -> Mark {
         let works_in = || fs::canonicalize(&self.server.data_dir).ok();
         Mark {
@@ -93,7 +93,7 @@ impl SupervisorOptions {
     /// Kills the server, if there is one.
     ///
     /// # Errors
-    /// In words.
+    /// As a message.
     pub async fn kill(&self) -> Result<(), String> {
         if let Some(external) = &self.external {
             return external.kill().await;
@@ -103,17 +103,17 @@ impl SupervisorOptions {
     }
 }
 
-// What a supervisor tells, and how it is told what is wanted.
+// The supervisor's reports, and its commands.
 
-/// What the supervisor is doing.
+/// The supervisor's current activity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum SupervisorState {
-    /// It has not looked yet.
+    /// No check yet.
     Beginning,
-    /// The data directory is being made.
+    /// The data directory is being initialised.
     Initialising,
-    /// mysqld runs. Whether it answers is the watch's to say.
+    /// mysqld runs. The watch reports whether it answers.
     Running {
         /// Process id of mysqld.
         pid: ProcessId,
@@ -125,14 +125,14 @@ pub enum SupervisorState {
         /// Why, and what to check.
         cause: String,
     },
-    /// mysqld is down, and may not start yet.
+    /// mysqld is down, and must not start yet.
     Held {
-        /// What is waited for, or what has to be done by hand.
+        /// What it waits for, or the manual steps needed.
         cause: String,
     },
-    /// Before a stop: commits finish.
+    /// Before a stop: commits complete.
     Draining {
-        /// What the drain waits for, in words.
+        /// What the drain waits for, as a message.
         cause: String,
     },
     /// mysqld was asked to stop.
@@ -147,21 +147,21 @@ pub enum SupervisorState {
 /// The state and its age.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SupervisorStatus {
-    /// What the supervisor is doing.
+    /// The supervisor's current activity.
     pub state: SupervisorState,
-    /// Since when the state is as it is.
+    /// Since when the state is unchanged.
     pub since: Instant,
     /// How often it has started mysqld.
     pub starts: u64,
-    /// What is wrong with how the last one was started, and what to do about it. It keeps mysqld from nothing.
+    /// A problem in how the last one was started, and its fix. It does not prevent operation.
     pub warning: Option<String>,
 }
 
-/// Tells a supervisor what is wanted, and sees what it does.
+/// Commands a supervisor, and receives its status.
 #[derive(Debug)]
 pub struct SupervisorHandle {
     pub(super) wanted: watch::Sender<Wanted>,
-    /// How often mysqld was to be started anew, and how the last time.
+    /// Number of restart requests, and the kind of the last one.
     pub(super) anew: watch::Sender<(u64, Restart)>,
     /// True until a new data directory is initialised for mysqld.
     pub(super) new_data: watch::Sender<bool>,
@@ -171,19 +171,19 @@ pub struct SupervisorHandle {
 }
 
 impl SupervisorHandle {
-    /// What the supervisor is doing.
+    /// The supervisor's current activity.
     pub fn status(&self) -> watch::Receiver<SupervisorStatus> {
         self.status.clone()
     }
 
-    /// Stops mysqld and waits until it is gone. Ingest has to go on meanwhile, because commits that
-    /// wait for their ACK are let finish; the controller has to be stopped before, because it opens.
+    /// Stops mysqld and waits until it is gone. Ingest must continue in the meantime, because commits that
+    /// wait for their ACK may complete; stop the controller before, because it opens the server.
     pub async fn stop(&self) {
         self.wanted.send_replace(Wanted::Stopped);
         self.ended().await;
     }
 
-    /// Kills mysqld and starts it again. What waits for an ACK in it is not let through by that, as it would be in a stop.
+    /// Kills mysqld and restarts it. Unlike a stop, this does not let through commits that wait for an ACK.
     pub fn kill_and_restart(&self) {
         self.start_anew(Restart::Kill);
     }
@@ -195,11 +195,11 @@ impl SupervisorHandle {
         });
     }
 
-    /// Stops mysqld in good order, starts it again, and waits until another one runs. Ingest has to go on meanwhile, and nothing
-    /// may open it.
+    /// Stops mysqld cleanly, restarts it, and waits until another process runs. Ingest must continue in the meantime, and the
+    /// server must not be opened.
     ///
     /// # Errors
-    /// In words: it does not start, or the supervisor has ended.
+    /// As a message: it does not start, or the supervisor has ended.
     pub async fn restart(&self) -> Result<(), String> {
         let mut status = self.status.clone();
         let (starts, begun) = (status.borrow().starts, Instant::now());
@@ -218,8 +218,8 @@ impl SupervisorHandle {
         }
     }
 
-    /// Has a new data directory initialised in the place of one on which mysqld cannot be started; the old one is renamed and kept.
-    /// Whether the supervisor can: it cannot where other programs start mysqld.
+    /// Requests a new data directory in place of one on which mysqld cannot start; the old one is renamed and kept.
+    /// Returns whether the supervisor can: it cannot where other programs start mysqld.
     pub fn initialise_new_data(&self) -> bool {
         if self.initialises {
             self.new_data.send_replace(true);
@@ -227,7 +227,7 @@ impl SupervisorHandle {
         self.initialises
     }
 
-    /// Ends the supervisor and leaves mysqld running, for a member that is about to start again.
+    /// Ends the supervisor and leaves mysqld running, for a member about to restart.
     pub async fn leave(&self) {
         self.wanted.send_replace(Wanted::LeftAlone);
         self.ended().await;
@@ -242,34 +242,34 @@ impl SupervisorHandle {
     }
 }
 
-// Who owns the moment before a start.
+// The guard of the moment before a start.
 
 /// Asked before each start of mysqld, the first one too, while none runs on the data directory.
 pub trait StartGuard: Send + Sync + 'static {
-    /// What it does or waits for, for people to read meanwhile.
+    /// What it does or waits for, for the status.
     fn what(&self) -> &str;
 
-    /// Makes ready for a start. Bounded, and cancel safe: dropped, it may be asked again at once. It is
-    /// asked again, too, after it has refused.
+    /// Prepares for a start. Bounded, and cancel safe: after a drop, another call may follow immediately. Calls
+    /// also follow after a refusal.
     ///
     /// # Errors
-    /// In words, why mysqld must not start now.
+    /// Why mysqld must not start now, as a message.
     fn before_start(&self) -> BoxFuture<'_, Result<(), String>>;
 
-    /// Asks a mysqld that starts, or was started before this supervisor. Ends when it has answered.
+    /// Queries a mysqld that starts, or was started before this supervisor. Returns once it has answered.
     ///
     /// # Errors
-    /// Why it must be killed and started again.
+    /// Why it must be killed and restarted.
     fn after_start<'a>(&'a self, _: &'a ConnectOptions) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Whether mysqld may start again without the guard, as after a copy of another one's data.
+    /// Whether mysqld may start again without the guard, as after a copy of another server's data.
     fn may_start_itself(&self) -> bool {
         false
     }
 
-    /// Told before mysqld, which runs, is asked to stop. Bounded.
+    /// Called before a running mysqld is asked to stop. Bounded.
     fn before_stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }

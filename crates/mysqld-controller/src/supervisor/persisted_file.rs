@@ -1,5 +1,5 @@
-//! `mysqld-auto.cnf` of a server that is about to start: what contradicts the member's command line is taken out of it, because mysqld
-//! would take it before that. All else stays, and so do the owner and the rights of the file.
+//! Removes values that contradict the member's command line from the `mysqld-auto.cnf` of a server about to start, because mysqld
+//! prefers that file. All other values stay, and so do the file's owner and permissions.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -12,11 +12,11 @@ use crate::durable_file;
 use crate::settings::{PersistedValues, contradicts};
 
 const FILE: &str = "mysqld-auto.cnf";
-/// What mysqld writes first, and takes instead of the other one where both are there.
+/// mysqld writes this first, and reads it instead of the other where both exist.
 const BACKUP: &str = "mysqld-auto.cnf.backup";
 
-/// What is persisted in a data directory and contradicts the member's command line. With `take_out` it is there no more on return,
-/// also behind a crash. No mysqld may run on it.
+/// Persisted values in a data directory that contradict the member's command line. With `take_out` they are gone on return,
+/// also after a crash. No mysqld may run on it.
 ///
 /// # Errors
 /// When a file cannot be read or replaced.
@@ -30,7 +30,7 @@ pub(super) fn contradicting(data_dir: &Path, take_out: bool) -> io::Result<Persi
         };
         let mut document: Value = match serde_json::from_slice(&text) {
             Ok(document) => document,
-            // mysqld takes the other file then.
+            // mysqld reads the other file then.
             Err(_) if name == BACKUP => continue,
             Err(error) => return Err(io::Error::other(format!("{}: {error}", path.display()))),
         };
@@ -44,7 +44,7 @@ pub(super) fn contradicting(data_dir: &Path, take_out: bool) -> io::Result<Persi
     Ok(all)
 }
 
-/// The file has sections of variables, which differ from version to version. A variable is an object with a `Value`.
+/// The file has sections of variables, which differ between versions. A variable is an object with a `Value`.
 fn remove_contradictions(document: &mut Value, found: &mut PersistedValues) {
     let Value::Object(fields) = document else {
         return;
@@ -65,7 +65,7 @@ fn remove_contradictions(document: &mut Value, found: &mut PersistedValues) {
     }
 }
 
-/// As [`durable_file::replace`], for a file that another account has to be able to read.
+/// As [`durable_file::replace`], for a file that another account must be able to read.
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let before = fs::metadata(path)?;
     let mut temporary = path.as_os_str().to_owned();
@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// As a 9.7.4 wrote it.
+    /// Written by 9.7.4.
     const WRITTEN: &str = r#"{"Version": 2, "mysql_static_variables": {"back_log": {"Value": "50", "Metadata": {"Host": "localhost", "User": "root", "Timestamp": 1795809540028183}}, "skip_slave_start": {"Value": "OFF", "Metadata": {"Host": "localhost", "User": "root", "Timestamp": 1795809540027896}}}, "mysql_dynamic_variables": {"read_only": {"Value": "OFF", "Metadata": {"Host": "localhost", "User": "root", "Timestamp": 1795809540027496}}, "super_read_only": {"Value": "OFF", "Metadata": {"Host": "localhost", "User": "root", "Timestamp": 1795809540027311}}, "rpl_semi_sync_source_enabled": {"Value": "OFF", "Metadata": {"Host": "localhost", "User": "root", "Timestamp": 1795809540027575}}}, "mysql_dynamic_parse_early_variables": {"max_connections": {"Value": "77", "Metadata": {"Host": "localhost", "User": "root", "Timestamp": 1795809540027825}}}}"#;
 
     fn names(values: &PersistedValues) -> Vec<&str> {
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 2);
     }
 
-    /// Of the first 8.0 releases: the static variables are inside of the others.
+    /// The first 8.0 releases nest the static variables in the others.
     #[test]
     fn the_older_form_is_read_as_well() {
         let home = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Processes as the system shows them: which one serves a data directory, whether one lives, and
-//! signals to it. A process is known by its command line, so that a number that the system has given
-//! to somebody else is never signalled.
+//! Processes of the system: which one serves a data directory, whether one lives, and
+//! signals to it. The command line identifies a process, so that a reused process id is
+//! never signalled.
 
 use std::fs;
 use std::io;
@@ -13,16 +13,16 @@ use crate::supervisor::command_line::INITIALISE;
 use crate::supervisor::decision::{Found, ProcessId};
 
 const PROC: &str = "/proc";
-/// Words of a command line within which the program stands.
+/// The program is within this many words of a command line.
 const MOST_WRAPPING: usize = 5;
 
-/// By what a process that serves a data directory is known.
+/// What identifies a process that serves a data directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     /// This is in its command line.
     pub(super) argument: String,
-    /// Or it is a mysqld that works in this directory, its data directory. Where that may not be looked at,
-    /// the one of the pid file is.
+    /// Or it is a mysqld whose working directory is this, its data directory. Where the working directory is unreadable,
+    /// the pid file identifies it.
     pub(super) works_in: Option<PathBuf>,
     pub(super) pid_file: PathBuf,
 }
@@ -40,13 +40,13 @@ impl Mark {
     }
 }
 
-/// Looks for what serves the data directory.
+/// Finds the process that serves the data directory.
 pub(super) fn find(mark: &Mark) -> Found {
     let candidates: Vec<Process> = all().filter(|process| mark.fits(process)).collect();
     if candidates.is_empty() && !Path::new(PROC).join("self").exists() {
         return find_by_pid_file(&mark.pid_file);
     }
-    // A wrapper has the same arguments as what it wraps: the innermost one is the server.
+    // A wrapper has the same arguments as its program: the innermost one is the server.
     let is_parent = |process: &Process| {
         candidates
             .iter()
@@ -59,7 +59,7 @@ pub(super) fn find(mark: &Mark) -> Found {
     }
 }
 
-/// Where the system has no process files, the pid file is all there is.
+/// Where the system has no process files, only the pid file remains.
 fn find_by_pid_file(pid_file: &Path) -> Found {
     match pid_in(pid_file) {
         Some(id) if lives(id) => Found::Unknown(id),
@@ -71,14 +71,14 @@ fn pid_in(pid_file: &Path) -> Option<ProcessId> {
     pid_of(&fs::read_to_string(pid_file).ok()?)
 }
 
-/// The process in what a pid file holds. One below zero would stand for a group of processes, or for all that there are.
+/// The process named in a pid file. A negative number would mean a process group, or all processes.
 pub(crate) fn pid_of(text: &str) -> Option<ProcessId> {
     let number = text.trim().parse().ok();
     number.filter(|number| *number > 0).map(ProcessId)
 }
 
-/// Whether a process that served the data directory still does. One that is ending does until the last of its
-/// threads has: it has lost its command line by then, in the middle of being read perhaps, but not yet its files and the
+/// Whether a process that served the data directory still does. An ending process does until its last
+/// thread ends: it has lost its command line by then, perhaps in the middle of a read, but still has its files and the
 /// locks on them.
 pub(super) fn serves(id: ProcessId, mark: &Mark) -> bool {
     if !Path::new(PROC).join("self").exists() {
@@ -97,12 +97,12 @@ fn lives(id: ProcessId) -> bool {
     Pid::from_raw(id.0).is_some_and(|pid| test_kill_process(pid).is_ok())
 }
 
-/// A process and when it began, in ticks of the kernel: a number may be given to another process.
+/// A process and its start time, in kernel ticks: process ids are reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// Its number.
+    /// Its process id.
     pub id: ProcessId,
-    /// When it began; `None` where the system does not say.
+    /// Start time; `None` where the system does not report it.
     pub began: Option<u64>,
 }
 
@@ -115,7 +115,7 @@ impl Identity {
     }
 }
 
-/// The process that serves the data directory: this one, or one that it has started, as a wrapper starts mysqld.
+/// The process that serves the data directory: this one, or a child of it, as with a wrapper.
 pub(super) fn innermost(mut id: ProcessId, mark: &Mark) -> ProcessId {
     let child_of = |id: ProcessId| {
         let children = format!("{PROC}/{0}/task/{0}/children", id.0);
@@ -189,7 +189,7 @@ fn all() -> impl Iterator<Item = Process> {
 }
 
 impl Process {
-    /// A process that lives; a zombie has no arguments any more.
+    /// A living process; a zombie no longer has arguments.
     fn read(id: ProcessId) -> Option<Self> {
         let folder = Path::new(PROC).join(id.0.to_string());
         let arguments = fs::read(folder.join("cmdline"))
@@ -205,12 +205,12 @@ impl Process {
         })
     }
 
-    /// The directory that it works in, where that may be looked at.
+    /// Its working directory, where that is readable.
     fn works_in(&self) -> Option<PathBuf> {
         fs::read_link(Path::new(PROC).join(self.id.0.to_string()).join("cwd")).ok()
     }
 
-    /// A wrapper of the system may stand in front of the program.
+    /// A system wrapper may precede the program.
     fn is_mysqld(&self) -> bool {
         let names = self.arguments.split(|byte| *byte == 0).map(|word| {
             let start = word.iter().rposition(|byte| *byte == b'/');
@@ -227,8 +227,8 @@ impl Process {
     }
 }
 
-/// A field of a `stat` file, counted from the one behind the program's name, which is in parentheses and may
-/// hold anything.
+/// A field of a `stat` file, counted from the one after the program's name, which is in parentheses and may
+/// contain anything.
 fn field(stat: &str, number: usize) -> Option<&str> {
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(number)
@@ -238,8 +238,8 @@ pub(crate) fn parent_of(stat: &str) -> Option<ProcessId> {
     field(stat, 1)?.parse().ok().map(ProcessId)
 }
 
-/// Whether a process is on its way out, as the kernel's flag says (`PF_EXITING`), and not out yet: its first thread has not
-/// ended, or another one is there. The list of its threads does not tell, since it may break off while they end.
+/// Whether a process is ending by the kernel's flag (`PF_EXITING`) but not gone: its first thread has not
+/// ended, or another one exists. The list of its threads is no evidence, since reading it may break off while they end.
 pub(crate) fn is_ending_in(stat: &str) -> bool {
     const EXITING: u32 = 0x4;
     let number = |place| field(stat, place)?.parse::<u32>().ok();
@@ -292,7 +292,7 @@ mod tests {
         assert!(!is_ending_in("7 (mysqld) Z 1 7"));
     }
 
-    /// A process with many threads and much memory, killed again and again: as long as one of its threads lives, it serves.
+    /// A process with many threads and much memory, killed repeatedly: it serves while one of its threads lives.
     #[test]
     fn a_process_that_is_killed_serves_until_its_last_thread_has_ended() {
         let program = std::env::current_exe().unwrap();

@@ -1,4 +1,4 @@
-//! Starting mysqld: asking the guard, running the command, and looking how it came up.
+//! Starting mysqld: asks the guard, runs the command, and checks how it booted.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::supervisor::options::SupervisorState;
 use crate::supervisor::persisted_file;
 use crate::supervisor::supervisor_task::{Server, Supervisor};
 
-/// From a look that found nothing to the one that confirms it.
+/// From a check that found nothing to its confirmation.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
-/// For how long a child is asked whether it booted open: what it is started with makes sure that it did not.
+/// How long a child is asked whether it booted open: its command line ensures that it did not.
 const CHILD_LIMIT: Duration = Duration::from_secs(60);
 
 impl Supervisor {
     pub(super) async fn start(&mut self) {
-        // A program that is just beginning shows no arguments for a moment: look twice before starting
+        // A starting program shows no arguments for a moment: check twice before starting
         // a second server on one data directory.
         tokio::time::sleep(SECOND_LOOK).await;
         if self.found() != Found::Nothing {
@@ -49,7 +49,7 @@ impl Supervisor {
         }
     }
 
-    /// Asks the guard. It is asked again at a steady pace: what it waits for may come at any moment.
+    /// Asks the guard, at regular intervals: what it waits for may happen at any moment.
     async fn may_start(&mut self) -> bool {
         let Some(guard) = self.guard.clone() else {
             return true;
@@ -76,7 +76,7 @@ impl Supervisor {
         false
     }
 
-    /// Ends when mysqld is not to run any more.
+    /// Completes when mysqld should no longer run.
     pub(super) fn unwanted(&self) -> impl Future<Output = ()> + use<> {
         let mut wanted = self.wanted.clone();
         async move {
@@ -85,13 +85,13 @@ impl Supervisor {
                 .await
                 .is_err()
             {
-                // The handle is gone: nobody will change their mind.
+                // The handle is gone: the goal cannot change.
                 std::future::pending().await
             }
         }
     }
 
-    /// What was persisted while the member was away wins over every command line: with it, mysqld would boot open for writes, or
+    /// Values persisted while the member was away override every command line: with them, mysqld would boot open for writes, or
     /// commit without the ring.
     async fn without_contradictions(&self) -> Result<(), String> {
         let (data_dir, may) = (
@@ -124,7 +124,7 @@ impl Supervisor {
 
     async fn try_start(&mut self) -> Result<Server, String> {
         self.without_contradictions().await?;
-        // A start command may return before its mysqld is seen: that one has passed the guard.
+        // A start command may return before its mysqld is visible: that one has passed the guard.
         self.guarded = None;
         if let Some(external) = &self.options.external {
             external.start().await?;
@@ -160,7 +160,7 @@ impl Supervisor {
         })
     }
 
-    /// Has the guard ask the server that was started, and kills the server where it must start again.
+    /// Lets the guard query the started server, and kills it where it must restart.
     pub(super) fn check_start(&self) {
         let Some(guard) = self.guard.clone() else {
             return;
@@ -176,7 +176,7 @@ impl Supervisor {
         });
     }
 
-    /// The command line of a child decides that, unless a persisted value came in between; another one's configuration may not.
+    /// A child's command line decides that, unless a persisted value was set in between; the configuration of an external one may not.
     fn look_how_it_booted(&self) {
         let external = self.options.external.as_ref();
         let limit = external.map_or(CHILD_LIMIT, |external| external.start_limit());

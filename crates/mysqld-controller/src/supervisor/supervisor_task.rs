@@ -1,4 +1,4 @@
-//! The task that acts on the decisions.
+//! The task that executes the decisions.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ use crate::write_fence::read_only::ReadOnlyError;
 pub struct Supervisor {
     pub(super) options: SupervisorOptions,
     pub(super) guard: Option<Arc<dyn StartGuard>>,
-    /// Say whether commits wait for the ring in it.
+    /// Counters that show whether its commits wait for the ring.
     pub(super) commits: Option<Arc<IngestFigures>>,
     pub(super) wanted: watch::Receiver<Wanted>,
-    /// How often mysqld was to be started anew and how the last time, and how often it was.
+    /// Number and kind of restart requests, and how many were executed.
     pub(super) anew: (watch::Receiver<(u64, Restart)>, u64),
     /// True until a new data directory is initialised for mysqld.
     pub(super) new_data: watch::Sender<bool>,
@@ -41,21 +41,21 @@ pub struct Supervisor {
     pub(super) server: Option<Server>,
     /// The last mysqld that passed the guard, or ran before this supervisor did.
     pub(super) guarded: Option<Identity>,
-    /// What started one past the guard, and what to do about it.
+    /// What started a mysqld without the guard, and the fix.
     pub(super) unguarded: Option<String>,
     pub(super) version: Option<ServerVersion>,
     pub(super) backoff: Backoff,
     pub(super) not_before: Option<Instant>,
     pub(super) stopping: Option<Stopping>,
     pub(super) killed: Option<ProcessId>,
-    /// Bytes of its error log before the last start.
+    /// Size of its error log before the last start, in bytes.
     pub(super) log_before: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) id: ProcessId,
-    /// Where it is a child of this process.
+    /// If it is a child of this process.
     pub(super) child: Option<Child>,
     pub(super) since: Instant,
 }
@@ -67,7 +67,7 @@ fn child_id(child: &Child) -> Option<ProcessId> {
         .map(ProcessId)
 }
 
-/// Between two looks at a process that is not our child, and at a stop that is on its way.
+/// Between two checks of a process that is not our child, and of a stop in progress.
 const POLL: Duration = Duration::from_millis(100);
 
 impl std::fmt::Debug for Supervisor {
@@ -124,19 +124,19 @@ impl Supervisor {
         )
     }
 
-    /// Has a guard asked before each start.
+    /// Asks this guard before each start.
     pub fn guarded_by(mut self, guard: Arc<dyn StartGuard>) -> Self {
         self.guard = Some(guard);
         self
     }
 
-    /// Has these say whether commits wait for the ring, where nobody can ask mysqld any more.
+    /// Uses these to find out whether commits wait for the ring where mysqld can no longer be queried.
     pub fn with_figures(mut self, figures: Arc<IngestFigures>) -> Self {
         self.commits = Some(figures);
         self
     }
 
-    /// Acts until it has stopped mysqld or is told to leave it alone. Dropping it leaves it alone too.
+    /// Runs until it has stopped mysqld or received the command to leave it alone. Dropping it leaves mysqld alone too.
     pub async fn run(mut self) {
         loop {
             let action = match self.situation() {
@@ -200,7 +200,7 @@ impl Supervisor {
         })
     }
 
-    /// What runs; notices the end of the one that ran.
+    /// The running process; notices the end of an earlier one.
     pub(super) fn found(&mut self) -> Found {
         self.follow_wrapper();
         let Some(server) = &mut self.server else {
@@ -226,11 +226,11 @@ impl Supervisor {
             self.backoff.ended_after(ran);
             self.fail(format!("{cause} after {ran:.1?}{}", self.last_errors()));
         }
-        // A wrapper may have ended before what it wrapped.
+        // A wrapper may have ended before its program.
         self.find()
     }
 
-    /// What serves the data directory, where this supervisor has started nothing.
+    /// The process that serves the data directory, where this supervisor has started none.
     fn find(&mut self) -> Found {
         let found = self.options.find();
         let (Found::Unknown(id), Some(guarded)) = (found, self.guarded) else {
@@ -254,8 +254,8 @@ impl Supervisor {
         }
     }
 
-    /// Signals go to mysqld, and not to a wrapper that runs it. If its mysqld has ended, the wrapper would start another one, whose
-    /// recovery commits what was not acknowledged: it is killed before.
+    /// Signals go to mysqld, and not to its wrapper. If the mysqld has ended, the wrapper would start another one, whose
+    /// recovery commits unacknowledged transactions: the wrapper is killed before.
     fn follow_wrapper(&mut self) {
         let Some(server) = &mut self.server else {
             return;
@@ -299,7 +299,7 @@ impl Supervisor {
         }
     }
 
-    /// For a message; another one's error log is not known here.
+    /// For a message; the error log of an external server is not known here.
     fn last_errors(&self) -> String {
         match self.options.external {
             Some(_) => "; see its error log".to_owned(),
@@ -321,10 +321,10 @@ impl Supervisor {
         tokio::select! {
             () = child_ends => {}
             changed = self.wanted.changed() => if changed.is_err() {
-                // The handle is gone: nobody will ask for anything any more.
+                // The handle is gone: no request can follow.
                 tokio::time::sleep(POLL).await;
             },
-            // An error means that nobody will ask for it.
+            // An error means that no request can follow.
             Ok(()) = self.anew.0.changed() => {}
             () = tokio::time::sleep(POLL) => {}
         }
@@ -350,7 +350,7 @@ impl Supervisor {
         let old = data_dir.clone();
         match long_work::on_disk(move || command_line::set_aside(&old)).await {
             Ok(kept) => {
-                // The starts that failed were those of other data: a copy ends with a restart, which would wait for as long.
+                // The failed starts were those of other data: a copy ends with a restart, which would wait as long.
                 self.backoff = Backoff::new(self.options.retry.0, self.options.retry.1);
                 warn!(
                     data_dir = %data_dir.display(),
@@ -436,7 +436,7 @@ impl Supervisor {
                 stopping.drained = true;
                 return;
             }
-            // Nobody can be connected to a server that has just begun to start.
+            // A server that has just begun to start has no connections.
             Ok(Drained::Unreachable) if !commits_wait => {
                 stopping.drained = true;
                 return;
@@ -461,7 +461,7 @@ impl Supervisor {
         if let Some(guard) = self.guard.clone() {
             guard.before_stop().await;
         }
-        // It would wait ten seconds for them to go by themselves.
+        // It would wait ten seconds for them to end by themselves.
         close_sessions(&self.options.account).await;
         let asked = match &self.options.external {
             Some(external) => external.stop(self.options.stop_limit).await,
@@ -477,13 +477,13 @@ impl Supervisor {
 
     async fn kill(&mut self, id: ProcessId) {
         self.go(SupervisorState::Stopping { pid: id });
-        // Again and again, where its disk stands still: told once.
+        // Repeated while its disk stalls, logged once.
         if self.killed.replace(id) != Some(id) {
             warn!(pid = id.0, "mysqld is killed");
         }
         let server = self.server.as_ref();
         let wrapper = server.and_then(|server| child_id(server.child.as_ref()?));
-        // A command may not know it yet: its pid file is written late.
+        // A command may not find it yet: its pid file is written late.
         let identity = self.identity(id);
         let unguarded = server.is_none() && self.guarded.is_some_and(|known| known != identity);
         let killed = match (&self.options.external, wrapper) {
@@ -522,7 +522,7 @@ impl Supervisor {
         self.options.server.pid_file.with_extension("init.sql")
     }
 
-    /// Whether it was in another state.
+    /// Whether the state has changed.
     pub(super) fn go(&self, state: SupervisorState) -> bool {
         self.status.send_if_modified(|status| {
             let changed = status.state != state;
@@ -535,20 +535,20 @@ impl Supervisor {
     }
 }
 
-// Before mysqld is asked to stop: close it for writes, and let what waits for its ACK get it.
+// Before mysqld is asked to stop: close it for writes, and let waiting commits get their ACK.
 
-/// What one attempt has shown.
+/// Result of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Drained {
     /// No commit waits, and none can begin to.
     Yes,
-    /// It listens to nobody. It starts, or it is stopping, and then the sessions that wait for their ACK are there still.
+    /// It does not listen. It is starting, or it is stopping while sessions still wait for their ACK.
     Unreachable,
-    /// Not yet, or it cannot be known; with the cause.
+    /// Not yet, or unknown; with the cause.
     No(String),
 }
 
-/// Closes the server, and looks whether a commit waits.
+/// Closes the server, and checks whether a commit waits.
 pub(super) async fn drain(account: &ConnectOptions) -> Drained {
     match attempt(account).await {
         Ok(drained) => drained,
@@ -557,11 +557,11 @@ pub(super) async fn drain(account: &ConnectOptions) -> Drained {
     }
 }
 
-/// How long closing the sessions may take: a stop does without it.
+/// Time limit for closing the sessions: a stop works without it.
 const CLOSING_LIMIT: Duration = Duration::from_secs(2);
 
 /// Closes the sessions of all clients, administrators too, on a server that is closed for writes and is about to stop. Dumps stay:
-/// what they have not sent is sent while the server stops.
+/// the server sends their remaining events while it stops.
 pub(super) async fn close_sessions(account: &ConnectOptions) {
     let closed = async {
         let mut connection = Connection::open_with_own_settings(account).await?;
@@ -597,8 +597,8 @@ fn is_a_clients(user: &str, command: &str) -> bool {
 }
 
 async fn attempt(account: &ConnectOptions) -> Result<Drained, LinkError> {
-    // Also where it reads ON already: it does so from the moment in which somebody sets it, and is not
-    // in force before that has succeeded.
+    // Also where it reads ON already: it does so from the moment at which a `SET` begins, and takes
+    // effect only when that has succeeded.
     if let Err(error) = read_only::close(account, Duration::from_secs(1)).await {
         return match error {
             ReadOnlyError::Link(error @ LinkError::Unreachable { .. }) => Err(error),

@@ -1,5 +1,5 @@
-//! Carries out the cut of a crashed primary's binlog that `plan` decided on, in steps that may end anywhere: until the last, the server's file is as it was,
-//! and doing all again gives the same files of the same names.
+//! Cuts a crashed primary's binlog as decided by `plan`, in steps that may be interrupted: the server's file is unchanged until the
+//! last one, and a repetition produces the same files with the same names.
 //!
 //! ```text
 //! copy the tail ─► name it ─► write its document ─► name that ─► sync the directory ─► cut ─► sync
@@ -24,7 +24,7 @@ use crate::tail_trim::plan::FileOffset;
 /// The steps of a cut, in the order in which they are made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The bytes that go, behind the header of their file, durable under a temporary name.
+    /// The cut-off bytes, after the header of their file, durable under a temporary name.
     CopyTail,
     NameTail,
     /// The document, durable under a temporary name.
@@ -52,7 +52,7 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    /// A cut of `from` at `at`. Reads what goes, to name it after its content: a tail never takes the name of another one.
+    /// A cut of `from` at `at`. Reads the tail, to name it after its content: a tail never takes the name of another one.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -83,7 +83,7 @@ impl Carrier {
         })
     }
 
-    /// Performs one step; all before it have been.
+    /// Performs one step, after all earlier ones.
     ///
     /// # Errors
     /// What the disk reports.
@@ -100,7 +100,7 @@ impl Carrier {
             }
             Step::NameDocument => fs::rename(temporary(&document), document),
             Step::SyncDirectory => {
-                // Every directory on the way may be new.
+                // Every directory of the path may be new.
                 for directory in self.directory.ancestors().take(3) {
                     File::open(directory)?.sync_all()?;
                 }
@@ -124,7 +124,7 @@ impl Carrier {
         let mut out = new_file(to)?;
         let mut description = [0; MAGIC.len() + HEADER_LEN];
         from.read_exact(&mut description)?;
-        // The kept file is closed: nobody writes to it any more. The checksum is that without the flag anyhow.
+        // The kept file is closed: no server writes to it. The checksum never covers the flag.
         let flags = description.len() - 2;
         description[flags] &= !(EventFlags::BINLOG_IN_USE.0 as u8);
         out.write_all(&description)?;
@@ -144,7 +144,7 @@ fn copy_exactly(from: &mut File, to: &mut File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// For its account alone: it has rows.
+/// Readable by its account only: it contains rows.
 fn new_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
@@ -170,8 +170,8 @@ fn checksum(mut file: File) -> io::Result<(u64, u32)> {
     }
 }
 
-// Binlog files that hold transactions which the ring has not: found by their headers alone, and kept whole beside the tails
-// that were cut off, before their server's data are replaced.
+// Binlog files with transactions that the ring lacks: found by their headers alone, and kept whole next to the cut-off
+// tails, before their server's data are replaced.
 
 const REASON: &str = "the ring had not committed it when the data of mysqld were replaced";
 
@@ -179,24 +179,24 @@ const REASON: &str = "the ring had not committed it when the data of mysqld were
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrantFile {
     path: PathBuf,
-    /// Where its first transaction begins.
+    /// Offset of its first transaction.
     at: FileOffset,
     /// The errant transactions in it.
     pub gtids: GtidSet,
 }
 
-/// Where a server has its errant transactions.
+/// Location of a server's errant transactions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ErrantFiles {
-    /// The files that hold some of them.
+    /// The files that contain some of them.
     pub files: Vec<ErrantFile>,
-    /// Those that are in no file: purged with theirs, never written to one, or loaded by a `SET GTID_PURGED`. What is kept of them
-    /// is in the server's tables alone.
+    /// Those that are in no file: purged with theirs, never written to one, or loaded by a `SET GTID_PURGED`. Only the server's
+    /// tables have their changes.
     pub in_no_file: GtidSet,
 }
 
 impl ErrantFiles {
-    /// Of a server without a binlog.
+    /// For a server without a binlog.
     pub fn without_a_binlog(errant: &GtidSet) -> Self {
         Self {
             files: Vec::new(),
@@ -205,7 +205,7 @@ impl ErrantFiles {
     }
 }
 
-/// The files of a server, as far as they hold something of `errant`, and what of it they do not hold. `executed` is all that the
+/// The files of a server that contain some of `errant`, and the part of it in no file. `executed` is all that the
 /// server has.
 ///
 /// # Errors
@@ -222,7 +222,7 @@ pub fn errant_files(
         let mut file = LastFile::open(&path).map_err(of_it)?;
         match file.beginning().map_err(of_it)? {
             Beginning::Header(header) => headers.push((path, header)),
-            // There is no transaction in it.
+            // It contains no transaction.
             Beginning::Torn => {}
             Beginning::Encrypted => return Err(of_it(io::Error::other("it is encrypted"))),
             Beginning::Damaged(at, reason) => {
@@ -256,8 +256,8 @@ pub fn errant_files(
     Ok(ErrantFiles { files, in_no_file })
 }
 
-/// What each file holds at most, by what stands before each, pure. Its events say what it does hold: what was never written to a file
-/// is among it as well, where that was executed while the file was the last one.
+/// The most that each file may contain, from the previous GTIDs of each, pure. Its events show what it does contain: a transaction
+/// executed without the binlog while the file was the last one counts here too.
 fn may_hold(previous: Vec<GtidSet>, executed: &GtidSet) -> Vec<GtidSet> {
     let next = previous.iter().skip(1).chain([executed]);
     let held = previous.iter().zip(next);
@@ -266,7 +266,7 @@ fn may_hold(previous: Vec<GtidSet>, executed: &GtidSet) -> Vec<GtidSet> {
 }
 
 impl ErrantFile {
-    /// Keeps a copy, durably on return. Doing it again changes nothing.
+    /// Keeps a copy, durably on return. Idempotent.
     ///
     /// # Errors
     /// What the disk reports.
@@ -276,7 +276,7 @@ impl ErrantFile {
         let gtids = self.gtids.to_string().replace('\n', "");
         let mut carrier = Carrier::new(member_dir, &self.path, self.at, self.at, gtids, now)?;
         carrier.tail.reason = REASON.to_owned();
-        // The server's file stays as it is.
+        // The server's file is unchanged.
         let steps = STEPS.iter().filter(|step| **step != Step::Cut);
         for step in steps {
             carrier.perform(*step)?;
@@ -285,8 +285,8 @@ impl ErrantFile {
     }
 }
 
-// A tail that was cut off a server's binlog, as it is kept: a file that stock `mysqlbinlog` reads, and
-// a document that says what it is. Nothing removes them but an operator.
+// A kept tail of a server's binlog: a file that stock `mysqlbinlog` reads, and
+// a document that describes it. Only an operator removes them.
 
 /// The document of a kept tail.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -295,7 +295,7 @@ pub struct TrimmedTail {
     pub reason: String,
     /// When, in seconds since the epoch.
     pub at: u64,
-    /// The server's file that it was cut off.
+    /// The server's file that it was cut off from.
     pub from: PathBuf,
     /// Where in that file it began.
     pub offset: FileOffset,
@@ -303,7 +303,7 @@ pub struct TrimmedTail {
     pub bytes: u64,
     /// Its transactions, in MySQL's text form. The ring had not committed them.
     pub gtids: String,
-    /// The file beside this document that holds it, behind the header of the file that it is from.
+    /// The file with it, next to this document, after the header of the original file.
     pub kept_as: String,
 }
 
@@ -331,10 +331,10 @@ impl TrimmedTail {
         format!("{}{SUFFIX}", self.kept_as)
     }
 
-    /// The tails that are kept below a member's data directory, the oldest first.
+    /// The kept tails below a member's data directory, the oldest first.
     ///
     /// # Errors
-    /// What the disk reports, and documents that cannot be read.
+    /// What the disk reports, and unreadable documents.
     pub fn list(member_dir: &Path) -> io::Result<Vec<Self>> {
         let directory = Self::directory(member_dir);
         let entries = match fs::read_dir(&directory) {
@@ -425,7 +425,7 @@ mod tests {
                 let first = carrier(home, 1);
                 let (done, next) = STEPS.split_at(broken);
                 done.iter().for_each(|step| first.perform(*step).unwrap());
-                // What the next step writes is there in part.
+                // The next step's file exists in part.
                 let document = TrimmedTail::directory(home).join(first.tail.document());
                 let tail = TrimmedTail::directory(home).join(&first.tail.kept_as);
                 match next.first() {
@@ -438,7 +438,7 @@ mod tests {
                     }
                     _ => {}
                 }
-                // The cut is the last step: behind it there is nothing left to do.
+                // The cut is the last step: no step is left after it.
                 if broken < STEPS.len() {
                     assert_eq!(fs::read(home.join("binlog.000007")).unwrap(), file());
                     let again = carrier(home, 2);
@@ -491,7 +491,7 @@ mod errant_files_tests {
         );
     }
 
-    /// A server with one file behind these transactions, in which nothing stands.
+    /// A server with one file after these transactions, which contains none.
     fn an_empty_file_behind(previous: &GtidSet) -> (tempfile::TempDir, BinlogPlace) {
         let server = tempfile::tempdir().unwrap();
         let before = PreviousGtids {

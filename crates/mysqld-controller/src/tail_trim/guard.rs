@@ -1,6 +1,6 @@
-//! The guard of mysqld's starts: asks the ring, reads, cuts, and writes down that a start follows.
-//! The ring is asked only when there may be something to cut, so that a server that was stopped in good
-//! order starts without a quorum.
+//! The guard of mysqld's starts: it asks the ring, reads the file, cuts it, and records that a start follows.
+//! It asks the ring only when there may be something to cut, so that a cleanly stopped server
+//! starts without a quorum.
 
 use std::fs::DirEntry;
 use std::io;
@@ -30,16 +30,16 @@ use crate::tail_trim::last_file::{Beginning, FileHeader, LastFile, encrypted_fla
 use crate::tail_trim::plan::{FileOffset, Keep, Plan, Refusal};
 use crate::tail_trim::restore::{CutNote, check_start, restore};
 
-/// What the guard needs to know.
+/// Options of the guard.
 #[derive(Debug, Clone)]
 pub struct TailTrimOptions {
-    /// The member's data directory: what is cut is kept in its `trimmed/mysqld/`.
+    /// The member's data directory: cut tails are kept in its `trimmed/mysqld/`.
     pub member_dir: PathBuf,
-    /// How mysqld is run, which says where its binlog is.
+    /// How mysqld is run, which determines the place of its binlog.
     pub server: ServerCommand,
-    /// Bytes of one transaction that are decompressed at most.
+    /// Limit for the decompressed bytes of one transaction.
     pub max_transaction_bytes: u64,
-    /// How long one attempt waits for the ring's word.
+    /// How long one attempt waits for the ring's answer.
     pub ring_limit: Duration,
 }
 
@@ -54,10 +54,10 @@ impl TailTrimOptions {
         }
     }
 
-    /// Where the server has its binlog; `None` where it has none.
+    /// The place of the server's binlog; `None` where it has none.
     ///
     /// # Errors
-    /// In words, when it does not say what is in its option files.
+    /// As a message, when it does not print the options of its option files.
     pub(super) async fn place(&self) -> Result<Option<BinlogPlace>, String> {
         let words = self.server.options_in_force().await?;
         let host = rustix::system::uname();
@@ -67,22 +67,22 @@ impl TailTrimOptions {
     }
 }
 
-/// The start guard that cuts what the ring has not committed off mysqld's last binlog file.
+/// The start guard that cuts transactions the ring has not committed off mysqld's last binlog file.
 pub struct TailTrim<R: Ring> {
     ring: Arc<R>,
     ingest: Option<watch::Receiver<IngestStatus>>,
     options: TailTrimOptions,
-    /// An attempt that was dropped may still be at work on the disk.
+    /// A dropped attempt may still be accessing the disk.
     at_work: Arc<Mutex<()>>,
-    /// Transactions that were cut off since the member started.
+    /// Transactions cut off since the member started.
     trimmed: Arc<AtomicU64>,
 }
 
 const WAITS: &str = "waiting for the ring to say which transactions are committed";
 
 impl<R: Ring> TailTrim<R> {
-    /// A guard. `ingest`, where there is one, has to have let go of the server that ended before the ring
-    /// is asked: what it still proposes would be missing in the answer.
+    /// A guard. `ingest`, where there is one, must have released the server that ended before the ring
+    /// is asked: the answer would lack its later proposals.
     pub fn new(
         ring: Arc<R>,
         ingest: Option<watch::Receiver<IngestStatus>>,
@@ -97,7 +97,7 @@ impl<R: Ring> TailTrim<R> {
         }
     }
 
-    /// Counts the transactions that are cut off.
+    /// The counter of transactions cut off.
     pub fn trimmed(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.trimmed)
     }
@@ -113,13 +113,13 @@ impl<R: Ring> TailTrim<R> {
                 self.restore(&place).await?;
                 self.cut(&place).await?;
             }
-            // The copy may come to nothing, and the server be used again. Where it cannot be cut it is started all the same.
+            // The copy may fail, and the server be used again. A server that cannot be cut is started anyway.
             Some((NoteStep::Starting, donor)) => {
                 if let Err(why) = self.cut(&place).await {
                     info!(%donor, "mysqld's binlog stays as it is, since its data are about to be replaced: {why}");
                 }
             }
-            // Nobody uses it before it has a copy, for which it has to run.
+            // It is not used before it has a copy, for which it must run.
             Some((NoteStep::Needed { why }, _)) => {
                 info!(
                     "mysqld's binlog stays as it is, since it needs a copy of another one's data: {why}"
@@ -141,7 +141,7 @@ impl<R: Ring> TailTrim<R> {
         Ok(())
     }
 
-    /// Cuts off what the ring has not committed, where there is something; in words, why that cannot be done.
+    /// Cuts off transactions that the ring has not committed, if any; or returns a message why that is impossible.
     async fn cut(&self, place: &BinlogPlace) -> Result<(), String> {
         let place = &self.on_disk(place.clone(), last_written).await?;
         let survey = self.on_disk(place.clone(), survey).await?;
@@ -175,7 +175,7 @@ impl<R: Ring> TailTrim<R> {
         Ok(())
     }
 
-    /// What the ring has committed.
+    /// The transactions that the ring has committed.
     async fn settled(&self) -> Result<GtidSet, String> {
         let answer = async {
             self.nothing_comes_in().await?;
@@ -188,8 +188,8 @@ impl<R: Ring> TailTrim<R> {
         }
     }
 
-    /// What the server that ended had given to its member is committed, if the member leads: it would be
-    /// cut and come back through the ring.
+    /// If the member leads, waits until every transaction received from the ended server is committed: otherwise it would be
+    /// cut and return through the ring.
     async fn nothing_comes_in(&self) -> Result<(), RingError> {
         if let Some(ingest) = &self.ingest {
             let reads = |state: &IngestState| {
@@ -213,7 +213,7 @@ impl<R: Ring> TailTrim<R> {
         Ok(())
     }
 
-    /// Does something on the disk, one thing at a time.
+    /// Runs disk operations one at a time.
     async fn on_disk<T: Send + 'static>(
         &self,
         place: BinlogPlace,
@@ -277,11 +277,11 @@ impl<R: Ring> std::fmt::Debug for TailTrim<R> {
     }
 }
 
-/// What a look shows before the ring is asked.
+/// Result of a check before the ring is asked.
 enum Survey {
     /// The ring need not be asked.
     Settled(Keep),
-    /// It must not start, whatever the ring says.
+    /// It must not start, whatever the ring answers.
     Refused(Refusal),
     /// There may be something to cut.
     Ask,
@@ -293,8 +293,8 @@ enum Done {
     Refused(Refusal),
 }
 
-/// Where the server wrote last: what it said of that when it was made ready for a crash, where its options name a place in which
-/// there is nothing.
+/// The place of the server's last writes: the one it reported when it was prepared for a crash, if its options name a place
+/// without files.
 fn last_written(place: &BinlogPlace, member_dir: &Path) -> io::Result<BinlogPlace> {
     let record = StartRecord::load(member_dir)?;
     let recorded = record.filter(|record| !place.index().exists() && record.index.exists());
@@ -339,7 +339,7 @@ fn survey(place: &BinlogPlace, member_dir: &Path) -> io::Result<Survey> {
     })
 }
 
-/// Trims the last file, of which a survey has shown that the ring is to be asked.
+/// Trims the last file, after a survey has shown that the ring must be asked.
 fn trim_last(
     place: &BinlogPlace,
     member_dir: &Path,
@@ -398,8 +398,8 @@ fn record_start(place: &BinlogPlace, member_dir: &Path) -> io::Result<()> {
     record.store(member_dir)
 }
 
-/// While it runs, and is going to be asked to stop: what its file looks like in use. Asked too late, the file is closed already,
-/// and nothing will ever look as if it had been closed behind that.
+/// The state of its file in use, before a running mysqld is asked to stop. Recorded too late, the file is closed already,
+/// and a clean close can then never be recognised.
 fn record_in_use(place: &BinlogPlace, member_dir: &Path) -> io::Result<()> {
     let (Some(mut record), Some(file)) = (StartRecord::load(member_dir)?, place.files()?.pop())
     else {
@@ -412,8 +412,8 @@ fn record_in_use(place: &BinlogPlace, member_dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether clients' schemas may have tables of another engine than InnoDB: each of these has an `.sdi` file, whatever its engine keeps
-/// its rows in. A directory that cannot be read may have one.
+/// Whether clients' schemas may have tables of another engine than InnoDB: each of these has an `.sdi` file, whatever files its
+/// engine keeps its rows in. An unreadable directory may have one.
 fn may_have_other_engines(data_dir: &Path) -> bool {
     let of_the_system = |schema: &DirEntry| {
         let name = schema.file_name();
@@ -439,12 +439,12 @@ fn may_have_other_engines(data_dir: &Path) -> bool {
     })
 }
 
-/// The UUID that the server gave itself, as far as it can be read.
+/// The server's UUID, as far as it can be read.
 fn server_uuid(data_dir: &Path) -> Option<SourceId> {
     server_uuid_in(&std::fs::read_to_string(data_dir.join("auto.cnf")).ok()?)
 }
 
-/// The UUID in the file that a server keeps it in.
+/// The UUID in the server's file for it.
 pub(super) fn server_uuid_in(text: &str) -> Option<SourceId> {
     let uuid = text
         .lines()
@@ -456,8 +456,8 @@ pub(super) fn server_uuid_in(text: &str) -> Option<SourceId> {
         .map(SourceId)
 }
 
-/// Takes the lock by which InnoDB keeps a second server off its data, until this process closes the file, in whichever place it has
-/// opened it; where InnoDB has its data elsewhere, there is none to take.
+/// Takes InnoDB's lock against a second server on its data, until this process closes the file, in any place where it has
+/// opened it. `None` where InnoDB has its data elsewhere.
 ///
 /// # Errors
 /// When a mysqld runs on the data, or the file cannot be opened for writing.
@@ -480,9 +480,9 @@ pub fn lock_data(data_dir: &Path) -> io::Result<Option<std::fs::File>> {
     }
 }
 
-// The first file of a server that ran before its member: what was committed before the ring had it did not wait for the ring, so
-// that a file which holds such transactions is never cut. Before the primary is opened for the first time, a new file is begun
-// in which all wait, and that is written down as a start would be.
+// The first file of a server that ran before its member: commits from before the ring did not wait for it, so
+// a file with such transactions is never cut. Before the primary is opened for the first time, a new file is begun
+// in which all commits wait, and that is recorded as a start would be.
 
 /// Begins a new binlog file on a server that ran before its member, so that its first crash can be trimmed.
 #[derive(Debug, Clone)]
@@ -491,19 +491,19 @@ pub struct ProtectionStart {
 }
 
 impl ProtectionStart {
-    /// For the server whose starts the guard with these options guards.
+    /// For the server that the guard with these options guards.
     pub fn new(options: TailTrimOptions) -> Self {
         Self { options }
     }
 
-    /// Makes sure that the file that is written to holds nothing but transactions that wait for the ring, on a server that is
-    /// closed for writes and whose commits are sure to wait from here on. Where it is so already, nothing is done.
+    /// Ensures that the current file contains only transactions that wait for the ring, on a server that is
+    /// closed for writes and whose commits are sure to wait from here on. Does nothing where that already holds.
     ///
-    /// It is right although somebody may begin further files meanwhile: what is on record is the file that was the last one before
-    /// ours, and nothing is committed from the closing on until the opening behind this.
+    /// Further files begun by others in the meantime do not matter: the record names the file that was the last before
+    /// ours, and no commit happens between closing and the opening that follows.
     ///
     /// # Errors
-    /// In words; nothing is lost by it but that the first crash may not be trimmed.
+    /// As a message; the only consequence is that the first crash may not be trimmed.
     pub async fn ensure(&self, connect: &ConnectOptions) -> Result<(), String> {
         let Some(place) = self.options.place().await? else {
             return Ok(());
@@ -519,7 +519,7 @@ impl ProtectionStart {
             .and_then(|row| row.text_at(0))
             .map(PathBuf::from);
         let place = match index {
-            // The server knows better than its member's configuration.
+            // The server's answer overrides its member's configuration.
             Some(index) => place.elsewhere(&index).unwrap_or(place),
             None => place,
         };
@@ -540,7 +540,7 @@ impl ProtectionStart {
     }
 }
 
-/// What is to be on record behind the rotation; nothing where the file is one to be cut already.
+/// The record for after the rotation; `None` where the file may already be cut.
 fn begin(place: &BinlogPlace, member_dir: &Path) -> std::io::Result<Option<StartRecord>> {
     let mut files = place.files()?;
     if is_ours(StartRecord::load(member_dir)?.as_ref(), place, &files)? {
@@ -567,7 +567,7 @@ async fn on_disk<T: Send + 'static>(
 mod tests {
     use super::*;
 
-    /// The bytes are those of a 9.7.4 with `component_keyring_file`, before and behind an orderly stop.
+    /// Bytes of a 9.7.4 with `component_keyring_file`, before and after a clean stop.
     #[test]
     fn an_encrypted_file_is_closed_in_order_when_its_flag_has_changed() {
         let (server, member) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -594,7 +594,7 @@ mod tests {
         assert!(!closed(), "it crashed while it was asked to stop");
         write(0x3a, 733);
         assert!(closed());
-        // Whatever else the byte may become is no such proof.
+        // No other change of the byte proves that.
         write(0x39, 733);
         assert!(!closed());
         write(0x3a, 733);

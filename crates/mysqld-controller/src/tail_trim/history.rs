@@ -1,7 +1,7 @@
-//! Which starts of mysqld this member knows of. Only in a file that was written after such a start,
-//! and after no other, did every commit wait for the ring: an existing server's earlier transactions,
-//! and those of one that somebody started by hand, did not. A server's first file after a start says
-//! that it is one.
+//! Starts of mysqld recorded by this member. Only in a file written after such a start,
+//! and after no other, did every commit wait for the ring: earlier transactions of an existing server,
+//! and those of one started by hand, did not. A server's first file after a start is marked
+//! as such.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use crate::durable_file;
 
 const FILE: &str = "mysqld-start.json";
 
-/// What was there when this member last started mysqld.
+/// State of the binlog when this member last started mysqld.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StartRecord {
     /// The server's binlog index.
@@ -26,7 +26,7 @@ pub(super) struct StartRecord {
     /// Its encrypted last file before it was asked to stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) encrypted: Option<EncryptedInUse>,
-    /// Whether its data directory had tables of another engine than InnoDB; a record of an earlier version does not say so.
+    /// Whether its data directory had tables of another engine than InnoDB; missing in a record of an earlier version.
     #[serde(default = "unknown")]
     pub(super) other_engines: bool,
 }
@@ -44,7 +44,7 @@ pub(super) struct EncryptedInUse {
 }
 
 impl EncryptedInUse {
-    /// Whether the server has closed the file since: then it has taken the flag away, and nothing else of that byte.
+    /// Whether the server has closed the file since: then it has cleared the flag, and no other bit of that byte.
     pub(super) fn was_closed(&self, file: &Path, flags: Option<u8>) -> bool {
         let cleared = self.flags ^ (EventFlags::BINLOG_IN_USE.0 as u8);
         self.file == file && flags == Some(cleared)
@@ -52,10 +52,10 @@ impl EncryptedInUse {
 }
 
 impl StartRecord {
-    /// The one that is stored.
+    /// Loads the stored record.
     ///
     /// # Errors
-    /// When it is there and cannot be read.
+    /// When it exists and cannot be read.
     pub(super) fn load(member_dir: &Path) -> io::Result<Option<Self>> {
         match fs::read(member_dir.join(FILE)) {
             Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
@@ -67,14 +67,14 @@ impl StartRecord {
     /// Stores it, durably on return.
     ///
     /// # Errors
-    /// What the disk reports; the one that was stored before may be there still.
+    /// What the disk reports; the previous record may still be there.
     pub(super) fn store(&self, member_dir: &Path) -> io::Result<()> {
         let content = serde_json::to_vec_pretty(self)?;
         durable_file::replace(&member_dir.join(FILE), &content)
     }
 }
 
-/// Whether the last of the files was written after the start on record, and no other start came behind it.
+/// Whether the last of the files was written after the recorded start, and no other start followed.
 ///
 /// # Errors
 /// When a file cannot be read.
@@ -98,7 +98,7 @@ pub(super) fn is_ours(
     Ok(starts <= 1 && !since.is_empty())
 }
 
-/// The files that came after the start on record, pure; `None` where that cannot be told.
+/// The files since the recorded start, pure; `None` where that is unknown.
 fn since<'a>(
     record: &StartRecord,
     place: &BinlogPlace,
@@ -113,7 +113,7 @@ fn since<'a>(
     if let Some(at) = files.iter().position(|file| file == last) {
         return files.get(at + 1..);
     }
-    // It was purged since; or the numbers began anew.
+    // It was purged since; or the numbers began again.
     let purged = number(files.first()?)? > number(last)?;
     purged.then_some(files)
 }
@@ -141,7 +141,7 @@ mod tests {
             (Some(2), &[1, 2], Some(&[])),
             // Purged.
             (Some(2), &[4, 5], Some(&[4, 5])),
-            // Numbered anew.
+            // Renumbered.
             (Some(7), &[1, 2], None),
             (Some(7), &[], None),
         ];
@@ -158,7 +158,7 @@ mod tests {
             let elsewhere = BinlogPlace::of_options(["--log-bin=o"], Path::new("/d"), "h").unwrap();
             assert_eq!(since(&record, &elsewhere, &listed), None);
         }
-        // Another basename under the same index: its first file has the number of the one on record, and is none behind it.
+        // Another basename under the same index: its first file has the recorded number, and does not follow that file.
         let record = StartRecord {
             index: place.index().to_owned(),
             last_file: Some("/d/other.000001".into()),
@@ -184,7 +184,7 @@ mod tests {
             encrypted: None,
             other_engines: false,
         };
-        // `first_file` is the first behind a start, `rows` one behind a rotation.
+        // `first_file` is the first after a start, `rows` one after a rotation.
         let table: [(&[&str], bool); 7] = [
             (&[], false),
             (&["first_file"], true),
@@ -192,7 +192,7 @@ mod tests {
             (&["first_file", "rows", "first_file"], false),
             (&["rows"], true),
             (&["first_file", "torn"], true),
-            // What cannot be read is judged by its flags.
+            // An unreadable file is judged by its flags.
             (&["encrypted"], true),
         ];
         for (names, expected) in table {
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(StartRecord::load(home.path()).unwrap(), Some(record));
         fs::write(home.path().join(FILE), "{").unwrap();
         assert!(StartRecord::load(home.path()).is_err());
-        // What is there and cannot be read is not as if nothing were there.
+        // An unreadable file differs from a missing one.
         fs::remove_file(home.path().join(FILE)).unwrap();
         fs::create_dir(home.path().join(FILE)).unwrap();
         assert!(StartRecord::load(home.path()).is_err());

@@ -16,21 +16,21 @@ use mysql_link::ServerVersion;
 use crate::tail_trim::plan::{Ending, FileOffset, Plan, Planner, Refusal};
 use crate::tail_trim::undo::{ServerFacts, UndoCheck};
 
-/// Where an encrypted file's events begin, with their magic.
+/// Offset of an encrypted file's events, magic included.
 const ENCRYPTED_HEADER: u64 = 512;
-/// Where an event's header has its flags.
+/// Offset of the flags in an event's header.
 const FLAGS: u64 = 17;
-/// Bytes that one read asks for.
+/// Bytes per read.
 const READ_BYTES: usize = 1 << 20;
 
-/// What a file begins with.
+/// The beginning of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Beginning {
     Header(FileHeader),
-    /// Less than that: there is no transaction in it.
+    /// Shorter than that: it contains no transaction.
     Torn,
     Encrypted,
-    /// It is no binlog file, or was turned into something else.
+    /// Not a binlog file, or overwritten.
     Damaged(FileOffset, String),
 }
 
@@ -41,19 +41,19 @@ pub(super) struct FileHeader {
     pub(super) in_use: bool,
     /// Whether it is the first that its server wrote after a start.
     pub(super) after_a_start: bool,
-    /// What the files before it hold.
+    /// The GTIDs in earlier files.
     pub(super) previous: GtidSet,
     /// The version of its server; the oldest where the header does not name one.
     version: ServerVersion,
-    /// How its events are protected.
+    /// The checksum algorithm of its events.
     checksum: ChecksumAlgorithm,
     /// Where the header ends and the first transaction may begin.
     pub(super) end: FileOffset,
 }
 
-/// The byte of an encrypted file that has the in-use flag of its format description; `None` for another file, or one that ends
-/// before it. The key stream at a place of a file is the same as long as the file is there, so that nobody needs the key to see
-/// that the flag has changed.
+/// The byte of an encrypted file with the in-use flag of its format description; `None` for another file, or one that ends
+/// before it. The key stream at an offset of a file is constant while the file exists, so a change of the flag is visible
+/// without the key.
 pub(super) fn encrypted_flags(path: &Path) -> io::Result<Option<u8>> {
     let mut file = File::open(path)?;
     let at = ENCRYPTED_HEADER + MAGIC.len() as u64 + FLAGS;
@@ -79,10 +79,10 @@ pub(super) struct LastFile<R = File> {
     at: FileOffset,
 }
 
-/// What stands at a place.
+/// The content at an offset.
 enum Next {
     Event(FileOffset, RawEvent),
-    /// The end, or what was being written when the server ended.
+    /// The end, or a write that the crash interrupted.
     End,
     Damaged(FileOffset, String),
 }
@@ -96,7 +96,7 @@ impl LastFile {
 }
 
 impl<R: Read + Seek> LastFile<R> {
-    /// The file of this name and size that `input` is at the beginning of.
+    /// A file of this name and size; `input` is at its beginning.
     pub(super) fn of(name: String, input: R, size: u64) -> Self {
         Self {
             name,
@@ -123,7 +123,7 @@ impl<R: Read + Seek> LastFile<R> {
             });
         }
         self.at = FileOffset(magic.len() as u64);
-        // A format description has a CRC32 whatever it says of the others.
+        // A format description always has a CRC32, whatever algorithm it names.
         let first = match self.next(ChecksumAlgorithm::Crc32)? {
             Next::Event(_, event) => event,
             Next::End => return Ok(Beginning::Torn),
@@ -175,7 +175,7 @@ impl<R: Read + Seek> LastFile<R> {
         };
         let mut planner = Planner::new(committed, &header.previous, own);
         let mut open: Option<OpenTransaction> = None;
-        // Of a transaction that goes.
+        // For a transaction that is cut off.
         let mut check: Option<UndoCheck> = None;
         let ending = loop {
             let (at, event) = match self.next(header.checksum)? {
@@ -219,7 +219,7 @@ impl<R: Read + Seek> LastFile<R> {
         Ok(planner.finish(ending))
     }
 
-    /// The transactions that begin behind the header.
+    /// The transactions that begin after the header.
     pub(super) fn gtids(&mut self, header: &FileHeader) -> io::Result<GtidSet> {
         let damaged = |at: FileOffset, reason: &str| {
             io::Error::other(format!("it is damaged at {at}: {reason}"))
@@ -250,7 +250,7 @@ impl<R: Read + Seek> LastFile<R> {
         }
     }
 
-    /// The next event, whole; its checksum is verified only to tell a torn end from damage.
+    /// The next event, complete; its checksum is verified only to distinguish a torn end from damage.
     fn next(&mut self, checksum: ChecksumAlgorithm) -> io::Result<Next> {
         let at = self.at;
         let left = self.size.saturating_sub(at.0);
@@ -284,8 +284,8 @@ impl<R: Read + Seek> LastFile<R> {
         }
     }
 
-    /// What was being written when the power went may be there in part, with zeros where the file had
-    /// grown. Anything else behind it means that it had been written before.
+    /// A write interrupted by a power cut may be there in part, with zeros where the file had
+    /// grown. Any other bytes after it mean that it was complete.
     fn end_or_damage(
         &mut self,
         at: FileOffset,
@@ -306,13 +306,13 @@ impl<R: Read + Seek> LastFile<R> {
     }
 }
 
-// The transaction that a file is in the middle of: where it began, and whether it has ended.
+// The current transaction of a file: where it began, and whether it has ended.
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenTransaction {
     pub(super) gtid: Gtid,
     pub(super) begins: FileOffset,
-    /// Behind BEGIN or XA START.
+    /// After BEGIN or XA START.
     inside: bool,
     pub(super) ended: bool,
 }
@@ -327,7 +327,7 @@ impl OpenTransaction {
         }
     }
 
-    /// Takes the next event, without its checksum.
+    /// Processes the next event, without its checksum.
     pub(super) fn take(&mut self, event: EventRef<'_>) {
         match event.event_type() {
             EventType::Xid | EventType::XaPrepare | EventType::TransactionPayload => {

@@ -1,8 +1,8 @@
-//! Rejoin by tail trim. A stock mysqld commits at its recovery what stands in its last binlog file,
+//! Rejoin by tail trim. A stock mysqld commits in recovery every transaction of its last binlog file,
 //! acknowledged or not. So before each of its starts the ring is asked what it has committed, and the
-//! file is cut at the first transaction that it has not; the storage engines then roll it back. What
-//! is cut is kept beside the member's data. Transactions that the engines had committed all the same are restored. What to do is decided in `plan`, pure; where it cannot be
-//! proved right, nothing is cut.
+//! file is cut at the first transaction that it lacks; the storage engines then roll it back. The
+//! tail is kept in the member's data directory. Transactions that the engines had committed nevertheless are restored. The pure `plan`
+//! decides; without proof of correctness, nothing is cut.
 
 mod cut;
 #[cfg(feature = "fuzzing")]

@@ -11,7 +11,7 @@ use binlog_format::gtid::{Gtid, GtidSet, SourceId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A place in a file, in bytes.
+/// An offset in a file, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FileOffset(pub u64);
@@ -22,14 +22,14 @@ impl fmt::Display for FileOffset {
     }
 }
 
-/// What is done about the last binlog file before mysqld starts.
+/// What to do with the last binlog file before mysqld starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Plan {
     /// Leave the binlog as it is.
     Keep(Keep),
     /// Cut the last file here.
     Cut {
-        /// Where the first transaction that goes begins.
+        /// Offset of the first transaction to cut off.
         at: FileOffset,
         /// The transactions in the part that is cut off.
         gtids: GtidSet,
@@ -38,21 +38,21 @@ pub enum Plan {
     Refuse(Refusal),
 }
 
-/// Why the binlog stays as it is.
+/// Why the binlog is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// There is no binlog, or its last file has no whole header: there is no transaction in it.
+    /// There is no binlog, or its last file has no complete header: it contains no transaction.
     NoTransactions,
-    /// Its options name no binlog that is there: it has never written one, or they are not its options.
+    /// Its options name no existing binlog: it has never written one, or they are not its options.
     NoIndex,
-    /// The ring has never taken anything from any mysqld, so that what this one has does not wait for it.
+    /// The ring has no transactions of any mysqld, so those of this one do not wait for it.
     RingIsEmpty,
-    /// The server closed its last file in good order: everything in it is committed in the engines.
+    /// The server closed its last file cleanly: all its transactions are committed in the engines.
     ClosedInOrder,
-    /// This member has no record of the start after which the file was written, or another one came
-    /// behind it. Whether its commits waited for the ring cannot be known.
+    /// This member has no record of the start after which the file was written, or another start
+    /// followed. It is unknown whether its commits waited for the ring.
     NotOurStart,
-    /// The ring has committed all that is in the file.
+    /// The ring has committed all transactions in the file.
     AllCommitted,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for Keep {
     }
 }
 
-/// Why mysqld must not start before somebody has looked.
+/// Why mysqld must not start before an operator has acted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// Transactions in earlier files, which recovery does not undo.
@@ -83,18 +83,18 @@ pub enum Refusal {
         /// The errant transactions.
         gtids: GtidSet,
     },
-    /// Commits did not wait in order.
+    /// The order of commits contradicts waiting for the ring.
     #[error(
         "transaction {committed} is committed and follows {uncommitted}, which is not: on this server commits did not wait \
          for the ring; reprovision it: `witness reprovision MEMBER --from`"
     )]
     CommittedBehindUncommitted {
-        /// The one that the ring has.
+        /// The transaction that the ring has.
         committed: Gtid,
-        /// The first one that it has not.
+        /// The first transaction that it lacks.
         uncommitted: Gtid,
     },
-    /// Something that is not undone by cutting the binlog.
+    /// A change that cutting the binlog does not undo.
     #[error(
         "{gtid} is not committed in the ring and cannot be undone: {reason}; reprovision this mysqld: \
          `witness reprovision MEMBER --from`"
@@ -105,7 +105,7 @@ pub enum Refusal {
         /// The change in it that a cut does not undo.
         reason: String,
     },
-    /// The last file is encrypted and was in use, so that nobody but mysqld can read it.
+    /// The last file is encrypted and was in use, so that only mysqld can read it.
     #[error(
         "{file} is encrypted and was not closed cleanly, so it is unknown which of its transactions are committed. \
          Reprovision this member (`witness reprovision MEMBER --from`), and set binlog_encryption=OFF to avoid this after \
@@ -123,7 +123,7 @@ pub enum Refusal {
         /// Offset of the transaction in the file.
         at: FileOffset,
     },
-    /// Something else than the torn end of a crash.
+    /// Damage other than the torn end of a crash.
     #[error(
         "{file} is damaged at {at} ({reason}), before its end; examine it with mysqlbinlog, or reprovision this \
          mysqld: `witness reprovision MEMBER --from`"
@@ -133,7 +133,7 @@ pub enum Refusal {
         file: String,
         /// Offset of the damage in the file.
         at: FileOffset,
-        /// What is wrong there.
+        /// The kind of damage.
         reason: String,
     },
 }
@@ -141,18 +141,18 @@ pub enum Refusal {
 /// How the reading of a file ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// With whole events, or in the middle of what was being written in the crash.
+    /// With complete events, or in the middle of a write that the crash interrupted.
     WholeOrTorn,
-    /// With damage, and something behind it. A cut of the power leaves such where nothing was forced yet.
-    /// Recovery does not verify checksums, so that it must not be left there.
+    /// With damage, and bytes after it. A power cut leaves that in data that were not synced yet.
+    /// Recovery does not verify checksums, so the damage must be removed.
     Damaged {
-        /// Where the transaction begins that it is in, or the damaged event where it is in none.
+        /// Offset of the transaction with the damage, or of the damaged event outside transactions.
         at: FileOffset,
         within: Option<Gtid>,
-        /// What holds if something that the ring has of this server is damaged or stands behind.
+        /// Applies if a transaction that the ring has from this server is damaged or follows the damage.
         refusal: Refusal,
     },
-    /// With a refusal that holds whatever stands behind it.
+    /// With a refusal that applies whatever follows.
     Refused(Refusal),
 }
 
@@ -162,7 +162,7 @@ pub(super) struct Planner<'a> {
     committed: &'a GtidSet,
     /// The GTIDs of earlier files that the ring lacks.
     errant: GtidSet,
-    /// What the ring has of this server and was not found yet; none where nobody knows which server it is.
+    /// Transactions that the ring has from this server and that were not found yet; none where the server's UUID is unknown.
     not_found: Option<GtidSet>,
     own: Option<SourceId>,
     cut: Option<(FileOffset, Gtid)>,
@@ -171,7 +171,7 @@ pub(super) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    /// `committed` is what the ring has committed, `previous` what the files before this one hold, `own` the
+    /// `committed` has the ring's committed transactions, `previous` those in earlier files, `own` the
     /// server's UUID.
     pub(super) fn new(committed: &'a GtidSet, previous: &GtidSet, own: Option<SourceId>) -> Self {
         let of_own = own.map(|own| {
@@ -193,7 +193,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The next transaction begins here. Whether it goes: then the events that it holds matter.
+    /// The next transaction begins here. Returns whether it is cut off: then its events matter.
     pub(super) fn begins(&mut self, gtid: Gtid, at: FileOffset) -> bool {
         if let Some(not_found) = &mut self.not_found {
             not_found.remove(&gtid);
@@ -212,7 +212,7 @@ impl<'a> Planner<'a> {
         true
     }
 
-    /// A transaction that goes holds something that stays.
+    /// A transaction to cut off contains a change that stays.
     pub(super) fn stays(&mut self, gtid: Gtid, reason: String) {
         self.refuse(Refusal::CannotBeUndone { gtid, reason });
     }
@@ -248,8 +248,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether all that the ring has of this server was found, and not in the damaged transaction. What
-    /// the ring has of others comes again, unless the engines have it, with its GTID.
+    /// Whether all transactions that the ring has from this server were found before the damaged one. Those that
+    /// the ring has from others arrive again, unless the engines have them with their GTIDs.
     fn is_all_in_front(&self, damaged: Option<Gtid>) -> bool {
         let found = self.not_found.as_ref().is_some_and(GtidSet::is_empty);
         let of_own = |gtid: Gtid| Some(gtid.source) == self.own && self.committed.contains(&gtid);
@@ -304,7 +304,7 @@ mod tests {
                 cut(1100, "A:5-6"),
             ),
             ("A:1-3", "A:1-3", vec!["A:4"], cut(1000, "A:4")),
-            // Tags, and numbers that were not given in order.
+            // Tags, and numbers assigned out of order.
             (
                 "A:1-4:tag:1",
                 "A:1-3",
@@ -325,7 +325,7 @@ mod tests {
             plan("A:1-2", "A:1-3", &["A:4"], Ending::WholeOrTorn),
             Plan::Refuse(errant)
         );
-        // With nothing to cut, recovery does nothing that was not done before.
+        // With nothing to cut, recovery makes no new change.
         assert_eq!(
             plan("A:1-2:4", "A:1-3", &["A:4"], Ending::WholeOrTorn),
             Plan::Keep(Keep::AllCommitted)

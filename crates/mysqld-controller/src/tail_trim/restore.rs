@@ -1,4 +1,4 @@
-//! Transactions that were cut off, and that mysqld's engines had committed all the same: something released them without the ring.
+//! Transactions that were cut off although mysqld's engines had committed them: something released them without the ring.
 //! mysqld then starts with rows whose transactions are in no binlog file. They are found after the start, and restored before the
 //! next one, so that the ring receives them, or reports them as errant.
 //!
@@ -26,10 +26,10 @@ use crate::tail_trim::last_file::{Beginning, LastFile};
 use crate::tail_trim::plan::Plan;
 
 const FILE: &str = "mysqld-cut.json";
-/// From one attempt to ask a mysqld that starts to the next.
+/// Between two attempts to query a starting mysqld.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
-/// The last cut, until mysqld has started after it and was asked.
+/// The last cut, until the check of mysqld's following start.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct CutNote {
     tail: TrimmedTail,
@@ -67,8 +67,8 @@ impl CutNote {
     }
 }
 
-/// Asks a mysqld that starts which transactions of the last cut it has all the same. They are noted, and mysqld has to be killed and
-/// started again, which restores them: that is the error.
+/// Queries a starting mysqld for transactions of the last cut that it has nevertheless. They are noted, and the returned error
+/// requires that mysqld is killed and restarted, which restores them.
 pub(super) async fn check_start(member_dir: &Path, account: &ConnectOptions) -> Result<(), String> {
     let note = CutNote::load(member_dir).map_err(|error| format!("{FILE}: {error}"))?;
     let Some(mut note) = note.filter(|note| note.committed.is_none()) else {
@@ -80,7 +80,7 @@ pub(super) async fn check_start(member_dir: &Path, account: &ConnectOptions) -> 
             Err(_) => tokio::time::sleep(ASK_EVERY).await,
         }
     };
-    // A GTID that was free after the cut, and was given again, is in a file.
+    // A GTID that was free after the cut, and was assigned again, is in a file.
     let cut: GtidSet = note.tail.gtids.parse().unwrap_or_default();
     let committed = purged.intersection(&cut);
     if committed.is_empty() {
@@ -104,7 +104,7 @@ async fn purged(account: &ConnectOptions) -> Result<GtidSet, LinkError> {
     Ok(purged.unwrap_or_default())
 }
 
-/// Restores what the engines have of the last cut, where they have something. May be done again after a crash.
+/// Restores transactions of the last cut that the engines have, if any. May be repeated after a crash.
 ///
 /// # Errors
 /// When a later file has transactions, and what the disk reports.
@@ -172,7 +172,7 @@ fn append(tail: &TrimmedTail, member_dir: &Path, committed: &str, limit: u64) ->
     };
     let committed_set: GtidSet = committed.parse().map_err(io::Error::other)?;
     let stays = committed_set.union(&header.previous);
-    // Each statement that goes again was judged when it was cut off.
+    // Each restored statement was judged when it was cut off.
     let end = match kept.plan(&header, &stays, None, false, limit)? {
         Plan::Cut { at, .. } => at.0,
         Plan::Keep(_) => header.end.0 + tail.bytes,
@@ -191,7 +191,7 @@ fn append(tail: &TrimmedTail, member_dir: &Path, committed: &str, limit: u64) ->
     to.sync_all()
 }
 
-/// The index without its last lines, in place: mysqld has to be able to write it.
+/// Removes the index's last lines in place: mysqld must be able to write it.
 fn shorten_index(index: &Path, later: &[PathBuf]) -> io::Result<()> {
     let text = fs::read_to_string(index)?;
     let lines: Vec<&str> = text.split_inclusive('\n').collect();

@@ -1,5 +1,5 @@
-//! Decides, event by event, whether a cut of the binlog removes a transaction completely. Pure. The engines' recovery rolls back what
-//! they have prepared and the binlog does not name: transactions that end with an XID, XA transactions, and DDL whose event has an
+//! Decides, event by event, whether a cut of the binlog removes a transaction completely. Pure. The engines' recovery rolls back prepared
+//! transactions that the binlog does not name: those that end with an XID, XA transactions, and DDL whose event has an
 //! XID. Every other statement was complete before mysqld wrote it to the binlog, and some of those with an XID have changed files by
 //! then. `docs/mysqld-facts.md` lists the statements.
 
@@ -10,7 +10,7 @@ use binlog_format::events::{
 };
 use mysql_link::ServerVersion;
 
-/// What of the server decides where a statement's event does not.
+/// Facts of the server that decide where a statement's event does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ServerFacts {
     /// The version that wrote the file.
@@ -55,14 +55,14 @@ impl UndoCheck {
         }
     }
 
-    /// Takes the next event, without its checksum; the error says what recovery does not undo. At most
+    /// Processes the next event, without its checksum; the error names what recovery does not undo. At most
     /// `limit` bytes are decompressed.
     pub(super) fn take(&mut self, event: EventRef<'_>, limit: u64) -> Result<(), String> {
         match event.event_type() {
             EventType::Query => self.statement(event),
             EventType::TransactionPayload => self.payload(event, limit),
             EventType::Xid | EventType::XaPrepare => Ok(()),
-            // A statement that was done and had no room in the binlog's cache, in a table of an engine without transactions.
+            // A completed statement that exceeded the binlog's cache, on a table of an engine without transactions.
             EventType::Incident => Err("it changes something that is not in the binlog".to_owned()),
             _ => {
                 self.changes = true;
@@ -109,7 +109,7 @@ struct Alone<'a> {
     text: &'a [u8],
     /// Its event has the XID of an atomic DDL statement.
     has_xid: bool,
-    /// Its event says that it depends on its session.
+    /// Its event is marked as dependent on its session.
     thread_specific: bool,
 }
 
@@ -200,10 +200,10 @@ impl<'a> Alone<'a> {
     }
 }
 
-/// CREATE … IF NOT EXISTS of an object that was there, and DROP … IF EXISTS of one that was not; temporary tables, which end with
+/// CREATE … IF NOT EXISTS of an existing object, and DROP … IF EXISTS of a missing one; temporary tables, which end with
 /// mysqld. `of_tables`: whether that is known of tables. `words` follow CREATE or DROP.
 fn changes_nothing(words: Words<'_>, of_tables: bool) -> bool {
-    /// In front of the kind: OR REPLACE, DEFINER = name @ host, SQL SECURITY DEFINER and the like.
+    /// Before the kind: OR REPLACE, DEFINER = name @ host, SQL SECURITY DEFINER and the like.
     const MOST: usize = 20;
     let mut kind: &[u8] = &[];
     for word in words.take(MOST) {
@@ -224,14 +224,14 @@ fn is(word: &[u8], known: &[&str]) -> bool {
         .any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// Whether the word is somewhere in the text. In every character set of a client, ASCII words are these bytes.
+/// Whether the word occurs in the text. In every character set of a client, ASCII words are these bytes.
 fn has(text: &[u8], word: &str) -> bool {
     text.windows(word.len())
         .any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
 }
 
-/// The words of a statement from its begin on, without comments; each symbol is a word, and so is each quoted name. It ends before
-/// what it does not understand.
+/// The words of a statement from its beginning, without comments; each symbol is a word, and so is each quoted name. It ends before
+/// the first part that it cannot parse.
 struct Words<'a>(&'a [u8]);
 
 impl<'a> Iterator for Words<'a> {
@@ -259,7 +259,7 @@ impl<'a> Iterator for Words<'a> {
 }
 
 impl Words<'_> {
-    /// Blanks and comments; of those that servers execute (`/*!40005 … */`) the marks alone.
+    /// Blanks and comments; for executable comments (`/*!40005 … */`) only the marks.
     fn skip_comments(&mut self) -> Option<()> {
         loop {
             let text = self.0.trim_ascii_start();
@@ -391,7 +391,7 @@ mod tests {
         ..SERVER
     };
 
-    /// The texts are those that mysqld 9.7.4 has written.
+    /// Texts as written by mysqld 9.7.4.
     #[test]
     fn statements_that_changed_nothing_are_not_in_the_way_of_a_cut() {
         for text in [

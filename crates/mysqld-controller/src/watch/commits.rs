@@ -1,6 +1,6 @@
-//! Whether the commits of a primary come to their end, pure. A server whose disk stands still answers readers and commits
-//! nothing; one that was stopped does not even answer. Nothing is written to find that out: it is seen in sessions that are in
-//! their commit, so that a server in which nobody commits is never found to stand still.
+//! Whether the commits of a primary complete, pure. A server with a stalled disk still answers readers and commits
+//! nothing; a stopped one does not even answer. The check writes nothing: it observes sessions in
+//! commit, so a server without commits never counts as stalled.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,73 +13,73 @@ use tokio::time::Instant;
 
 use crate::settings::{CommitLook, Committing};
 
-/// What comes in while nothing is written: heartbeats are smaller, pieces of a large transaction are not.
+/// Upper bound of the traffic without writes: heartbeats are smaller, pieces of a large transaction are not.
 const RECEIVED_IN_PASSING: u64 = 64 * 1024;
-/// By how much the server's seconds may fall short: they are cut off, and its clock is another one.
+/// By how much the server's seconds may be too low: they are truncated, and its clock is another one.
 const SECONDS_SHORT: Duration = Duration::from_secs(2);
 const STANDS: &str = "mysqld answers queries, but no commit finishes and none is waiting for the ring: check its disk (full or \
                       stalled)";
 const NO_ROOM: &str =
     "the disk of mysqld's data directory is full: statements are refused and none is executed";
 
-/// What came of one look.
+/// Result of one observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CommitSight {
-    /// The server said how its commits are.
+    /// The server reported its commits.
     Answered(CommitLook),
-    /// It did not answer in time, in words.
+    /// It did not answer in time; with a message.
     Silent(String),
-    /// Nothing is known: it refused, or was not asked.
+    /// Unknown: it refused, or was not queried.
     Nothing,
 }
 
-/// What the member's own side says at the same moment.
+/// The member's own state at the same moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RingSide {
     /// Commits wait for the ring, which is not mysqld's fault.
     pub(crate) waits: bool,
-    /// Transactions taken in, and ACKs sent.
+    /// Transactions received, and ACKs sent.
     pub(crate) progress: (u64, u64),
-    /// Bytes that came from the server.
+    /// Bytes received from the server.
     pub(crate) received: u64,
 }
 
-/// The server's commits do not come to their end, or it does not answer.
+/// The server's commits do not complete, or it does not answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Standing {
-    /// When that was seen first.
+    /// When that was first observed.
     #[serde(skip)]
     pub since: Instant,
-    /// What was seen, in words.
+    /// The observation, as a message.
     pub why: String,
 }
 
-/// What was seen when it began to stand still.
+/// The state when the stall began.
 #[derive(Debug)]
 struct Begun {
     since: Instant,
     ring: RingSide,
-    /// Nothing where the server was silent from the first look on.
+    /// `None` where the server was silent from the first observation.
     look: Option<CommitLook>,
-    /// Those that have been in the same commit ever since, with how many of theirs ended before.
+    /// Sessions in the same commit ever since, each with its number of earlier commits.
     sessions: BTreeSet<(u64, Option<u64>)>,
 }
 
-/// Compares each look with those before.
+/// Compares each observation with the earlier ones.
 #[derive(Debug, Default)]
 pub(crate) struct CommitWatch(Option<Begun>);
 
 impl CommitWatch {
-    /// What follows from one more look, which began at `now`.
+    /// The verdict after one more observation, which began at `now`.
     ///
-    /// A server stands still while all of this is so from one look to the next: at least one session has been in one and the
-    /// same commit, no GTID was added to those executed, nothing was written to a binlog file (a large transaction is written
-    /// for long), no transaction came in, and the ring waits for none. The last two keep a missing quorum from being taken for
-    /// a broken disk; that it is the same commit (of the same statement, with no more that have ended) keeps a session that writes
-    /// without the binlog from being taken for one that waits.
+    /// A server is stalled while all of this holds from one observation to the next: at least one session is in the
+    /// same commit, no GTID was added to those executed, no bytes were written to a binlog file (a large transaction
+    /// takes long), no transaction was received, and the ring waits for none. The last two distinguish a missing quorum from
+    /// a broken disk. The same commit (same statement, same number of ended commits) distinguishes a waiting session from one that writes
+    /// without the binlog.
     ///
-    /// On a full disk statements may be refused before they come to their commit, when a table's file cannot grow. There it is
-    /// enough that more of them were refused since, and nothing else of the above has moved.
+    /// On a full disk mysqld may refuse statements before their commit, when a table's file cannot grow. Then more refusals
+    /// and no other progress are enough.
     pub(crate) fn see(
         &mut self,
         sight: CommitSight,
@@ -153,11 +153,11 @@ impl Begun {
     }
 }
 
-// Whether the file system under a server's data directory has room.
+// Whether the file system of a server's data directory has room.
 
-/// With less than this a table's file may not be able to grow: InnoDB asks for 4 MiB at once, and for more where a row is larger.
+/// With less than this a table's file may fail to grow: InnoDB requests 4 MiB at a time, and more where a row is larger.
 const ROOM: u64 = 64 << 20;
-/// A file system that does not answer by then is asked no second time until it has.
+/// A file system that does not answer by then is not queried again until it has.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
@@ -174,7 +174,7 @@ impl Room {
         }
     }
 
-    /// Whether too little is left for everybody but root. One that says nothing, or that is on another machine, is taken to have room.
+    /// Whether too little is left for all users except root. A file system that gives no answer, or is remote, counts as having room.
     pub(super) async fn is_gone(&mut self) -> bool {
         let Some(folder) = &self.folder else {
             return false;
@@ -213,7 +213,7 @@ mod tests {
         })
     }
 
-    /// One session whose statement runs for so many seconds, and has ended so many commits.
+    /// One session whose statement has run for `seconds`, after `ended` commits.
     fn one(seconds: u64, ended: Option<u64>) -> CommitSight {
         CommitSight::Answered(CommitLook {
             start: 1,
@@ -228,7 +228,7 @@ mod tests {
         })
     }
 
-    /// Nobody is in a commit, and so many statements were refused for want of room.
+    /// No session is in a commit, and `refused` statements failed for lack of space.
     fn refused(executed: &str, refused: u64) -> CommitSight {
         CommitSight::Answered(CommitLook {
             start: 1,
@@ -243,7 +243,7 @@ mod tests {
         CommitSight::Silent("no greeting".to_owned())
     }
 
-    /// For each look, a second apart, since which second it has stood still.
+    /// For each observation, one second apart, since which second the server has been stalled.
     fn course(looks: Vec<(CommitSight, RingSide)>) -> Vec<Option<u64>> {
         let begin = Instant::now();
         let mut watch = CommitWatch::default();

@@ -1,10 +1,10 @@
-//! GTIDs that a running server had executed and names no more, as behind `RESET BINARY LOGS AND GTIDS`. Its data are what they were,
-//! and nothing says any more what is in them: what follows by GTIDs would apply all of it once more, and new transactions get the
+//! GTIDs that a running server had executed and no longer has in `gtid_executed`, as after `RESET BINARY LOGS AND GTIDS`. Its data
+//! are unchanged and no longer described: replication by GTID would apply all of it again, and new transactions get the
 //! numbers of old ones. Pure.
 
 use binlog_format::gtid::GtidSet;
 
-/// What the looks at one start of a server have seen in `gtid_executed`.
+/// All of `gtid_executed` observed during one start of a server.
 #[derive(Debug, Default)]
 pub(super) struct HadGtids {
     start: u64,
@@ -12,7 +12,7 @@ pub(super) struct HadGtids {
 }
 
 impl HadGtids {
-    /// What of it is gone. Another start may have fewer: what was not durable, and what was cut off before it.
+    /// Returns the lost GTIDs. Another start may have fewer: some were not durable, or were cut off before it.
     pub(super) fn see(&mut self, start: u64, executed: &GtidSet) -> GtidSet {
         if self.start != start {
             (self.start, self.gtids) = (start, executed.clone());
@@ -38,7 +38,7 @@ mod tests {
         for (start, executed, lost) in [
             (1, "1-10", ""),
             (1, "1-12", ""),
-            // It was reset, and gives its numbers again.
+            // It was reset, and assigns its numbers again.
             (1, "", "1-12"),
             (1, "1-2", "3-12"),
             // Another start.

@@ -1,5 +1,5 @@
-//! A look at the primary every second, on a connection of its own: is a commit sure to wait for the
-//! ring? Drift is mended where that is ours to do, and told either way. The controller acts on it.
+//! Observes the primary every second, on a connection of its own: is a commit sure to wait for the
+//! ring? Drift is fixed where this member may do so, and always reported. The controller acts on it.
 
 mod commits;
 mod lost_gtids;

@@ -1,5 +1,5 @@
-//! Persisted values that would make the next start another one than the member's: taken out as soon as they are seen, as long as a
-//! server runs that can be told to. What runs is not changed by that.
+//! Removes persisted values that would override the member's settings at the next start, as soon as they are seen on a running server.
+//! The running server's settings stay unchanged.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +10,17 @@ use crate::settings::{
     Requirements, SemiSyncNames, WHY, contradicting, persist_start, reset, reset_statement,
 };
 
-/// Looks for them.
+/// Checks for such values.
 #[derive(Debug, Default)]
 pub(super) struct PersistedWatch {
-    /// Those that stay, of which was told.
+    /// Logged values that stay.
     told: BTreeSet<String>,
-    /// Why what the next start has to begin with could not be persisted.
+    /// Why a setting for the next start could not be persisted.
     pub(super) not_persisted: Option<String>,
 }
 
 impl PersistedWatch {
-    /// Looks, and takes out what may be taken out.
+    /// Checks, and removes the values that may be removed.
     ///
     /// # Errors
     /// When the connection fails.

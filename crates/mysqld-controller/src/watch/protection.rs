@@ -1,4 +1,4 @@
-//! From a look to a verdict, pure.
+//! From an observation to a verdict, pure.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ pub enum Protection {
     Protected,
     /// Some settings would let a commit through without the ring.
     Unprotected {
-        /// Which, why that matters, and what mends it.
+        /// Which, why that matters, and the fix.
         findings: Vec<Finding>,
     },
-    /// The server could not be looked at.
+    /// The server could not be observed.
     Unknown {
         /// Why not, and what to check.
         cause: String,
@@ -30,12 +30,12 @@ pub enum Protection {
 }
 
 impl Protection {
-    /// Whether they are sure to wait.
+    /// Whether commits are sure to wait.
     pub fn is_protected(&self) -> bool {
         matches!(self, Self::Protected)
     }
 
-    /// The same verdict for the same reasons, whatever the words.
+    /// The same verdict for the same reasons, whatever the text.
     fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Unprotected { findings: ours }, Self::Unprotected { findings: theirs }) => {
@@ -52,7 +52,7 @@ impl Protection {
     }
 }
 
-/// Who may write, by `read_only` and `super_read_only`.
+/// Which accounts may write, by `read_only` and `super_read_only`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadOnly {
@@ -60,7 +60,7 @@ pub enum ReadOnly {
     Off,
     /// Only accounts with `CONNECTION_ADMIN` or `SUPER` may (`read_only`).
     Clients,
-    /// Nobody may (`super_read_only`).
+    /// No account may (`super_read_only`).
     Everybody,
 }
 
@@ -76,31 +76,31 @@ impl ReadOnly {
     }
 }
 
-/// What the last look that succeeded saw beside the settings.
+/// Result of the last successful observation, in addition to the settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ServerFacts {
     /// `@@version` of the server.
     pub version: String,
-    /// `@@server_uuid`; none where the server did not say.
+    /// `@@server_uuid`; none where the server did not return it.
     pub server_uuid: Option<Uuid>,
-    /// Counts the starts of mysqld that this watcher has seen, from 1. What was set before is lost.
+    /// Number of this start of mysqld among those that this watcher has seen, from 1. Volatile settings of earlier starts are lost.
     pub incarnation: u64,
-    /// The number of the last start that began open for writes; none of the first one that this watcher has seen.
+    /// Number of the last start that booted open for writes; never that of the first one seen.
     pub started_open: Option<u64>,
-    /// Who may write at that moment.
+    /// Which accounts may write at that moment.
     pub read_only: ReadOnly,
     /// Sessions that wait for an ACK.
     pub waiting_sessions: u64,
-    /// Whether ordinary accounts are kept off (`offline_mode`).
+    /// Whether ordinary accounts are blocked (`offline_mode`).
     pub offline: bool,
-    /// What may be so, and costs something behind a crash, with what puts it right.
+    /// Allowed settings that have a cost after a crash, with the fix.
     pub advice: Vec<String>,
-    /// What decides, beside its words, what a statement about tables or accounts does; by lower-case name.
+    /// Settings that, in addition to its text, determine the effect of a statement about tables or accounts; by lower-case name.
     pub ddl_settings: BTreeMap<String, String>,
-    /// What it had executed in this start and names no more.
+    /// GTIDs executed in this start that are no longer in `gtid_executed`.
     #[serde(skip)]
     pub lost: GtidSet,
-    /// When the look that saw all this began.
+    /// When the observation began.
     #[serde(skip)]
     pub seen_at: Instant,
 }
@@ -132,27 +132,27 @@ impl ServerFacts {
     }
 }
 
-/// What the watcher publishes after each look.
+/// The watcher's report after each observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WatchReport {
     /// Whether commits are sure to wait for the ring.
     pub protection: Protection,
-    /// Since when it has been this verdict, for these reasons.
+    /// Since when the verdict and its reasons are unchanged.
     pub since: Instant,
-    /// When the last look began.
+    /// When the last observation began.
     pub looked_at: Instant,
-    /// What the last look that succeeded saw; `None` before the first one.
+    /// Result of the last successful observation; `None` before the first.
     pub server: Option<ServerFacts>,
-    /// Its commits do not end, or it does not answer; nothing where they do, nobody commits, or nothing is known.
+    /// Stalled commits, or a server that does not answer; `None` if commits complete, there are none, or the state is unknown.
     pub commits: Option<Standing>,
-    /// Since when it has ended its sessions and lets nobody in, as in a stop.
+    /// Since when it has closed its sessions and refused logins, as during a shutdown.
     pub ending: Option<Instant>,
-    /// Since when it has greeted whoever comes and finished nobody's login, as while a statement about accounts waits for its ACK.
+    /// Since when it sends its greeting but completes no login, as while a statement about accounts waits for its ACK.
     pub locked_out: Option<Instant>,
 }
 
 impl WatchReport {
-    /// The report before the first look.
+    /// The report before the first observation.
     pub fn unknown(now: Instant) -> Self {
         let protection = Protection::Unknown {
             cause: "mysqld has not been looked at yet".to_owned(),
@@ -168,8 +168,8 @@ impl WatchReport {
         }
     }
 
-    /// The report that follows a look. `since` stays while verdict and reasons do. What was seen of the
-    /// server stays when a look fails.
+    /// The report after an observation. `since` stays while verdict and reasons do. The server's facts
+    /// stay when an observation fails.
     pub(crate) fn after(
         &self,
         protection: Protection,
@@ -194,7 +194,7 @@ impl WatchReport {
     }
 }
 
-/// The verdict on a server, and what may be so and costs something behind a crash.
+/// The verdict on a server, and allowed settings that have a cost after a crash.
 pub(super) fn judge(observed: &Observed, requirements: &Requirements) -> (Protection, Vec<String>) {
     let findings = preflight(observed, requirements);
     let of_a_crash = findings

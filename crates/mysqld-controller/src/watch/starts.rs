@@ -1,25 +1,25 @@
-//! Tells starts of mysqld apart: what was set or compared in one of them is not believed of another.
+//! Distinguishes starts of mysqld: settings and comparisons of one start do not hold for another.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// What one look saw of the server's start.
+/// One observation of the server's start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sighting {
     pub(crate) uuid: Option<Uuid>,
     /// The server's number of our connection.
     pub(crate) connection_id: u32,
-    /// How long it has been up, in whole seconds: the difference of two times of which each was cut to seconds.
+    /// Uptime in whole seconds: the difference of two times, each truncated to seconds.
     pub(crate) uptime: Duration,
-    /// When it began to keep time, if it says so.
+    /// When its clock began, if it reports that.
     pub(crate) began_to_tick: Option<Span>,
-    /// When the look began, and when it ended.
+    /// Beginning and end of the observation.
     pub(crate) looked: Span,
 }
 
-/// A moment that is known up to the time that a question took.
+/// A moment known to the precision of a query's duration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) earliest: Instant,
@@ -27,8 +27,8 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// When a clock began that showed `elapsed` at some moment of `asked`. `None` where that says nothing: the answer was
-    /// too long in coming, or the clock has been running for longer than this machine.
+    /// When a clock began that showed `elapsed` at some moment of `asked`. `None` where that is useless: the answer took
+    /// too long, or the clock has run for longer than this machine.
     pub(crate) fn before(elapsed: Duration, asked: Self) -> Option<Self> {
         if asked.latest.duration_since(asked.earliest) > TOO_VAGUE {
             return None;
@@ -44,21 +44,21 @@ impl Span {
     }
 }
 
-/// Twice this and [`DRIFT`] are less than mysqld needs from the begin of its clock to its first answer, and so less than what
-/// is between two starts that have both answered.
+/// Twice this plus [`DRIFT`] is less than mysqld needs from the beginning of its clock to its first answer. So it is less than
+/// the time between two starts that have both answered.
 const TOO_VAGUE: Duration = Duration::from_millis(100);
-/// mysqld's clock may be set, and ours not: by this much between two looks without being taken for another start.
+/// mysqld's clock may be set, and ours not: up to this much between two observations counts as the same start.
 const DRIFT: Duration = Duration::from_millis(50);
-/// Uptime is in whole seconds, and a look takes a moment.
+/// Uptime is in whole seconds, and an observation takes a moment.
 const SAME_START: Duration = Duration::from_millis(2500);
 /// Uptime is up to this much too long.
 const TOO_LONG: Duration = Duration::from_secs(1);
 /// By uptime alone a younger server may be one that was restarted within that tolerance.
 const YOUNG: Duration = Duration::from_secs(10);
 
-/// Counts the starts of mysqld. The same connection is the same start. Where the server tells when its clock began, two
-/// starts differ in that; else its uptime and its numbering of connections tell, and what has not been up for longer than the
-/// last look is past is taken for another start.
+/// Counts the starts of mysqld. The same connection is the same start. Where the server reports when its clock began, two
+/// starts differ in that. Otherwise uptime and connection numbers decide, and an uptime no longer than the time since the last
+/// observation counts as another start.
 #[derive(Debug, Default)]
 pub(crate) struct Starts {
     last: Option<Sighting>,
@@ -66,7 +66,7 @@ pub(crate) struct Starts {
 }
 
 impl Starts {
-    /// The number of the start that was seen, from 1.
+    /// The number of the observed start, from 1.
     pub(crate) fn see(&mut self, seen: Sighting) -> u64 {
         if !self.last.is_some_and(|last| is_same(last, seen)) {
             self.count += 1;
@@ -85,7 +85,7 @@ fn is_same(last: Sighting, seen: Sighting) -> bool {
     if seen.connection_id == last.connection_id && apart < SAME_START {
         return true;
     }
-    // On another connection, whatever the numbers: they begin anew with each start.
+    // On another connection, whatever the numbers: they begin again with each start.
     if let (Some(began), Some(before)) = (seen.began_to_tick, last.began_to_tick) {
         return began.is_near(before);
     }
@@ -118,7 +118,7 @@ mod tests {
             }
         }
 
-        /// A look `at` milliseconds that took 20, at a server that has been up for `uptime` seconds and says `ticks` milliseconds.
+        /// An observation at `at` milliseconds that took 20, at a server with `uptime` seconds that reports `ticks` milliseconds.
         fn see(&mut self, uptime: u64, ticks: Option<u64>, connection_id: u32, at: u64) -> u64 {
             let asked = Span {
                 earliest: self.began + Duration::from_millis(at),
@@ -148,7 +148,7 @@ mod tests {
         // It was restarted.
         assert_eq!(see(3, 8, 30), 2);
         assert_eq!(see(4, 8, 31), 2);
-        // And again, so soon that uptime does not tell.
+        // And again, so soon that uptime does not show it.
         assert_eq!(see(1, 9, 32), 3);
         // A number that is not higher is another server's.
         assert_eq!(see(71, 10, 102), 3);
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(see(2, 8, 0), 1);
         assert_eq!(see(3, 9, 1000), 1);
         assert_eq!(see(4, 10, 2000), 1);
-        // What may be a start since the last look is taken for one.
+        // A possible start since the last observation counts as one.
         assert_eq!(see(2, 11, 4100), 2);
         assert_eq!(see(3, 12, 5000), 2);
     }
@@ -172,7 +172,7 @@ mod tests {
     fn a_server_that_tells_its_time_is_one_start_however_young_it_is() {
         let mut looks = Looks::new();
         let mut see = |uptime, ticks, id, at| looks.see(uptime, Some(ticks), id, at);
-        // Uptime alone would say another start each time.
+        // Uptime alone would indicate another start each time.
         assert_eq!(see(0, 700, 8, 0), 1);
         assert_eq!(see(1, 1715, 9, 1010), 1);
         assert_eq!(see(2, 2740, 10, 2030), 1);

@@ -1,5 +1,5 @@
 //! Transactions that a primary commits without its binlog (`sql_log_bin = 0`): the ring never receives them. mysqld counts the
-//! statements that set the variable, which costs a millisecond to ask; sessions are listed only when there are more of them.
+//! statements that set the variable; reading the count takes a millisecond. Sessions are listed only when it has grown.
 
 use std::time::Duration;
 
@@ -8,29 +8,29 @@ use tokio::time::Instant;
 
 use crate::blocking_sessions::OF_MEMBERS;
 
-/// From one question to the next.
+/// Between two queries.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 const STATEMENTS: &str = "SELECT IFNULL(SUM(count_star), 0) FROM performance_schema.events_statements_summary_by_digest \
      WHERE digest_text LIKE 'SET%sql_log_bin%'";
-/// mysqld makes all variables of each session for this.
+/// mysqld materialises all variables of each session for this.
 const SESSIONS: &str = "SELECT CONCAT(t.processlist_user, '@', t.processlist_host, ' (connection ', t.processlist_id, ')') \
      FROM performance_schema.threads t JOIN performance_schema.variables_by_thread v USING (thread_id) \
      WHERE v.variable_name = 'sql_log_bin' AND v.variable_value = 'OFF' AND t.processlist_id <> CONNECTION_ID() \
      AND t.processlist_id NOT IN";
-/// So many are named.
+/// At most this many are named.
 const NAMED: usize = 3;
 
-/// What was seen of one primary.
+/// Observations of one primary.
 #[derive(Debug, Default)]
 pub(super) struct UnloggedWatch {
     asked: Option<Instant>,
-    /// The start of mysqld and how often it had run such statements at the first and at the last question.
+    /// The start of mysqld, and its count of such statements at the first and at the last query.
     counted: Option<(u64, u64, u64)>,
     sessions: Vec<String>,
 }
 
 impl UnloggedWatch {
-    /// Asks, when it is time to.
+    /// Queries the server, if it is time.
     ///
     /// # Errors
     /// When the connection fails.
@@ -58,7 +58,7 @@ impl UnloggedWatch {
         Ok(())
     }
 
-    /// Whether statements ran since the question before.
+    /// Whether statements ran since the previous query.
     fn count(&mut self, start: u64, count: u64) -> bool {
         match &mut self.counted {
             Some((of, _, last)) if *of == start && count >= *last => {
@@ -66,7 +66,7 @@ impl UnloggedWatch {
                 *last = count;
                 more
             }
-            // The counters of a new start, or emptied ones.
+            // The counters of a new start, or truncated ones.
             counted => {
                 *counted = Some((start, count, count));
                 self.sessions.clear();
@@ -75,7 +75,7 @@ impl UnloggedWatch {
         }
     }
 
-    /// What `witness status` warns of.
+    /// Warning for `witness status`.
     pub(super) fn warning(&self) -> Option<String> {
         let (_, first, last) = self.counted.filter(|(_, first, last)| last > first)?;
         let named: Vec<&str> = self
@@ -97,7 +97,7 @@ impl UnloggedWatch {
     }
 }
 
-/// The first column of an answer; nothing where the account may not ask.
+/// The first column of an answer; empty where the account lacks the privilege.
 async fn ask(connection: &mut Connection, query: &str) -> Result<Vec<String>, LinkError> {
     match connection.query(query).await {
         Err(LinkError::Server(_)) => Ok(Vec::new()),
@@ -124,7 +124,7 @@ mod tests {
             warning.contains("(2, now by u@h") && warning.contains("connection 5"),
             "{warning}"
         );
-        // The counters were emptied, and another start.
+        // The counters were truncated, and another start.
         assert!(!watch.count(1, 3) && watch.warning().is_none());
         assert!(watch.count(1, 4) && !watch.count(2, 90) && watch.warning().is_none());
     }

@@ -1,5 +1,5 @@
-//! The task that looks. Each look is bounded, and so is each connection; a look that fails makes the
-//! verdict unknown and costs the connection. Between looks a connection is kept only while ingest is
+//! The observing task. Each observation is bounded, and so is each connection; a failed one makes the
+//! verdict unknown and costs the connection. Between observations a connection is kept only while ingest is
 //! attached.
 
 use std::io;
@@ -31,28 +31,28 @@ use crate::watch::protection::{Protection, ReadOnly, ServerFacts, WatchReport, j
 use crate::watch::starts::{Sighting, Span, Starts};
 use crate::watch::unlogged::UnloggedWatch;
 
-/// From one look at who acknowledges to the next.
+/// Between two checks for foreign ACKs.
 const ACKERS_EVERY: Duration = Duration::from_millis(100);
 
-/// Which mysqld is watched, how often, and what for.
+/// Which mysqld is watched, how often, and for what.
 #[derive(Debug, Clone)]
 pub struct WatchOptions {
     /// The server and our account. The time limits should be about one interval.
     pub connect: ConnectOptions,
-    /// What is asked of the server.
+    /// Requirements on the server's settings.
     pub requirements: Requirements,
-    /// From one look to the next.
+    /// Between two observations.
     pub interval: Duration,
-    /// What the server's scheduler of events was configured to; `None`: it is not looked at.
+    /// The configured event scheduler of the server; `None`: it is not checked.
     pub events: Option<EventScheduler>,
-    /// What ingest takes in; `None`: whether commits come to their end is not looked at.
+    /// Counters of ingest; `None`: commit progress is not checked.
     pub figures: Option<Arc<IngestFigures>>,
-    /// The server's data directory, where it is on this machine: whether it has room.
+    /// The server's data directory, if on this machine, to check for free space.
     pub data_dir: Option<PathBuf>,
 }
 
 impl WatchOptions {
-    /// A look every second, each bounded by two.
+    /// An observation every second, each bounded by two.
     pub fn new(connect: ConnectOptions, requirements: Requirements) -> Self {
         Self {
             connect: connect.bounded("witness-watch", STATEMENT_LIMIT),
@@ -65,24 +65,24 @@ impl WatchOptions {
     }
 }
 
-/// What came of a look.
+/// Result of an observation.
 struct Look {
     protection: Protection,
     server: Option<ServerFacts>,
-    /// How far its commits are.
+    /// Commit progress.
     commits: CommitSight,
-    /// Whether settings were mended behind what it saw.
+    /// Whether settings were fixed after the observation.
     mended: bool,
 }
 
-/// Why a look came to nothing.
+/// Why an observation failed.
 struct Failed {
     cause: String,
     /// The server did not answer in time; it refused nothing.
     silent: bool,
-    /// The server ended the session, or listens no more.
+    /// The server ended the session, or no longer listens.
     gone: bool,
-    /// The server greeted us, and did not finish our login in time: it lives, and refused nothing.
+    /// The server sent its greeting, and did not complete the login in time: it lives, and refused nothing.
     locked_out: bool,
 }
 
@@ -90,7 +90,7 @@ impl From<LinkError> for Failed {
     fn from(error: LinkError) -> Self {
         let silent = match &error {
             LinkError::Timeout { .. } => true,
-            // Nobody takes from the queue of its socket any more, and it is full.
+            // mysqld no longer accepts connections, and its socket's queue is full.
             LinkError::Unreachable { source, .. } => source.kind() == io::ErrorKind::WouldBlock,
             _ => false,
         };
@@ -119,45 +119,45 @@ impl From<LinkError> for Failed {
     }
 }
 
-/// Looks at a server again and again.
+/// Observes a server periodically.
 #[derive(Debug)]
 pub struct Watcher {
     options: WatchOptions,
-    /// Whether our semi-sync dump runs: settings are mended only then, because mending may make commits wait.
+    /// Whether our semi-sync dump runs: settings are fixed only then, because a fix may make commits wait.
     ingest: watch::Receiver<IngestStatus>,
-    /// A follower's commits do not have to wait, and nobody is warned that they do not.
+    /// A follower's commits do not have to wait, and no warning says so.
     readiness: watch::Receiver<Readiness>,
     reports: watch::Sender<WatchReport>,
     connection: Option<Connection>,
     starts: Starts,
     had: HadGtids,
-    /// What the last look saw of the server.
+    /// The last observation of the server.
     seen: Option<Observed>,
-    /// The binlog's filters, and in which start of mysqld they were seen.
+    /// The binlog's filters, and the start of mysqld that they belong to.
     filters: Option<(u64, Vec<String>)>,
-    /// The start of mysqld at which a look found out all that one can.
+    /// The start of mysqld with a complete observation.
     looked_whole: Option<u64>,
     commits: CommitWatch,
     room: Room,
     persisted: PersistedWatch,
-    /// Advice about channels that are not the member's, as of the last look that had the time for it.
+    /// Advice about foreign channels, from the last observation that had time for it.
     channels: Vec<String>,
     unlogged: UnloggedWatch,
     ending: Ending,
-    /// Since when no login was finished, one look after the other.
+    /// Since when consecutive observations completed no login.
     locked_out: Option<Instant>,
-    /// The last foreign semi-sync replica: its dump was ended.
+    /// The last foreign semi-sync replica whose dump was ended.
     foreign_replica: Option<String>,
-    /// The last start of mysqld that began open for writes.
+    /// The last start of mysqld that booted open for writes.
     started_open: Option<u64>,
 }
 
-/// A server that stops ends its sessions and lets nobody in, seconds before its process ends.
+/// During a shutdown the server closes its sessions and refuses logins, seconds before its process ends.
 #[derive(Debug, Default)]
 struct Ending {
-    /// A session that was kept from look to look was ended by the server.
+    /// The server ended a session that was kept between observations.
     session_ended: bool,
-    /// Since when nobody was let in behind that.
+    /// Since when logins have been refused after that.
     since: Option<Instant>,
 }
 
@@ -172,7 +172,7 @@ impl Ending {
 }
 
 impl Watcher {
-    /// A watcher and where it reports. `ingest` says whether our dump runs.
+    /// A watcher and the receiver of its reports. `ingest` shows whether our dump runs.
     pub fn new(
         options: WatchOptions,
         ingest: watch::Receiver<IngestStatus>,
@@ -203,7 +203,7 @@ impl Watcher {
         (watcher, receiver)
     }
 
-    /// Looks until it is told to stop.
+    /// Observes until `stop` is cancelled.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(self.options.interval.min(ACKERS_EVERY));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -214,7 +214,7 @@ impl Watcher {
                 () = stop.cancelled() => return,
                 () = std::future::ready(()), if again => false,
                 _ = ticks.tick() => true,
-                // A new attachment is looked at without delay: the write fence waits for the verdict.
+                // A new attachment is observed without delay: the write fence waits for the verdict.
                 attached = newly_attached(&mut self.ingest) => if attached { false } else { return },
             };
             if ticked && Instant::now() < next && !self.somebody_else_acknowledges().await {
@@ -226,16 +226,16 @@ impl Watcher {
                 () = stop.cancelled() => return,
                 look = self.look(began, !ticked) => look,
             };
-            // What was mended behind a closed door is what clients wait for. Once only: what does not stay mended is
-            // looked at in its turn.
+            // Clients wait for a fix on a closed server. Only once: a fix that does not last is
+            // checked at the next interval.
             let closed = |server: &ServerFacts| server.read_only != ReadOnly::Off;
             again = !again && look.mended && look.server.as_ref().is_some_and(closed);
             self.report(look, began);
         }
     }
 
-    /// Between two looks: whether more semi-sync replicas are attached than the member's. Nothing else releases a commit without
-    /// the ring from one moment to the next without anybody's changing a setting.
+    /// Between two observations: whether more semi-sync replicas are attached than the member's. Only these can release a commit without
+    /// the ring from one moment to the next without a change of settings.
     async fn somebody_else_acknowledges(&mut self) -> bool {
         let Some(connection) = &mut self.connection else {
             return false;
@@ -245,7 +245,7 @@ impl Watcher {
         }
         match semi_sync_clients(connection).await {
             Ok(count) => count > u64::from(MEMBER_ACKS),
-            // The look that follows finds out what it is, on a connection that has not failed.
+            // The following observation finds the cause, on a connection that has not failed.
             Err(error) => {
                 self.connection = None;
                 self.ending.session_ended |= Failed::from(error).gone;
@@ -287,10 +287,10 @@ impl Watcher {
         }
     }
 
-    /// What was drift at this look is told even if it is mended in the same moment: the next look tells
-    /// that it is gone.
+    /// Drift at this observation is reported even if it is fixed in the same moment: the next observation reports
+    /// the fix.
     async fn look_and_mend(&mut self, began: Instant, hurries: bool) -> Result<Look, Failed> {
-        // Before anything is asked: an attachment that comes about meanwhile is looked at once more.
+        // Before the first query: an attachment that happens in the meantime is observed again.
         self.ingest.mark_unchanged();
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -322,7 +322,7 @@ impl Watcher {
         advice.extend(self.unlogged.warning());
         let mut server = ServerFacts::of(&observed, advice, start, &mut self.had, began);
         server.started_open = self.started_open;
-        // Clients wait for this verdict, and nobody commits: what a look finds besides is left to the next one.
+        // Clients wait for this verdict, and no commit runs: other findings are left to the next observation.
         let closed = server.read_only != ReadOnly::Off;
         let hurries = hurries && closed && self.looked_whole == Some(server.incarnation);
         if let Some(events) = self.options.events.as_ref().filter(|_| !hurries) {
@@ -389,7 +389,7 @@ impl Watcher {
         if attached {
             self.connection = Some(connection);
         } else {
-            // When clients have taken all connections there is one more for us. It is ingest's.
+            // When clients occupy all connections, one extra connection remains. It is ingest's.
             connection.close().await;
         }
         Ok(Look {
@@ -400,7 +400,7 @@ impl Watcher {
         })
     }
 
-    /// Ends the dumps of semi-sync replicas that are not the member's: their ACKs count, too.
+    /// Ends the dumps of foreign semi-sync replicas: their ACKs would count too.
     async fn end_foreign_replicas(
         &mut self,
         connection: &mut Connection,
@@ -426,8 +426,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// The binlog's filters: asked once for each start of mysqld, because they cannot change under
-    /// way; on a connection of its own, because the answer may be long in coming.
+    /// The binlog's filters: queried once for each start of mysqld, because they cannot change while it
+    /// runs; on a connection of its own, because the answer may be slow.
     async fn filters(&mut self, observed: &Observed, incarnation: u64) -> Option<Vec<String>> {
         let known = self.filters.as_ref().filter(|known| known.0 == incarnation);
         if let Some((_, filters)) = known {
@@ -477,7 +477,7 @@ impl Watcher {
     }
 }
 
-/// Advice about channels that are not the member's. Stops those that run on a server that `follows`.
+/// Advice about foreign channels. Stops those that run on a server that `follows`.
 async fn channels_advice(
     connection: &mut Connection,
     follows: bool,
@@ -495,12 +495,12 @@ fn advice_of(report: &WatchReport) -> &[String] {
 }
 
 impl Watcher {
-    /// What the ring does for the commits of a server that was seen so.
+    /// The ring's side of the commits of a server with these facts.
     fn ring_side(&self, server: Option<&ServerFacts>) -> Option<RingSide> {
         let figures = self.options.figures.as_ref()?.view(Instant::now());
         let waits = match self.ingest.borrow().is_attached() {
             true => figures.oldest_unacknowledged.is_some(),
-            // Nothing is taken in: whoever waits for an ACK waits for the ring.
+            // Ingest receives nothing: a session that waits for an ACK waits for the ring.
             false => server.is_some_and(|server| server.waiting_sessions > 0),
         };
         Some(RingSide {
@@ -511,7 +511,7 @@ impl Watcher {
     }
 }
 
-/// Whether commits wait for a ring; the replicas of another server are not ended.
+/// Whether commits wait for a ring; replicas of any other server are left alone.
 fn waits_for_the_member(observed: &Observed) -> bool {
     let semi_sync = |names: SemiSyncNames| {
         let acks = observed.variable(&names.replica_count());
@@ -520,7 +520,7 @@ fn waits_for_the_member(observed: &Observed) -> bool {
     observed.semi_sync().is_some_and(semi_sync)
 }
 
-/// Waits for the moment in which ingest is attached anew; false when there is no ingest any more.
+/// Waits for a new attachment of ingest; false when ingest has ended.
 async fn newly_attached(ingest: &mut watch::Receiver<IngestStatus>) -> bool {
     loop {
         if ingest.changed().await.is_err() {
@@ -535,7 +535,7 @@ async fn newly_attached(ingest: &mut watch::Receiver<IngestStatus>) -> bool {
 /// A clock that is further from the uptime is wrong.
 const AS_UPTIME: Duration = Duration::from_secs(5);
 
-/// What the look that began at `began` and has observed this sees of the server's start.
+/// The server's start, from the observation that began at `began` and has these results.
 async fn sight(
     connection: &mut Connection,
     observed: &Observed,
@@ -580,7 +580,7 @@ mod tests {
 
     use super::*;
 
-    /// A look at anything else would be under way when the one is due that clients wait for.
+    /// Otherwise another observation would be in progress when the one that clients wait for is due.
     #[test]
     fn only_an_attachment_is_looked_at_without_delay() {
         use crate::ingest::IngestState::Attached;
@@ -619,9 +619,9 @@ mod tests {
         };
         assert_eq!(ended(true, &[true]), Some(now));
         assert_eq!(ended(true, &[true, true]), Some(now));
-        // One that was never there, as before a start.
+        // A server that was never reachable, as before a start.
         assert_eq!(ended(false, &[true, true]), None);
-        // One that refuses us, or is slow, lives.
+        // A server that refuses us, or is slow, lives.
         assert_eq!(ended(true, &[true, false]), None);
         assert_eq!(ended(true, &[false, true]), None);
     }

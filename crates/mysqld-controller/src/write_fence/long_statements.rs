@@ -1,9 +1,9 @@
-//! Closes a primary for a planned switchover. `super_read_only` waits for statements that write and for `LOCK TABLES`, and new
-//! writes wait behind it: so it is set when nothing has run for long, and what runs on when the operator's limit is over is killed.
+//! Closes a primary for a planned switchover. `super_read_only` waits for writing statements and for `LOCK TABLES`, and new
+//! writes queue after it: so it is set when no statement has run for long. Statements still running at the operator's limit are killed.
 //!
-//! Nothing that was answered is lost: a session is killed only before its commit begins, its transaction is rolled back, and
-//! its client gets an error. A commit that begins between the look and the kill goes on without its client, as behind any
-//! broken connection: closing waits for it, and it is the ring's or nobody's, like every other.
+//! No acknowledged transaction is lost: a session is killed only before its commit begins, its transaction is rolled back, and
+//! its client gets an error. A commit that begins between check and kill continues without its client, as after any
+//! broken connection: closing waits for it, and the ring has it or it is cut, like every other.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,18 +17,18 @@ use crate::write_fence::read_only::ReadOnlyError;
 
 /// A statement that has run for less is left to end by itself: mysqld counts whole seconds.
 const LONG: u64 = 1;
-/// Between two looks at what runs.
+/// Between two checks of the running statements.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long a rollback may take behind a kill. Whole seconds; new writes wait meanwhile.
+/// How long a rollback may take after a kill. Whole seconds; new writes wait in the meantime.
 const ROLLBACK: Duration = Duration::from_secs(10);
 const HELD_UP: &str = "what holds a planned switchover up";
 
-/// How long [`close`] takes at most with such a limit, but for the server's answers.
+/// Maximum duration of [`close`] with such a limit, not counting the server's answers.
 pub(crate) const fn longest(limit: Duration) -> Duration {
     limit.saturating_add(ROLLBACK)
 }
 
-/// Sessions that keep the global lock from being taken. Those that commit are none of them: they are done in a moment, or
+/// Sessions that block the global lock. Committing sessions do not count: they finish shortly, or
 /// wait for the ring.
 const HOLDERS: &str = "held.OBJECT_TYPE = 'GLOBAL' AND held.LOCK_TYPE = 'INTENTION_EXCLUSIVE' \
      AND NOT EXISTS (SELECT 1 FROM performance_schema.metadata_locks AS committing \
@@ -42,18 +42,18 @@ const fn is_long(holder: &BlockingSession) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Course {
     Close,
-    /// Let what runs go on, and new writes too.
+    /// Let running statements continue, and new writes too.
     Wait,
-    /// Close it, and kill what holds that up.
+    /// Close it, and kill the statements that block this.
     Kill,
-    /// Give up: nothing can be killed, or the switchover is off.
+    /// Give up: nothing can be killed, or the switchover is cancelled.
     GiveUp,
 }
 
-/// `held_up`: the last attempt to close it was.
+/// `held_up`: the last attempt to close was blocked.
 fn course(holders: &[BlockingSession], held_up: bool, over: bool, wanted: bool) -> Course {
     if !wanted || held_up && holders.is_empty() {
-        // Commits are in the way, which nothing but the ring ends.
+        // Commits block it, which only the ring ends.
         return Course::GiveUp;
     }
     match (over, holders.iter().any(is_long)) {
@@ -64,8 +64,8 @@ fn course(holders: &[BlockingSession], held_up: bool, over: bool, wanted: bool) 
     }
 }
 
-/// Lets nobody write, as soon as nothing runs that holds it up, and at the end of `limit` by killing that; tries once where
-/// there is no limit. As long as `wanted` says so.
+/// Blocks all writes as soon as no statement blocks the close, and at the end of `limit` by killing those that do; tries once
+/// without a limit. Stops when `wanted` does.
 pub(crate) async fn close(
     options: &ConnectOptions,
     lock_wait: Duration,
@@ -98,7 +98,7 @@ pub(crate) async fn close(
     }
 }
 
-/// While the statement waits, no new holder comes: what is killed was there before it.
+/// While the statement waits, no new holder appears: each killed session began before it.
 async fn kill_and_close(options: &ConnectOptions) -> Result<(), ReadOnlyError> {
     let mut killed = BTreeSet::new();
     let killing = async {
@@ -114,7 +114,7 @@ async fn kill_and_close(options: &ConnectOptions) -> Result<(), ReadOnlyError> {
             for holder in seen(looked.await, HELD_UP) {
                 if is_long(&holder) && killed.insert(holder.id) {
                     let why = "its statement or its locked tables hold a planned switchover up";
-                    // Where it cannot be, the closing says so.
+                    // A failed kill shows as a failed close.
                     let _ = holder.kill(options, why).await;
                 }
             }
@@ -147,13 +147,13 @@ mod tests {
             };
             seconds.iter().map(holder).collect()
         };
-        // Seconds of the holders, whether the last attempt was held up, whether the limit is over.
+        // Seconds of the holders, whether the last attempt was blocked, whether the limit is over.
         let table: [(&[u64], bool, bool, Course); 9] = [
             (&[], false, false, Close),
             (&[0], false, false, Close),
             (&[0, 4], false, false, Wait),
             (&[0], true, false, Close),
-            // Commits that wait for the ring are in the way: nobody is killed for them.
+            // Commits that wait for the ring block it: no session is killed for them.
             (&[], true, false, GiveUp),
             (&[], true, true, GiveUp),
             (&[], false, true, Close),

@@ -1,5 +1,5 @@
-//! Opens the primary for writes, and closes it. Closing is a courtesy to clients; what keeps a former leader from committing is
-//! that nobody acknowledges its transactions.
+//! Opens the primary for writes, and closes it. Closing only serves clients: a former leader cannot commit, because
+//! its transactions receive no ACK.
 
 pub(crate) mod long_statements;
 mod open_and_close;

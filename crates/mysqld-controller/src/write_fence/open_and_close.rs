@@ -1,5 +1,5 @@
-//! Opens the primary for writes, and closes it, also for a switchover (statements that hold that up: [`super::long_statements`]): the
-//! only place that touches `read_only` and `super_read_only` of a primary. What to do, the plan decides ([`crate::plan::write_fence`]).
+//! Opens the primary for writes, and closes it, also for a switchover (blocking statements: [`super::long_statements`]): the
+//! only place that sets `read_only` and `super_read_only` of a primary. The plan decides ([`crate::plan::write_fence`]).
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::watch::{ReadOnly, WatchReport};
 use crate::write_fence::read_only::EventsAtOpening;
 use crate::write_fence::{long_statements, read_only};
 
-/// What is not undone: somebody may have had a reason.
+/// Not undone: another session may have had a reason.
 const CLOSED_BY_OTHERS: &str = "read_only or super_read_only was set by another session; SET GLOBAL read_only = OFF opens the primary again";
 
 /// How to open and close.
@@ -29,21 +29,21 @@ const CLOSED_BY_OTHERS: &str = "read_only or super_read_only was set by another 
 pub struct WriteFenceOptions {
     /// The primary and our account.
     pub connect: ConnectOptions,
-    /// How long closing may wait behind running statements. Whole seconds; new writes wait meanwhile.
+    /// How long closing may wait for running statements. Whole seconds; new writes wait in the meantime.
     pub lock_wait: Duration,
-    /// How long statements may hold up the closing for a planned switchover before their sessions are killed; `None`: such a
+    /// How long statements may delay the close for a planned switchover before their sessions are killed; `None`: such a
     /// switchover does not take place.
     pub statement_patience: Option<Duration>,
     /// From a failure to the next attempt.
     pub retry: Duration,
-    /// Who knows whether the primary is to run events; `None` leaves its scheduler as it is.
+    /// Decides whether the primary runs events; `None` leaves its scheduler unchanged.
     pub events: Option<EventScheduler>,
     /// Begins a binlog file that can be trimmed, on a server that ran before its member.
     pub protection_start: Option<ProtectionStart>,
 }
 
 impl WriteFenceOptions {
-    /// The defaults: one second is waited for a lock, three seconds behind a failure.
+    /// The defaults: one second for a lock, three seconds after a failure.
     pub fn new(connect: ConnectOptions) -> Self {
         Self {
             connect: connect.bounded("witness-write-fence", STATEMENT_LIMIT),
@@ -55,7 +55,7 @@ impl WriteFenceOptions {
         }
     }
 
-    /// How long a planned switchover waits at most for statements with such a patience.
+    /// Longest wait of a planned switchover for statements, with this patience.
     pub fn longest_wait_for_statements(patience: Option<Duration>) -> Duration {
         patience.map_or(Duration::ZERO, long_statements::longest)
     }
@@ -67,21 +67,21 @@ pub(crate) struct WriteFence {
     options: WriteFenceOptions,
     status: watch::Sender<WriteFenceStatus>,
     memory: WriteMemory,
-    /// The events of the start for which everything was asked.
+    /// The events of the start for which all queries are done.
     events: EventsAtOpening,
-    /// When we last moved it or failed to, and what is so since then: a report of an earlier look does
-    /// not tell.
+    /// Time of our last change or failed attempt, and the state since then: a report of an earlier observation does
+    /// not show it.
     moved: Option<(Instant, ReadOnly)>,
-    /// The start of mysqld whose binlog was made one that can be trimmed.
+    /// The start of mysqld whose binlog was prepared for trimming.
     trimmable_in: Option<Incarnation>,
-    /// Enables the events that came by replication, while the primary is open.
+    /// Enables the replicated events while the primary is open.
     enabling: JoinSet<()>,
-    /// Channels of operators that ran until it was closed.
+    /// Operators' channels that ran until it was closed.
     stopped: Vec<ForeignChannel>,
 }
 
 impl WriteFence {
-    /// One that has done nothing yet, and its status.
+    /// A new fence, and its status.
     pub(crate) fn new(options: WriteFenceOptions) -> (Self, watch::Receiver<WriteFenceStatus>) {
         let (status, receiver) = watch::channel(WriteFenceStatus {
             state: WriteFenceState::Unknown,
@@ -104,8 +104,8 @@ impl WriteFence {
         self.memory
     }
 
-    /// Who may write: what the watch saw, unless we know better. `super_read_only` reads ON from the moment in which it is being
-    /// set, also while that waits behind commits and comes to nothing.
+    /// Which accounts may write: the watch's report, unless this fence has newer knowledge. `super_read_only` reads ON from the moment
+    /// at which its `SET` begins, even while that waits for commits and finally fails.
     pub(crate) fn read_only(&self, report: &WatchReport) -> Option<ReadOnly> {
         let server = report.server.as_ref()?;
         Some(match self.moved {
@@ -114,12 +114,12 @@ impl WriteFence {
         })
     }
 
-    /// From here on, until it is decided, nobody takes the server for closed and has it follow somebody.
+    /// From here until the outcome is known, no executor treats the server as closed and lets it follow.
     pub(crate) fn begin_to_open(&self) {
         self.go(WriteFenceState::Opening);
     }
 
-    /// Makes sure that a crash of this start of mysqld can be trimmed; whether that has come about.
+    /// Ensures that a crash of this start of mysqld can be trimmed; returns whether that succeeded.
     async fn make_trimmable(&mut self, incarnation: Incarnation) -> bool {
         let Some(start) = &self.options.protection_start else {
             return true;
@@ -136,7 +136,7 @@ impl WriteFence {
         self.trimmable_in == Some(incarnation)
     }
 
-    /// What is open from before counts as opened in this leadership once its crash can be trimmed.
+    /// An already open server counts as opened in this leadership once its crash can be trimmed.
     pub(crate) async fn take_over_open(
         mut self,
         term: LeaderTerm,
@@ -154,7 +154,7 @@ impl WriteFence {
         self
     }
 
-    /// Asks mysqld what has to be known before this start of it is opened in this leadership.
+    /// Runs the queries that must precede opening this start of mysqld in this leadership.
     pub(crate) async fn prepare(mut self, term: LeaderTerm, incarnation: Incarnation) -> Self {
         self.make_trimmable(incarnation).await;
         self.events = match self.events_at_opening().await {
@@ -196,7 +196,7 @@ impl WriteFence {
                 self.go(WriteFenceState::Open);
                 self.enable_events();
                 let stopped = std::mem::take(&mut self.stopped);
-                // Another primary may have been there in between, and have them.
+                // Another member may have been the primary in between, and have them.
                 if reopened
                     && !stopped.is_empty()
                     && let Err(error) = start_again(&self.options.connect, &stopped).await
@@ -215,7 +215,7 @@ impl WriteFence {
         self
     }
 
-    /// Behind the opening, since it waits for the ring: what clients wait for comes first.
+    /// After opening, since it waits for the ring: clients come first.
     fn enable_events(&mut self) {
         self.enabling.abort_all();
         if self.options.events.is_none() {
@@ -230,8 +230,8 @@ impl WriteFence {
         });
     }
 
-    /// Lets nobody write. `before` is what was known of the server; a switchover that waits for long statements waits for as long
-    /// as it is `wanted`. The attempt makes a connection of its own, and so meets this start of mysqld or a later one.
+    /// Blocks all writes. `before` is the last known state of the server; a switchover waits for long statements while `wanted`.
+    /// The attempt opens a connection of its own, and so reaches this start of mysqld or a later one.
     pub(crate) async fn close(
         mut self,
         reason: CloseReason,
@@ -249,7 +249,7 @@ impl WriteFence {
         };
         match closed {
             Ok(()) => {
-                // `super_read_only` does not stop replica threads. A transaction that one has in hand gets its ACK from the ring or is cut,
+                // `super_read_only` does not stop replica threads. The ring acknowledges a transaction in progress or it is cut,
                 // like a client's: while a channel runs, the server does not follow, and its commits wait for ACKs.
                 match stop_channels(connect).await {
                     Ok(stopped) => self.stopped.extend(stopped),
@@ -282,7 +282,7 @@ impl WriteFence {
         self
     }
 
-    /// Tells what is so while nothing is to be done.
+    /// Reports the state while no action is due.
     pub(crate) fn settle(&mut self, reason: StayReason) {
         self.memory.not_before = None;
         let closed = |why: &str| WriteFenceState::Closed {
@@ -300,11 +300,11 @@ impl WriteFence {
         if changed && reason == StayReason::ClosedByOthers {
             warn!("the primary stays closed for writes: {CLOSED_BY_OTHERS}");
         }
-        // What was asked may not be so any more when it is opened next.
+        // The answers may be outdated at the next opening.
         self.memory.prepared = None;
     }
 
-    /// Whether that is another state than before.
+    /// Whether the state has changed.
     fn go(&self, state: WriteFenceState) -> bool {
         self.status.send_if_modified(|status| {
             let changed = status.state != state;
@@ -320,7 +320,7 @@ impl WriteFence {
 }
 
 async fn stop_channels(connect: &ConnectOptions) -> Result<Vec<ForeignChannel>, String> {
-    // The closing itself tells where mysqld cannot be reached.
+    // The close itself reports an unreachable mysqld.
     let Ok(mut connection) = Connection::open_with_own_settings(connect).await else {
         return Ok(Vec::new());
     };
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(told, [true, false, false]);
     }
 
-    /// The statement waits behind commits, and comes to nothing.
+    /// The statement waits for commits, and fails.
     #[test]
     fn what_was_seen_during_an_attempt_to_close_does_not_count_behind_it() {
         let connect = ConnectOptions::new(Endpoint::unix("/nowhere.sock"), "root", "");
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(fence.read_only(&seen), Some(ReadOnly::Everybody));
         fence.moved = Some((during + second, ReadOnly::Off));
         assert_eq!(fence.read_only(&seen), Some(ReadOnly::Off));
-        // Somebody has closed it since.
+        // Another session has closed it since.
         let seen = report(ReadOnly::Everybody, during + 2 * second);
         assert_eq!(fence.read_only(&seen), Some(ReadOnly::Everybody));
     }

@@ -1,6 +1,6 @@
-//! The two statements that open and close a primary for writes. Closing needs a lock behind which it
-//! waits while commits wait for their ACK, and new writes wait behind it: so its wait is bounded on
-//! the server, and what is left of it is killed when the server does not keep to that.
+//! The two statements that open and close a primary for writes. Closing needs a lock, which it
+//! cannot get while commits wait for their ACK; new writes queue after it. So its wait is bounded on
+//! the server, and the statement is killed when the server exceeds that.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ pub(crate) enum ReadOnlyError {
 }
 
 impl ReadOnlyError {
-    /// Whether mysqld let us in and then could not do it for what runs there. One that cannot be reached, breaks the connection
-    /// or does not finish a login is down, starts or is busy, which says nothing of commits.
+    /// Whether mysqld accepted the login and running sessions then blocked the statement. A mysqld that is unreachable, breaks
+    /// the connection or does not complete a login is down, starting or busy, which is no evidence about commits.
     pub(crate) const fn is_behind_commits(&self) -> bool {
         match self {
             Self::BehindCommits => true,
@@ -36,16 +36,16 @@ impl ReadOnlyError {
     }
 }
 
-/// The events of a server that is opened.
+/// The event settings of a server that opens.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventsAtOpening {
-    /// They are to run.
+    /// Events should run.
     pub(crate) wanted: bool,
-    /// But for these, whose only time is over.
+    /// Except these one-time events, whose time is over.
     pub(crate) over: Vec<NamedEvent>,
 }
 
-/// Lets clients write, and has the server run its events if they are wanted.
+/// Lets clients write, and lets the server run its events if wanted.
 pub(crate) async fn open(
     options: &ConnectOptions,
     events: &EventsAtOpening,
@@ -58,7 +58,7 @@ pub(crate) async fn open(
             .await?;
         disable_what_is_over(&mut connection, &events.over).await?;
     }
-    // It switches super_read_only off as well. Events begin behind that: before, they could do nothing but fail. All is checked
+    // It switches super_read_only off as well. Events begin after that: before, they could only fail. Everything is checked
     // before anything is set.
     match connection
         .execute(if events.wanted {
@@ -68,7 +68,7 @@ pub(crate) async fn open(
         })
         .await
     {
-        // An option of the start has disabled the scheduler.
+        // A start option has disabled the scheduler.
         Err(LinkError::Server(error))
             if events.wanted && error.code == server_code::OPTION_PREVENTS_STATEMENT =>
         {
@@ -83,7 +83,7 @@ pub(crate) async fn open(
 const OPEN: &str = "SET GLOBAL read_only = OFF";
 const OPEN_WITH_EVENTS: &str = "SET GLOBAL read_only = OFF, GLOBAL event_scheduler = ON";
 
-/// Switches `super_read_only` on; waits at most `lock_wait` for statements that hold it up.
+/// Switches `super_read_only` on; waits at most `lock_wait` for blocking statements.
 pub(crate) async fn close(
     options: &ConnectOptions,
     lock_wait: Duration,
@@ -94,8 +94,8 @@ pub(crate) async fn close(
     Ok(())
 }
 
-/// The same by a session that is there, which was opened with these options and has its own settings: what is left of the statement
-/// when its time is over would hold back new writes, and is killed with it.
+/// The same on an existing session, opened with these options and its own settings: a statement left over after its time
+/// limit would block new writes, and is killed with the session.
 pub(crate) async fn close_by(
     connection: &mut Connection,
     options: &ConnectOptions,

@@ -87,7 +87,7 @@ async fn nothing_is_acknowledged_by_mysqld_before_the_ring_commits() -> Result<(
     ingest.stop().await
 }
 
-/// A stock replica, which acknowledges all that it receives.
+/// A stock replica, which acknowledges everything that it receives.
 async fn other_replica(server: &Mysqld, server_id: u32) -> Result<JoinHandle<Result<()>>> {
     let connection = Connection::open(&connect(&server.socket())).await?;
     let uuid = Uuid::from_u128(server_id.into());
@@ -169,7 +169,7 @@ async fn while_no_quorum_answers_no_replicas_of_mysqld_release_a_commit() -> Res
     }
     still_waits(&mut waiting).await?;
     ensure!(!visible(&server, 1)?);
-    // Nobody can log in from here on, and the number is lowered nevertheless.
+    // Logins block from here on, and the number is lowered nevertheless.
     let mut account = server.client().start_sql("CREATE USER somebody")?;
     still_waits(&mut account).await?;
 
@@ -183,7 +183,7 @@ async fn while_no_quorum_answers_no_replicas_of_mysqld_release_a_commit() -> Res
     ingest.stop().await
 }
 
-/// A number that is raised can be lowered only when that statement has ended.
+/// A raised number can be lowered only after that statement has ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_super_a_mysqld_goes_on_behind_a_statement_about_accounts() -> Result<()> {
     let server = launch(&[])?;
@@ -322,7 +322,7 @@ async fn a_file_of_the_log_ends_where_mysqld_numbers_its_transactions_anew() -> 
     };
     let ingest = attach(&server).await?;
     insert(&server, 1).await?;
-    // A file of the primary's in which nothing is needs none of the ring's.
+    // An empty file of the primary requires no new file of the ring.
     server
         .client()
         .sql("FLUSH BINARY LOGS; FLUSH BINARY LOGS")?;
@@ -330,7 +330,7 @@ async fn a_file_of_the_log_ends_where_mysqld_numbers_its_transactions_anew() -> 
     insert(&server, 3).await?;
     ingest.stop().await?;
 
-    // An attachment that goes on in the same file of the primary's, and one that does not.
+    // One attachment that continues in the same file of the primary, and one that does not.
     let ingest = attach(&server).await?;
     insert(&server, 4).await?;
     ingest.stop().await?;
@@ -427,7 +427,7 @@ async fn the_end_of_the_leadership_leaves_mysqld_without_ack() -> Result<()> {
     ingest.attached().await?;
     finish(waiting).await?;
     assert_eq!(ring.sequence().len(), before + 1);
-    // It, and what is before it.
+    // It, and the transaction before it.
     assert_eq!(ingest.figures.view(Instant::now()).known_total, 2);
     ingest.stop().await
 }

@@ -1,4 +1,4 @@
-//! A mysqld that follows, and what must not keep it from being the primary, or be lost there.
+//! A mysqld that follows: obstacles that must not prevent its promotion, and data that must not be lost there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Follower {
         Ok(follower)
     }
 
-    /// One that may not come to follow.
+    /// A server that may never begin to follow.
     fn begin(server: Mysqld, adjust: impl FnOnce(&mut FollowOptions)) -> Result<Self> {
         let ring = MemoryRing::new();
         ring.invent(&server.client().gtid_executed()?);
@@ -98,7 +98,7 @@ impl Follower {
         stopped.await.map(|_| ())
     }
 
-    /// Of the channel by which replica threads follow the ring.
+    /// State of the channel by which replica threads follow the ring.
     fn threads_run(&self) -> Result<bool> {
         let running = "SELECT COUNT(*) FROM performance_schema.replication_applier_status WHERE channel_name = 'witness' AND \
              service_state = 'ON'";
@@ -129,7 +129,7 @@ impl Follower {
     }
 }
 
-/// A backup that runs for hours, on the server that is to be the primary.
+/// A backup that runs for hours, on the server to be promoted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_does_not_keep_a_follower_from_being_the_primary() -> Result<()> {
     let follower = Follower::start(|_| {}).await?;
@@ -152,7 +152,7 @@ async fn a_backup_does_not_keep_a_follower_from_being_the_primary() -> Result<()
     follower.end().await
 }
 
-/// Where nothing may be killed, the way is tried again and again, and no attempt leaves a file.
+/// Where nothing may be killed, the promotion is retried, and no attempt leaves a file.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_that_may_not_be_killed_is_named_and_no_file_is_begun_meanwhile() -> Result<()> {
     let follower = Follower::start(|options| options.kill_after = None).await?;
@@ -182,7 +182,7 @@ async fn a_backup_that_may_not_be_killed_is_named_and_no_file_is_begun_meanwhile
     follower.end().await
 }
 
-/// A session of that program that has run these statements, and is idle.
+/// An idle session of that program that has run these statements.
 async fn idle(server: &Mysqld, program: &str, statements: &[&str]) -> Result<Connection> {
     let mut account = connect(&server.socket());
     account.program_name = program.to_owned();
@@ -194,7 +194,7 @@ async fn idle(server: &Mysqld, program: &str, statements: &[&str]) -> Result<Con
     Ok(session)
 }
 
-/// A statement of the applier's, as far as mysqld can tell.
+/// A statement that mysqld attributes to the applier.
 async fn applied(server: &Mysqld, statement: &'static str) -> Result<JoinHandle<bool>> {
     let first = ["SET sql_log_bin = 0", "BEGIN"];
     let mut session = idle(server, "witness-applier", &first).await?;
@@ -205,7 +205,7 @@ async fn applied(server: &Mysqld, statement: &'static str) -> Result<JoinHandle<
     }))
 }
 
-/// Whoever holds what the applier waits for, by whatever statement; and nobody else.
+/// Each holder of a lock that the applier waits for, by whatever statement; and no other session.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_locked_what_the_applier_waits_for_is_killed_and_nobody_else() -> Result<()> {
     let follower =
@@ -234,7 +234,7 @@ async fn who_has_locked_what_the_applier_waits_for_is_killed_and_nobody_else() -
             "INSERT INTO d.e VALUES (1)",
         ),
     ];
-    // Of other rows, in a mode that rows get along with, by a name, and one of the member's own.
+    // Sessions with other rows, in a compatible lock mode, with a named lock, and one of the member's own.
     let bystanders = [
         reader(&["BEGIN", "SELECT * FROM d.b WHERE i = 2 FOR SHARE"]).await?,
         reader(&["BEGIN", "SELECT * FROM d.c"]).await?,
@@ -246,7 +246,7 @@ async fn who_has_locked_what_the_applier_waits_for_is_killed_and_nobody_else() -
     for (_, statement) in &in_the_way {
         waiting.push(applied(server, statement).await?);
     }
-    // The end of the log does not come.
+    // The end of the log does not arrive.
     follower
         .ring
         .invent("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1");
@@ -289,7 +289,7 @@ async fn who_has_locked_what_the_applier_waits_for_is_killed_and_nobody_else() -
         tokio::time::timeout(LIMIT, &mut own).await??,
         "it was not applied"
     );
-    // Whoever waits for a table holds up what locks all of them, so this comes behind it.
+    // A session that waits for a table delays a lock of all tables, so this one comes afterwards.
     for (wide, statement) in [
         ("FLUSH TABLES WITH READ LOCK", "INSERT INTO d.f VALUES (1)"),
         ("LOCK INSTANCE FOR BACKUP", "CREATE TABLE d.h LIKE d.f"),
@@ -342,7 +342,7 @@ async fn an_owner_of_a_gtid_of_the_log_is_named_and_killed_at_the_limit() -> Res
     follower.end().await
 }
 
-/// After a restart of the member whose mysqld had followed: an owned GTID was taken for a commit that waits for its ACK.
+/// Regression: after a restart of the member whose mysqld had followed, an owned GTID counted as a commit that waits for its ACK.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owned_gtid_of_the_log_does_not_count_as_executed_at_a_former_follower() -> Result<()> {
     let server = launch(&[])?;
@@ -366,7 +366,7 @@ async fn an_owned_gtid_of_the_log_does_not_count_as_executed_at_a_former_followe
     follower.end().await
 }
 
-/// Replica threads write under `super_read_only` too, and there is nothing at the ring that would tell.
+/// Replica threads write under `super_read_only` too, and nothing at the ring would show it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_that_is_not_the_members_is_stopped_at_a_follower() -> Result<()> {
     let options = MysqldOptions::with_server_id(77);
@@ -392,7 +392,7 @@ async fn a_channel_that_is_not_the_members_is_stopped_at_a_follower() -> Result<
     follower.end().await
 }
 
-/// A server to which an applier has been applying before.
+/// A server with an earlier applier.
 fn with_the_applier_s_row() -> Result<Mysqld> {
     let server = launch(&[])?;
     server.client().sql(
@@ -405,8 +405,8 @@ fn with_the_applier_s_row() -> Result<Mysqld> {
 
 const LOCKED: &str = "SELECT * FROM witness_applier.checkpoint WHERE id = 1 FOR UPDATE";
 
-/// What the applier writes with each batch, waited for behind one of the member's own sessions: that is looked for, as others are, and
-/// named once it has had the row for long. It is not killed.
+/// One of the member's own sessions blocks the applier's row, which each batch writes. It is searched for, like other holders, and
+/// named once it has held the row for long. It is not killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_of_the_member_that_keeps_the_applier_s_row_is_named() -> Result<()> {
     let follower = Follower::of(with_the_applier_s_row()?, |options| {
@@ -459,7 +459,7 @@ async fn a_session_of_the_member_that_keeps_the_applier_s_row_is_named() -> Resu
     follower.end().await
 }
 
-/// The applier begins by writing to its row; how far it is behind is not known by then.
+/// The applier begins by writing to its row; its lag is unknown by then.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_keeps_the_applier_from_beginning_is_named() -> Result<()> {
     let server = with_the_applier_s_row()?;
@@ -483,7 +483,7 @@ async fn whoever_keeps_the_applier_from_beginning_is_named() -> Result<()> {
     follower.end().await
 }
 
-/// `FLUSH TABLES WITH READ LOCK` lets a follower be opened that has everything, and no write comes through.
+/// `FLUSH TABLES WITH READ LOCK` allows opening a caught-up follower, and then blocks every write.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_global_read_lock_is_gone_before_a_follower_is_the_primary() -> Result<()> {
     let follower = Follower::start(|_| {}).await?;
@@ -497,7 +497,7 @@ async fn a_global_read_lock_is_gone_before_a_follower_is_the_primary() -> Result
     follower.end().await
 }
 
-/// Replica threads that read from where nobody is.
+/// Replica threads with a source that does not exist.
 fn by_replica_threads(options: &mut FollowOptions) {
     options.retry = Duration::from_millis(200);
     options.native = Some(ReplicationSource {
@@ -509,7 +509,7 @@ fn by_replica_threads(options: &mut FollowOptions) {
     });
 }
 
-/// By its GTIDs it would be whole, and be made the primary.
+/// By its GTIDs it would be complete, and be promoted.
 #[tokio::test(flavor = "multi_thread")]
 async fn replica_threads_with_a_filter_do_not_follow() -> Result<()> {
     let server = launch(&[
@@ -526,7 +526,7 @@ async fn replica_threads_with_a_filter_do_not_follow() -> Result<()> {
     let follows =
         || Ok(follower.threads_run()? && client.variable("replica_exec_mode")? == "STRICT");
     eventually("it follows, and passes over nothing", follows).await?;
-    // Nor do they go on with one that they are given as they run.
+    // They stop as well when they get one while running.
     client.sql(
         "STOP REPLICA SQL_THREAD FOR CHANNEL 'witness'; CHANGE REPLICATION FILTER REPLICATE_DO_DB = (e) FOR CHANNEL 'witness'; \
          START REPLICA SQL_THREAD FOR CHANNEL 'witness'",
@@ -534,12 +534,12 @@ async fn replica_threads_with_a_filter_do_not_follow() -> Result<()> {
     follower
         .is(|state| matches!(state, RoleState::Stopped { .. }))
         .await?;
-    // The channel that is made anew is without it.
+    // The recreated channel has no filter.
     eventually("it follows again", || follower.threads_run()).await?;
     follower.end().await
 }
 
-/// Neither by replica threads nor by the applier, whose statements pass over rows in the same way.
+/// Neither by replica threads nor by the applier, whose statements skip rows in the same way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_that_skips_errors_does_not_follow() -> Result<()> {
     let by_the_applier = |options: &mut FollowOptions| options.retry = Duration::from_millis(200);
@@ -582,7 +582,7 @@ async fn a_followers_redo_log_is_forced_whatever_it_was_set_to() -> Result<()> {
     follower.end().await
 }
 
-/// A reader of a table in memory, the first one behind a restart of the follower: mysqld empties the table, in a transaction.
+/// The first reader of a table in memory after a restart of the follower: mysqld empties the table, in a transaction.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_mysqld_does_about_a_table_in_memory_is_told_from_what_clients_have_written()
 -> Result<()> {
@@ -605,7 +605,7 @@ async fn what_mysqld_does_about_a_table_in_memory_is_told_from_what_clients_have
         cause.contains("No client has written them") && cause.contains("`d`.`m`. At the primary"),
         "{cause}"
     );
-    // Another one is something else.
+    // Another transaction does not count as that.
     follower
         .server
         .client()
@@ -615,7 +615,7 @@ async fn what_mysqld_does_about_a_table_in_memory_is_told_from_what_clients_have
     follower.end().await
 }
 
-/// What a replica of somebody gets that has all but these transactions.
+/// The events that a replica receives which has everything but these transactions.
 async fn dump_without(
     server: &Mysqld,
     lacks: &str,
@@ -632,7 +632,7 @@ async fn dump_without(
     Ok(ReplicationStream::start(reader, &options).await)
 }
 
-/// For DDL, statements and XA its binlog has empty transactions: a replica that read them would have their GTIDs and nothing else.
+/// For DDL, statements and XA its binlog has empty transactions: a replica would receive their GTIDs without their changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_replica_gets_the_empty_transactions_of_a_follower() -> Result<()> {
     const DDL: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1";
@@ -663,7 +663,7 @@ async fn no_replica_gets_the_empty_transactions_of_a_follower() -> Result<()> {
     follower.end().await
 }
 
-/// mysqld keeps a file that a dump reads, and says nothing.
+/// mysqld keeps a file that a dump reads, and does not report it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dump_that_is_stuck_keeps_no_file_of_a_follower() -> Result<()> {
     let server = launch(&[])?;

@@ -1,5 +1,5 @@
-//! What happens to waiting commits when the acker, the primary or the quorum goes away and comes
-//! back; and primaries that do not belong to the ring.
+//! Waiting commits when the acker, the primary or the quorum disappears and
+//! returns; and primaries that do not belong to the ring.
 
 use anyhow::{Context, Result};
 use binlog_format::gtid::{Gtid, GtidSet};
@@ -32,8 +32,8 @@ async fn attached(server: &Mysqld) -> Result<(std::sync::Arc<MemoryRing>, Runnin
     Ok((ring, ingest))
 }
 
-/// The acker dies; commits wait. Another one comes: what the ring committed meanwhile is released,
-/// what it has not committed is not, although its GTID is in the log.
+/// The acker dies; commits wait. A new one attaches: commits that the ring has in the meantime are released;
+/// a transaction that it has not committed is not, although its GTID is in the log.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acker_that_comes_back_releases_what_waits_in_mysqld() -> Result<()> {
     let server = launch(&[])?;
@@ -68,25 +68,25 @@ async fn an_acker_that_comes_back_releases_what_waits_in_mysqld() -> Result<()> 
         Ok(ring.last_index() == Some(before + 3))
     })
     .await?;
-    // The log as it was at this attachment is not committed as a whole: even the first has to wait.
+    // The log as of this attachment is not committed completely: even the first must wait.
     still_waits(&mut second).await?;
     still_waits(&mut third).await?;
     ring.commit_up_to(before + 2);
     finish(first).await?;
-    // The second and the third queued up behind the first, so they are one group to mysqld, and wait
+    // The second and the third queued after the first, so they are one group to mysqld, and wait
     // for the ACK of its last one.
     still_waits(&mut second).await?;
     still_waits(&mut third).await?;
     ring.commit_up_to(before + 3);
     finish(second).await?;
     finish(third).await?;
-    // These two, and what is before them.
+    // These two, and those before them.
     assert_eq!(ingest.figures.view(Instant::now()).known_total, 3);
     assert_eq!(ring.gtids(), server.client().gtid_executed()?);
     ingest.stop().await
 }
 
-/// A transaction is in the log while one before it is not: the ACK of the one must not cover the other.
+/// A transaction is in the log while an earlier one is not: the ACK of the one must not cover the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gap_in_the_log_is_not_acknowledged_to_mysqld() -> Result<()> {
     let server = launch(&[])?;
@@ -142,7 +142,7 @@ async fn a_mysqld_that_restarts_is_attached_to_again() -> Result<()> {
     assert!(!cause.is_empty());
     server.start()?;
     ingest.attached().await?;
-    // What it was told with SET GLOBAL is lost at a restart, and set again.
+    // Its `SET GLOBAL` values are lost at a restart, and set again.
     assert_eq!(
         server.client().variable("rpl_semi_sync_source_enabled")?,
         "1"
@@ -162,7 +162,7 @@ async fn a_mysqld_that_restarts_is_attached_to_again() -> Result<()> {
     ingest.stop().await
 }
 
-/// A crash with commits that wait: recovery commits what stands in the binlog, the ring has a part of it.
+/// A crash with waiting commits: recovery commits all transactions in the binlog, the ring has a part of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_that_crashes_while_commits_wait() -> Result<()> {
     let mut server = launch(&[])?;
@@ -179,7 +179,7 @@ async fn a_mysqld_that_crashes_while_commits_wait() -> Result<()> {
     server.kill()?;
     drop(waiting);
     server.start()?;
-    // The proposal of the attachment before is not decided: it could still come to nothing.
+    // The previous attachment's proposal is undecided: it could still fail.
     ingest
         .reaches(|state| matches!(state, IngestState::Settling { proposals: 1 }))
         .await?;
@@ -284,8 +284,8 @@ async fn what_blocks_an_attachment_to_mysqld_is_named() -> Result<()> {
     ingest.stop().await
 }
 
-/// mysqld begins a new file only when no commit of a storage engine waits, and holds the binlog's lock until then. Nothing
-/// on the way to an ACK may need that lock.
+/// mysqld begins a new file only when no commit of a storage engine waits, and holds the binlog's lock until then. No step
+/// on the path to an ACK may need that lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_that_wants_to_rotate_while_commits_wait_is_attached_to() -> Result<()> {
     let server = launch(&[])?;
@@ -319,8 +319,8 @@ async fn a_mysqld_that_wants_to_rotate_while_commits_wait_is_attached_to() -> Re
     ingest.stop().await
 }
 
-/// `FLUSH BINARY LOGS` does not wait for what is not prepared in a storage engine, and what is before the new file does not name what
-/// waits: a dump that begins there passes over it, and the next ACK would let it through.
+/// `FLUSH BINARY LOGS` does not wait for transactions that are not prepared in a storage engine, and the new file's previous GTIDs
+/// omit the waiting ones: a dump that begins there skips them, and the next ACK would let them through.
 async fn what_waits_in_a_file_that_was_ended_comes(before: &str, waiting: &str) -> Result<()> {
     let server = launch(&[])?;
     let client = server.client();
@@ -367,7 +367,7 @@ async fn a_write_to_myisam_in_a_file_that_mysqld_has_ended_comes() -> Result<()>
     what_waits_in_a_file_that_was_ended_comes(before, "INSERT INTO d.m VALUES (1)").await
 }
 
-/// The same with nothing before it that could be asked for: it is not sent, so it is never acknowledged, and neither is what is behind it.
+/// The same without an earlier file to request: it is not sent, so it is never acknowledged, and neither are later ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_mysqld_passes_over_is_not_let_through() -> Result<()> {
     let server = launch(&[])?;
@@ -377,7 +377,7 @@ async fn what_mysqld_passes_over_is_not_let_through() -> Result<()> {
     ingest.stop().await?;
     client.sql("FLUSH BINARY LOGS")?;
     let executed = client.gtid_executed()?;
-    // A dump that has just lost its member still reads the file, which stays as long.
+    // A dump that has just lost its member keeps the file for as long as it reads it.
     eventually("the file is purged", || {
         client.sql("PURGE BINARY LOGS TO 'binlog.000002'")?;
         Ok(client.variable("gtid_purged")? == executed)
@@ -405,13 +405,13 @@ async fn what_mysqld_passes_over_is_not_let_through() -> Result<()> {
     ingest.stop().await
 }
 
-/// Behind `RESET BINARY LOGS AND GTIDS` mysqld numbers from 1 again: a young primary gets to all that the ring has.
+/// After `RESET BINARY LOGS AND GTIDS` mysqld numbers from 1 again: a young primary reuses all GTIDs of the ring.
 #[tokio::test(flavor = "multi_thread")]
 async fn gtids_that_mysqld_gives_again_are_not_the_rings() -> Result<()> {
     let server = launch(&[])?;
     let (ring, mut ingest) = attached(&server).await?;
     let client = server.client();
-    // The dump is in its second file, whose number is not there any more.
+    // The dump is in its second file, whose number no longer exists.
     client.sql("FLUSH BINARY LOGS; INSERT INTO d.t VALUES (9, '')")?;
     assert_eq!(ring.sequence().len(), 3);
     client.sql("RESET BINARY LOGS AND GTIDS")?;
@@ -432,7 +432,7 @@ async fn gtids_that_mysqld_gives_again_are_not_the_rings() -> Result<()> {
     ingest.stop().await
 }
 
-/// Commits hang, clients pile up until no connection is left: the acker must get in all the same.
+/// Commits hang and clients use up all connections: the acker must log in nevertheless.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_without_a_free_connection_is_attached_to() -> Result<()> {
     let server = launch(&["--max-connections=10"])?;
@@ -477,7 +477,7 @@ async fn a_mysqld_without_a_free_connection_is_attached_to() -> Result<()> {
     ingest.stop().await
 }
 
-/// A ring that begins on a primary with a past: its commits wait only once that is in the ring.
+/// A ring that begins on a primary with earlier transactions: its commits wait only once those are in the ring.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_past_of_a_mysqld_comes_in_before_its_commits_wait() -> Result<()> {
     let server = launch(&[])?;
@@ -511,11 +511,11 @@ async fn the_past_of_a_mysqld_comes_in_before_its_commits_wait() -> Result<()> {
     ingest.stop().await
 }
 
-/// Nobody can log in while `CREATE USER` waits: a dump that breaks then is begun again by a session that was there before.
+/// No login succeeds while `CREATE USER` waits: if a dump breaks then, an existing session begins it again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dump_that_breaks_while_nobody_can_log_in_comes_back() -> Result<()> {
     let server = launch(&[])?;
-    // An account with no more than is asked for finds more statements hang than one with all privileges.
+    // With an account that has only the required privileges, more statements hang than with all privileges.
     server.client().sql(
         "CREATE USER w IDENTIFIED BY 'w'; GRANT REPLICATION SLAVE, REPLICATION CLIENT, SYSTEM_VARIABLES_ADMIN, \
          CONNECTION_ADMIN ON *.* TO w; GRANT SELECT ON performance_schema.* TO w",

@@ -1,5 +1,5 @@
-//! Which servers stand still: one whose full disk shows in statements that are refused before they come to their commit, and not one
-//! whose statement commits again and again.
+//! Which servers count as stalled: one with a full disk, visible in statements that are refused before their commit, and not one
+//! with a statement that commits repeatedly.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::primary::{LIMIT, Running, connect, ingest_options, launch, requiremen
 use crate::ring_in_memory::{Leadership, MemoryRing};
 use mysqld_controller::LeaderTerm;
 
-/// More than what InnoDB keeps ready in a table's file, so that the file has to grow before anything comes to the binlog.
+/// More than InnoDB preallocates in a table's file, so that the file must grow before anything is written to the binlog.
 const ROW: &str = "INSERT INTO d.t (v) VALUES (REPEAT('x', 12 << 20))";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,7 +71,7 @@ async fn a_server_that_refuses_statements_because_its_disk_is_full_stands_still(
     watched.end().await
 }
 
-/// As when somebody asks for the sizes of all tables: mysqld stores the statistics of each in a commit without the binlog.
+/// As when a client queries the sizes of all tables: mysqld stores the statistics of each in a commit without the binlog.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_that_commits_again_and_again_does_not_stand_still() -> Result<()> {
     let server = launch(&[])?;
@@ -100,7 +100,7 @@ async fn a_statement_that_commits_again_and_again_does_not_stand_still() -> Resu
     watched.end().await
 }
 
-/// A primary whose commits are looked at.
+/// A primary with a watch on its commits.
 struct Watched {
     ingest: Running,
     reports: watch::Receiver<WatchReport>,

@@ -10,8 +10,8 @@ use mysqld_controller::{BinlogPlace, ReplicationSource, SourceTls};
 
 use crate::primary::{connect, eventually, finish, launch, requirements, visible};
 
-/// As behind a restart of a primary whose replicas were told to acknowledge no more: semi-sync cannot be switched off while a commit
-/// waits.
+/// As after a restart of a primary whose replicas were set to stop acknowledging: semi-sync cannot be switched off while a
+/// commit waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn commits_that_nobody_acknowledges_are_let_through() -> Result<()> {
     let server = launch(&[])?;
@@ -39,7 +39,7 @@ async fn commits_that_nobody_acknowledges_are_let_through() -> Result<()> {
     .await
 }
 
-/// It has the format of the moment in which it began, and would write into the ring's log what is another row on every server.
+/// It has the format from when it began, and would write statements into the ring's log whose rows differ on every server.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_session_from_before_goes_on_logging_statements() -> Result<()> {
     for was_set_by_hand in [false, true] {
@@ -61,14 +61,14 @@ async fn no_session_from_before_goes_on_logging_statements() -> Result<()> {
         new.execute(insert).await?;
         let format = new.query("SELECT @@SESSION.binlog_format").await?;
         assert_eq!(format.first().and_then(|row| row.text_at(0)), Some("ROW"));
-        // Nor is one closed that logs rows.
+        // A session that logs rows is not closed either.
         steps::prepare(&connect(&server.socket()), &requirements()).await?;
         new.query("SELECT 1").await?;
     }
     Ok(())
 }
 
-/// The source may be away for longer than a receiver asks by default, and the channel may have a name.
+/// The source may be away for longer than a receiver retries by default, and the channel may have a name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_follows_through_the_channel_that_it_has_and_does_not_give_up() -> Result<()> {
     let source = ReplicationSource {
@@ -101,7 +101,7 @@ async fn a_replica_follows_through_the_channel_that_it_has_and_does_not_give_up(
     Ok(())
 }
 
-/// Whoever switches semi-sync on again has what the server has by default.
+/// Enabling semi-sync again uses the server's defaults.
 #[tokio::test(flavor = "multi_thread")]
 async fn semi_sync_of_a_released_primary_has_a_timeout() -> Result<()> {
     let server = launch(&["--rpl-semi-sync-source-timeout=1000000000000000000"])?;
@@ -122,7 +122,7 @@ async fn a_follower_that_is_released_waits_for_nobodys_ack() -> Result<()> {
     Ok(())
 }
 
-/// Behind a restart it acknowledges again, as its option file says, and has nobody to acknowledge to.
+/// After a restart it acknowledges again, as its option file has it, and has no source to acknowledge to.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_has_left_its_source_is_not_told_to_connect_to_it() -> Result<()> {
     let server = launch(&[
@@ -164,7 +164,7 @@ async fn what_replica_threads_leave_out_is_seen() -> Result<()> {
     Ok(())
 }
 
-/// On all servers on the same day, years after the ring was made.
+/// On all servers on the same day, years after the ring was created.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_account_of_a_mysqld_whose_password_expires_is_an_obstacle() -> Result<()> {
     let server = launch(&["--default-password-lifetime=180"])?;
@@ -234,7 +234,7 @@ async fn tables_of_other_engines_stand_in_the_way() -> Result<()> {
     Ok(())
 }
 
-/// Behind a start, so that whoever uses the table empties it.
+/// After a start, so that the first session to use the table empties it.
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_in_memory_stand_in_the_way_and_the_look_leaves_them_alone() -> Result<()> {
     let mut server = launch(&[])?;

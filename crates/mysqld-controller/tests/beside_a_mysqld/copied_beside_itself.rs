@@ -1,4 +1,4 @@
-//! A server copies its data into a directory beside it, and goes on meanwhile.
+//! A server copies its data into a directory on its own machine, and keeps running.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use testkit::mysqld::{Mysqld, MysqldOptions, PendingSql};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// As the member's account with the rights that `native` needs, and no more.
+/// As the member's account, with only the privileges for `native`.
 fn member(server: &Mysqld) -> Result<ConnectOptions> {
     let grants = native_grants("'member'@'%'").join("; ");
     server.client().sql(&format!(
@@ -27,7 +27,7 @@ fn member(server: &Mysqld) -> Result<ConnectOptions> {
     Ok(ConnectOptions::new(endpoint, "member", "m"))
 }
 
-/// One that waits for an acknowledgement without end, as soon as it is told to.
+/// Its commits wait indefinitely for an ACK once semi-sync is enabled.
 fn with_semi_sync() -> Result<Mysqld> {
     let options = MysqldOptions::with_server_id(1).with_arguments([
         "--plugin-load-add=semisync_source.so",
@@ -45,7 +45,7 @@ fn commit_that_waits(server: &Mysqld) -> Result<PendingSql> {
     Ok(waiting)
 }
 
-/// Such a copy has the table and none of its rows, follows, and becomes the primary.
+/// Such a copy has the table without its rows, follows, and becomes the primary.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_copy_is_offered_that_would_lack_the_rows_of_a_table() -> Result<()> {
     let tree = MysqlTree::require();
@@ -87,7 +87,7 @@ fn an_offer(keyring_needed: bool) -> CloneOffer {
     }
 }
 
-/// MySQL finds out when it has removed all data.
+/// MySQL detects it after it has removed all data.
 #[tokio::test(flavor = "multi_thread")]
 async fn encrypted_data_are_not_copied_to_a_server_without_a_keyring() -> Result<()> {
     let tree = MysqlTree::require();
@@ -100,7 +100,7 @@ async fn encrypted_data_are_not_copied_to_a_server_without_a_keyring() -> Result
         Err(refused) => refused.to_string(),
     };
     ensure!(refused.contains("has no keyring at work"), "{refused}");
-    // A donor says so; each of what it may encrypt is enough.
+    // A donor reports it; each kind of encryption is enough.
     let folder = tempfile::tempdir()?;
     let with_keyring = tree.with_keyring(folder.path())?;
     let donor = Mysqld::launch_with(&with_keyring, MysqldOptions::with_server_id(2))?;
@@ -134,7 +134,7 @@ async fn encrypted_data_are_not_copied_to_a_server_without_a_keyring() -> Result
     let has_one = ConnectOptions::new(Endpoint::unix(donor.socket()), "full", "f");
     make_ready(&has_one, "localhost", &an_offer(true)).await?;
     make_ready(&connect, "localhost", &an_offer(false)).await?;
-    // What the copy's account could not do for an applier is known before as well; an earlier program does not say.
+    // Missing privileges of the copied account for an applier are known before too; an earlier program does not send them.
     let mut offer = an_offer(false);
     ensure!(offer.lacks_for_rows() == ["UPDATE", "DELETE"]);
     offer.member_grants.clear();
@@ -142,25 +142,25 @@ async fn encrypted_data_are_not_copied_to_a_server_without_a_keyring() -> Result
     Ok(())
 }
 
-/// The member's fence carries an order out behind the preparation, which it had got before.
+/// The member's fence carries out an older order after the preparation.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_is_begun_again_where_mysqld_was_closed_meanwhile() -> Result<()> {
     let tree = MysqlTree::require();
     let donor = Mysqld::launch_with(&tree, MysqldOptions::with_server_id(1))?;
     let recipient = Mysqld::launch_with(&tree, MysqldOptions::with_server_id(2))?;
     let offer = offer(&member(&donor)?, MemberId(2)).await?;
-    // There is something to be removed, which is refused.
+    // The removal fails.
     recipient.client().sql("CREATE USER 'full'@'%' IDENTIFIED BY 'f'; GRANT ALL ON *.* TO 'full'@'%' WITH GRANT OPTION; CREATE SCHEMA old; CREATE TABLE old.rows (id INT PRIMARY KEY)")?;
     let connect = ConnectOptions::new(Endpoint::unix(recipient.socket()), "full", "f");
     make_ready(&connect, "127.0.0.1", &offer).await?;
     recipient.client().sql("SET GLOBAL super_read_only = ON")?;
-    // mysqld ends behind its copy, which nobody starts again here.
+    // mysqld ends after its copy, and is not restarted here.
     copy(&connect, "127.0.0.1", &offer).await?;
     Ok(())
 }
 
-/// A copy removes every table first, and waited for their locks for a year: behind a reader that was idle in a transaction, and behind
-/// a prepared XA transaction for ever.
+/// Regression: a copy removes every table first, and waited a year for their locks: of a reader with an idle transaction, and of
+/// a prepared XA transaction indefinitely.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_transaction_keeps_a_copy_from_removing_a_table() -> Result<()> {
     let tree = MysqlTree::require();
@@ -201,7 +201,7 @@ async fn a_copy_is_a_server_of_its_own_that_says_what_it_has() -> Result<()> {
     let tree = MysqlTree::require();
     let server = Mysqld::launch_with(&tree, MysqldOptions::with_server_id(1))?;
     let connect = member(&server)?;
-    // As a follower stands whose own threads apply.
+    // The state of a follower whose own threads apply.
     server.client().sql("SET GLOBAL super_read_only = ON")?;
     let source = local_source(&connect).await?;
     ensure!(source.version.starts_with(&tree.version), "{source:?}");
@@ -219,7 +219,7 @@ async fn a_copy_is_a_server_of_its_own_that_says_what_it_has() -> Result<()> {
     let at_most = executed_and_applied(&connect).await?;
     ensure!(!at_least.is_empty() && at_least == at_most);
     ensure!(copy_under_way(&connect).await?.is_none());
-    // A second one does not go over the first.
+    // A second copy does not overwrite the first.
     let again = LocalCopy::open(&connect).await?.copy(&into).await;
     ensure!(again.is_err());
 
@@ -233,7 +233,7 @@ async fn a_copy_is_a_server_of_its_own_that_says_what_it_has() -> Result<()> {
     Ok(())
 }
 
-/// A copy waits for commits that are in the binlog and not in the engine: one that waits for an acknowledgement holds it up.
+/// A copy waits for commits that are in the binlog and not in the engine: one that waits for an ACK delays it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_under_way_is_seen_and_ended() -> Result<()> {
     let server = with_semi_sync()?;
@@ -261,13 +261,13 @@ async fn a_copy_under_way_is_seen_and_ended() -> Result<()> {
     end_copy(&connect, id).await?;
     ensure!(copying.await?.is_err());
     ensure!(copy_under_way(&connect).await?.is_none());
-    // One that is over already is no error.
+    // Ending a finished one is no error.
     end_copy(&connect, id).await?;
     drop(waiting);
     Ok(())
 }
 
-/// While a closing waits behind commits, `super_read_only` reads ON. Whoever takes the server for closed then leaves it so.
+/// While a close waits for commits, `super_read_only` reads ON. A session that takes the server for closed would then leave it closed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_is_being_closed_is_left_as_it_is_by_whoever_wants_a_copy() -> Result<()> {
     let server = with_semi_sync()?;
@@ -280,12 +280,12 @@ async fn a_primary_that_is_being_closed_is_left_as_it_is_by_whoever_wants_a_copy
         testkit::wait::try_eventually("the closing waits", SOON, || {
             Ok(client.value("SELECT @@GLOBAL.super_read_only")? == "1")
         })?;
-        // Whether it works depends on when the closing is given up.
+        // The result depends on when the close is given up.
         let _ = ready_for_copies(&connect).await;
         let _ = offer(&connect, MemberId(attempt)).await;
         ensure!(closing.finish(SOON).is_err(), "it was closed");
     }
-    // What waits to be set is set behind it.
+    // A pending `SET` takes effect afterwards.
     client.sql("SET GLOBAL rpl_semi_sync_source_enabled = OFF")?;
     waiting.finish(SOON)?;
     tokio::time::sleep(Duration::from_secs(1)).await;

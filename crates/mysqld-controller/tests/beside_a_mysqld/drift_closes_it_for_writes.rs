@@ -1,5 +1,5 @@
-//! Watch, controller and ingest on a real mysqld: what opens the primary for writes, what closes it, and what
-//! the member says about it.
+//! Watch, controller and ingest on a real mysqld: causes that open the primary for writes, causes that close it, and the
+//! member's reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Member {
         Self::start_looking(server, requirements, patience, Duration::from_millis(200))
     }
 
-    /// With a watch that looks each `interval` by itself.
+    /// With a watch that observes at each `interval`.
     fn start_looking(
         server: &Mysqld,
         requirements: Requirements,
@@ -152,7 +152,7 @@ impl Member {
         Ok(())
     }
 
-    /// As a kill does: nothing is closed and nobody says goodbye.
+    /// Like a kill: it closes nothing and sends no goodbye.
     async fn kill(self) {
         for task in &self.tasks {
             task.abort();
@@ -200,7 +200,7 @@ async fn mysqld_is_open_while_its_member_leads() -> Result<()> {
     member.closes("does not lead").await?;
     assert_eq!(read_only(&server)?, (true, true));
 
-    // Silence is borne for half a second here, and then closes it too.
+    // Silence is tolerated for half a second here, and then closes it too.
     member
         .ring
         .set_leadership(Leadership::Serving(LeaderTerm(3)));
@@ -214,7 +214,7 @@ async fn mysqld_is_open_while_its_member_leads() -> Result<()> {
         .set_leadership(Leadership::Serving(LeaderTerm(3)));
     member.opens().await?;
 
-    // A restart: it boots closed, as the supervisor has it, and is opened again.
+    // A restart: it boots closed, as under the supervisor, and is opened again.
     server.kill()?;
     server.add_arguments(["--super-read-only=ON"]);
     server.start()?;
@@ -232,8 +232,8 @@ async fn mysqld_is_open_while_its_member_leads() -> Result<()> {
     Ok(())
 }
 
-/// Found in promotions: a look that was under way when ingest attached took the attachment for seen, and what a look had
-/// mended was not looked at before the next second.
+/// Regression: an observation in progress during the attachment counted as one after it, and fixed settings were not
+/// checked before the next second.
 #[tokio::test(flavor = "multi_thread")]
 async fn mysqld_is_opened_without_waiting_for_the_next_look() -> Result<()> {
     let server = launch(&[])?;
@@ -243,7 +243,7 @@ async fn mysqld_is_opened_without_waiting_for_the_next_look() -> Result<()> {
     let member = Member::start_looking(&server, requirements(), patience, never);
     member.closes("does not lead").await?;
     for term in 2..12 {
-        // What a follower's settings are.
+        // A follower's settings.
         server.client().sql("SET GLOBAL sync_binlog = 0")?;
         let leadership = Leadership::Serving(LeaderTerm(term));
         member.ring.set_leadership(leadership);
@@ -254,8 +254,8 @@ async fn mysqld_is_opened_without_waiting_for_the_next_look() -> Result<()> {
     member.stop().await
 }
 
-/// Found as a gap: the patience that lets commits wait through a member's restart was also had with a
-/// primary whose commits would not wait.
+/// Regression: a primary whose commits would not wait also had the grace period in which commits wait through a member's
+/// restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_starts_beside_an_unprotected_mysqld_closes_it_at_once() -> Result<()> {
     let patience = LIMIT * 3;
@@ -265,7 +265,7 @@ async fn a_member_that_starts_beside_an_unprotected_mysqld_closes_it_at_once() -
     member.opens().await?;
     member.protected().await?;
 
-    // A restart between which nothing was touched: open all the time, whatever the member sees first.
+    // A restart without changes in between: open all the time, whatever the member sees first.
     member.kill().await;
     let member = Member::start_patient(&server, requirements(), patience);
     member.protected().await?;
@@ -286,7 +286,7 @@ async fn a_member_that_starts_beside_an_unprotected_mysqld_closes_it_at_once() -
     member.closes("without the ring").await?;
     assert_eq!(read_only(&server)?, (true, true));
 
-    // It leads again, mends what is wrong, and opens.
+    // It leads again, fixes the settings, and opens.
     member
         .ring
         .set_leadership(Leadership::Serving(LeaderTerm(3)));
@@ -295,7 +295,7 @@ async fn a_member_that_starts_beside_an_unprotected_mysqld_closes_it_at_once() -
     member.stop().await
 }
 
-/// What is asked before it is opened may take long. Who follows by then has switched off that commits wait.
+/// The queries before opening may take long. A server that follows by then no longer makes commits wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leadership_that_ends_while_mysqld_is_being_opened_opens_nothing() -> Result<()> {
     let server = launch(&[])?;
@@ -349,7 +349,7 @@ async fn mysqld_is_closed_at_once_when_another_database_member_leads() -> Result
     let member = Member::start_patient(&server, requirements(), LIMIT * 3);
     member.ring.set_leadership(Leadership::Serving(TERM));
     member.opens().await?;
-    // For a witness in between there is patience.
+    // A witness as interim leader is tolerated.
     member.ring.set_leadership(Leadership::Over);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(read_only(&server)?, (false, false));
@@ -409,7 +409,7 @@ async fn drift_in_mysqld_is_closed_and_mended() -> Result<()> {
             Ok(server.client().variable(name)? == back)
         })
         .await?;
-        // It was closed meanwhile: what is open now was opened later.
+        // It was closed in the meantime: an open server was opened later.
         let reopened = || {
             let write_fence = member.write_fence.borrow();
             Ok(write_fence.state == WriteFenceState::Open && write_fence.since > opened)
@@ -420,7 +420,7 @@ async fn drift_in_mysqld_is_closed_and_mended() -> Result<()> {
     member.stop().await
 }
 
-/// Nobody but mysqld can read such a file behind a crash; it lets no commit through without the ring.
+/// Only mysqld can read such a file after a crash; it lets no commit through without the ring.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_binlog_that_mysqld_is_told_to_encrypt_is_told_of_while_it_is() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -533,7 +533,7 @@ async fn drift_in_mysqld_is_only_told_when_settings_are_not_managed() -> Result<
             .client()
             .sql(&format!("SET GLOBAL {name} = '{before}'").replace("'1'", "1"))?;
     }
-    // The operator does what was said.
+    // The operator follows the advice.
     let cache = requirements.max_cache_bytes();
     server.client().sql(&format!(
         "SET GLOBAL rpl_semi_sync_source_timeout = 1000000000000000000; SET GLOBAL max_binlog_cache_size = {cache}; \
@@ -572,7 +572,7 @@ async fn commits_that_hang_in_mysqld_do_not_hang_the_member() -> Result<()> {
 
     server.client().sql("SET GLOBAL sync_binlog = 0")?;
     member.unprotected(Check::SyncBinlog).await?;
-    // Closing waits behind the commit, gives up, and says so.
+    // Closing waits for the commit, gives up, and reports it.
     let stuck = member
         .write_fence_is(|state| matches!(state, WriteFenceState::NotClosed { .. }))
         .await?;
@@ -593,7 +593,7 @@ async fn commits_that_hang_in_mysqld_do_not_hang_the_member() -> Result<()> {
         stuck_in.is_some() && stuck_in == looked_at,
         "{stuck_in:?} {looked_at:?}"
     );
-    // The watch goes on looking meanwhile.
+    // The watch continues in the meantime.
     let seen = member.reports.borrow().looked_at;
     eventually("it looks again", || {
         Ok(member.reports.borrow().looked_at > seen)
@@ -620,7 +620,7 @@ async fn commits_that_hang_in_mysqld_do_not_hang_the_member() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn somebody_else_who_acknowledges_in_mysqld_is_found() -> Result<()> {
     let server = launch(&[])?;
-    // At once, and not with the next look.
+    // Immediately, and not with the next observation.
     let (patience, next_look) = (Duration::from_millis(500), Duration::from_secs(40));
     let member = Member::start_looking(&server, requirements(), patience, next_look);
     member.ring.set_leadership(Leadership::Serving(TERM));
@@ -645,14 +645,14 @@ async fn somebody_else_who_acknowledges_in_mysqld_is_found() -> Result<()> {
     };
     tokio::time::timeout(LIMIT, member.reports.clone().wait_for(warned)).await??;
     member.stop().await?;
-    // mysqld notices at its next heartbeat that the stranger is gone.
+    // mysqld notices at its next heartbeat that the foreign replica is gone.
     let member = Member::start(&server, requirements());
     member.ring.set_leadership(Leadership::Serving(TERM));
     member.opens().await?;
     member.stop().await
 }
 
-/// Before the leadership goes to another member, nobody may write any more, and what waits is acknowledged.
+/// Before a leadership transfer all writes are blocked, and waiting commits are acknowledged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_switchover_closes_it_for_writes_and_its_end_opens_it() -> Result<()> {
     let server = launch(&[])?;
@@ -668,7 +668,7 @@ async fn a_switchover_closes_it_for_writes_and_its_end_opens_it() -> Result<()> 
     member.stop().await
 }
 
-/// As before a ring: the server that runs is not changed by it, and its next start would be open, without waiting for the ring.
+/// As before a ring: the running server is unaffected, and its next start would be open, with commits that do not wait for the ring.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_persisted_against_the_ring_is_taken_out_of_a_mysqld_that_runs() -> Result<()> {
     let server = launch(&[])?;
@@ -706,7 +706,7 @@ async fn what_is_persisted_against_the_ring_is_taken_out_of_a_mysqld_that_runs()
     })
     .await?;
     member.opens().await?;
-    // A value that only the next start has is no reason to close it.
+    // A value that only affects the next start is no reason to close it.
     let opened = member.write_fence.borrow().since;
     server.client().sql(
         "SET PERSIST super_read_only = OFF; SET PERSIST_ONLY rpl_semi_sync_source_enabled = OFF",
@@ -719,7 +719,7 @@ async fn what_is_persisted_against_the_ring_is_taken_out_of_a_mysqld_that_runs()
     member.stop().await
 }
 
-/// In mode `attach` something else starts it.
+/// In mode `attach` another program starts it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_start_of_a_mysqld_is_persisted_to_be_closed_until_it_leaves_the_ring()
 -> Result<()> {
@@ -759,7 +759,7 @@ async fn the_next_start_of_a_mysqld_is_persisted_to_be_closed_until_it_leaves_th
     ensure!(!persisted_still.contains(of_start), "{persisted_still}");
     conversion::steps::release_primary(&connect(&server.socket())).await?;
     ensure!(persisted()?.is_empty(), "{}", persisted()?);
-    // A member that sets nothing is not given a primary whose next start would be open.
+    // A member that changes no settings refuses a primary whose next start would be open.
     let refused = obstacles().await?;
     ensure!(refused.contains(of_start), "{refused}");
     Ok(())
@@ -799,7 +799,7 @@ async fn a_start_that_was_open_for_writes_is_told_with_what_the_ring_lacked() ->
     member.stop().await
 }
 
-/// As behind `witness enable-raft` while a statement runs: it holds up the closing, and meanwhile all becomes right.
+/// As after `witness enable-raft` while a statement runs: it delays the close, and in the meantime all settings become right.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_that_a_long_statement_keeps_open_becomes_one_whose_crash_is_trimmed() -> Result<()>
 {

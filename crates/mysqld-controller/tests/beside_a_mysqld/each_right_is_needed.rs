@@ -1,4 +1,4 @@
-//! The rights of the account of a member whose mysqld applies by its own threads: with all of them mysqld takes the member's
+//! The privileges of a member whose mysqld applies by its own threads: with all of them mysqld accepts the member's
 //! statements, and without any one it refuses some.
 
 use anyhow::Result;
@@ -9,10 +9,10 @@ use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions};
 const ACCOUNT: &str = "'member'@'%'";
 const REFUSALS: [&str; 2] = ["Access denied", "command denied"];
 
-/// What of a member's work needs the right.
+/// A statement of the member that needs the privilege.
 fn statement(right: Privilege) -> &'static str {
     match right {
-        // What asks for the same right as a dump.
+        // It needs the same privilege as a dump.
         Privilege::ReplicationSlave => "SHOW REPLICAS",
         Privilege::ReplicationClient => "SHOW BINARY LOG STATUS",
         Privilege::Reload => "FLUSH BINARY LOGS",
@@ -33,7 +33,7 @@ fn statement(right: Privilege) -> &'static str {
             "CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'nowhere' FOR CHANNEL 'x'; RESET REPLICA ALL FOR CHANNEL 'x'"
         }
         Privilege::BinlogAdmin => "PURGE BINARY LOGS TO 'binlog.000001'",
-        // It gets no further than to an address that is not in the list.
+        // It fails at an address that is not in the list.
         Privilege::CloneAdmin => "CLONE INSTANCE FROM 'x'@'127.0.0.1':1 IDENTIFIED BY 'y'",
         Privilege::SelectPerformanceSchema => "SELECT COUNT(*) FROM performance_schema.threads",
         Privilege::SelectMysql => "SELECT COUNT(*) FROM mysql.user",
@@ -42,7 +42,7 @@ fn statement(right: Privilege) -> &'static str {
     }
 }
 
-/// Whether the server refuses the statement for want of a right, whatever else it says of it.
+/// Whether the server refuses the statement for lack of a privilege, whatever else it reports.
 fn is_refused(member: &MysqlClient, right: Privilege) -> bool {
     let done = member.sql(statement(right));
     done.is_err_and(|error| {

@@ -1,5 +1,5 @@
-//! A mysqld that something else owns: started, stopped and killed through commands, known by the
-//! directory that it works in, and guarded like a child.
+//! A mysqld that another program owns: started, stopped and killed through commands, identified by its
+//! working directory, and guarded like a child.
 
 use std::fs;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl StartGuard for Counted {
     }
 }
 
-/// Its data directory stands in its configuration file alone, and a shell is in the place of systemd.
+/// Only its configuration file names its data directory, and a shell replaces systemd.
 fn external(home: &Home, super_read_only: &str) -> Result<SupervisorOptions> {
     let (mut options, commands) = with_commands(home, super_read_only)?;
     options.external = Some(Arc::new(commands));
@@ -92,7 +92,7 @@ async fn a_mysqld_that_something_else_owns_is_started_killed_adopted_and_stopped
     supervised
         .reaches(|state| matches!(state, SupervisorState::Running { pid, .. } if *pid != first))
         .await?;
-    // On a busy machine the start behind a kill may fail once, which is not explained yet; it is tried again, behind the
+    // On a busy machine the start after a kill may fail once, for an unknown reason; it is retried, after the
     // guard each time.
     let asked = guard.0.load(Ordering::Relaxed);
     ensure!(asked >= 2);
@@ -100,7 +100,7 @@ async fn a_mysqld_that_something_else_owns_is_started_killed_adopted_and_stopped
     let status = supervised.handle.status();
     ensure!(status.borrow().warning.is_none() && status.borrow().starts >= 2);
 
-    // In good order, and behind the guard again.
+    // A clean stop, and a start after the guard.
     let ended = || {
         Ok::<_, anyhow::Error>(
             fs::read_to_string(home.path("log.err"))?
@@ -183,7 +183,7 @@ async fn one_that_would_boot_open_by_what_is_persisted_is_not_started_so() -> Re
 
     persist(&home).await?;
     supervised.stop().await?;
-    // What is the operator's is left alone, and told.
+    // The operator's values stay, and are reported.
     options.may_take_out_persisted = false;
     let supervised = Supervised::start(options);
     let failed = supervised
@@ -199,7 +199,7 @@ async fn one_that_would_boot_open_by_what_is_persisted_is_not_started_so() -> Re
     supervised.stop().await
 }
 
-/// As systemd does with `Restart=`: its recovery commits what was not acknowledged.
+/// As systemd does with `Restart=`: its recovery commits unacknowledged transactions.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_that_something_else_starts_again_is_killed_and_restarted_through_the_guard()
 -> Result<()> {

@@ -1,5 +1,5 @@
-//! Nobody starts mysqld before its guard has agreed; and a primary that is killed because its commits
-//! wait in vain comes back without them.
+//! mysqld starts only after its guard has agreed; and a primary that is killed because its commits
+//! wait without success restarts without them.
 
 use std::fs;
 use std::sync::Arc;

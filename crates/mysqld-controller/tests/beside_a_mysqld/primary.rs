@@ -26,7 +26,7 @@ use uuid::Uuid;
 use crate::ring_in_memory::MemoryRing;
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
-/// Long enough for a commit that waits for nobody.
+/// Long enough for a commit that waits for no ACK.
 pub(crate) const A_WHILE: Duration = Duration::from_millis(300);
 
 pub(crate) const OUR_UUID: Uuid = Uuid::from_u128(0x4001);
@@ -98,7 +98,7 @@ impl Running {
         }
     }
 
-    /// The server may lead whenever the ring says so.
+    /// The server may be the primary whenever this member leads.
     pub(crate) fn readiness(&self) -> watch::Receiver<Readiness> {
         self.readiness.subscribe()
     }
@@ -119,7 +119,7 @@ impl Running {
         }
     }
 
-    /// As a kill does: the connection is simply gone.
+    /// Like a kill: the connection breaks without notice.
     pub(crate) async fn kill(self) {
         self.task.abort();
         let _ = self.task.await;
@@ -131,7 +131,7 @@ impl Running {
     }
 }
 
-/// How a server to which nothing is applied is looked after, by this account.
+/// Options for a server to which nothing is applied, with this account.
 pub(crate) fn controller_options(account: ConnectOptions) -> ControllerOptions {
     let mut write_fence = WriteFenceOptions::new(account.clone());
     write_fence.retry = Duration::from_millis(200);
@@ -189,7 +189,7 @@ pub(crate) async fn finish(pending: PendingSql) -> Result<()> {
     tokio::task::spawn_blocking(move || pending.finish(LIMIT).map(|_| ())).await?
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) async fn eventually(what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     while !so()? {

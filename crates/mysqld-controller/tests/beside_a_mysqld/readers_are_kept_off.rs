@@ -1,5 +1,5 @@
-//! The read fence on a real mysqld: whose sessions it closes, that commits which wait hold up the closing for writes and not
-//! this, and whose `offline_mode` it takes back.
+//! The read fence on a real mysqld: which sessions it closes, that waiting commits delay the close for writes and not
+//! this, and which `offline_mode` it reverts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::ring_in_memory::{Leadership, MemoryRing};
 const TERM: LeaderTerm = LeaderTerm(2);
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The watch and the controller of one member's life.
+/// The watch and the controller during one run of a member.
 struct Life {
     status: watch::Receiver<ReadFenceStatus>,
     _handing_over: watch::Sender<bool>,
@@ -37,7 +37,7 @@ impl Life {
         watching.interval = Duration::from_millis(100);
         let (watcher, reports): (_, watch::Receiver<WatchReport>) =
             Watcher::new(watching, ingest.status.clone(), ingest.readiness());
-        // With nothing but what a member is documented to need.
+        // With only the documented privileges of a member.
         let options = ControllerOptions {
             fence_after: GRACE,
             ..controller_options(account(server, "member"))
@@ -115,11 +115,11 @@ async fn readers_of_a_mysqld_that_is_cut_off_are_kept_off_although_commits_wait(
     assert!(session.query("SELECT 1").await.is_err());
     let refused = Connection::open(&reader(&server)).await.unwrap_err();
     assert!(refused.to_string().contains("offline mode"), "{refused}");
-    // Administrators and the member are let in, and what waits goes on waiting.
+    // Administrators and the member can log in, and waiting commits keep waiting.
     assert!(offline(&server)?);
     still_waits(&mut waiting).await?;
 
-    // The quorum is back in the same leadership: the primary is the primary again.
+    // The quorum is back in the same leadership: the primary serves again.
     ring.set_leadership(Leadership::Serving(TERM));
     ring.set_commits_at_once(true);
     life.fenced(None).await?;
@@ -127,7 +127,7 @@ async fn readers_of_a_mysqld_that_is_cut_off_are_kept_off_although_commits_wait(
     let mut session = Connection::open(&reader(&server)).await?;
     session.query("SELECT 1").await?;
 
-    // A member that ends meanwhile leaves it, and the next life takes it back by what mysqld says of itself.
+    // A member that ends in the meantime leaves it, and its next run reverts it by mysqld's record of the owner.
     ring.set_leadership(Leadership::Elsewhere(MemberId(4)));
     life.fenced(Some(ReadFenceReason::AnotherLeads(MemberId(4))))
         .await?;
@@ -137,7 +137,7 @@ async fn readers_of_a_mysqld_that_is_cut_off_are_kept_off_although_commits_wait(
     let life = Life::begin(&server, &ring, &ingest);
     eventually("it is let in again", || Ok(!offline(&server)?)).await?;
 
-    // What an operator has set stays, whoever leads.
+    // An operator's setting stays, whatever member leads.
     server.client().sql("SET GLOBAL offline_mode = ON")?;
     tokio::time::sleep(2 * GRACE).await;
     ring.set_leadership(Leadership::Silent(LeaderTerm(3)));

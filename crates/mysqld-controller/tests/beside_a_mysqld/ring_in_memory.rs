@@ -1,4 +1,4 @@
-//! A ring of one log in memory that commits when the test says so.
+//! A ring of one log in memory that commits when the test requests it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -99,7 +99,7 @@ impl MemoryRing {
         }
     }
 
-    /// From now on, entries commit at once, those that wait included; or they wait for [`Self::commit`].
+    /// From now on, entries commit immediately, waiting ones included; or they wait for [`Self::commit`].
     pub(crate) fn set_commits_at_once(&self, at_once: bool) {
         self.state.lock().unwrap().commits_at_once = at_once;
         if at_once {
@@ -120,7 +120,7 @@ impl MemoryRing {
         }
     }
 
-    /// Takes an entry out of the log, as a test's way to make a gap.
+    /// Removes an entry from the log, so that a test can create a gap.
     pub(crate) fn forget(&self, gtid: &Gtid) {
         let mut state = self.state.lock().unwrap();
         assert!(state.log.gtids.remove(gtid));
@@ -129,7 +129,7 @@ impl MemoryRing {
             .retain(|entry| gtid_of(entry).as_ref() != Some(gtid));
     }
 
-    /// Another member leads, whose log has nothing behind what is committed.
+    /// Another member leads, whose log ends with the committed part.
     pub(crate) fn lose_uncommitted(&self) {
         self.set_leadership(Leadership::Elsewhere(MemberId(9)));
         let mut state = self.state.lock().unwrap();
@@ -141,7 +141,7 @@ impl MemoryRing {
         state.log.end = *self.committed.borrow();
     }
 
-    /// Puts transactions into the log that no primary gave.
+    /// Adds transactions to the log that no primary sent.
     pub(crate) fn invent(&self, gtids: &str) {
         let mut state = self.state.lock().unwrap();
         let more = gtids.parse().unwrap();
@@ -210,7 +210,7 @@ fn identified(entry: &AppEntry) -> Option<(Gtid, i64)> {
     Some((event.gtid, event.clock.sequence_number))
 }
 
-/// Nothing comes from it: no server follows this ring.
+/// A log without transactions: no server follows this ring.
 pub(crate) struct NoLog;
 
 impl Source for NoLog {

@@ -1,4 +1,4 @@
-//! The supervisor and a real mysqld: made, started, killed, adopted, stopped.
+//! The supervisor and a real mysqld: initialised, started, killed, adopted, stopped.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use crate::primary::{A_WHILE, LIMIT, Running, eventually, requirements};
 use crate::ring_in_memory::{Leadership, MemoryRing};
 
-/// Where a supervised mysqld lives. Whatever still runs there when the test ends is killed.
+/// The files of a supervised mysqld. Processes that still run there when the test ends are killed.
 pub(crate) struct Home {
     folder: TempDir,
     user: &'static str,
@@ -35,7 +35,7 @@ impl Home {
         Ok(Self { folder, user: "w" })
     }
 
-    /// With a data directory that nobody has to initialise, and in which there is only root.
+    /// With an initialised data directory that has only root.
     pub(crate) fn with_data() -> Result<Self> {
         let mut home = Self::new()?;
         home.user = "root";
@@ -210,7 +210,7 @@ async fn variable(connection: &mut Connection, name: &str) -> Result<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_from_nothing_to_its_stop() -> Result<()> {
     let home = Home::new()?;
-    // What an operator sets does not undo what the wait for the ring needs.
+    // An operator's options do not override those that the wait for the ring needs.
     let supervised = Supervised::start(home.options(&["--super-read-only=OFF", "--sync-binlog=0"]));
     supervised
         .reaches(|state| *state == SupervisorState::Initialising)
@@ -233,7 +233,7 @@ async fn a_mysqld_from_nothing_to_its_stop() -> Result<()> {
         .query("SHOW GLOBAL VARIABLES LIKE 'skip_replica_start'")
         .await?;
     assert_eq!(skips.first().and_then(|row| row.text_at(1)), Some("ON"));
-    // It applies whatever an administrator does.
+    // It applies every statement of an administrator.
     let grants = connection.query("SHOW GRANTS").await?;
     let mut grants = grants.rows.iter().filter_map(|row| row.text_at(0));
     assert!(grants.any(|grant| grant.starts_with("GRANT PROXY ON ``@``")));
@@ -284,7 +284,7 @@ async fn a_mysqld_that_outlives_its_member_is_adopted() -> Result<()> {
     let last = Supervised::start(home.options(&[]));
     assert_eq!(last.runs().await?, (next, true));
     last.stop().await?;
-    // Its parent, this process, has to notice too.
+    // Its parent, this process, must notice too.
     eventually("it is gone", || Ok(!lives(next))).await
 }
 
@@ -297,7 +297,7 @@ async fn a_mysqld_whose_commits_wait_is_killed_rather_than_asked() -> Result<()>
     supervised.runs().await?;
     let mut root = home.connect().await?;
     root.execute("SET GLOBAL read_only = OFF").await?;
-    // Nobody acknowledges.
+    // No member acknowledges.
     let waiting = tokio::spawn(async move {
         let commit = root
             .query_within("CREATE DATABASE nobody_acknowledged", 2 * LIMIT)
@@ -347,7 +347,7 @@ async fn commits_finish_before_a_mysqld_is_asked_to_stop() -> Result<()> {
     ingest.stop().await
 }
 
-/// A session that does nothing kept mysqld from stopping for ten seconds.
+/// Regression: an idle session delayed mysqld's stop by ten seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_does_not_wait_for_idle_clients() -> Result<()> {
     let home = Home::with_data()?;
@@ -371,7 +371,7 @@ async fn a_mysqld_that_does_not_start_is_explained() -> Result<()> {
     assert!(cause.contains("mysql.initialize"), "{cause}");
     refused.stop().await?;
 
-    // Half an initialisation, left by a member that was killed.
+    // A partial initialisation, left by a killed member.
     fs::create_dir(home.path("data"))?;
     fs::write(home.path("data/.witness-initialising"), "")?;
     fs::write(home.path("data/ibdata1"), "half")?;
@@ -448,7 +448,7 @@ async fn an_initialisation_of_mysqld_can_be_broken_off() -> Result<()> {
     Ok(())
 }
 
-/// Somebody persisted them before there was a ring, or while the member was away: mysqld takes them before its command line.
+/// Persisted before there was a ring, or while the member was away: mysqld prefers them to its command line.
 pub(crate) const PERSIST: &str = "SET PERSIST super_read_only = OFF; SET PERSIST read_only = OFF; \
      SET PERSIST rpl_semi_sync_source_enabled = OFF; SET PERSIST sync_binlog = 0; SET PERSIST_ONLY skip_replica_start = OFF; \
      SET PERSIST max_connections = 77";
@@ -462,7 +462,7 @@ pub(crate) async fn persist(home: &Home) -> Result<()> {
     Ok(())
 }
 
-/// Whether nobody can write and commits wait, and what else was persisted is in force.
+/// Whether writes are blocked, commits wait, and other persisted values are in force.
 pub(crate) async fn boots_closed(home: &Home) -> Result<()> {
     let mut connection = home.connect().await?;
     for (name, value) in [
@@ -487,7 +487,7 @@ pub(crate) async fn boots_closed(home: &Home) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_child_boots_closed_whatever_is_persisted() -> Result<()> {
     let home = Home::with_data()?;
-    // Without `--no-defaults`, with which mysqld takes nothing that is persisted.
+    // Without `--no-defaults`, which disables all persisted values.
     fs::write(home.path("my.cnf"), "[mysqld]\n")?;
     let file = format!("--defaults-file={}", home.path("my.cnf").display());
     let supervised = Supervised::start(home.options(&[&file]));

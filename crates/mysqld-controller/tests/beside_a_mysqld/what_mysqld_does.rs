@@ -1,4 +1,4 @@
-//! Facts about mysqld on which the design rests. If one of these fails with a later version, look at
+//! Facts about mysqld that the design depends on. If one of these fails with a later version, check
 //! the design before the test.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use testkit::mysqld::{Mysqld, PendingSql};
 
 use crate::primary::{A_WHILE, LIMIT, OUR_UUID, connect, eventually, launch, still_waits, visible};
 
-/// A semi-sync source on which commits wait for ever, and nobody acknowledges.
+/// A semi-sync source on which commits wait indefinitely, without any acker.
 fn source() -> Result<Mysqld> {
     let server = launch(&[])?;
     server.client().sql(
@@ -30,7 +30,7 @@ async fn waiting_insert(server: &Mysqld, id: u32) -> Result<PendingSql> {
     Ok(waiting)
 }
 
-/// Why a transaction that waits is never said to be there, and is acknowledged when it comes again.
+/// Why a waiting transaction is never reported as received, and is acknowledged when it arrives again.
 #[tokio::test(flavor = "multi_thread")]
 async fn mysqld_does_not_release_what_a_replica_says_it_has() -> Result<()> {
     let server = source()?;
@@ -58,7 +58,7 @@ async fn mysqld_does_not_release_what_a_replica_says_it_has() -> Result<()> {
     still_waits(&mut waiting).await
 }
 
-/// Why nothing has to be done about sessions that operators kill while they wait.
+/// Why sessions that operators kill while they wait need no handling.
 #[tokio::test(flavor = "multi_thread")]
 async fn killing_a_session_does_not_end_its_wait_in_mysqld() -> Result<()> {
     let server = source()?;
@@ -69,7 +69,7 @@ async fn killing_a_session_does_not_end_its_wait_in_mysqld() -> Result<()> {
     server.client().sql(&format!("KILL QUERY {session}"))?;
     still_waits(&mut waiting).await?;
     server.client().sql(&format!("KILL {session}"))?;
-    // The client is told that the connection is lost: an unknown outcome, which is the truth.
+    // The client gets a lost connection: the outcome is unknown, which is correct.
     let told = waiting
         .finish(LIMIT)
         .expect_err("a commit that nobody acknowledged");
@@ -85,8 +85,8 @@ async fn killing_a_session_does_not_end_its_wait_in_mysqld() -> Result<()> {
     Ok(())
 }
 
-/// Why mysqld is only asked to stop when nothing waits, and killed otherwise: asked to stop, it tells
-/// clients that their commits succeeded although nobody acknowledged them.
+/// Why mysqld is only asked to stop when nothing waits, and killed otherwise: asked to stop, it reports
+/// to clients that their commits succeeded without an ACK.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_that_is_asked_to_stop_lets_waiting_commits_succeed() -> Result<()> {
     let mut server = source()?;
@@ -97,7 +97,7 @@ async fn a_mysqld_that_is_asked_to_stop_lets_waiting_commits_succeed() -> Result
     Ok(())
 }
 
-/// Why closing for writes has a time limit, and which statements may be run while commits wait.
+/// Why closing for writes has a time limit, and which statements may run while commits wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_blocks_behind_waiting_commits_in_mysqld() -> Result<()> {
     let server = source()?;
@@ -115,7 +115,7 @@ async fn what_blocks_behind_waiting_commits_in_mysqld() -> Result<()> {
             panic!("{blocked}: {refused:?}")
         };
         assert_eq!(error.code, server_code::LOCK_WAIT_TIMEOUT);
-        // It leaves nothing behind.
+        // It changes nothing.
         assert_eq!(server.client().variable("read_only")?, "0");
     }
     for free in [
@@ -140,7 +140,7 @@ async fn what_blocks_behind_waiting_commits_in_mysqld() -> Result<()> {
     still_waits(&mut waiting).await
 }
 
-/// Why the write fence does not believe a look that was taken while it tried to close.
+/// Why the write fence ignores an observation taken while it tried to close.
 #[tokio::test(flavor = "multi_thread")]
 async fn super_read_only_reads_on_before_it_is_in_force_in_mysqld() -> Result<()> {
     let server = source()?;
@@ -173,7 +173,7 @@ async fn a_super_read_only_mysqld_refuses_to_install_a_plugin() -> Result<()> {
         panic!("{refused:?}")
     };
     assert_eq!(error.code, server_code::OPTION_PREVENTS_STATEMENT);
-    // `read_only` stays on without it, and does not mind. Nothing of it goes to the binlog.
+    // `read_only` stays on, and does not interfere. Nothing of it is written to the binlog.
     let executed = server.client().gtid_executed()?;
     connection
         .execute("SET GLOBAL super_read_only = OFF")
@@ -184,7 +184,7 @@ async fn a_super_read_only_mysqld_refuses_to_install_a_plugin() -> Result<()> {
     Ok(())
 }
 
-/// Somebody else may have been faster; that is no failure.
+/// Another session may have been faster; that is no failure.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_says_by_its_number_that_a_plugin_is_installed_already() -> Result<()> {
     let server = Mysqld::launch(&testkit::mysql_tree::MysqlTree::require())?;
@@ -199,7 +199,7 @@ async fn a_mysqld_says_by_its_number_that_a_plugin_is_installed_already() -> Res
     Ok(())
 }
 
-/// What a look at a server that was seen before asks in another way, because that is faster.
+/// The faster query for a server that was observed before.
 #[tokio::test(flavor = "multi_thread")]
 async fn values_of_variables_are_those_that_a_list_shows() -> Result<()> {
     let server = source()?;
@@ -215,7 +215,7 @@ async fn values_of_variables_are_those_that_a_list_shows() -> Result<()> {
     let selected = observe_again(&mut connection, Some(&first)).await?;
     assert_ne!(first.variables, listed.variables);
     assert_eq!(selected.variables, listed.variables);
-    // The plugin goes, and comes back.
+    // The plugin is removed, and installed again.
     server
         .client()
         .sql("UNINSTALL PLUGIN rpl_semi_sync_source")?;
@@ -229,7 +229,7 @@ async fn values_of_variables_are_those_that_a_list_shows() -> Result<()> {
     Ok(())
 }
 
-/// Why a table in memory makes a follower errant that is restarted.
+/// Why a table in memory makes a restarted follower errant.
 #[tokio::test(flavor = "multi_thread")]
 async fn mysqld_empties_a_table_in_memory_in_a_transaction_of_its_own() -> Result<()> {
     let mut server = launch(&[])?;
@@ -238,7 +238,7 @@ async fn mysqld_empties_a_table_in_memory_in_a_transaction_of_its_own() -> Resul
     server.restart()?;
     let uuid = server.client().variable("server_uuid")?;
     assert_eq!(server.client().gtid_executed()?, format!("{uuid}:1-5"));
-    // Nothing keeps it from that.
+    // No setting prevents that.
     server
         .client()
         .sql("SET GLOBAL super_read_only = ON; SET sql_log_bin = 0; SELECT COUNT(*) FROM d.m")?;

@@ -1,4 +1,4 @@
-//! A mysqld whose commits wait for a ring in memory, and which is killed and started again behind the
+//! A mysqld whose commits wait for a ring in memory, and which is killed and restarted after the
 //! guard of its starts.
 
 use std::fs;
@@ -34,7 +34,7 @@ pub(crate) struct CrashingServer {
     pub(crate) server: Mysqld,
     pub(crate) ring: Arc<MemoryRing>,
     pub(crate) member_dir: TempDir,
-    /// Where the guard takes its binlog to be.
+    /// The guard's assumption about its binlog.
     pub(crate) log_bin: &'static str,
     ingest: Option<RunningIngest>,
 }
@@ -42,11 +42,11 @@ pub(crate) struct CrashingServer {
 struct RunningIngest {
     status: watch::Receiver<IngestStatus>,
     task: JoinHandle<()>,
-    /// Dropped, the ingest would end.
+    /// Without it the ingest would end.
     _readiness: watch::Sender<Readiness>,
 }
 
-/// What a supervised mysqld has on its command line, as far as commits are concerned.
+/// The options of a supervised mysqld that concern commits.
 const ARGUMENTS: [&str; 9] = [
     "--plugin-load-add=semisync_source.so",
     "--rpl-semi-sync-source-enabled=ON",
@@ -56,12 +56,12 @@ const ARGUMENTS: [&str; 9] = [
     "--innodb-redo-log-capacity=16M",
     "--max-binlog-cache-size=1G",
     "--binlog-error-action=ABORT_SERVER",
-    // A port that is free over many restarts is none of this test's business.
+    // This test needs no port that stays free over many restarts.
     "--skip-networking",
 ];
 
 impl CrashingServer {
-    /// A running server whose commits the ring takes at once.
+    /// A running server whose commits the ring commits immediately.
     pub(crate) async fn start() -> Result<Self> {
         Self::start_with(&[]).await
     }
@@ -88,7 +88,7 @@ impl CrashingServer {
         guard_that_looks_in(self.log_bin, &self.ring, data_dir, self.member_dir.path())
     }
 
-    /// As a member does before it first opens a server that it found running.
+    /// As a member does before it first opens a running server.
     pub(crate) async fn is_about_to_be_opened(&self) -> Result<()> {
         let options = trim_options(self.log_bin, self.server.data_dir(), self.member_dir.path());
         let connect = ConnectOptions::new(Endpoint::unix(self.server.socket()), "root", "");
@@ -96,14 +96,14 @@ impl CrashingServer {
         begun.map_err(anyhow::Error::msg)
     }
 
-    /// Starts behind the guard.
+    /// Starts it after the guard.
     pub(crate) async fn start_again(&mut self) -> Result<()> {
         let guarded = self.guard().before_start().await;
         guarded.map_err(anyhow::Error::msg)?;
         self.server.start()
     }
 
-    /// This member serves, and takes the server's transactions in.
+    /// This member serves, and receives the server's transactions.
     pub(crate) async fn lead(&mut self) -> Result<()> {
         self.ring.set_leadership(Leadership::Serving(TERM));
         self.ring.set_commits_at_once(true);
@@ -128,7 +128,7 @@ impl CrashingServer {
         Ok(())
     }
 
-    /// The member ends: nobody acknowledges any more.
+    /// The member ends: no more ACKs.
     pub(crate) async fn member_ends(&mut self) {
         if let Some(ingest) = self.ingest.take() {
             ingest.task.abort();
@@ -136,7 +136,7 @@ impl CrashingServer {
         }
     }
 
-    /// SIGKILL; the ring goes on elsewhere with what it has committed, and nothing else.
+    /// SIGKILL; the ring continues elsewhere with its committed transactions only.
     pub(crate) async fn crash(&mut self) -> Result<()> {
         self.server.kill()?;
         self.member_ends().await;
@@ -144,7 +144,7 @@ impl CrashingServer {
         Ok(())
     }
 
-    /// The file that is written to.
+    /// The current binlog file.
     pub(crate) fn last_file(&self) -> Result<PathBuf> {
         self.server.binlog_files()?.pop().context("no binlog")
     }
@@ -153,7 +153,7 @@ impl CrashingServer {
         Ok(TrimmedTail::list(self.member_dir.path())?)
     }
 
-    /// Waits until the current file holds so many transactions more than `before`.
+    /// Waits until the current file has `count` transactions.
     pub(crate) async fn transactions_in_file(&self, count: usize) -> Result<()> {
         let file = self.last_file()?;
         let deadline = Instant::now() + LIMIT;
@@ -170,8 +170,8 @@ impl CrashingServer {
         }
     }
 
-    /// Its error log has no error, but that a client went away without a word, or was gone when the crash was told to it; the
-    /// crash may cut that line off.
+    /// Its error log has no error, except that a client disconnected without notice, or was gone when mysqld reported the crash to
+    /// it; the crash may cut that line off.
     pub(crate) fn recovered_without_an_error(&self) -> Result<()> {
         let log = self.server.error_log();
         let bad: Vec<&str> = log
@@ -179,7 +179,7 @@ impl CrashingServer {
             .filter(|line| line.contains("[ERROR]") || line.contains("orrupt"))
             .filter(|line| !line.contains("reading communication packets"))
             .filter(|line| !line.contains("A message intended for a client"))
-            // The member's dumps end at any moment.
+            // The member's dumps end at arbitrary moments.
             .filter(|line| !line.contains("Semi-sync source failed on net_flush"))
             .collect();
         ensure!(bad.is_empty(), "{bad:#?}");
@@ -236,7 +236,7 @@ fn trim_options(log_bin: &str, data_dir: &Path, member_dir: &Path) -> TailTrimOp
     }
 }
 
-/// Where the events of a file begin, its end last; what is torn is left out.
+/// Offsets of a file's events, its end last; a torn event is left out.
 pub(crate) fn event_borders(file: &Path) -> Result<Vec<(u64, EventType)>> {
     let bytes = fs::read(file)?;
     let mut at = MAGIC.len();
@@ -253,7 +253,7 @@ pub(crate) fn event_borders(file: &Path) -> Result<Vec<(u64, EventType)>> {
     Ok(borders)
 }
 
-/// Where the transactions of a file begin.
+/// Offsets of a file's transactions.
 pub(crate) fn transaction_starts(file: &Path) -> Result<Vec<u64>> {
     let borders = event_borders(file)?;
     let starts = borders

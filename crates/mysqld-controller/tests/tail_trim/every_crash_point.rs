@@ -1,4 +1,4 @@
-//! Every kind of transaction waits for its ACK, and the server is killed: cut everywhere.
+//! Every kind of transaction waits for its ACK, and the server is killed: cut at every point.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ async fn all_wait(server: &CrashingServer, kinds: &[(&str, &str)]) -> Result<Vec
     Ok(waiting)
 }
 
-/// Before and after the fsync, before the ACK: nothing of what waited is there afterwards, and its GTIDs are free.
+/// Before and after the fsync, before the ACK: no waiting transaction remains afterwards, and its GTIDs are free.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waited_for_its_ack_is_gone_after_a_crash_of_mysqld() -> Result<()> {
     let mut server = CrashingServer::start().await?;
@@ -69,7 +69,7 @@ async fn what_waited_for_its_ack_is_gone_after_a_crash_of_mysqld() -> Result<()>
         let file = OpenOptions::new().write(true).open(server.last_file()?)?;
         file.set_len(point)?;
         if done % 2 == 1 {
-            // The file had grown when the power went.
+            // The file had grown when the power was cut.
             file.set_len(point + ZEROS)?;
         }
         let at = || {
@@ -91,7 +91,7 @@ async fn what_waited_for_its_ack_is_gone_after_a_crash_of_mysqld() -> Result<()>
     );
 
     // The same transactions once more, under the same GTIDs. Now the ring commits all of them, and
-    // the server is killed before it hears of that.
+    // the server is killed before it receives the ACKs.
     server.lead().await?;
     server.ring.set_commits_at_once(false);
     let waiting = all_wait(&server, &KINDS).await?;
@@ -113,7 +113,7 @@ async fn what_waited_for_its_ack_is_gone_after_a_crash_of_mysqld() -> Result<()>
     server.recovered_without_an_error()
 }
 
-/// As applications run them when they start. A table of another engine would leave it open whether a table was made or dropped.
+/// Applications run them at start. With a table of another engine it would be unclear whether a table was created or dropped.
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_that_changed_nothing_are_cut() -> Result<()> {
     let mut server = CrashingServer::start().await?;
@@ -135,7 +135,7 @@ async fn statements_that_changed_nothing_are_cut() -> Result<()> {
     server.recovered_without_an_error()
 }
 
-/// Pins why all this is done.
+/// Proves the need for the trim.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_trim_mysqld_commits_what_nobody_acknowledged() -> Result<()> {
     let mut server = CrashingServer::start().await?;
@@ -183,26 +183,26 @@ async fn what_was_not_written_yet_needs_no_trim() -> Result<()> {
     Ok(())
 }
 
-/// Set to the first: the file is cut at every place from that one on, which takes some minutes.
+/// If set to the first one: the file is cut at every point after it, which takes some minutes.
 const EVERY_POINT: &str = "WITNESS_TRIM_EVERY_POINT";
-/// Behind every second of them.
+/// Written after every second of them.
 const ZEROS: u64 = 700;
 /// How many otherwise.
 const SOME_POINTS: usize = 6;
 
-/// Every border of an event behind the first that goes, and a place inside of every event.
+/// Every event border after the first cut transaction, and an offset within every event.
 fn cut_points(crashed: &Snapshot, from: FileOffset) -> Result<Vec<u64>> {
     let borders = event_borders(&crashed.last_file)?;
     let mut points = Vec::new();
     let behind = borders.iter().filter(|(at, _)| *at >= from.0);
     for (at, _) in behind {
-        // Inside of the header, and of the body.
+        // Within the header, and within the body.
         points.extend([*at, at + 11, at + 25]);
     }
     Ok(points)
 }
 
-/// A crashed server's files, and what its member had noted.
+/// A crashed server's files, and its member's record.
 struct Snapshot {
     folder: TempDir,
     last_file: PathBuf,

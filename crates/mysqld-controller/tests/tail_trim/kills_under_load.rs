@@ -1,4 +1,4 @@
-//! A server that is killed again and again while several sessions commit: right at an ACK, or with
+//! A server that is killed repeatedly while several sessions commit: right at an ACK, or with
 //! commits that wait for one.
 
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use testkit::mysqld::PendingSql;
 use crate::crashing_server::{CrashingServer, LIMIT};
 use crate::reference::Reference;
 
-/// How often the server is killed; more of it takes about four seconds a kill.
+/// How often the server is killed; each kill takes about four seconds.
 const KILLS: &str = "WITNESS_TRIM_KILLS";
 const FEW_KILLS: u64 = 4;
 const SESSIONS: u64 = 6;
@@ -28,7 +28,7 @@ impl Dice {
     }
 }
 
-/// What one session does: its own rows, rows of all, tables that come and go, XA.
+/// One session's workload: its own rows, shared rows, tables created and dropped, XA.
 fn script(session: u64, round: u64, dice: &mut Dice) -> String {
     let mut script = "USE d;\n".to_owned();
     for step in 0..TRANSACTIONS {
@@ -79,8 +79,8 @@ async fn committed(server: &CrashingServer, index: u64) -> Result<()> {
     Ok(())
 }
 
-/// A kill between XA PREPARE and XA COMMIT leaves a prepared transaction, and rows that nobody else can change: the next
-/// round's sessions would wait for them. How many there were.
+/// A kill between XA PREPARE and XA COMMIT leaves a prepared transaction with locked rows: the next
+/// round's sessions would wait for them. Returns their number.
 fn settle_prepared(server: &CrashingServer) -> Result<usize> {
     let client = server.server.client();
     let prepared = client.sql("XA RECOVER")?.0;

@@ -1,4 +1,4 @@
-//! A mysqld that crashes with transactions that nobody acknowledged comes back without them.
+//! A mysqld that crashes with unacknowledged transactions restarts without them.
 
 #![allow(clippy::unwrap_used, reason = "all of this is test")]
 

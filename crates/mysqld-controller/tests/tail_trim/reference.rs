@@ -36,7 +36,7 @@ impl Reference {
         })
     }
 
-    /// Takes what the ring has committed since, and compares everything.
+    /// Applies the ring's new commits, and compares everything.
     pub(crate) fn equals(&mut self, ring: &MemoryRing, server: &Mysqld) -> Result<()> {
         self.catch_up(ring)?;
         let (ours, theirs) = (
@@ -71,7 +71,7 @@ impl Reference {
     }
 }
 
-/// Everything that can be seen of a server: GTIDs, tables with their checksums, XA transactions.
+/// The visible state of a server: GTIDs, tables with their checksums, XA transactions.
 #[derive(Debug, PartialEq, Eq)]
 struct Contents {
     gtids: String,

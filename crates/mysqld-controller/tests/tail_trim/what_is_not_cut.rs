@@ -1,4 +1,4 @@
-//! Where it is not certain that a transaction waited for the ring and can be undone, nothing is cut.
+//! Without certainty that a transaction waited for the ring and can be undone, nothing is cut.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ use crate::ring_in_memory::{Leadership, MemoryRing};
 
 const TABLE: &str = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)";
 
-/// A server that crashed with one transaction that waits, behind some that the ring has.
+/// A server that crashed with one waiting transaction, after some that the ring has.
 async fn crashed_with(waiting: &str) -> Result<CrashingServer> {
     crashed_behind(TABLE, waiting).await
 }
@@ -52,7 +52,7 @@ async fn left_alone(server: &mut CrashingServer) -> Result<()> {
     Ok(())
 }
 
-/// Its log is empty, so that nothing in mysqld's binlog is committed there.
+/// Its log is empty, so it has committed nothing of mysqld's binlog.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ring_that_has_never_taken_anything_cuts_nothing() -> Result<()> {
     let mut server = crashed_with("INSERT INTO d.t VALUES (1)").await?;
@@ -63,13 +63,13 @@ async fn a_ring_that_has_never_taken_anything_cuts_nothing() -> Result<()> {
     left_alone(&mut server).await
 }
 
-/// A ring around a server that has transactions already: those of before its first start by this member.
+/// A ring around a server with existing transactions: those from before its first start by this member.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_there_before_the_member_is_not_cut() -> Result<()> {
     let mut server = crashed_with("INSERT INTO d.t VALUES (1)").await?;
     server.member_dir = tempfile::tempdir()?;
     left_alone(&mut server).await?;
-    // From then on its commits wait for the ring, so that the next one goes.
+    // From then on its commits wait for the ring, so that the next one is cut.
     server.ring.invent(&server.server.client().gtid_executed()?);
     server.lead().await?;
     server.ring.set_commits_at_once(false);
@@ -92,7 +92,7 @@ async fn what_was_there_before_the_member_is_not_cut() -> Result<()> {
     Ok(())
 }
 
-/// A commit that waits goes with a crash, which is the `crash`th that something is cut behind.
+/// A waiting commit is cut after a crash, the `crash`th one with a cut.
 async fn what_waits_is_cut(server: &mut CrashingServer, crash: usize) -> Result<()> {
     server.ring.set_commits_at_once(false);
     let pending = server
@@ -109,7 +109,7 @@ async fn what_waits_is_cut(server: &mut CrashingServer, crash: usize) -> Result<
     server.equals_the_ring()
 }
 
-/// As behind `witness enable-raft`: the server runs when its member first acts on it.
+/// As after `witness enable-raft`: the server runs when its member first acts on it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_behind_the_first_opening_is_cut_and_what_was_before_stays() -> Result<()> {
     let mut server = CrashingServer::start().await?;
@@ -125,7 +125,7 @@ async fn what_waits_behind_the_first_opening_is_cut_and_what_was_before_stays() 
     what_waits_is_cut(&mut server, 1).await
 }
 
-/// As in the mode external without `mysql.log_bin`: the member looks for a binlog of another name than the server's.
+/// As in the mode external without `mysql.log_bin`: the member expects a binlog of another name than the server's.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_is_cut_also_where_the_member_looks_for_another_binlog() -> Result<()> {
     let mut server = CrashingServer::start().await?;
@@ -155,7 +155,7 @@ async fn what_was_written_after_a_start_by_hand_is_not_cut() -> Result<()> {
     left_alone(&mut server).await
 }
 
-/// Asked to stop, mysqld tells waiting clients that they succeeded: these are committed.
+/// Asked to stop, mysqld reports success to waiting clients: these transactions are committed.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_stop_in_good_order_let_through_is_not_cut_and_needs_no_ring() -> Result<()> {
     let mut server = CrashingServer::start().await?;
@@ -210,7 +210,7 @@ async fn what_recovery_does_not_undo_is_refused() -> Result<()> {
     refused(&server, "an engine without transactions").await
 }
 
-/// Recovery rolls these back in the data dictionary, and does not bring their files back.
+/// Recovery rolls these back in the data dictionary, and does not restore their files.
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_that_have_changed_files_are_refused() -> Result<()> {
     let because = "the statement has changed the files of its table";
@@ -253,7 +253,7 @@ async fn a_file_that_contradicts_the_ring_is_refused() -> Result<()> {
     let committed = server.ring.gtids();
     let file = OpenOptions::new().write(true).open(server.last_file()?)?;
 
-    // The ring has the one behind, and lacks the one before.
+    // The ring has the later one, and lacks the earlier one.
     let uuid = committed.split(':').next().unwrap_or_default();
     let other = MemoryRing::new();
     other.set_leadership(Leadership::Serving(mysqld_controller::LeaderTerm(1)));
@@ -262,7 +262,7 @@ async fn a_file_that_contradicts_the_ring_is_refused() -> Result<()> {
     let cause = guarded.before_start().await.err().unwrap_or_default();
     ensure!(cause.contains("and follows"), "{cause}");
 
-    // A bit is turned around in front of the end.
+    // One bit is flipped before the end.
     let borders = event_borders(&server.last_file()?)?;
     let (inside, mut byte) = (borders[3].0 + 25, [0]);
     let bytes = fs::read(server.last_file()?)?;
@@ -277,7 +277,7 @@ async fn a_file_that_contradicts_the_ring_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// As a cut of the power leaves what was not forced yet: in its first event, and in one behind that.
+/// As a power cut leaves data that were not synced yet: in the first event, and in a later one.
 #[tokio::test(flavor = "multi_thread")]
 async fn damage_in_what_nobody_acknowledged_goes_with_it() -> Result<()> {
     for behind_its_begin in [0, 2] {
@@ -298,7 +298,7 @@ async fn damage_in_what_nobody_acknowledged_goes_with_it() -> Result<()> {
     Ok(())
 }
 
-/// Somebody started it without the guard: what it recovered is errant, and what waits stands behind that.
+/// It was started without the guard: its recovered transaction is errant, and the waiting ones follow that.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_follows_an_errant_transaction_is_refused_and_so_is_a_server_that_runs() -> Result<()>
 {
@@ -331,7 +331,7 @@ fn before_the_last(server: &CrashingServer) -> Result<String> {
     Ok(format!("{{\"index\": {index:?}, \"last_file\": {last:?}}}"))
 }
 
-/// Something has released it: the engine has it, and has prepared what follows.
+/// It was released without the ring: the engine has it, and has prepared the following ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_mysqld_committed_without_the_ring_is_restored() -> Result<()> {
     let mut server = CrashingServer::start().await?;

@@ -13,7 +13,7 @@ use crate::proxy_op::samples::{at, sized};
 use crate::proxy_op::{LineBroken, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest};
 use crate::route_table::RouteTable;
 
-/// A proxy whose answers are made of the requests.
+/// A proxy that derives its answers from the requests.
 #[derive(Clone)]
 struct Played(fn(BoxStream<'static, ProxyRequest>) -> ProxyAnswers);
 
@@ -29,7 +29,7 @@ impl ProxyCalls for Played {
     }
 }
 
-/// It answers everything and never says that a session is over, as when it has lost its line.
+/// It answers everything and never reports the end of a session, as if its connection was lost.
 fn never_over(requests: BoxStream<'static, ProxyRequest>) -> ProxyAnswers {
     let answers = requests.map(|request| {
         Ok(ProxyAnswer::Answered(Answered {
@@ -40,7 +40,7 @@ fn never_over(requests: BoxStream<'static, ProxyRequest>) -> ProxyAnswers {
     answers.chain(stream::pending()).boxed()
 }
 
-/// It does not have what it is asked for.
+/// It lacks the requested entries.
 fn lacking(requests: BoxStream<'static, ProxyRequest>) -> ProxyAnswers {
     let answers = requests.map(|request| {
         Ok(ProxyAnswer::Missing {
@@ -51,7 +51,7 @@ fn lacking(requests: BoxStream<'static, ProxyRequest>) -> ProxyAnswers {
     answers.boxed()
 }
 
-/// Of a leader that reaches others over this proxy.
+/// The table of a leader that reaches others over this proxy.
 fn route_table_over(own: MemberId, proxy: MemberId) -> RouteTable {
     let (record, heard_within) = (MemberRecord::default(), Duration::from_secs(1));
     let route_table = RouteTable::new(own, &record, ProxyOptions::default(), heard_within);
@@ -81,7 +81,7 @@ async fn a_session_is_over_when_all_is_answered_although_its_proxy_does_not_say_
     assert!(answers.iter().all(Result::is_ok));
 }
 
-/// Two commits one after the other are told as one.
+/// Two consecutive commits are reported as one.
 #[tokio::test(start_paused = true)]
 async fn news_that_other_news_makes_needless_has_no_answer_and_waits_for_none() {
     let [own, proxy, target] = [1, 2, 3].map(MemberId);
@@ -95,7 +95,7 @@ async fn news_that_other_news_makes_needless_has_no_answer_and_waits_for_none() 
         };
         Asked::new(request, false)
     };
-    // The first goes at once.
+    // The first is sent immediately.
     let requests = stream::iter([7, 8, 9].map(news)).boxed();
     let session = Session::open(&Played(never_over), route_table, &[proxy], target, requests);
     let answers = session.into_answers().collect::<Vec<_>>().await;

@@ -38,7 +38,7 @@ fn proxies(route_table: &RouteTable, now: Instant) -> Vec<MemberId> {
 fn a_way_is_kept_for_a_moment_and_chosen_anew_then() {
     let begun = Instant::now();
     let route_table = route_table(begun);
-    // By the passing of time alone the proxy becomes one that does not answer.
+    // Only by the passage of time, the proxy becomes one that does not answer.
     let chosen = begun + HEARD_WITHIN - Duration::from_millis(1);
     assert_eq!(proxies(&route_table, chosen), [DATABASE]);
     let just_before = chosen + CHOSEN_FOR - Duration::from_millis(1);

@@ -1,11 +1,11 @@
-//! Which route is chosen, as tables. A scene is written as lines:
+//! Tables of chosen routes. A scene is written as lines:
 //!
 //! ```text
 //! edges w1<db w2<w1           the mode; without such a line it is by region
 //! hops 2                      the most proxies in a row
-//! kept db                     the proxy of its region at the moment
+//! kept db                     the current proxy of its region
 //! apart db w1                 a pair that failed
-//! db far database 1000        a member: name, region, kind, entries that it holds (`-`: never heard), what speaks against it
+//! db far database 1000        a member: name, region, kind, entries that it holds (`-`: no answer), reason not to rely on it
 //! ```
 //!
 //! The leader is `me`, in the region `home`. A route is written as `w1: db`, from the leader's neighbour on, or as
@@ -152,14 +152,14 @@ fn the_proxy_is_the_farthest_and_a_database_member_among_those_that_are_close() 
          db far database 1000",
         &["w1: db", "w2: db", &format!("db: direct, {PROXY}")],
     );
-    // Too far behind: the witness.
+    // Lags too far: the witness.
     expect(
         "w1 far witness 2001
          w2 far witness 1000
          db far database 1000",
         &[&format!("w1: direct, {PROXY}"), "w2: w1", "db: w1"],
     );
-    // A far one among witnesses, even with the larger number.
+    // The most advanced one among witnesses, even with the larger number.
     expect(
         "w1 far witness 10
          w2 far witness 5000",
@@ -179,7 +179,7 @@ fn the_proxy_stays_as_long_as_nothing_speaks_against_it() {
     };
     let stays = ["v: w", &format!("w: direct, {PROXY}"), "x: w"];
     expect(&far(2000), &stays);
-    // It is farther behind than where another one would not be chosen, and not than where it is left.
+    // It lags further than a newly chosen proxy may, but not far enough to be left.
     let table = Table::read(&far(1000));
     assert_eq!(
         table.routes(),
@@ -262,7 +262,7 @@ fn a_pair_that_failed_is_left_and_the_proxy_is_not() {
 
 #[test]
 fn a_member_that_is_far_ahead_of_the_proxy_does_not_wait_for_it() {
-    // The member that is ahead is no proxy itself, since it does not answer any more.
+    // The member that is ahead is no proxy itself, since it no longer answers.
     let scene = |held: u64| {
         format!(
             "db far database 1000
@@ -396,7 +396,7 @@ fn no_way_is_longer_than_allowed() {
     assert_eq!(Table::read(&chain(0)).routes(), off);
 }
 
-// What holds for every scene: a route leads somewhere.
+// For every scene: a route ends at its target.
 
 const MOST: u64 = 8;
 
@@ -429,8 +429,8 @@ fn members() -> impl Strategy<Value = BTreeMap<MemberId, Candidate>> {
     })
 }
 
-/// Names of members, and of some that are in no ring. Circles are among the edges: a leader that was given nonsense must not
-/// follow it.
+/// Names of members, and of some outside the ring. The edges contain circles: a leader with an invalid configuration must not
+/// follow them.
 fn mode() -> impl Strategy<Value = ProxyMode> {
     let edges = proptest::collection::btree_map(1..MOST + 3, 1..MOST + 3, 0..10);
     let edges = edges.prop_map(|edges| edges.into_iter().map(|(to, from)| (name(to), name(from))));

@@ -69,7 +69,7 @@ async fn the_members_report_comes_through() {
 async fn what_the_member_objects_to_comes_through() {
     let mut ring = Ring::with_proxy(1, 6).await;
     let mut stream = ring.stream(3).await;
-    // It has nothing of what is before these.
+    // It has nothing before these.
     stream.send(4..6);
     let answered = stream.answer().await.unwrap().unwrap();
     let conflict = answered.result.unwrap_err().to_string();

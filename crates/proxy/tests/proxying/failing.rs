@@ -1,4 +1,4 @@
-//! A proxy that fails is left in time, and comes back later each time.
+//! A failing proxy is left in time, and returns later each time.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::ring::{Ring, TERM, vote};
 
 const PROXY: MemberId = MemberId(2);
 
-/// Where all witnesses get theirs through the proxy, and nobody takes its place: by region, another one would.
+/// A ring where all witnesses use the proxy, and no member takes its place: by region, another one would.
 async fn ring_with_proxy(witnesses: u64) -> Ring {
     let edges = (3..3 + witnesses).map(|witness| (format!("m{witness}"), "m2".to_owned()));
     let options = ProxyOptions {
@@ -25,7 +25,7 @@ async fn ring_with_proxy(witnesses: u64) -> Ring {
     ring
 }
 
-/// No member may be without new entries for longer. What is looked at from time to time may be seen one look later, and a
+/// The longest time without new entries for a member. Periodic checks may detect an event one interval later, and a
 /// call takes a moment.
 fn in_time() -> Duration {
     let silence = ProxyOptions::default().silence();
@@ -47,7 +47,7 @@ fn rejected(error: StreamAppendError<raft_types::TypeConfig>) -> ProxyAnswer {
     })
 }
 
-/// Under load through the proxy, which begins to behave like this: for how long the witness gets nothing.
+/// For how long the witness gets nothing under load through the proxy, which begins to behave like this.
 async fn without_entries(behaviour: Behaviour) -> (Ring, Duration) {
     let mut ring = ring_with_proxy(1).await;
     let (_proxy, _witness) = (ring.replicate(2).await, ring.replicate(3).await);
@@ -135,7 +135,7 @@ async fn signs_of_life_without_answers_are_borne_for_a_while() {
     assert!(over.to_string().contains("are not answered"), "{over}");
     let wait = ring.options.wait;
     assert!(begun.elapsed() >= wait * 6 && begun.elapsed() < wait * 7);
-    // The others rely on the proxy further on.
+    // The others still rely on the proxy.
     let mut other = ring.stream(4).await;
     other.send(0..5);
     assert_eq!(other.matching().await, Some(4));
@@ -201,7 +201,7 @@ async fn a_stream_that_waits_leaves_a_proxy_that_failed_another_one() {
     let mut failing = ring.stream(3).await;
     failing.send(0..5);
     failing.answer().await.unwrap().unwrap_err();
-    // Nothing was due there: its end is a good one, and the engine opens another stream.
+    // Nothing was due there: its end is regular, and the engine opens another stream.
     assert!(waiting.answer().await.is_none());
     assert_eq!(ring.fallbacks(), [(2, "silent", 1)]);
 }

@@ -1,4 +1,4 @@
-//! Ways through more than one proxy.
+//! Routes through more than one proxy.
 
 use proxy::{ProxyMode, ProxyOptions};
 use raft_types::MemberId;

@@ -1,4 +1,4 @@
-//! The leader's and the proxy's ends together, over a network in memory and with a clock that only passes when nothing else
+//! The leader's and the proxy's ends together, over a network in memory and with a clock that only advances when nothing else
 //! happens.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, their helpers too")]

@@ -1,4 +1,4 @@
-//! What a member does not send on, whoever asks.
+//! Requests that a member does not forward for any caller.
 
 use futures::{StreamExt, stream};
 use proxy::{ProxyAnswer, ProxyOptions, ProxyRequest};
@@ -7,7 +7,7 @@ use raft_types::{MemberId, TermRun};
 use crate::support::ring::{Ring, TERM, vote};
 use crate::support::sending::request;
 
-/// Why the proxy refuses to send this on to these, as its only answer.
+/// Why the proxy refuses to forward this to these, as its only answer.
 async fn refusal(ring: &Ring, onward: &[u64], request: ProxyRequest) -> String {
     let relay = ring.lines.relay(MemberId(2));
     let onward = onward.iter().copied().map(MemberId).collect();

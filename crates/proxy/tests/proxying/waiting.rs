@@ -1,4 +1,4 @@
-//! What a proxy does not have: it waits for what may come, and tells at once what will not.
+//! Entries that a proxy lacks: it waits for those that may come, and immediately reports those that will not.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::support::sending::request;
 
 const LARGE: usize = REPLICATION_WINDOW_BYTES;
 
-/// Larger than what is packed at once.
+/// Larger than the unit of packing.
 fn large_entry(index: u64) -> Entry {
     sized_entry(TERM, index, vec![0; LARGE].into())
 }
@@ -24,7 +24,7 @@ fn indexes(received: &[Received]) -> Vec<Vec<u64>> {
     received.iter().map(Received::indexes).collect()
 }
 
-/// What the proxy answers to requests that all come at once, in words.
+/// The proxy's answers to concurrent requests, as text.
 async fn asked_directly(ring: &Ring, requests: Vec<ProxyRequest>) -> Vec<String> {
     let relay = ring.lines.relay(MemberId(2));
     let answers = relay.serve(vec![MemberId(3)], stream::iter(requests).boxed());
@@ -96,7 +96,7 @@ async fn it_lives_also_while_the_first_entry_is_waited_for_or_the_member_is_slow
         stream::iter([asked]).chain(stream::pending()).boxed(),
     );
     let begun = Instant::now();
-    // Behind the wait there is the empty request, which the member does not answer.
+    // The wait is followed by the empty request, which the member does not answer.
     while begun.elapsed() < ring.options.wait * 4 {
         let said = tokio::time::timeout(ring.options.silence(), answers.next()).await;
         let said = said.expect("a sign of life in time").unwrap();
@@ -113,7 +113,7 @@ async fn what_does_not_come_in_time_is_left_to_the_leader() {
     assert_eq!(stream.matching().await, Some(2));
     let begun = Instant::now();
     stream.send(3..6);
-    // So that the member hears of its leader.
+    // So that the member receives a call of its leader.
     assert_eq!(stream.matching().await, Some(2));
     let over = stream.answer().await.unwrap().unwrap_err();
     assert!(over.to_string().contains("entry 7.3"), "{over}");
@@ -142,7 +142,7 @@ async fn an_entry_that_comes_in_in_parts_is_waited_for_while_they_come() {
     assert_eq!(stream.matching().await, Some(2));
     let begun = Instant::now();
     stream.send(3..5);
-    // Longer than a member may leave unanswered what its proxy has.
+    // Longer than a member may leave its proxy's requests unanswered.
     for _ in 0..12 {
         assert!(stream.matching().now_or_never().is_none());
         tokio::time::sleep(ring.options.wait * 4 / 5).await;
@@ -153,7 +153,7 @@ async fn an_entry_that_comes_in_in_parts_is_waited_for_while_they_come() {
     assert_eq!(stream.matching().await, Some(4));
     assert!(ring.fallbacks().is_empty());
 
-    // The parts of the next one stop coming.
+    // The parts of the next one stop arriving.
     stream.send(5..6);
     tokio::time::sleep(ring.options.wait * 4 / 5).await;
     relay.part_arrives();
@@ -165,7 +165,7 @@ async fn an_entry_that_comes_in_in_parts_is_waited_for_while_they_come() {
     assert_eq!(ring.fallbacks(), [(2, "lacks_entries", 1)]);
 }
 
-/// As it is while its leader packs it for the other region.
+/// As while its leader packs it for the other region.
 #[tokio::test(start_paused = true)]
 async fn a_large_entry_that_does_not_come_yet_is_not_asked_for() {
     let mut ring = Ring::with_proxy(1, 3).await;
@@ -202,7 +202,7 @@ async fn a_large_entry_that_its_proxy_never_gets_is_sent_by_the_leader() {
     let mut stream = ring.stream(3).await;
     let begun = Instant::now();
     stream.send(3..4);
-    // So that the member hears of its leader; it lacks what is before the entry.
+    // So that the member receives a call of its leader; it lacks the preceding entry.
     stream.answer().await.unwrap().unwrap();
     let took = begun.elapsed();
     let allowed = ring.options.wait * 6 + Duration::from_secs(LARGE as u64 / (16 << 20));
@@ -239,7 +239,7 @@ async fn what_cannot_be_read_is_not_taken_for_purged() {
 #[tokio::test(start_paused = true)]
 async fn nothing_of_another_term_is_sent_on() {
     let ring = Ring::with_proxy(1, 0).await;
-    // The proxy has what an earlier leader made, and this leader's entries did not arrive there yet.
+    // The proxy has an earlier leader's entries, and this leader's entries have not arrived there yet.
     ring.log(1)
         .push_entries([entry(5, 0), entry(TERM, 1), entry(TERM, 2)]);
     ring.log(2)

@@ -1,4 +1,4 @@
-//! How much is under route over a proxy at most.
+//! The limit of data in flight over a proxy.
 
 use std::time::Duration;
 

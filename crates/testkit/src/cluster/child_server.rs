@@ -1,5 +1,4 @@
-//! The mysqld beside a database member that is its child: prepared here, started by the member, and signalled as the system
-//! would, whoever started it.
+//! The mysqld that a database member starts as its child. It is prepared here, and can be signalled whichever process started it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,24 +13,24 @@ use crate::mysqld::{MysqlClient, Mysqld, MysqldOptions};
 use crate::signals;
 
 const ROOT: &str = "root";
-/// Small enough that three servers and what runs beside them fit into the memory of a small machine.
+/// Small enough that three servers and their tests fit into the memory of a small machine.
 const SMALL: [&str; 2] = [
     "--innodb-buffer-pool-size=64M",
     "--innodb-redo-log-capacity=32M",
 ];
 
-/// A mysqld that its member starts. Dropping it kills the server; its member, which would start it again, has to end before.
+/// A mysqld that its member starts. Dropping it kills the server; its member must end first, or it restarts the server.
 #[derive(Debug)]
 pub struct ChildServer {
     prepared: Mysqld,
     /// The member's account.
     user: String,
-    /// Whether it is started without the libraries that its member was given.
+    /// Whether it is started without its member's preloaded libraries.
     without_preload: bool,
 }
 
 impl ChildServer {
-    /// A server with a fresh data directory, in a temporary folder or at `data_dir`, where it stays.
+    /// A server with a fresh data directory, in a temporary folder or at `data_dir`, which is kept.
     ///
     /// # Errors
     /// When the data directory cannot be made.
@@ -47,7 +46,7 @@ impl ChildServer {
         })
     }
 
-    /// One whose data directory its member makes, at `data_dir`, where it stays.
+    /// A server whose data directory its member makes, at `data_dir`, which is kept.
     ///
     /// # Errors
     /// When there is no place for its socket.
@@ -63,21 +62,21 @@ impl ChildServer {
         })
     }
 
-    /// Started without the libraries that its member was given to load first.
+    /// Started without its member's preloaded libraries.
     #[must_use]
     pub fn without_preload(mut self) -> Self {
         self.without_preload = true;
         self
     }
 
-    /// With another account for the member than `root`, which the member makes with the data.
+    /// With another account for the member than `root`, which the member creates with the data.
     #[must_use]
     pub fn with_account(mut self, user: &str) -> Self {
         user.clone_into(&mut self.user);
         self
     }
 
-    /// The lines of `[mysql]` by which the member runs it.
+    /// The lines of `[mysql]` for its member.
     pub(super) fn toml_lines(&self) -> Vec<String> {
         let prepared = &self.prepared;
         let tree = prepared.tree();
@@ -131,7 +130,7 @@ impl ChildServer {
         self.prepared.data_dir()
     }
 
-    /// Where it listens over TCP.
+    /// Its TCP address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.prepared.address()
@@ -157,10 +156,10 @@ impl ChildServer {
         Pid::from_raw(id?)
     }
 
-    /// Sends it a signal; says whether it ran.
+    /// Sends it a signal. Returns whether it ran.
     ///
     /// # Errors
-    /// When it may not be signalled.
+    /// When the signal is not permitted.
     pub fn signal(&self, signal: Signal) -> Result<bool> {
         let Some(pid) = self.process() else {
             return Ok(false);
@@ -174,7 +173,7 @@ impl ChildServer {
     /// Kills it, if it runs.
     ///
     /// # Errors
-    /// When it may not be signalled.
+    /// When the signal is not permitted.
     pub fn kill(&self) -> Result<()> {
         self.signal(Signal::KILL).map(drop)
     }

@@ -1,4 +1,4 @@
-//! A real HAProxy with a configuration of the test's. Dropped, it is killed.
+//! A real HAProxy with the test's configuration.
 
 use std::fs::{self, File};
 use std::process::{Child, Stdio};
@@ -12,7 +12,7 @@ use crate::mysql_tree::MysqlTree;
 
 const CHECK_LIMIT: Duration = Duration::from_secs(30);
 
-/// A running HAProxy. Dropped, it is killed.
+/// A running HAProxy. Dropping it kills it.
 #[derive(Debug)]
 pub struct Haproxy {
     child: Child,
@@ -20,10 +20,10 @@ pub struct Haproxy {
 }
 
 impl Haproxy {
-    /// Starts it, after it has found the configuration good.
+    /// Checks the configuration, then starts it.
     ///
     /// # Errors
-    /// When the tree has none, or it does not like the configuration; with its words.
+    /// When the tree has none, or it rejects the configuration; with its message.
     pub fn start(tree: &MysqlTree, configuration: &str) -> Result<Self> {
         let home = tempfile::Builder::new().prefix("haproxy-").tempdir()?;
         let file = home.path().join("haproxy.cfg");
@@ -43,7 +43,7 @@ impl Haproxy {
         Ok(Self { child, home })
     }
 
-    /// What it told of servers that went and came.
+    /// Its log of servers going down and coming up.
     #[must_use]
     pub fn words(&self) -> String {
         fs::read_to_string(self.home.path().join("stderr")).unwrap_or_default()
@@ -52,7 +52,7 @@ impl Haproxy {
 
 impl Drop for Haproxy {
     fn drop(&mut self) {
-        // Both fail only for a child that has been waited for already.
+        // Both fail only for a child that was already waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

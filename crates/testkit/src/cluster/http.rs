@@ -1,4 +1,4 @@
-//! Questions to a member over HTTP, each on a connection of its own, and within a limit from the connection to the last byte of the answer.
+//! HTTP requests to a member, each on its own connection. The limit covers the time from the connection to the answer's last byte.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use ureq::Agent;
 use ureq::http::Response;
 
 const LIMIT: Duration = Duration::from_secs(5);
-/// A promotion takes less than a second, and longer on a machine that is busy.
+/// A promotion takes less than a second, or longer on a busy machine.
 const ORDER_LIMIT: Duration = Duration::from_secs(30);
 
 /// A member's answer.
@@ -16,7 +16,7 @@ const ORDER_LIMIT: Duration = Duration::from_secs(30);
 pub struct HttpAnswer {
     /// The status code.
     pub status: u16,
-    /// Where a client is sent on to.
+    /// The target of a redirect.
     pub location: Option<String>,
     /// The body as text.
     pub body: String,
@@ -26,7 +26,7 @@ impl HttpAnswer {
     /// The body as JSON.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it is not JSON.
     pub fn json(&self) -> Result<serde_json::Value> {
         serde_json::from_str(&self.body).with_context(|| format!("not JSON: {}", self.body))
     }
@@ -35,7 +35,7 @@ impl HttpAnswer {
 /// A GET request.
 ///
 /// # Errors
-/// When nobody answers within some seconds.
+/// When no answer arrives within some seconds.
 pub fn http_get(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
     http_get_within(address, path, LIMIT)
 }
@@ -43,7 +43,7 @@ pub fn http_get(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
 /// The same with another limit.
 ///
 /// # Errors
-/// When nobody answers within it.
+/// When no answer arrives within it.
 pub fn http_get_within(address: SocketAddr, path: &str, limit: Duration) -> Result<HttpAnswer> {
     answer(agent(limit).get(url(address, path)).call())
 }
@@ -51,7 +51,7 @@ pub fn http_get_within(address: SocketAddr, path: &str, limit: Duration) -> Resu
 /// A GET request with a query.
 ///
 /// # Errors
-/// When nobody answers within some seconds.
+/// When no answer arrives within some seconds.
 pub(super) fn http_get_query(
     address: SocketAddr,
     path: &str,
@@ -64,7 +64,7 @@ pub(super) fn http_get_query(
 /// A HEAD request.
 ///
 /// # Errors
-/// When nobody answers within some seconds.
+/// When no answer arrives within some seconds.
 pub fn http_head(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
     answer(agent(LIMIT).head(url(address, path)).call())
 }
@@ -72,7 +72,7 @@ pub fn http_head(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
 /// An OPTIONS request.
 ///
 /// # Errors
-/// When nobody answers within some seconds.
+/// When no answer arrives within some seconds.
 pub fn http_options(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
     answer(agent(LIMIT).options(url(address, path)).call())
 }
@@ -80,7 +80,7 @@ pub fn http_options(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
 /// A POST request without a body.
 ///
 /// # Errors
-/// When nobody answers within some seconds.
+/// When no answer arrives within some seconds.
 pub fn http_post(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
     answer(agent(LIMIT).post(url(address, path)).send_empty())
 }
@@ -88,7 +88,7 @@ pub fn http_post(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
 /// An order: a POST request with a token and a body.
 ///
 /// # Errors
-/// When nobody answers within half a minute.
+/// When no answer arrives within half a minute.
 pub fn http_order(address: SocketAddr, path: &str, token: &str, body: &str) -> Result<HttpAnswer> {
     let request = agent(ORDER_LIMIT).post(url(address, path));
     answer(
@@ -98,7 +98,7 @@ pub fn http_order(address: SocketAddr, path: &str, token: &str, body: &str) -> R
     )
 }
 
-/// Without the proxy that the environment may name: members are asked where they are, and where they send on to is an answer.
+/// Ignores a proxy from the environment and follows no redirects: a redirect is an answer.
 fn agent(limit: Duration) -> Agent {
     let config = Agent::config_builder()
         .timeout_global(Some(limit))
@@ -137,7 +137,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let once = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // To its end, or what is left unread ends the connection before the answer is read.
+            // To its end: unread bytes would reset the connection before the answer is read.
             let mut lines = BufReader::new(&mut stream).lines();
             while !lines.next().unwrap().unwrap().is_empty() {}
             let answer = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 7\r\n\r\n{\"x\":1}";

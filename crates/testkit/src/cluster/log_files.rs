@@ -13,7 +13,7 @@ pub struct LogFiles {
     files: BTreeMap<String, Vec<u8>>,
 }
 
-/// Where two members' files part.
+/// The first difference between two members' files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstDifference {
     file: String,
@@ -36,7 +36,7 @@ impl LogFiles {
             if name.starts_with("binlog.") {
                 match fs::read(entry.path()) {
                     Ok(bytes) => files.insert(name, bytes),
-                    // It was purged meanwhile, or is the index that was written anew and has its name now.
+                    // It was purged since the listing, or is an index that was being replaced.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                     Err(error) => {
                         let what = format!("cannot read {}", entry.path().display());
@@ -67,7 +67,7 @@ impl LogFiles {
         self.files.values().map(Vec::len).sum()
     }
 
-    /// The first byte, in file order, that the other has not or has otherwise.
+    /// The first byte, in file order, that the other lacks or differs in.
     #[must_use]
     pub fn first_difference(&self, other: &Self) -> Option<FirstDifference> {
         let names = self.files.keys().chain(other.files.keys());

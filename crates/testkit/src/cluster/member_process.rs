@@ -18,14 +18,14 @@ const SHOWN_LINES: usize = 15;
 pub(super) struct MemberProcess {
     name: String,
     directory: PathBuf,
-    // Beside the directory, which may lie on a disk that goes, or is full.
+    // Outside of the directory, whose disk may fail or fill up.
     config: PathBuf,
     output: PathBuf,
     child: Option<Child>,
 }
 
 impl MemberProcess {
-    /// One that does not run yet, with a directory of its name below `folder`.
+    /// A process to be started later, with a directory of its name below `folder`.
     pub(super) fn new(name: &str, folder: &Path) -> Result<Self> {
         let directory = folder.join(name);
         fs::create_dir_all(&directory)
@@ -60,7 +60,7 @@ impl MemberProcess {
                 command
             }
         };
-        // Settings of the caller are for members of the caller.
+        // The caller's `WITNESS_` settings are not for these members.
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with("WITNESS_") {
                 command.env_remove(variable);
@@ -113,7 +113,7 @@ impl MemberProcess {
         }
     }
 
-    /// A sentence, if the process has ended without being asked to.
+    /// A message, if the process has ended unexpectedly.
     pub(super) fn ended(&mut self) -> Option<String> {
         let status = self.child.as_mut()?.try_wait().ok()??;
         self.child = None;
@@ -155,7 +155,7 @@ impl MemberProcess {
 impl Drop for MemberProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Both fail only for a child that has been waited for already.
+            // Both fail only for a child that was already waited for.
             let _ = child.kill();
             let _ = child.wait();
         }

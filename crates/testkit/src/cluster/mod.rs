@@ -1,8 +1,7 @@
-//! A ring of real `witness run` processes, with the mysqlds beside them: what the whole-system tests and the nemesis do faults to, what
-//! the comparisons measure, and what the demonstration shows.
+//! A ring of real `witness run` processes with their mysqlds. The whole-system tests and the nemesis inject faults into it, the comparisons
+//! measure it, and the demonstration shows it.
 //!
-//! Members are numbered from 0 here, in the order of the options. Dropping a cluster kills the processes that it started and
-//! no other.
+//! Members are numbered from 0, in the order of the options. Dropping a cluster kills the processes that it started and no others.
 
 mod child_server;
 pub mod haproxy;
@@ -45,10 +44,10 @@ use crate::mysqld::MysqlClient;
 use crate::ports::free_addresses;
 use crate::wait::try_eventually;
 
-/// How long a ring may take to its first commit on a loaded machine.
+/// Time limit for a ring's first commit on a loaded machine.
 const READY_LIMIT: Duration = Duration::from_secs(90);
 const COMMAND_LIMIT: Duration = Duration::from_secs(90);
-/// The account of clients, without any right to write where `read_only` is on.
+/// The clients' account, without any right to write where `read_only` is on.
 pub const CLIENT: &str = "app";
 /// Its password.
 pub const CLIENT_PASSWORD: &str = "app-password";
@@ -57,29 +56,28 @@ pub const CLIENT_PASSWORD: &str = "app-password";
 #[derive(Debug)]
 pub struct Cluster {
     witness: PathBuf,
-    /// Members that run another build of it.
+    /// Members that run another build.
     other_builds: BTreeMap<usize, PathBuf>,
-    // The fields end in this order: members before their mysqlds, which they would start again, and before their network and their
-    // folders.
+    // Dropped in this order: members before their mysqlds, which they would start again, and before their network and folders.
     members: Vec<MemberProcess>,
     options: ClusterOptions,
-    /// The members' numbers in the ring.
+    /// The members' ids in the ring.
     ids: Vec<u64>,
     places: Places,
     folder: PathBuf,
     home: Option<TempDir>,
 }
 
-/// Where the members listen.
+/// The members' listen addresses.
 #[derive(Debug)]
 enum Places {
     /// On loopback, each at three ports.
     Loopback(Vec<SocketAddr>),
-    /// Each at an address of its own.
+    /// Each at its own address.
     Distant(DistanceNetwork),
 }
 
-/// What a member listens for.
+/// The services that a member listens for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Port {
     Raft,
@@ -91,7 +89,7 @@ const PORTS: usize = 3;
 const FIRST_PORT: u16 = 7400;
 
 impl Cluster {
-    /// Makes the network and writes the members' configuration files. No process runs yet; members will run the program `witness`.
+    /// Makes the network and writes the members' configuration files. Starts no process; members will run the program `witness`.
     ///
     /// # Errors
     /// When the network cannot be made here, no port is free, or a file cannot be written.
@@ -133,7 +131,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A ring that is bootstrapped and whose primary takes writes.
+    /// A bootstrapped ring whose primary takes writes.
     ///
     /// # Errors
     /// When it is not ready in time; the message holds the members' last log lines.
@@ -144,7 +142,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts all members, and member 0 makes the ring.
+    /// Starts all members; member 0 bootstraps the ring.
     ///
     /// # Errors
     /// When one runs already or cannot be started.
@@ -159,7 +157,7 @@ impl Cluster {
         MemberProcess::new(self.name(index), &self.folder)
     }
 
-    /// Adds a member on loopback; which one it is. No configuration file names it before they are written again.
+    /// Adds a member on loopback and returns its index. Configuration files name it once they are written again.
     ///
     /// # Errors
     /// When the others are at a distance, no port is free, or its folder cannot be made.
@@ -188,8 +186,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Puts a new witness, which has a number and a name that the ring never had, at the place of one whose process has ended.
-    /// All members' configuration files name it instead of the old one; the old one's folder stays.
+    /// Replaces the witness of an ended process with one whose id and name the ring never had. All members' configuration files name it
+    /// instead of the old one, whose folder stays.
     ///
     /// # Errors
     /// When the old one still runs, or a file cannot be written.
@@ -213,13 +211,13 @@ impl Cluster {
         }
     }
 
-    /// How many members it has.
+    /// The number of members.
     #[must_use]
     pub fn size(&self) -> usize {
         self.options.members.len()
     }
 
-    /// A member's number in the ring.
+    /// A member's id in the ring.
     #[must_use]
     pub fn id(&self, index: usize) -> u64 {
         self.ids[index]
@@ -244,7 +242,7 @@ impl Cluster {
         (0..self.size()).filter(near).collect()
     }
 
-    /// The database members, by their place in the ring.
+    /// The database members' indexes.
     #[must_use]
     pub fn databases(&self) -> Vec<usize> {
         let members = self.options.members.iter().enumerate();
@@ -252,25 +250,25 @@ impl Cluster {
         databases.map(|(index, _)| index).collect()
     }
 
-    /// Where the other members reach a member.
+    /// A member's Raft address.
     #[must_use]
     pub fn raft_address(&self, index: usize) -> SocketAddr {
         self.address(index, Port::Raft)
     }
 
-    /// Where a member answers HTTP.
+    /// A member's HTTP address.
     #[must_use]
     pub fn http(&self, index: usize) -> SocketAddr {
         self.address(index, Port::Http)
     }
 
-    /// Where a member's binlog server listens, if it has one.
+    /// The address of a member's binlog server, if it has one.
     #[must_use]
     pub fn binlog_server(&self, index: usize) -> SocketAddr {
         self.address(index, Port::Binlog)
     }
 
-    /// Looks at the links between members at a distance, or changes them.
+    /// Reads or changes the links between distant members.
     ///
     /// # Panics
     /// When they are on loopback.
@@ -282,7 +280,7 @@ impl Cluster {
         }
     }
 
-    /// Has a member run another build of the program from its next start on, or the ring's again.
+    /// Sets the build that a member runs from its next start on; `None`: the ring's build.
     pub fn run_other_build(&mut self, index: usize, build: Option<PathBuf>) {
         match build {
             Some(build) => drop(self.other_builds.insert(index, build)),
@@ -360,12 +358,12 @@ impl Cluster {
     /// Waits for a member that ends by itself.
     ///
     /// # Errors
-    /// When it does not run, or goes on running.
+    /// When it does not run, or does not end within the limit.
     pub fn wait_for_exit(&mut self, index: usize, limit: Duration) -> Result<ExitStatus> {
         self.members[index].wait_for_exit(limit)
     }
 
-    /// Fails when a member has ended without being asked to.
+    /// Fails when a member has ended unexpectedly.
     ///
     /// # Errors
     /// With its name and how it ended.
@@ -376,7 +374,7 @@ impl Cluster {
         }
     }
 
-    /// A member's process id, if it was started and not seen to end.
+    /// A member's process id, if it was started and has not been seen to end.
     #[must_use]
     pub fn process_id(&self, index: usize) -> Option<u32> {
         self.members[index].process_id()
@@ -415,7 +413,7 @@ impl Cluster {
         with.map(|(index, _)| index).collect()
     }
 
-    /// Kills a database member and its mysqld, as a host dies.
+    /// Kills a database member and its mysqld, as when a host fails.
     ///
     /// # Errors
     /// When the member does not run.
@@ -428,7 +426,7 @@ impl Cluster {
         }
     }
 
-    /// Makes the clients' account through the primary, with further statements.
+    /// Creates the clients' account through the primary, with further statements.
     ///
     /// # Errors
     /// With the server's message.
@@ -448,7 +446,7 @@ impl Cluster {
         self.cli_within(arguments, COMMAND_LIMIT)
     }
 
-    /// The same for one that may take longer.
+    /// The same with another limit.
     ///
     /// # Errors
     /// When it does not end in time.
@@ -488,7 +486,7 @@ impl Cluster {
         LogFiles::read(&self.directory(index).join("log"))
     }
 
-    /// What a member wrote to standard error in all its lives.
+    /// A member's standard error since its first start.
     #[must_use]
     pub fn output(&self, index: usize) -> String {
         self.members[index].output()
@@ -500,7 +498,7 @@ impl Cluster {
         self.members.iter().map(MemberProcess::last_words).collect()
     }
 
-    /// Keeps the members' folders after the end, and says where they are.
+    /// Keeps the members' folders after the drop, and returns their location.
     pub fn keep_folder(&mut self) -> &Path {
         if let Some(home) = &mut self.home {
             home.disable_cleanup(true);
@@ -508,7 +506,7 @@ impl Cluster {
         &self.folder
     }
 
-    /// Waits until `condition` holds. A member that ends meanwhile is an error at once.
+    /// Waits until `condition` holds. A member that ends first is an immediate error.
     ///
     /// # Errors
     /// When the limit passes; the message holds the members' last log lines.

@@ -1,4 +1,4 @@
-//! What the members of a cluster say of themselves and their mysqlds hold, and the waiting for what should come about.
+//! The state that the members of a cluster report, the contents of their mysqlds, and waits for expected states.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use crate::mysqld::TableChecksums;
 use crate::wait::{self, Look, Patience};
 
 const VIEW_LIMIT: Duration = Duration::from_millis(1500);
-/// What a member across the longest distance may be behind under load.
+/// Lag allowed under load to a member across the longest distance.
 const CAUGHT_UP_ENTRIES: u64 = 100;
 
-/// How closely everybody has to follow in a ring in which all is well.
+/// How closely all members must follow in a healthy ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Level {
-    /// A peer that answered longer ago is away.
+    /// A peer whose last answer is older counts as absent.
     pub answered: Duration,
-    /// How far a follower's mysqld may be behind, in seconds.
+    /// Largest lag of a follower's mysqld, in seconds.
     pub lag_seconds: u64,
 }
 
-/// What is needed of a member's `/status`.
+/// The fields used of a member's `/status`.
 #[derive(Debug, Deserialize)]
 struct View {
     serving: bool,
@@ -55,15 +55,15 @@ impl Cluster {
             .is_ok_and(|answer| answer.status == 200)
     }
 
-    /// What a member says of itself.
+    /// A member's `/status`.
     ///
     /// # Errors
-    /// When it does not answer soon.
+    /// When it does not answer in time.
     pub fn status(&self, index: usize) -> Result<Value> {
         http_get_within(self.http(index), "/status", VIEW_LIMIT)?.json()
     }
 
-    /// The term that a member is in.
+    /// A member's current term.
     ///
     /// # Errors
     /// When the member does not answer.
@@ -82,11 +82,10 @@ impl Cluster {
         (0..self.size()).map(view).collect()
     }
 
-    /// Who is the primary of a ring in which everybody has recovered: a database member serves, its region is the quorum, and everybody
-    /// is level.
+    /// The primary of a recovered ring: a database member serves, its region is the quorum, and every member is within `level`.
     ///
     /// # Errors
-    /// With what is not as it should be.
+    /// With the first condition that does not hold.
     pub fn standing(&self, level: Level) -> Result<usize> {
         let views = self.views()?;
         let serving: Vec<usize> = (0..views.len())
@@ -134,7 +133,7 @@ impl Cluster {
         })
     }
 
-    /// What everybody says of itself, for people.
+    /// The status of every member, for people.
     #[must_use]
     pub fn words(&self) -> String {
         let say = |index: usize| {
@@ -159,10 +158,10 @@ impl Cluster {
         (0..self.size()).map(say).collect()
     }
 
-    /// Waits until a look finds something.
+    /// Polls until a look succeeds.
     ///
     /// # Errors
-    /// When none does; with what everybody says of itself.
+    /// When none does; with the status of every member.
     pub fn eventually<L: Look>(
         &self,
         what: &str,
@@ -173,7 +172,7 @@ impl Cluster {
             .with_context(|| format!("{}{}", self.words(), self.last_words()))
     }
 
-    /// Waits until the member beside the primary says that the primary takes writes. A member that ends meanwhile is an error at once.
+    /// Waits until the primary's neighbour reports that the primary takes writes. A member that ends first is an immediate error.
     ///
     /// # Errors
     /// When it does not; the message holds the members' last log lines.
@@ -183,22 +182,22 @@ impl Cluster {
         })
     }
 
-    /// Who says that it is the primary.
+    /// The member that reports to be the primary.
     #[must_use]
     pub fn primary_now(&self) -> Option<usize> {
         let mut databases = self.databases().into_iter();
         databases.find(|member| self.says_yes(*member, "/primary"))
     }
 
-    /// Waits until somebody says that it is the primary, and who.
+    /// Waits until a member reports to be the primary, and returns it.
     ///
     /// # Errors
-    /// When nobody does within the limit.
+    /// When no member does within the limit.
     pub fn primary(&self, limit: Duration) -> Result<usize> {
         self.eventually("somebody is the primary", limit, || self.primary_now())
     }
 
-    /// Waits until a member's mysqld follows and is hardly behind.
+    /// Waits until a member's mysqld follows with hardly any lag.
     ///
     /// # Errors
     /// When it does not within the limit.
@@ -208,16 +207,15 @@ impl Cluster {
         })
     }
 
-    /// Moves the primary to the member of that name. An order that is refused is given again: just after a start a mysqld is
-    /// looked at anew, and just after an election there may be nobody to carry it out. One that was not answered in time may have
-    /// been carried out all the same.
+    /// Moves the primary to the member of that name. A refused order is repeated: after a start the member inspects its mysqld again, and
+    /// after an election there may be no leader yet. An order that timed out may have been carried out.
     ///
     /// # Errors
     /// With the last refusal, when the limit passes.
     pub fn promote(&self, name: &str, limit: Duration) -> Result<()> {
         let patience = Patience::every(Duration::from_millis(200), limit);
         self.eventually(&format!("{name} is promoted"), patience, || {
-            // A witness's configuration: it is never the one that is promoted.
+            // A witness's configuration: a witness is never promoted.
             let done = self.cli_of(1, &["switchover", name, "--yes"])?;
             let told = String::from_utf8_lossy(&done.stderr);
             let led = done.status.success() || told.contains("leads already");
@@ -226,11 +224,10 @@ impl Cluster {
         })
     }
 
-    /// Makes the first database the primary, wherever an election has put it while the ring was made: on a machine that is held up,
-    /// that may be another one.
+    /// Makes the first database the primary. On a slow machine an election during bootstrap may have chosen another one.
     ///
     /// # Errors
-    /// When it does not come to that within the limit of a step.
+    /// When a step exceeds its limit.
     pub fn promote_the_first(&self, limit: Duration) -> Result<()> {
         if self.primary(limit)? != 0 {
             self.follows(0, limit)?;
@@ -242,10 +239,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// The same, and the others follow.
+    /// The same, and waits until the others follow.
     ///
     /// # Errors
-    /// When it does not come to that within the limit of a step.
+    /// When a step exceeds its limit.
     pub fn begins_at_the_first(&self, limit: Duration) -> Result<()> {
         self.promote_the_first(limit)?;
         let mut others = self.databases().into_iter().skip(1);
@@ -255,7 +252,7 @@ impl Cluster {
     /// Checks that all mysqlds have executed the same transactions.
     ///
     /// # Errors
-    /// With what each has executed, when that differs.
+    /// With what each has executed, when the sets differ.
     pub fn same_executed(&self) -> Result<()> {
         let servers = self.with_a_server().into_iter();
         let executed = servers.map(|member| self.client(member).gtid_executed());
@@ -281,10 +278,10 @@ impl Cluster {
         Ok(first)
     }
 
-    /// Waits until all mysqlds have executed the same transactions, and compares their tables.
+    /// Waits until all mysqlds have executed the same transactions, then compares their tables.
     ///
     /// # Errors
-    /// When they do not, with what differs.
+    /// With the differences.
     pub fn equal(&self, schema: &str, limit: Duration) -> Result<TableChecksums> {
         self.eventually("the mysqlds have executed the same", limit, || {
             self.same_executed()
@@ -307,10 +304,10 @@ impl Cluster {
         Ok(first)
     }
 
-    /// Waits until every member's files are the same bytes and have stopped growing.
+    /// Waits until every member's files are the same bytes and no longer grow.
     ///
     /// # Errors
-    /// With the first difference, when that does not come about.
+    /// With the first difference, when the limit passes.
     pub fn wait_until_equal(&self, limit: Duration) -> Result<LogFiles> {
         let mut before: Option<LogFiles> = None;
         let patience = Patience::every(Duration::from_millis(200), limit);

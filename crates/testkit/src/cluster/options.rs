@@ -8,22 +8,22 @@ use crate::cluster::child_server::ChildServer;
 use crate::cluster::{Cluster, Port};
 use crate::mysqld::Mysqld;
 
-/// What stands beside a member.
+/// The database next to a member.
 #[derive(Debug)]
 pub enum Beside {
-    /// Nothing: it is a witness.
+    /// None: the member is a witness.
     Nothing,
-    /// A database inside of the program that such a member runs.
+    /// A database inside the member's own program.
     Embedded {
         /// It takes `run --config FILE` as `witness` does.
         program: PathBuf,
     },
-    /// A mysqld that runs, by its socket.
+    /// A running mysqld, reached through its socket.
     Attached {
         /// The server's socket.
         socket: PathBuf,
     },
-    /// A mysqld that the member starts itself.
+    /// A mysqld that the member starts.
     Child(Box<ChildServer>),
 }
 
@@ -38,28 +38,28 @@ impl From<ChildServer> for Beside {
 pub struct MemberOptions {
     /// Its name.
     pub name: String,
-    /// Where it is.
+    /// Its region.
     pub region: String,
-    /// What makes it a database member, if anything does.
+    /// Its database, if it is a database member.
     pub beside: Beside,
-    /// Whether its mysqld applies by its own replica threads, from the member's binlog server.
+    /// Whether its mysqld applies with its own replica threads, from the member's binlog server.
     pub native: bool,
-    /// Whether it has a vote.
+    /// Whether it votes.
     pub votes: bool,
 }
 
-/// How a cluster is made. Members are numbered from 0, in this order.
+/// Options of a cluster. Members are numbered from 0, in this order.
 #[derive(Debug)]
 pub struct ClusterOptions {
     /// Its members.
     pub members: Vec<MemberOptions>,
-    /// One way, within a region and between two, where the members are at places of their own; loopback otherwise.
+    /// One-way delays within a region and between two, for members at addresses of their own; `None`: loopback.
     pub distance: Option<(Duration, Duration)>,
-    /// Where the members' folders go and stay; `None`: a temporary folder.
+    /// The folder of the members' folders, which is kept; `None`: a temporary folder.
     pub folder: Option<PathBuf>,
-    /// `raft.heartbeat`, and the lease stands to it as in the defaults; `None`: both defaults.
+    /// `raft.heartbeat`; the lease keeps its default ratio to it. `None`: both defaults.
     pub heartbeat: Option<Duration>,
-    /// Whether every member serves its binlog, to [`BINLOG_USER`]; those with `native` do anyhow.
+    /// Whether every member serves its binlog to [`BINLOG_USER`]; members with `native` always do.
     pub binlog_servers: bool,
     /// Further TOML lines by section, for example `("log", "max_file_bytes = \"1MiB\"")`.
     pub lines: Vec<(&'static str, String)>,
@@ -69,11 +69,11 @@ pub struct ClusterOptions {
 pub const BINLOG_USER: &str = "replica";
 /// Its password.
 pub const BINLOG_PASSWORD: &str = "replica-password";
-/// Short, so that what a test waits for comes soon.
+/// Short, so that tests wait less.
 const HEARTBEAT: Duration = Duration::from_millis(100);
 
 impl MemberOptions {
-    /// A member beside whatever that is.
+    /// A member with this database.
     pub fn new(name: impl Into<String>, region: impl Into<String>, beside: Beside) -> Self {
         Self {
             name: name.into(),
@@ -112,7 +112,7 @@ impl ClusterOptions {
         }
     }
 
-    /// One region: member 0 with a database, two witnesses, and a database with each further member; the heartbeat is short.
+    /// One region: member 0 with a database, two witnesses, and one database member for each further entry; the heartbeat is short.
     #[must_use]
     pub fn new(first: Beside) -> Self {
         let witness = |name| MemberOptions::new(name, "here", Beside::Nothing);
@@ -124,7 +124,7 @@ impl ClusterOptions {
         }
     }
 
-    /// The same around a mysqld that runs.
+    /// The same around a running mysqld.
     #[must_use]
     pub fn around(server: &Mysqld) -> Self {
         Self::new(Beside::Attached {
@@ -170,7 +170,7 @@ impl ClusterOptions {
         self
     }
 
-    /// With one more line in a section of every member's file; of `[mysql]`, of those who have one.
+    /// With one more line in a section of every member's file; for `[mysql]`, only of members that have that section.
     #[must_use]
     pub fn with(mut self, section: &'static str, line: impl Into<String>) -> Self {
         self.lines.push((section, line.into()));
@@ -228,7 +228,7 @@ impl Cluster {
         }
         let has_tls = sections.iter().any(|(section, _)| *section == "tls");
         if options.distance.is_some() && !has_tls {
-            // Their addresses are not loopback's.
+            // Their addresses are not on loopback.
             sections.push(("tls", vec!["plaintext = true".to_owned()]));
         }
         let mut text = String::new();
@@ -259,7 +259,7 @@ fn listen(cluster: &Cluster, member: usize, port: Port) -> String {
 }
 
 impl Beside {
-    /// The lines of `[mysql]` that say so.
+    /// Its lines of `[mysql]`.
     fn toml_lines(&self) -> Vec<String> {
         match self {
             Self::Nothing => Vec::new(),

@@ -1,4 +1,4 @@
-//! The programs that a test or a comparison runs: built when they are not up to date.
+//! The programs of tests and comparisons, built when they are out of date.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,22 +8,22 @@ use anyhow::{Context, Result};
 use crate::bounded_run::{self, cargo};
 use crate::figures;
 
-/// A cold build on a small machine.
+/// Time for a cold build on a small machine.
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 
-/// How it is compiled.
+/// The build profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
     /// With debug assertions, the engine's included.
     Dev,
-    /// With the same, and optimized.
+    /// With the same assertions, and optimized.
     Checked,
-    /// As it is shipped.
+    /// The release profile.
     Dist,
 }
 
 impl Profile {
-    /// What cargo calls it.
+    /// Cargo's name for it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -43,11 +43,11 @@ impl Profile {
     }
 }
 
-/// Set by whoever has built the whole workspace a moment ago, as `cargo xtask test` has: the binary in the target folder is
-/// taken as it is. A build of the one package would choose other features of its dependencies and compile them anew.
+/// Set after a build of the whole workspace, as in `cargo xtask test`: the binary in the target folder is used as it is. A build of the one
+/// package would choose other features of its dependencies and recompile them.
 pub const BUILT_VARIABLE: &str = "RING_BINARY_IS_BUILT";
 
-/// Builds the binary if it is not up to date, and says where it is. See [`BUILT_VARIABLE`].
+/// Builds the binary if it is out of date, and returns its path. See [`BUILT_VARIABLE`].
 ///
 /// # Errors
 /// When it does not compile.
@@ -59,7 +59,7 @@ pub fn witness_binary(profile: Profile) -> Result<PathBuf> {
     )
 }
 
-/// Builds the database member without a mysqld if it is not up to date, and says where it is. See [`BUILT_VARIABLE`].
+/// Builds the database member without a mysqld if it is out of date, and returns its path. See [`BUILT_VARIABLE`].
 ///
 /// # Errors
 /// When it does not compile.
@@ -71,8 +71,7 @@ pub fn embedded_member(profile: Profile) -> Result<PathBuf> {
     )
 }
 
-/// Builds the clients that look for the primary if they are not up to date, and says where the program is. See
-/// [`BUILT_VARIABLE`].
+/// Builds the clients that search for the primary if they are out of date, and returns the program's path. See [`BUILT_VARIABLE`].
 ///
 /// # Errors
 /// When it does not compile.
@@ -84,7 +83,7 @@ pub fn primary_clients(profile: Profile) -> Result<PathBuf> {
     )
 }
 
-/// Builds the simulator if it is not up to date, and says where it is. See [`BUILT_VARIABLE`].
+/// Builds the simulator if it is out of date, and returns its path. See [`BUILT_VARIABLE`].
 ///
 /// # Errors
 /// When it does not compile.
@@ -96,7 +95,7 @@ pub fn simulator_binary(profile: Profile) -> Result<PathBuf> {
     )
 }
 
-/// Builds the program that does faults to a ring if it is not up to date, and says where it is. See [`BUILT_VARIABLE`].
+/// Builds the fault injector if it is out of date, and returns its path. See [`BUILT_VARIABLE`].
 ///
 /// # Errors
 /// When it does not compile.
@@ -108,13 +107,13 @@ pub fn nemesis_binary(profile: Profile) -> Result<PathBuf> {
     )
 }
 
-/// Where cargo puts a program of the workspace.
+/// Cargo's path of a program of the workspace.
 #[must_use]
 pub fn program(profile: Profile, file: &str) -> PathBuf {
     figures::target_folder().join(profile.folder()).join(file)
 }
 
-/// `file` is where cargo puts it, below the profile's folder.
+/// `file` is cargo's path for it below the profile's folder.
 fn build(target: &[&str], file: &str, profile: Profile) -> Result<PathBuf> {
     let built = program(profile, file);
     if std::env::var_os(BUILT_VARIABLE).is_some() && built.is_file() {

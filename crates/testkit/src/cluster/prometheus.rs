@@ -1,4 +1,4 @@
-//! A real Prometheus that scrapes a ring and evaluates the alerts, and `promtool`, which checks them.
+//! A real Prometheus that scrapes a ring and evaluates the alerts, and `promtool`, which checks their files.
 //!
 //! The programs are those on the PATH, or in Debian's package.
 
@@ -22,7 +22,7 @@ use crate::wait::try_eventually;
 const CHECK_LIMIT: Duration = Duration::from_secs(300);
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// Where the two programs are.
+/// Locations of the two programs.
 #[derive(Clone, Debug)]
 pub struct PrometheusPrograms {
     prometheus: PathBuf,
@@ -33,7 +33,7 @@ impl PrometheusPrograms {
     /// Finds them, or unpacks them.
     ///
     /// # Errors
-    /// When there are none, and this machine's Debian archive gives none; with what to do.
+    /// When neither this machine nor its Debian archive has them; with what to do.
     pub fn provide() -> Result<Self> {
         if let (Some(prometheus), Some(promtool)) =
             (find_on_path("prometheus"), find_on_path("promtool"))
@@ -52,15 +52,15 @@ impl PrometheusPrograms {
         })
     }
 
-    /// Runs `promtool` in a folder, and returns what it says.
+    /// Runs `promtool` in a folder, and returns its output.
     ///
     /// # Errors
-    /// When it finds something wrong; with its words.
+    /// When it finds an error; with its output.
     pub fn check(&self, folder: &Path, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.promtool);
         command.args(arguments).current_dir(folder);
         let done = bounded_run::run("promtool", command, Vec::new(), CHECK_LIMIT)?;
-        // Failed rules are told on standard output.
+        // Failed rules are printed on standard output.
         ensure!(
             done.status.success(),
             "promtool {}: {}{}",
@@ -72,7 +72,7 @@ impl PrometheusPrograms {
     }
 }
 
-/// A running Prometheus. Dropped, it is killed.
+/// A running Prometheus. Dropping it kills it.
 #[derive(Debug)]
 pub struct Prometheus {
     child: Child,
@@ -81,10 +81,10 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes these members twice a second, and evaluates the rules of a file.
+    /// Starts one that scrapes these members twice a second, and evaluates a file of rules.
     ///
     /// # Errors
-    /// When it does not come up; with its words.
+    /// When it does not start; with its log.
     pub fn start(
         programs: &PrometheusPrograms,
         members: &[SocketAddr],
@@ -125,14 +125,14 @@ impl Prometheus {
     /// The samples of a query now, each with `metric` and `value`.
     ///
     /// # Errors
-    /// When it is refused; with the reason.
+    /// When the query is refused; with the reason.
     pub fn query(&self, query: &str) -> Result<Vec<Value>> {
         let answer = self.json("/api/v1/query", &[("query", query)])?;
         let samples = answer["result"].as_array().cloned();
         samples.with_context(|| format!("{query}: {answer}"))
     }
 
-    /// The name of every metric that it has scraped or made.
+    /// The names of all metrics that it has scraped or recorded.
     ///
     /// # Errors
     /// When it does not answer.
@@ -141,7 +141,7 @@ impl Prometheus {
         Ok(serde_json::from_value(answer)?)
     }
 
-    /// The names of the alerts that fire.
+    /// The names of the firing alerts.
     ///
     /// # Errors
     /// When it does not answer.
@@ -153,7 +153,7 @@ impl Prometheus {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// What it has logged.
+    /// Its log.
     #[must_use]
     pub fn words(&self) -> String {
         fs::read_to_string(self.home.path().join("stderr")).unwrap_or_default()
@@ -176,7 +176,7 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // Both fail only for a child that has been waited for already.
+        // Both fail only for a child that was already waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! The disk's file system, as it is until the next restart.
+//! The disk's file system, valid until the next restart.
 
 use std::io;
 use std::path::Path;
@@ -27,7 +27,7 @@ impl FaultyFs {
         Self { disk, boot }
     }
 
-    /// Plays a call that either fails as a whole or takes effect.
+    /// Simulates a call that either fails as a whole or takes effect.
     fn call<T>(
         &self,
         what: impl FnOnce() -> String,
@@ -130,7 +130,7 @@ impl FileSystem for FaultyFs {
         self.call(
             || format!("sync_dir {}", short(dir)),
             |state| {
-                // One directory is all that a member's log has, so syncing it syncs every name.
+                // A member's log has only one directory, so that syncing it syncs every name.
                 state.pending_names.clear();
                 state.durable_names = state.names.clone();
                 Ok(())

@@ -1,8 +1,7 @@
-//! An in-memory disk that fails on purpose: the file system and the hard state of one member.
+//! An in-memory disk with injected faults: the file system and the hard state of one member.
 //!
-//! Every call is counted and recorded. The power can be cut after any call; what was not synced is
-//! then lost, kept or torn, as a seed decides. Single calls can fail, the disk can be full, can lie
-//! about syncing, and can rot.
+//! Every call is counted and recorded. The power can be cut after any call; a seed then decides whether unsynced data is lost, kept or
+//! torn. Single calls can fail; the disk can be full, lie about syncs, and rot.
 
 mod file_system;
 mod state;
@@ -17,7 +16,7 @@ use crate::disk::file_system::FaultyFs;
 pub use crate::disk::state::{CallFault, DiskCall, Survival};
 use crate::disk::state::{DiskState, Inode, SharedState};
 
-/// A disk; clones are the same disk.
+/// A disk; clones share it.
 #[derive(Clone, Default)]
 pub struct FaultyDisk {
     shared: SharedState,
@@ -34,37 +33,37 @@ impl FaultyDisk {
         self.shared.lock()
     }
 
-    /// Its file system, as it is until the next restart.
+    /// Its file system, valid until the next restart.
     #[must_use]
     pub fn file_system(&self) -> Arc<dyn FileSystem> {
         Arc::new(FaultyFs::new(self.shared.clone()))
     }
 
-    /// Its hard state, as it is until the next restart.
+    /// Its hard state, valid until the next restart.
     #[must_use]
     pub fn meta(&self) -> Arc<dyn MetaStore> {
         Arc::new(FaultyMeta::new(self.shared.clone()))
     }
 
-    /// Another disk with the same contents, the same faults and the same things not yet synced.
+    /// Another disk with the same contents, faults and unsynced changes.
     #[must_use]
     pub fn fork(&self) -> Self {
         let mut state = self.state().clone();
-        // Whoever has files open has them on this disk.
+        // Open files belong to the original disk.
         (state.open_files, state.most_open_files) = (0, 0);
         Self {
             shared: SharedState::of(state),
         }
     }
 
-    /// The most files that were open at once since this was asked last.
+    /// The most files open at the same time since the last call of this function.
     pub fn most_open_files(&self) -> usize {
         let mut state = self.state();
         let now = state.open_files;
         std::mem::replace(&mut state.most_open_files, now)
     }
 
-    /// How many calls there were.
+    /// The number of calls.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.state().calls
@@ -76,7 +75,7 @@ impl FaultyDisk {
         self.state().record.clone()
     }
 
-    /// Keeps no record of calls any more: for long runs over many disks.
+    /// Stops the record of calls, for long runs over many disks.
     pub fn stop_recording(&self) {
         let mut state = self.state();
         state.keeps_no_record = true;
@@ -94,12 +93,12 @@ impl FaultyDisk {
         self.state().is_off()
     }
 
-    /// Makes call number `number` go wrong.
+    /// Injects a fault into call number `number`.
     pub fn fail_call(&self, number: u64, fault: CallFault) {
         self.state().faults.insert(number, fault);
     }
 
-    /// Takes back every planned failure and the planned cut, unless the power is off by now.
+    /// Removes every planned failure and the planned cut, unless the power is already off.
     pub fn forget_faults(&self) {
         let mut state = self.state();
         state.faults.clear();
@@ -108,29 +107,29 @@ impl FaultyDisk {
         }
     }
 
-    /// Lets the files grow by this many bytes together and no more.
+    /// Limits the further growth of all files together to this many bytes.
     pub fn leave_room(&self, bytes: u64) {
         let mut state = self.state();
         state.capacity = Some(state.used() + bytes);
     }
 
-    /// Bounds what the files may take together; `None` for no bound.
+    /// Limits the size of all files together; `None` for no limit.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
     }
 
-    /// Whether the hard state is told, when it asks, that there is no room for it.
+    /// Whether a reservation of space for the hard state fails.
     pub fn refuse_hard_state(&self, refuses: bool) {
         self.state().refuses_hard_state = refuses;
     }
 
-    /// Whether syncs of files answer "done" without doing anything: the disk that a crash test must find out.
+    /// Whether file syncs report success without doing anything: the disk that a crash test must detect.
     pub fn lie_about_sync(&self, lies: bool) {
         self.state().lies_about_sync = lies;
     }
 
-    /// The machine loses power and starts again: what was not synced survives as `survival` says.
-    /// Faults and the cut are forgotten, handles from before are dead.
+    /// The machine loses power and restarts; `survival` decides which unsynced data survives. Faults and the cut are removed, and older
+    /// handles no longer work.
     pub fn power_cycle(&self, survival: Survival) {
         let mut state = self.state();
         state::lose_power(&mut state, survival);
@@ -139,8 +138,8 @@ impl FaultyDisk {
         state.faults.clear();
     }
 
-    /// The process ends and starts again on a running machine: everything written is still there,
-    /// synced or not. Faults and the cut are forgotten, handles from before are dead.
+    /// The process restarts on a running machine: all written data remains, synced or not. Faults and the cut are removed, and older
+    /// handles no longer work.
     pub fn restart_process(&self) {
         let mut state = self.state();
         state.boot += 1;
@@ -186,7 +185,7 @@ impl FaultyDisk {
         state.durable_names.remove(path);
     }
 
-    /// Turns one bit of a file around, durably. False when the file does not reach so far.
+    /// Flips one bit of a file, durably. False when the offset is past its end.
     pub fn flip_bit(&self, path: &Path, offset: u64, bit: u8) -> bool {
         let Some(mut bytes) = self.contents(path) else {
             return false;
@@ -199,7 +198,7 @@ impl FaultyDisk {
         true
     }
 
-    /// Gives this disk the visible hard state of another one, durably, as when a copy is restored.
+    /// Copies the visible hard state of another disk to this one, durably, as when a copy is restored.
     pub fn copy_meta_from(&self, other: &Self) {
         let meta = other.state().meta.clone();
         let mut state = self.state();
@@ -208,7 +207,7 @@ impl FaultyDisk {
         state.meta = meta;
     }
 
-    /// Gives this disk the visible files of another one below `dir`, durably, as when a copy is restored.
+    /// Copies the visible files of another disk below `dir` to this one, durably, as when a copy is restored.
     pub fn copy_files_from(&self, other: &Self, dir: &Path) {
         for path in self.files(dir) {
             self.delete(&path);
@@ -218,7 +217,7 @@ impl FaultyDisk {
         }
     }
 
-    /// Forgets the whole hard state durably, as when its directory was deleted.
+    /// Deletes the whole hard state durably, as when its directory is deleted.
     pub fn wipe_meta(&self) {
         let mut state = self.state();
         state.meta.clear();
@@ -227,7 +226,7 @@ impl FaultyDisk {
     }
 }
 
-// The disk's hard state, as it is until the next restart.
+// The disk's hard state, valid until the next restart.
 
 pub(super) struct FaultyMeta {
     disk: SharedState,
@@ -253,7 +252,7 @@ impl FaultyMeta {
     }
 }
 
-/// Whether there is room for more of the hard state; who did not ask for it finds none when it writes.
+/// Whether more of the hard state has space; a write without a reservation fails for lack of space.
 fn room_for_hard_state(state: &DiskState) -> io::Result<()> {
     match state.refuses_hard_state {
         true => Err(CallFault::NoSpace.error()),
@@ -269,7 +268,7 @@ impl MetaStore for FaultyMeta {
         )
     }
 
-    /// No call of its own: what is counted is what a power cut may come behind.
+    /// Not counted as a call: only calls after which the power can be cut are counted.
     fn reserve(&self) -> io::Result<()> {
         room_for_hard_state(&self.disk.lock())
     }

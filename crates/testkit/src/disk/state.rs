@@ -1,4 +1,4 @@
-//! What a disk holds, counts and is to do wrong.
+//! A disk's contents, counters and planned faults.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
 
-/// One call that reached the disk, as it is shown in a failing test.
+/// One call to the disk, as a failing test shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskCall {
     /// Its number; the first one is 1.
     pub number: u64,
-    /// What was asked for.
+    /// The requested operation.
     pub what: String,
 }
 
@@ -21,20 +21,20 @@ impl fmt::Display for DiskCall {
     }
 }
 
-/// How a chosen call goes wrong.
+/// The fault of a chosen call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallFault {
-    /// `ENOSPC`; a write stores its first half before.
+    /// `ENOSPC`; a write first stores its first half.
     NoSpace,
-    /// `EIO`. A sync that fails so drops what it should have made durable, as Linux does: it stays
-    /// readable until the next start, and a later sync succeeds without it.
+    /// `EIO`. A sync that fails so drops the data that it should have made durable, as Linux does. The data stays readable until the next
+    /// start, and a later sync succeeds without it.
     Io,
     /// The call takes this long and then succeeds.
     Slow(Duration),
 }
 
 impl CallFault {
-    /// What the caller is told.
+    /// The error that the caller gets.
     pub(super) fn error(self) -> io::Error {
         match self {
             Self::NoSpace => io::Error::from(io::ErrorKind::StorageFull),
@@ -43,7 +43,7 @@ impl CallFault {
     }
 }
 
-/// A name operation that has not been made durable.
+/// A name operation that is not durable yet.
 #[derive(Debug, Clone)]
 pub(super) enum NameOp {
     Link {
@@ -67,14 +67,14 @@ pub(super) struct DiskState {
     pub(super) keeps_no_record: bool,
     pub(super) faults: BTreeMap<u64, CallFault>,
     pub(super) cut_after: Option<u64>,
-    /// Counts restarts: a handle from before one is dead.
+    /// Counts restarts: older handles no longer work.
     pub(super) boot: u64,
     pub(super) lies_about_sync: bool,
-    /// Files that are open, and the most that were at once.
+    /// Open files now, and the most at the same time.
     pub(super) open_files: usize,
     pub(super) most_open_files: usize,
     pub(super) capacity: Option<u64>,
-    /// Whether there is no room for the hard state.
+    /// Whether the hard state has no space.
     pub(super) refuses_hard_state: bool,
     next_inode: u64,
     pub(super) inodes: BTreeMap<u64, Inode>,
@@ -87,8 +87,7 @@ pub(super) struct DiskState {
 }
 
 impl DiskState {
-    /// Counts and records a call; the error that it must return instead of taking effect, or the
-    /// fault that the caller must play.
+    /// Counts and records a call. Returns the error that replaces its effect, or the fault that the caller must simulate.
     pub(super) fn admit(
         &mut self,
         boot: u64,
@@ -125,7 +124,7 @@ impl DiskState {
         self.next_inode
     }
 
-    /// Bytes that the files take; what `capacity` is compared with.
+    /// Bytes that the files take, to compare with `capacity`.
     pub(super) fn used(&self) -> u64 {
         self.names
             .values()
@@ -135,7 +134,7 @@ impl DiskState {
     }
 }
 
-/// The state, for everybody who holds the disk.
+/// The state, shared by all users of the disk.
 #[derive(Clone, Default)]
 pub(super) struct SharedState(Arc<Mutex<DiskState>>);
 
@@ -149,7 +148,7 @@ impl SharedState {
     }
 }
 
-// One file's bytes: those that the process sees, those that are durable, and the operations between.
+// One file's bytes: the visible ones, the durable ones, and the operations between.
 
 #[derive(Debug, Clone)]
 enum ByteOp {
@@ -162,16 +161,16 @@ enum ByteOp {
 pub(super) struct Inode {
     visible: Vec<u8>,
     durable: Vec<u8>,
-    /// What was done since the last sync, in order.
+    /// Operations since the last sync, in order.
     pending: Vec<ByteOp>,
 }
 
-/// What becomes of the write that the power cut hits.
+/// The effect of the write during which the power is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tear {
     /// Only the first bytes arrive.
     Prefix(usize),
-    /// The file has its new length, but where it grew, there are zeros behind the first bytes.
+    /// The file has its new length, but its growth is zeros after the first bytes.
     PrefixThenZeros(usize),
 }
 
@@ -210,7 +209,7 @@ impl Inode {
         }
     }
 
-    /// A sync that failed: what it should have written never reaches the disk.
+    /// A failed sync: its data never reaches the disk.
     pub(super) fn drop_pending(&mut self) {
         self.pending.clear();
     }
@@ -219,7 +218,7 @@ impl Inode {
         self.pending.len()
     }
 
-    /// Bytes of the `op`-th operation that is pending, when it is a write.
+    /// Length of the `op`-th pending operation, when it is a write.
     pub(super) fn pending_write_len(&self, op: usize) -> Option<usize> {
         match self.pending.get(op)? {
             ByteOp::Write { bytes, .. } => Some(bytes.len()),
@@ -248,7 +247,7 @@ impl Inode {
             );
             let end = offset + bytes.len();
             if zeros && self.durable.len() < end {
-                // Only where the file grew: bytes that were there before keep their old value.
+                // Only the growth is zeroed: existing bytes keep their old value.
                 self.durable.resize(end, 0);
             }
         }
@@ -271,17 +270,17 @@ fn apply(target: &mut Vec<u8>, op: &ByteOp) {
     }
 }
 
-// What a power cut leaves: a pure choice, made by a seed, of which pending operations arrived.
+// The effect of a power cut: a seed chooses, purely, which pending operations arrived.
 
-/// How much of what was not synced is there after a power cut.
+/// How much unsynced data survives a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Survival {
-    /// Nothing of it: the caches were all lost.
+    /// None of it: all caches were lost.
     Nothing,
     /// All of it: everything had just been written back.
     Everything,
-    /// A part: for each file some of its writes, the last of them torn at any byte or followed by zeros; any of the
-    /// names; the beginning of what the hard state was told.
+    /// A part: of each file some writes, the last one torn at any byte or followed by zeros; any of the names; a prefix of the hard state's
+    /// changes.
     Seeded(u64),
 }
 

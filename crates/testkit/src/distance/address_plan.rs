@@ -1,5 +1,5 @@
-//! Which addresses the places of one network have: a /24 of 198.18.0.0/15, which is set aside for measuring networks (RFC 2544)
-//! and thus nobody's, chosen so that networks of several harnesses do not meet.
+//! The addresses of one network's places: a /24 of 198.18.0.0/15, which RFC 2544 reserves for benchmarks. It is chosen so that networks of
+//! several harnesses do not overlap.
 
 use std::ffi::OsStr;
 use std::net::Ipv4Addr;
@@ -13,14 +13,14 @@ use crate::bounded_run;
 use crate::distance::links::Place;
 
 const BASE: u32 = u32::from_be_bytes([198, 18, 0, 0]);
-/// How many /24 a /15 has.
+/// Number of /24 in a /15.
 const NETWORKS: u32 = 512;
-/// The harness has this last octet, members the ones after it.
+/// The harness's last octet; members have the following ones.
 const FIRST_HOST: u32 = 1;
-/// The last octet that a member may have.
+/// The highest last octet of a member.
 const LAST_HOST: u32 = 254;
 
-/// The /24 of one network, and how many places it has.
+/// The /24 of one network, and its number of places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AddressPlan {
     network: u32,
@@ -37,7 +37,7 @@ impl AddressPlan {
             LAST_HOST - FIRST_HOST
         );
         let used = ip(&["-4", "-oneline", "address", "show"])?;
-        // Harnesses that start at the same moment see nothing of each other yet: each begins to look at another place.
+        // Harnesses that start at the same moment do not see each other yet: each starts its search at another network.
         let number = first_free(&used, process::id()).context(
             "all of 198.18.0.0/15 is in use on this machine; `ip address` shows by what",
         )?;
@@ -61,7 +61,7 @@ impl AddressPlan {
     }
 }
 
-/// The first /24 from `start` on that is not in what `ip address show` printed.
+/// The first /24 from `start` on that the output of `ip address show` lacks.
 fn first_free(used: &str, start: u32) -> Option<u32> {
     (0..NETWORKS)
         .map(|step| (start % NETWORKS + step) % NETWORKS)
@@ -71,11 +71,11 @@ fn first_free(used: &str, start: u32) -> Option<u32> {
         })
 }
 
-// iproute2's program, by which devices and namespaces are made and removed.
+// iproute2's program, which makes and removes devices and namespaces.
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Runs `ip` and answers with what it printed.
+/// Runs `ip` and returns its output.
 pub(super) fn ip<S: AsRef<OsStr>>(arguments: &[S]) -> Result<String> {
     let mut command = Command::new("ip");
     command.args(arguments);

@@ -1,10 +1,10 @@
-//! What each directed pair of places does to a packet: when it arrives, or that it is lost. Pure; the router asks and carries.
+//! The effect of each directed pair of places on a packet: its arrival time, or its loss. Pure; the router does the I/O.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-/// What may be on its way over one link; more is lost, as in a full buffer of a real router.
+/// Most bytes in flight over one link; more are lost, as in a full router buffer.
 const IN_FLIGHT_BYTES: usize = 64 << 20;
 
 /// One end of a link.
@@ -30,18 +30,18 @@ impl Place {
     }
 }
 
-/// How one direction between two places behaves.
+/// The settings of one direction between two places.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Link {
-    /// How long a packet takes, one way.
+    /// One-way delay of a packet.
     pub delay: Duration,
-    /// Which part of the packets is lost, from 0 to 1.
+    /// Share of lost packets, from 0 to 1.
     pub loss: f64,
-    /// Whether nothing passes.
+    /// Whether all packets are lost.
     pub cut: bool,
 }
 
-/// What went over a link since it was made.
+/// Traffic over a link since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Packets that arrived.
@@ -57,7 +57,7 @@ struct State {
     link: Link,
     traffic: Traffic,
     in_flight_bytes: usize,
-    /// When the packet before arrives: order is kept, also when the delay becomes shorter.
+    /// Arrival of the previous packet: order is kept, even when the delay becomes shorter.
     last_due: Option<Instant>,
 }
 
@@ -77,13 +77,13 @@ impl Links {
         }
     }
 
-    /// How a link behaves now.
+    /// A link's current settings.
     #[must_use]
     pub fn link(&self, from: Place, to: Place) -> Link {
         self.states[self.slot(from, to)].link
     }
 
-    /// What went over a link.
+    /// The traffic over a link.
     #[must_use]
     pub fn traffic(&self, from: Place, to: Place) -> Traffic {
         self.states[self.slot(from, to)].traffic
@@ -94,12 +94,12 @@ impl Links {
         self.link_mut(from, to).delay = delay;
     }
 
-    /// Sets which part of the packets is lost, from 0 to 1.
+    /// Sets the share of lost packets, from 0 to 1.
     pub fn set_loss(&mut self, from: Place, to: Place, loss: f64) {
         self.link_mut(from, to).loss = loss;
     }
 
-    /// Lets nothing pass from one place to the other; what is on its way is lost. The other direction stays as it is.
+    /// Cuts the direction from one place to the other, including packets in flight. The other direction stays as it is.
     pub fn cut(&mut self, from: Place, to: Place) {
         self.link_mut(from, to).cut = true;
     }
@@ -110,7 +110,7 @@ impl Links {
         self.cut(other, one);
     }
 
-    /// Ends a cut of one direction.
+    /// Ends the cut of one direction.
     pub fn mend(&mut self, from: Place, to: Place) {
         self.link_mut(from, to).cut = false;
     }
@@ -123,8 +123,8 @@ impl Links {
         }
     }
 
-    /// A packet of `len` bytes leaves at `now`: when it arrives, or nothing when it is lost. `chance` is a number from 0 to
-    /// 1, drawn for this packet.
+    /// A packet of `len` bytes leaves at `now`: its arrival time, or `None` when it is lost. `chance` is a random number from 0 to 1 for
+    /// this packet.
     pub(super) fn send(
         &mut self,
         (from, to): (Place, Place),
@@ -146,7 +146,7 @@ impl Links {
         Some(due)
     }
 
-    /// A packet that [`Self::send`] let go has reached its end: whether it gets out there.
+    /// A packet sent by [`Self::send`] reaches its end: whether it is delivered there.
     pub(super) fn arrive(&mut self, from: Place, to: Place, len: usize) -> bool {
         let slot = self.slot(from, to);
         let state = &mut self.states[slot];
@@ -174,9 +174,9 @@ impl Links {
     }
 }
 
-// What is under way: things that come out at their time, and in the order in which they went in where times are equal. Pure.
+// Items in flight: they come out at their time, in the order of insertion where times are equal. Pure.
 
-/// Things with the time at which each comes out.
+/// Items with the time at which each comes out.
 #[derive(Debug)]
 pub struct DelayLine<T> {
     under_way: BinaryHeap<UnderWay<T>>,
@@ -191,7 +191,7 @@ struct UnderWay<T> {
 }
 
 impl<T> DelayLine<T> {
-    /// Nothing is under way.
+    /// An empty line.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -200,7 +200,7 @@ impl<T> DelayLine<T> {
         }
     }
 
-    /// Puts something in that is due at `due`.
+    /// Inserts an item that is due at `due`.
     pub fn push(&mut self, due: Instant, what: T) {
         self.under_way.push(UnderWay {
             due,
@@ -210,7 +210,7 @@ impl<T> DelayLine<T> {
         self.pushed += 1;
     }
 
-    /// Takes the first thing out that is due by `now`.
+    /// Takes the first item that is due by `now`.
     pub fn pop_due(&mut self, now: Instant) -> Option<T> {
         if self.next_due()? > now {
             return None;
@@ -218,7 +218,7 @@ impl<T> DelayLine<T> {
         self.under_way.pop().map(|first| first.what)
     }
 
-    /// When the next thing is due.
+    /// The due time of the next item.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         self.under_way.peek().map(|first| first.due)
@@ -231,7 +231,7 @@ impl<T> Default for DelayLine<T> {
     }
 }
 
-// The heap gives its greatest out first, so that the earliest must be the greatest.
+// The heap returns its greatest first, so that the earliest must be the greatest.
 impl<T> Ord for UnderWay<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.due, other.serial).cmp(&(self.due, self.serial))

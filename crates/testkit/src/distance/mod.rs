@@ -1,10 +1,9 @@
-//! A network with distance between processes that have real sockets: one network namespace per place, one TUN device
-//! in each, and a router thread that carries every packet to where it goes after the delay of its link.
+//! A network with distance between processes with real sockets: one network namespace with one TUN device per place, and a router thread.
+//! The router delivers every packet after the delay of its link.
 //!
-//! Delay, loss and cuts are set for each direction by itself, while processes talk. The harness has an address of its own in
-//! the same network, without delay, so that it reaches everybody's ports. All of it goes when the network is dropped; what a
-//! killed harness left behind is removed by the next one. It needs root, `ip` and `/dev/net/tun`, and nothing else: the kernel
-//! needs no traffic shaping.
+//! Delay, loss and cuts are set for each direction separately, while processes communicate. The harness has its own address in the same
+//! network, without delay, so that it reaches all ports. Dropping the network removes everything; the next harness removes the remains of a
+//! killed one. It needs root, `ip` and `/dev/net/tun`, but no traffic shaping in the kernel.
 
 mod address_plan;
 mod links;
@@ -25,7 +24,7 @@ pub use crate::distance::links::{DelayLine, Link, Links, Place, Traffic};
 use crate::distance::namespace::{Namespace, Wire};
 use crate::distance::router::Router;
 
-/// A network of places. Processes inside it should end before it is dropped: they would be left without a network.
+/// A network of places. End the processes inside it before dropping it: they would lose their network.
 #[derive(Debug)]
 pub struct DistanceNetwork {
     namespaces: Vec<Namespace>,
@@ -35,10 +34,10 @@ pub struct DistanceNetwork {
 }
 
 impl DistanceNetwork {
-    /// Makes a network of `members` places beside the harness's own. No link has a delay yet.
+    /// Makes a network of `members` places, plus the harness's own. No link has a delay yet.
     ///
     /// # Errors
-    /// [`Lacking`], when the machine lacks something, which then says what to do; or what `ip` said.
+    /// [`Lacking`] with what to do, when the machine lacks something; or the output of `ip`.
     pub fn build(members: usize) -> Result<Self> {
         check_needs()?;
         namespace::remove_stale()?;
@@ -60,29 +59,29 @@ impl DistanceNetwork {
         })
     }
 
-    /// How many places it has beside the harness's.
+    /// The number of places without the harness's.
     #[must_use]
     pub fn size(&self) -> usize {
         self.namespaces.len()
     }
 
-    /// The address of a place. Ports are each place's own.
+    /// The address of a place. Each place has its own ports.
     #[must_use]
     pub fn address(&self, place: Place) -> Ipv4Addr {
         self.plan.address(place)
     }
 
-    /// The words before a command line that make it run at the place of member `index`.
+    /// The words to put before a command line so that it runs at the place of member `index`.
     #[must_use]
     pub fn wrapper(&self, index: usize) -> [&str; 2] {
-        // Not `ip netns exec`: that gives each process copies of all mounts, so that no disk could be unmounted.
+        // Not `ip netns exec`: it gives each process copies of all mounts, so that no disk could be unmounted.
         ["nsenter", self.namespaces[index].option()]
     }
 
-    /// Runs `work` on a thread of its own at the place of member `index`: the sockets that it makes are that place's.
+    /// Runs `work` on its own thread at the place of member `index`: its sockets are made there.
     ///
     /// # Errors
-    /// When the thread cannot be started. That it cannot enter the place is the thread's own result.
+    /// When the thread cannot be started. A failure to enter the place is the thread's own result.
     pub fn enter<T: Send + 'static>(
         &self,
         index: usize,
@@ -91,12 +90,12 @@ impl DistanceNetwork {
         self.namespaces[index].enter(work)
     }
 
-    /// Looks at the links or changes them. Packets wait meanwhile.
+    /// Reads or changes the links. Packets wait during the call.
     pub fn links<T>(&self, use_them: impl FnOnce(&mut Links) -> T) -> T {
         use_them(&mut self.links.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sets the one-way delay of every pair of members by their regions: `inside` within one, `across` between two.
+    /// Sets the one-way delay of every pair of members by region: `inside` within one, `across` between two.
     pub fn set_distances<R: PartialEq>(&self, regions: &[R], inside: Duration, across: Duration) {
         self.links(|links| {
             for (from, here) in regions.iter().enumerate() {
@@ -111,14 +110,14 @@ impl DistanceNetwork {
 
 impl Drop for DistanceNetwork {
     fn drop(&mut self) {
-        // The wires first: a namespace goes when its last device and process are gone.
+        // The wires first: a namespace ends with its last device and process.
         drop(self.router.take());
     }
 }
 
-// What the machine must have for a distance network, and what to do where it has not.
+// Requirements of a distance network, and what to do where one is missing.
 
-/// What is missing.
+/// A missing requirement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lacking {
     /// The user is not root.
@@ -153,7 +152,7 @@ impl std::error::Error for Lacking {}
 /// Whether a distance network can be made here.
 ///
 /// # Errors
-/// The first thing that is missing.
+/// The first missing requirement.
 pub fn check_needs() -> Result<(), Lacking> {
     if !rustix::process::geteuid().is_root() {
         return Err(Lacking::Root);

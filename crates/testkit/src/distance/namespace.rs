@@ -1,5 +1,5 @@
-//! Network namespaces with names that tell the harness that made them. So the ones of a harness that is gone are known for
-//! certain, and the next one removes them with the processes that were left running inside.
+//! Network namespaces whose names identify the harness that made them. The next harness thus finds those of an ended one reliably, and
+//! removes them with the processes still running inside.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -28,7 +28,7 @@ pub(super) struct Namespace {
 }
 
 impl Namespace {
-    /// A new one, with nothing in it but a loopback device that is down.
+    /// A new one with only a loopback device, which is down.
     pub(super) fn make() -> Result<Self> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let owner = Owner::this_process()?;
@@ -38,7 +38,7 @@ impl Namespace {
         Ok(Self { name, option })
     }
 
-    /// What tells `nsenter` to enter it.
+    /// The `nsenter` option that enters it.
     pub(super) fn option(&self) -> &str {
         &self.option
     }
@@ -67,15 +67,15 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // What cannot be removed now is removed as stale by the next harness.
+        // The next harness removes it as stale if this fails.
         let _ = ip(&["netns", "delete", &self.name]);
     }
 }
 
-/// Removes the namespaces of harnesses that are gone, with the processes that still run inside.
+/// Removes the namespaces of ended harnesses, with the processes that still run inside.
 pub(super) fn remove_stale() -> Result<()> {
     let Ok(entries) = fs::read_dir(FOLDER) else {
-        return Ok(()); // nobody has made a namespace on this machine yet
+        return Ok(()); // no namespace was made on this machine yet
     };
     for entry in entries {
         let name = entry?.file_name().to_string_lossy().into_owned();
@@ -93,16 +93,16 @@ pub(super) fn remove_stale() -> Result<()> {
     Ok(())
 }
 
-// The TUN device of a place: what a process there sends comes out here, and what is put in here reaches it. A device is gone
-// when its wire is dropped, or its process ends.
+// The TUN device of a place: packets sent there are read here, and packets written here arrive there. A device ends with its wire or its
+// process.
 
 /// The device's name inside a namespace.
 const NAME: &str = "wire";
-/// The harness's device stands beside the machine's own and those of other harnesses: the kernel puts a number.
+/// The harness's device is next to the machine's own and those of other harnesses: the kernel assigns a number.
 const NAME_OF_HARNESS: &str = "witness%d";
 /// Bytes of a packet, as on an Ethernet.
 pub(super) const MTU: usize = 1500;
-/// Packets that wait for the router at most; the kernel's own choice, 500, is less than a burst of TCP at a long distance.
+/// Most packets that wait for the router; the kernel's default, 500, is less than a TCP burst at a long distance.
 const QUEUED_PACKETS: &str = "10000";
 
 /// The TUN device of one place.
@@ -111,7 +111,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// The harness's, beside the machine's own devices.
+    /// The harness's, next to the machine's own devices.
     pub(super) fn of_harness(plan: &AddressPlan) -> Result<Self> {
         let wire = Self::make(NAME_OF_HARNESS)?;
         let name = wire.device.name()?;

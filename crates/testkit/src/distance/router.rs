@@ -1,5 +1,5 @@
-//! The thread that carries packets between the wires. It waits in one place, for packets and for the time of the next arrival,
-//! with a precision of some tens of microseconds.
+//! The thread that carries packets between the wires. It waits in one call for packets and for the next arrival time, with a precision of
+//! some tens of microseconds.
 
 use std::net::Ipv4Addr;
 use std::num::NonZeroU64;
@@ -16,16 +16,16 @@ use crate::distance::address_plan::AddressPlan;
 use crate::distance::links::{DelayLine, Links, Place};
 use crate::distance::namespace::{MTU, Wire};
 
-/// Packets that are taken from one wire before the others have their turn.
+/// Packets read from one wire before the others have their turn.
 const TURN: usize = 64;
-/// How soon it sees that it shall stop.
+/// Longest time to notice a stop.
 const STOP_PATIENCE: Duration = Duration::from_millis(50);
-/// Best of all: carrying packets late would be measured as distance.
+/// The highest priority: late packets would be measured as distance.
 const NICENESS: i32 = -20;
-/// The kernel may wake a thread so much late to save wake-ups; 50 µs unless told.
+/// How late the kernel may wake a thread to save wake-ups; 50 µs by default.
 const TIMER_SLACK_NS: Option<NonZeroU64> = NonZeroU64::new(1);
 
-/// The running router; dropped, it ends and its wires with it.
+/// The running router. Dropping it ends the router and its wires.
 #[derive(Debug)]
 pub(super) struct Router {
     stop: Arc<AtomicBool>,
@@ -47,7 +47,7 @@ struct Carrier {
 }
 
 impl Router {
-    /// Starts to carry; wire `n` is that of place `n`.
+    /// Starts the router; wire `n` is that of place `n`.
     pub(super) fn start(
         wires: Vec<Wire>,
         plan: AddressPlan,
@@ -76,7 +76,7 @@ impl Drop for Router {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of the router has been printed by its thread.
+            // The router's thread has printed its panic.
             let _ = thread.join();
         }
     }
@@ -84,7 +84,7 @@ impl Drop for Router {
 
 impl Carrier {
     fn carry(mut self, stop: &AtomicBool) {
-        // Both are this thread's alone. Without them it carries all the same, a little later.
+        // Both concern this thread only. Without them it works, slightly later.
         let _ = rustix::thread::set_current_timer_slack(TIMER_SLACK_NS);
         let _ = rustix::process::setpriority_process(None, NICENESS);
         while !stop.load(Ordering::Relaxed) {
@@ -95,7 +95,7 @@ impl Carrier {
         }
     }
 
-    /// Gives everything out that is due.
+    /// Delivers all packets that are due.
     fn deliver(&mut self) {
         while let Some(packet) = self.under_way.pop_due(Instant::now()) {
             self.hand_over(&packet);
@@ -108,7 +108,7 @@ impl Carrier {
         let arrives = links.arrive(*from, *to, bytes.len());
         drop(links);
         if arrives {
-            // A full or vanished device loses it, as any network may.
+            // A full or removed device loses it, as any network may.
             let _ = self.wires[to.index()].device.send(bytes);
         }
     }
@@ -134,11 +134,11 @@ impl Carrier {
             .collect()
     }
 
-    /// Takes what a wire has, as far as its turn goes.
+    /// Reads a wire's packets, up to its turn.
     fn take(&mut self, from: Place) {
         for _ in 0..TURN {
             let Ok(len) = self.wires[from.index()].device.recv(&mut self.buffer) else {
-                return; // nothing there any more
+                return; // no packets left
             };
             let now = Instant::now();
             let bytes = &self.buffer[..len];
@@ -156,12 +156,12 @@ impl Carrier {
     }
 }
 
-// Where an IPv4 packet says that it goes.
+// The destination of an IPv4 packet.
 
 const VERSION_4: u8 = 4;
 const DESTINATION: std::ops::Range<usize> = 16..20;
 
-/// The destination of an IPv4 packet; of anything else (the kernel also sends IPv6 housekeeping) nothing.
+/// The destination of an IPv4 packet; `None` for others (the kernel also sends IPv6 housekeeping).
 pub(super) fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
     if packet.first()? >> 4 != VERSION_4 {
         return None;

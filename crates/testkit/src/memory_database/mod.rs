@@ -1,8 +1,8 @@
-//! A database in memory. It serves the demonstration, the tests and the benches.
+//! An in-memory database for the demonstration, the tests and the benches.
 //!
-//! It locks rows until the commit, as MySQL does. It refuses a row that differs from the log's, a row that another session has
-//! locked, a duplicate key, and a commit that is not the next one of the log. It has one weakness by intention: keys are compared
-//! byte by byte, whatever the collation of their columns.
+//! It locks rows until the commit, as MySQL does. It refuses a row that differs from the log's, a row locked by another session, a
+//! duplicate key, and a commit out of log order. One intended weakness: keys are compared bytewise, whatever the collation of their
+//! columns.
 
 mod row;
 mod rows;
@@ -21,7 +21,7 @@ use crate::memory_database::rows::Rows;
 pub use crate::memory_database::session::MemorySession;
 use crate::memory_database::table::Table;
 
-/// When the database is to crash.
+/// The point of a planned crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CrashPoint {
     /// At this call of a session, counted from 1 on over all sessions.
@@ -39,16 +39,16 @@ pub struct MemoryBackend {
 #[derive(Debug, Default)]
 struct State {
     tables: HashMap<TableName, Table>,
-    /// Tables as they are after statements.
+    /// Tables after given statements.
     after: HashMap<String, TableShape>,
     statements: Vec<String>,
     rows: Rows,
     executed: GtidSet,
-    /// Numbers given to sessions.
+    /// Number of sessions opened.
     sessions: u64,
     /// Sessions up to this number were lost in a crash.
     lost: u64,
-    /// Calls of sessions so far.
+    /// Session calls so far.
     calls: u64,
     crash_at: Option<CrashPoint>,
 }
@@ -69,17 +69,17 @@ impl State {
 }
 
 impl MemoryBackend {
-    /// Makes a table, or changes what is known of it; its rows stay as they are.
+    /// Makes a table, or changes its shape; its rows stay as they are.
     pub fn put_table(&self, shape: TableShape) {
         self.state().put(shape);
     }
 
-    /// A statement of the log, word by word, makes or changes this table.
+    /// Sets the shape of the table that this exact statement of the log makes or changes.
     pub fn on_statement(&self, statement: &str, shape: TableShape) {
         self.state().after.insert(statement.to_owned(), shape);
     }
 
-    /// The statements that were run, in order.
+    /// The executed statements, in order.
     pub fn statements(&self) -> Vec<String> {
         self.state().statements.clone()
     }
@@ -102,12 +102,12 @@ impl MemoryBackend {
             .collect()
     }
 
-    /// Calls of sessions so far.
+    /// Session calls so far.
     pub fn calls(&self) -> u64 {
         self.state().calls
     }
 
-    /// Crashes at a call to come: every session is lost, and everything that is not committed.
+    /// Crashes at a later call: all sessions and all uncommitted changes are lost.
     pub fn crash_at(&self, point: CrashPoint) {
         self.state().crash_at = Some(point);
     }
@@ -140,7 +140,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn blockers(&self, _waiting: SessionId) -> Result<Vec<SessionId>, BackendError> {
-        // A locked row is refused: no session waits for another one here.
+        // A locked row is refused: sessions never wait for each other here.
         Ok(Vec::new())
     }
 }

@@ -1,6 +1,6 @@
-//! A row in memory: its values in one piece.
+//! A row in memory, with its values in one allocation.
 
-/// What stands in the place of a NULL's length.
+/// The length field of a NULL.
 const NULL: u32 = u32::MAX;
 
 /// A row's values in the order of its columns, as the log writes them.
@@ -17,7 +17,7 @@ impl Row {
         Self(bytes.into())
     }
 
-    /// The row whose values were put into these bytes.
+    /// The row stored as these bytes.
     pub(super) fn from_stored(bytes: &[u8]) -> Self {
         Self(bytes.into())
     }
@@ -38,13 +38,13 @@ impl Row {
         })
     }
 
-    /// One of its values; `None` for NULL, and for a column that it has not.
+    /// One of its values; `None` for NULL, and for a missing column.
     pub fn value(&self, column: usize) -> Option<&[u8]> {
         self.values().nth(column).flatten()
     }
 }
 
-/// Appends a value so that no two lists of values look alike.
+/// Appends a value so that different lists of values never encode equally.
 pub(super) fn put(bytes: &mut Vec<u8>, value: Option<&[u8]>) {
     // A value is a part of an event, whose size has 32 bits.
     let length = value.map_or(NULL, |value| value.len() as u32);

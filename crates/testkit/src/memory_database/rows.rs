@@ -1,4 +1,4 @@
-//! All rows and all values of unique keys: the committed ones, and those that open transactions have written and locked.
+//! All rows and all values of unique keys: committed ones, and those written and locked by open transactions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -10,7 +10,7 @@ use crate::memory_database::row::Row;
 /// A key's bytes: table, index, values.
 pub(super) type Key = Box<[u8]>;
 
-/// The reason why a write is refused.
+/// The reason for refusing a write.
 pub(super) type Complaint = &'static str;
 
 pub(super) const LOCKED: Complaint =
@@ -22,7 +22,7 @@ pub(super) const DIFFERS: Complaint = "the row differs from its image in the log
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     committed: BTreeMap<Key, Row>,
-    /// The session that has locked a key, and the row that it has written there.
+    /// The session that locked a key, and the row that it wrote there.
     uncommitted: HashMap<Key, (SessionId, Option<Row>)>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Pen<'a> {
 }
 
 impl Pen<'_> {
-    /// Writes a key: `decide` gets the row that is there for the session, and returns the one that is to be there.
+    /// Writes a key: `decide` gets the row that the session sees, and returns its replacement.
     pub(super) fn write(
         &mut self,
         key: Key,

@@ -23,7 +23,7 @@ pub struct MemorySession {
     pub(super) id: SessionId,
 }
 
-/// What is wrong, and where.
+/// An error and its location.
 struct Wrong {
     table: Option<TableName>,
     row: Option<usize>,
@@ -41,7 +41,7 @@ impl From<Complaint> for Wrong {
 }
 
 impl MemorySession {
-    /// Does `act`, unless the database crashes before; it may crash after it, too. An error rolls the transaction back.
+    /// Runs `act`, unless the database crashes before it; it may crash after it, too. An error rolls the transaction back.
     fn call(&self, act: impl FnOnce(&mut State) -> Result<(), Wrong>) -> Result<(), WriteError> {
         let lost = || {
             Err(WriteError::Lost(
@@ -154,7 +154,7 @@ impl State {
         Ok(())
     }
 
-    /// Writes the rows of table maps and rows events as they are in the log.
+    /// Writes the rows of table maps and rows events from the log.
     fn write_events(&mut self, session: SessionId, events: &[Bytes]) -> Result<(), Wrong> {
         let mut pen = Pen {
             rows: &mut self.rows,

@@ -1,4 +1,4 @@
-//! A table in memory: what the write of a row does to its rows and its unique keys.
+//! A table in memory: the effect of a row write on its rows and its unique keys.
 
 use applier::schema::{KeyShape, TableShape};
 use binlog_format::events::Rows;
@@ -7,7 +7,7 @@ use binlog_format::row_image::{Columns, Image, Row as LoggedRow, RowReader, Valu
 use crate::memory_database::row::{Row, put};
 use crate::memory_database::rows::{Complaint, DIFFERS, DUPLICATE, Key, MISSING, Pen};
 
-/// A table, and the number that stands for it in keys.
+/// A table, and its number in keys.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) number: u32,
@@ -17,7 +17,7 @@ pub(super) struct Table {
 pub(super) const UNREADABLE: Complaint = "the transaction's events cannot be read";
 
 impl Table {
-    /// What all keys of an index begin with; index 0 is the rows'.
+    /// The prefix of all keys of an index; index 0 holds the rows.
     pub(super) fn prefix(&self, index: usize) -> Vec<u8> {
         let mut key = self.number.to_be_bytes().to_vec();
         key.extend_from_slice(&(index as u16).to_be_bytes());
@@ -40,7 +40,7 @@ impl Table {
         }
     }
 
-    /// `None` when a value is NULL, which is equal to nothing.
+    /// `None` when a value is NULL, which equals nothing.
     fn key_of(&self, index: usize, shape: &KeyShape, row: &Row) -> Option<Key> {
         let mut key = self.prefix(index);
         let values: Vec<Option<&[u8]>> = row.values().collect();
@@ -84,7 +84,7 @@ impl Table {
                 }
                 old = Some(there.clone());
                 new = logged.after.map(|after| merged(there, after)).transpose()?;
-                // Under another primary key it is another row.
+                // With another primary key it is another row.
                 let stays = |new: &Row| self.key_of_row(new) == self.key_of_row(there);
                 Ok(new.clone().filter(stays))
             })?;
@@ -117,7 +117,7 @@ impl Table {
         Ok(())
     }
 
-    /// Without a primary key, rows that are alike are one key with a number.
+    /// Without a primary key, equal rows are one key with a count.
     fn write_counted(
         &self,
         pen: &mut Pen<'_>,
@@ -144,7 +144,7 @@ impl Table {
         }
     }
 
-    /// The rows that a key and what is stored under it stand for.
+    /// The rows that a key and its stored value represent.
     pub(super) fn rows_of(&self, key: &Key, stored: &Row) -> Vec<Row> {
         if self.shape.primary_key.is_some() {
             return vec![stored.clone()];
@@ -170,7 +170,7 @@ fn count_of(row: &Row) -> u64 {
     bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// A row as an image shows it; what it does not show is NULL.
+/// A row as an image shows it; missing columns are NULL.
 fn shown(image: &Image<'_>) -> Row {
     Row::of(image.values().iter().map(|value| match value {
         Value::Bytes(bytes) => Some(*bytes),
@@ -205,7 +205,7 @@ fn merged(there: &Row, after: &Image<'_>) -> Result<Row, Complaint> {
     })))
 }
 
-/// Whether a row is what the image before says.
+/// Whether a row equals the image before.
 fn matches(before: &Image<'_>, there: &Row) -> bool {
     let mut values = there.values();
     before.values().iter().all(|value| {

@@ -1,4 +1,4 @@
-//! The tree's own client programs: SQL through `mysql`, what an operator would type; what a server holds; and `mysqlbinlog`.
+//! The tree's own client programs: SQL through `mysql`, a server's contents, and `mysqlbinlog`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,21 +16,21 @@ use crate::mysql_tree::MysqlTree;
 use crate::mysqld::Mysqld;
 use crate::wait::eventually;
 
-/// How long a statement may take unless the caller says otherwise.
+/// Default limit for statements.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(60);
 
-/// Somebody who speaks to one server. Free to clone and to hand to another thread.
+/// A client of one server. Cheap to clone and `Send`.
 #[derive(Clone, Debug)]
 pub struct MysqlClient {
     tree: MysqlTree,
     login: Vec<String>,
 }
 
-/// What a statement returned: rows of columns, as text. NULL reads `NULL`.
+/// The result of a statement: rows of columns, as text. NULL reads `NULL`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows(pub Vec<Vec<String>>);
 
-/// Statements that run in the background, for tests of commits that wait. Dropped, their client is killed (the server may finish them all the same).
+/// Statements that run in the background, for tests of waiting commits. Dropping it kills the client; the server may still finish them.
 #[derive(Debug)]
 pub struct PendingSql(Running);
 
@@ -56,7 +56,7 @@ impl MysqlClient {
             "--protocol=TCP".into(),
             format!("--host={}", address.ip()),
             format!("--port={}", address.port()),
-            // Without TLS the password goes encrypted with the server's RSA key, which the client must be allowed to ask for.
+            // Without TLS the password is encrypted with the server's RSA key, which the client must be allowed to request.
             "--get-server-public-key".into(),
         ];
         Self {
@@ -82,7 +82,7 @@ impl MysqlClient {
         Ok(Rows::parse(&done.into_text(&label(statements))?))
     }
 
-    /// Starts statements and returns at once.
+    /// Starts statements and returns immediately.
     ///
     /// # Errors
     /// When the client cannot be started.
@@ -94,14 +94,14 @@ impl MysqlClient {
         )?))
     }
 
-    /// Starts a client whose statements somebody writes while it runs. It passes over those that the server refuses.
+    /// Starts a client whose statements `feed` writes while it runs. It continues after statements that the server refuses.
     pub(super) fn fed_by(&self, feed: impl FnOnce(ChildStdin) + Send + 'static) -> Result<Running> {
         let mut command = self.command()?;
         command.args(["--force", "--unbuffered"]);
         Running::start_fed("a client at a pace", command, feed)
     }
 
-    /// The one value that a query returns.
+    /// The single value that a query returns.
     ///
     /// # Errors
     /// As [`MysqlClient::sql`], or when the answer is not one row of one column.
@@ -141,7 +141,7 @@ impl MysqlClient {
         Ok(self.variable("gtid_executed")?.replace("\\n", ""))
     }
 
-    /// The command line that asks this server for what is written to its standard input, before further arguments.
+    /// The command line of a client that sends its standard input to this server, before further arguments.
     ///
     /// # Errors
     /// When the tree has no client program.
@@ -186,10 +186,10 @@ impl Rows {
 }
 
 impl PendingSql {
-    /// Whether they have ended by now.
+    /// Whether they have ended.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// When waiting for the client fails.
     pub fn is_finished(&mut self) -> Result<bool> {
         self.0.is_finished()
     }
@@ -205,7 +205,7 @@ impl PendingSql {
     }
 }
 
-/// Statements in a message: their beginning, on one line.
+/// A short form of statements for messages: their beginning, on one line.
 fn label(statements: &str) -> String {
     const LONGEST: usize = 120;
     let line = statements.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -216,7 +216,7 @@ fn label(statements: &str) -> String {
     )
 }
 
-// What a server holds, for comparing two of them.
+// A server's contents, for comparing two servers.
 
 /// `CHECKSUM TABLE` of tables, by `schema.table`.
 pub type TableChecksums = BTreeMap<String, String>;
@@ -285,8 +285,7 @@ impl Mysqld {
 
 const READ_LIMIT: Duration = Duration::from_secs(300);
 
-/// Runs `mysqlbinlog` with `arguments` on `files` (which it reads as one stream, in this order) and returns what it did,
-/// whether it succeeded or not.
+/// Runs `mysqlbinlog` with `arguments` on `files` (read as one stream, in this order) and returns the result, even after a failure.
 ///
 /// # Errors
 /// When the tree has no `mysqlbinlog`, or it does not end in time.
@@ -301,13 +300,13 @@ pub fn mysqlbinlog<P: AsRef<Path>>(
     bounded_run::run("mysqlbinlog", command, Vec::new(), READ_LIMIT)
 }
 
-/// Reads `files` with every checksum verified, and returns the SQL that they stand for, ready for the `mysql` client.
+/// Reads `files`, verifies every checksum, and returns their SQL for the `mysql` client.
 ///
 /// # Errors
 /// When mysqlbinlog does not accept a file.
 pub fn verified_sql<P: AsRef<Path>>(tree: &MysqlTree, files: &[P]) -> Result<String> {
     let done = mysqlbinlog(tree, &["--verify-binlog-checksum"], files)?;
-    // Some damage is a warning to mysqlbinlog; it is none here.
+    // mysqlbinlog only warns about some damage; here it is an error.
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     anyhow::ensure!(!said.contains("ERROR"), "mysqlbinlog: {}", said.trim());
     done.into_text("mysqlbinlog")

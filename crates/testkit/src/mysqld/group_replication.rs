@@ -1,4 +1,4 @@
-//! MySQL's Group Replication between servers on loopback, in single-primary mode: what the project is compared with.
+//! MySQL's Group Replication between servers on loopback, in single-primary mode, for comparisons.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::mysqld::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use crate::ports::free_addresses;
 use crate::wait::eventually;
 
-/// Any name will do; it is the source in the GTIDs of all transactions.
+/// Any UUID works; it is the source in the GTIDs of all transactions.
 const NAME: &str = "5f0c4f2e-7d3b-4b51-9a53-0d2f3f6f9a10";
 const JOIN_LIMIT: Duration = Duration::from_secs(120);
 
-/// A group, by where its members talk to each other.
+/// A group, by its members' group communication addresses.
 #[derive(Clone, Debug)]
 pub struct Group {
     addresses: Vec<SocketAddr>,
@@ -23,10 +23,10 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group to be made of so many servers.
+    /// A group for so many servers.
     ///
     /// # Errors
-    /// When there are no ports for it.
+    /// When no ports are free for it.
     pub fn of(members: usize, expel_timeout: Option<u32>) -> Result<Self> {
         Ok(Self {
             addresses: free_addresses(members)?,
@@ -34,14 +34,14 @@ impl Group {
         })
     }
 
-    /// What a server has to be started with to be a member.
+    /// The start options of a member.
     #[must_use]
     pub fn arguments() -> [&'static str; 1] {
-        // The others connect to the name of the machine otherwise.
+        // Otherwise the others connect to the machine's name.
         ["--report-host=127.0.0.1"]
     }
 
-    /// Makes the group with this server as its first member, and its primary.
+    /// Bootstraps the group with this server as its first member and primary.
     ///
     /// # Errors
     /// With the server's message.
@@ -54,7 +54,7 @@ impl Group {
         is_online(server)
     }
 
-    /// Makes a server with the same data, or less, its member of this number, and waits until it has everything.
+    /// Joins a server with the same data, or less, as member `number`, and waits until it has everything.
     ///
     /// # Errors
     /// With the server's message.
@@ -64,7 +64,7 @@ impl Group {
         is_online(server)
     }
 
-    /// How many transactions the group has certified, as a member counts them.
+    /// The number of transactions certified by the group, from a member's counter.
     ///
     /// # Errors
     /// With the server's message.

@@ -1,7 +1,7 @@
-//! A real mysqld for a test: own data directory, free port, short socket path, GTIDs on.
+//! A real mysqld for a test: its own data directory, a free port, a short socket path, GTIDs on.
 //!
-//! Whoever holds a [`Mysqld`] may start, stop, kill, pause and question it; dropping it kills the server that it
-//! started, and removes its files. Nothing else is ever signalled. Every call has a limit in time.
+//! The holder of a [`Mysqld`] may start, stop, kill, pause and query it. Dropping it kills the server that it started and removes its
+//! files. It signals no other process. Every call has a time limit.
 
 pub mod client;
 pub mod group_replication;
@@ -30,7 +30,7 @@ use crate::ports::free_address;
 use crate::signals;
 use crate::wait::try_eventually;
 
-/// A server that does not answer by then will not come. Generous, because a loaded machine runs recovery slowly.
+/// A server that has not answered by then has failed. Generous, because a loaded machine runs recovery slowly.
 const START_LIMIT: Duration = Duration::from_secs(120);
 const STOP_LIMIT: Duration = Duration::from_secs(90);
 
@@ -65,8 +65,7 @@ impl Mysqld {
         Ok(server)
     }
 
-    /// A server whose data directory is ready, and which does not run yet: to be started later, or by somebody else
-    /// through [`Mysqld::command_line`].
+    /// A server with a data directory that is ready, not started: for a later start, or for another starter with [`Mysqld::command_line`].
     ///
     /// # Errors
     /// When its data directory cannot be made.
@@ -79,9 +78,9 @@ impl Mysqld {
         Ok(server)
     }
 
-    /// A server whose data directory is still to be made, by somebody else.
+    /// A server whose data directory another component will make.
     pub(crate) fn without_data(tree: &MysqlTree, options: MysqldOptions) -> Result<Self> {
-        // A socket's path may have at most 107 bytes, hence the short names.
+        // A socket's path has at most 107 bytes, hence the short names.
         let home = tempfile::Builder::new()
             .prefix("my-")
             .tempdir()
@@ -133,14 +132,14 @@ impl Mysqld {
         self.wait_until_it_answers(START_LIMIT)
     }
 
-    /// Starts the server without waiting for it, for tests of what others see meanwhile.
+    /// Starts the server without waiting for it, for tests of the starting phase.
     ///
     /// # Errors
     /// When it runs already or cannot be started.
     pub fn spawn(&mut self) -> Result<()> {
         ensure!(self.child.is_none(), "this mysqld runs already");
         let words = self.command_line();
-        // What it prints before its log is open goes to the log as well.
+        // Output before its log is open goes to the log as well.
         let log = File::options()
             .create(true)
             .append(true)
@@ -173,7 +172,7 @@ impl Mysqld {
         waited.map_err(|error| anyhow!("{error:#}:\n{}", self.error_log_end()))
     }
 
-    /// Stops the server in order (SIGTERM) and waits for its end.
+    /// Stops the server with SIGTERM and waits for its end.
     ///
     /// # Errors
     /// When it does not run or does not end in time (it is killed then).
@@ -193,7 +192,7 @@ impl Mysqld {
         }
     }
 
-    /// Kills the server (SIGKILL), as a crash would, and waits until it is gone.
+    /// Kills the server with SIGKILL, as a crash would, and waits for its end.
     ///
     /// # Errors
     /// When it does not run.
@@ -202,7 +201,7 @@ impl Mysqld {
         Ok(())
     }
 
-    /// Stops in order and starts again.
+    /// Stops with SIGTERM and starts again.
     ///
     /// # Errors
     /// As [`Mysqld::stop`] and [`Mysqld::start`].
@@ -211,7 +210,7 @@ impl Mysqld {
         self.start()
     }
 
-    /// Freezes the server (SIGSTOP): its connections stay open, and nothing answers from the return of this on.
+    /// Freezes the server (SIGSTOP): its connections stay open; nothing answers after this returns.
     ///
     /// # Errors
     /// When it does not run.
@@ -219,7 +218,7 @@ impl Mysqld {
         self.signal(Signal::STOP)
     }
 
-    /// Lets a frozen server go on.
+    /// Continues a frozen server (SIGCONT).
     ///
     /// # Errors
     /// When it does not run.
@@ -227,7 +226,7 @@ impl Mysqld {
         self.signal(Signal::CONT)
     }
 
-    /// Whether the server that this fixture started runs.
+    /// Whether the server that this fixture started is running.
     pub fn is_running(&mut self) -> bool {
         self.child
             .as_mut()
@@ -240,7 +239,7 @@ impl Mysqld {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Further arguments for the next start, after those that it has.
+    /// Adds arguments for the next start, after the existing ones.
     pub fn add_arguments<I: IntoIterator<Item: Into<String>>>(&mut self, arguments: I) {
         self.options
             .arguments
@@ -253,7 +252,7 @@ impl Mysqld {
         &self.tree
     }
 
-    /// Where it listens: loopback, a port of its own that it keeps over restarts.
+    /// Its listen address: loopback, with its own port, which restarts keep.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -277,7 +276,7 @@ impl Mysqld {
         &self.data_dir
     }
 
-    /// A client that speaks to it as `root`, over its socket.
+    /// A client that connects as `root` over its socket.
     #[must_use]
     pub fn client(&self) -> MysqlClient {
         MysqlClient::over_socket(&self.tree, &self.socket())
@@ -315,9 +314,9 @@ impl Drop for Mysqld {
     }
 }
 
-/// Kills and awaits a child. SIGKILL ends a frozen one too.
+/// Kills a child and waits for it. SIGKILL ends a frozen one too.
 fn end(mut child: Child) {
-    // Both fail only for a child that has been waited for already.
+    // Both fail only for a child that was already waited for.
     let _ = child.kill();
     let _ = child.wait();
 }
@@ -325,7 +324,7 @@ fn end(mut child: Child) {
 // Data directories: initialised once per tree and version, then copied, because a copy takes a tenth of the time.
 
 const INITIALISE_LIMIT: Duration = Duration::from_secs(180);
-/// Small, so that copies are cheap; the server adjusts it to its own setting when it starts. Older ones do not know it.
+/// Small, so that copies are cheap; the server resizes it to its own setting at its start. Older versions lack the option.
 const TEMPLATE_REDO_LOG: &str = "--loose-innodb-redo-log-capacity=16M";
 
 /// Puts a freshly initialised data directory (root without a password, TLS and RSA keys generated) at `target`.
@@ -333,7 +332,7 @@ pub(super) fn fresh(tree: &MysqlTree, target: &Path) -> Result<()> {
     copy(&template(tree)?, target)
 }
 
-/// Copies the data directory of a stopped server. The copy gets a server UUID of its own at its first start.
+/// Copies the data directory of a stopped server. The copy gets its own server UUID at its first start.
 pub(super) fn copy(original: &Path, target: &Path) -> Result<()> {
     ensure!(
         !target.exists(),
@@ -358,10 +357,10 @@ fn copy_folder(original: &Path, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The template of this tree, made if it is not there. One process makes it while others wait.
+/// The template of this tree, made on first use. One process makes it while others wait.
 fn template(tree: &MysqlTree) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
-    // A server with a keyring is a link to one that makes the same.
+    // A server with a keyring is a link to one whose template is the same.
     let program = fs::canonicalize(&tree.mysqld)?;
     (program, &tree.version, TEMPLATE_REDO_LOG).hash(&mut hasher);
     let folder = MysqlTree::folder().join("templates");
@@ -407,23 +406,22 @@ fn initialise(tree: &MysqlTree, data_dir: &Path) -> Result<()> {
     Ok(())
 }
 
-// What a mysqld of a test is started with.
+// Start options of a test's mysqld.
 
-/// How a mysqld of a test is made.
+/// Options of a test's mysqld.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MysqldOptions {
     /// `--server-id`.
     pub server_id: u32,
-    /// Appended to the command line, so that they win over the fixture's own.
+    /// Appended to the command line, so that they override the fixture's own.
     pub arguments: Vec<String>,
-    /// Where its data directory shall be, and stay when the fixture goes; `None`: in a temporary folder that goes with it.
+    /// The data directory, which outlives the fixture; `None`: in a temporary folder that is removed with it.
     pub data_dir: Option<PathBuf>,
     /// A stopped server's data directory to start from; `None`: a freshly initialised one.
     pub copy_of: Option<PathBuf>,
 }
 
-/// A server of a test lives for seconds, and much of what its start and its end cost is memory that it prepares for histories and
-/// caches that nobody asks it for.
+/// A test's server lives for seconds. Most of its start and stop time is memory for histories and caches that no test uses.
 const SMALL: [&str; 15] = [
     "--innodb-buffer-pool-size=32M",
     "--innodb-log-buffer-size=4M",
@@ -470,17 +468,17 @@ impl MysqldOptions {
         self
     }
 
-    /// The part of the command line that does not depend on where the server lives.
+    /// The part of the command line that does not depend on the server's folders.
     pub(super) fn arguments(&self) -> Vec<String> {
         let mut all = vec![
             format!("--server-id={}", self.server_id),
             "--log-bin=binlog".into(),
             "--gtid-mode=ON".into(),
             "--enforce-gtid-consistency=ON".into(),
-            // Durable commits are what the project is about; they are the defaults, and stated so that a test can rely on them.
+            // The project requires durable commits. These are the defaults, stated so that a test can rely on them.
             "--sync-binlog=1".into(),
             "--innodb-flush-log-at-trx-commit=1".into(),
-            // The X protocol would need a port and a socket of its own.
+            // The X protocol would need its own port and socket.
             "--mysqlx=OFF".into(),
             "--secure-file-priv=".into(),
         ];
@@ -490,7 +488,7 @@ impl MysqldOptions {
     }
 }
 
-/// mysqld refuses to run as root unless it is told that this is meant.
+/// mysqld refuses to run as root without this option.
 pub(super) fn account_option() -> Option<String> {
     rustix::process::geteuid()
         .is_root()

@@ -1,4 +1,4 @@
-//! Statements that reach a server at given times: a load of a given rate, and what is asked beside it.
+//! Statements sent to a server at given times: a load of a given rate, and queries during it.
 
 use std::io::Write;
 use std::process::ChildStdin;
@@ -14,21 +14,21 @@ use crate::bounded_run::Running;
 use crate::mysqld::workload::Workload;
 use crate::mysqld::{MysqlClient, Mysqld};
 
-/// After its end a client that does not answer is killed; what it has sent the server may finish.
+/// After the end a client that does not answer is killed; the server may finish the statements that it received.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// When something is sent.
+/// The schedule of statements.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// From one to the next; none: as fast as the server takes them. One that comes late is followed by the next at once.
+    /// From one to the next; `None`: as fast as the server accepts them. A late one is followed by the next immediately.
     pub interval: Option<Duration>,
     /// The first one.
     pub from: Instant,
-    /// Nothing is sent from here on.
+    /// Nothing is sent after this.
     pub until: Instant,
 }
 
-/// Somebody who sends statements at a pace. Dropped, it is killed.
+/// A client that sends statements at a pace. Dropping it kills the client.
 #[derive(Debug)]
 pub struct Paced {
     running: Running,
@@ -37,7 +37,7 @@ pub struct Paced {
 }
 
 impl Paced {
-    /// Starts to send what `text` makes of each number from 0 on.
+    /// Starts to send the result of `text` for each number from 0 on.
     ///
     /// # Errors
     /// When the client cannot be started.
@@ -58,7 +58,7 @@ impl Paced {
                     return;
                 }
                 thread::sleep(due.saturating_duration_since(now));
-                // The client was ended.
+                // The client has ended.
                 if to.write_all(text(number).as_bytes()).is_err() {
                     return;
                 }
@@ -72,10 +72,10 @@ impl Paced {
         })
     }
 
-    /// Waits for the end, and returns what the server answered to how many texts; one more or less may be under way.
+    /// Waits for the end. Returns the server's answers and the number of texts sent; one more or less may be in flight.
     ///
     /// # Errors
-    /// When the client refused to go on.
+    /// When the client stopped with an error.
     pub fn finish(self) -> Result<(String, u64)> {
         let rest = self.until.saturating_duration_since(Instant::now());
         let done = self.running.finish_or_kill(rest + GRACE)?;
@@ -89,18 +89,18 @@ impl Paced {
 /// A load of one rate.
 #[derive(Clone, Copy, Debug)]
 pub struct PacedLoad {
-    /// Transactions a second of all clients together; none: as many as the server takes.
+    /// Transactions a second of all clients together; `None`: as many as the server accepts.
     pub per_second: Option<f64>,
-    /// Clients at once.
+    /// Concurrent clients.
     pub clients: u32,
     /// How long.
     pub duration: Duration,
-    /// What the choices follow from, and how the transactions are numbered: no two loads of one server have the same one.
+    /// The random seed, which also numbers the transactions: it must be unique among the loads of one server.
     pub seed: u32,
 }
 
 impl PacedLoad {
-    /// Plays it to its end.
+    /// Runs it to its end.
     ///
     /// # Errors
     /// When a client cannot be started.

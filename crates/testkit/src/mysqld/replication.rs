@@ -1,4 +1,4 @@
-//! Stock replication between two servers: what the project is compared with, and its tests sometimes need.
+//! Stock replication between two servers, for comparisons and some tests.
 
 use std::fs;
 use std::fs::OpenOptions;
@@ -17,12 +17,12 @@ pub const REPLICATION_USER: &str = "replication";
 /// Its password.
 pub const REPLICATION_PASSWORD: &str = "replication-password";
 
-/// A semi-sync source that waits for ever rather than turning asynchronous.
+/// A semi-sync source that waits indefinitely rather than turning asynchronous.
 const ENDLESS_TIMEOUT_MS: u64 = 4_294_967_295;
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 
 impl MysqlClient {
-    /// Makes the account that replicas and ring members log in with. Do it before servers are copied from this one.
+    /// Creates the account of replicas and ring members. Call it before servers are copied from this one.
     ///
     /// # Errors
     /// With the server's message.
@@ -34,7 +34,7 @@ impl MysqlClient {
         Ok(())
     }
 
-    /// Makes this server a lossless semi-sync source (AFTER_SYNC) that waits for `replicas` acknowledgements, for ever.
+    /// Makes this server a lossless semi-sync source (AFTER_SYNC) that waits indefinitely for `replicas` acknowledgements.
     ///
     /// # Errors
     /// With the server's message.
@@ -83,7 +83,7 @@ impl Mysqld {
     /// Makes this server a replica of `source` by GTID, a semi-sync one if `semi_sync`, and waits until it is connected.
     ///
     /// # Errors
-    /// When it does not connect; the message holds what it says about it.
+    /// When it does not connect; the message holds the replica's status.
     pub fn replicate_from(&self, source: &Mysqld, semi_sync: bool) -> Result<()> {
         let client = self.client();
         if semi_sync {
@@ -106,19 +106,19 @@ impl Mysqld {
     }
 }
 
-// A cut of the power under a mysqld: it is killed, and what InnoDB had not forced of its redo log is gone.
+// A power cut under a mysqld: it is killed, and InnoDB's unsynced redo log is lost.
 
-/// The redo log is written in blocks of so many bytes.
+/// Size of a block of the redo log.
 const BLOCK: u64 = 512;
-/// Blocks at the begin of a redo log file that hold none of the log. The first says, from its byte 8 on, where the file begins.
+/// Blocks at the start of a redo log file without log. The first holds the file's start LSN, from byte 8 on.
 const HEADER_BLOCKS: u64 = 4;
 
 impl Mysqld {
-    /// Kills the server, and takes away what it had written to its redo log without forcing it: what a system that loses its
-    /// power may lose. Data files are left as they are, since InnoDB forces the log before the pages that it describes.
+    /// Kills the server and removes the redo log that it wrote without syncing, which a power cut may lose. Data files stay, since InnoDB
+    /// syncs the log before the pages that it describes.
     ///
     /// # Errors
-    /// When the server does not say how far its log is forced, or the log cannot be cut.
+    /// When the server does not report its synced LSN, or the log cannot be cut.
     pub fn cut_power(&mut self) -> Result<()> {
         let forced: u64 = self
             .client()

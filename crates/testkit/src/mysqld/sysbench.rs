@@ -1,9 +1,8 @@
 //! sysbench's `oltp_write_only` against a server: the load of the fault tests and of the commit latency comparison.
 //!
-//! It logs in as `root` over the server's socket. (Debian's sysbench speaks through MariaDB's client library, which loads
-//! `caching_sha2_password` from a plugin folder of its own: in an unpacked tree `$MARIADB_PLUGIN_DIR` has to name it. Over a socket
-//! the server takes the password as it is; over TCP without TLS the library asks for the server's RSA key by itself. Both
-//! were tried on 9.7.4 and work; TLS does not without certificate files for the client.)
+//! It logs in as `root` over the server's socket. Debian's sysbench uses MariaDB's client library, which loads `caching_sha2_password` from
+//! its own plugin folder: in an unpacked tree `$MARIADB_PLUGIN_DIR` must name it. Over a socket the password is sent as it is; over TCP
+//! without TLS the library requests the server's RSA key itself. Both were tested on 9.7.4; TLS needs certificate files for the client.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,12 +15,12 @@ use crate::bounded_run::Running;
 use crate::mysql_tree::MysqlTree;
 use crate::mysqld::Mysqld;
 
-/// Granted beyond a run's own duration before it counts as hung.
+/// Time beyond a run's own duration before it counts as hung.
 const GRACE: Duration = Duration::from_secs(60);
 const PREPARE_LIMIT: Duration = Duration::from_secs(300);
 const SCHEMA: &str = "sbtest";
 
-/// Which errors of the server sysbench passes over (and repeats the transaction) instead of ending.
+/// Server errors after which sysbench repeats the transaction instead of ending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IgnoredErrors {
     /// Deadlocks, lock wait timeouts and changed records: sysbench's own default. Everything else ends the run.
@@ -30,7 +29,7 @@ pub enum IgnoredErrors {
     All,
 }
 
-/// A load, before it runs.
+/// A load that is not started yet.
 #[derive(Clone, Debug)]
 pub struct Sysbench {
     tree: MysqlTree,
@@ -41,19 +40,19 @@ pub struct Sysbench {
     pub table_size: u32,
     /// Client threads.
     pub threads: u32,
-    /// How long it runs.
+    /// Duration of the run.
     pub duration: Duration,
-    /// Ends it earlier: after so many transactions.
+    /// Ends it earlier, after so many transactions.
     pub events: Option<u64>,
     /// Errors that do not end it.
     pub ignored_errors: IgnoredErrors,
-    /// Transactions per second in all; `None`: as many as there can be.
+    /// Transactions per second in all; `None`: unlimited.
     pub rate: Option<u32>,
-    /// Granted beyond `duration`, for loads that are meant to stall at their end.
+    /// Time beyond `duration`, for loads that are meant to stall at their end.
     pub grace: Duration,
 }
 
-/// A load that runs. Dropped before its end, it is killed.
+/// A running load. Dropping it kills it.
 #[derive(Debug)]
 pub struct SysbenchRun {
     running: Running,
@@ -61,8 +60,8 @@ pub struct SysbenchRun {
 }
 
 impl Sysbench {
-    /// A small load on `server`: 4 tables of 10,000 rows, one thread, ten seconds. Rows are chosen uniformly, so that what is
-    /// measured is the commit and not the wait for a few hot rows.
+    /// A small load on `server`: 4 tables of 10,000 rows, one thread, ten seconds. Rows are chosen uniformly, to measure the commit and not
+    /// waits for a few hot rows.
     #[must_use]
     pub fn on(server: &Mysqld) -> Self {
         Self {
@@ -79,7 +78,7 @@ impl Sysbench {
         }
     }
 
-    /// The schema that it uses.
+    /// The schema of its tables.
     #[must_use]
     pub fn schema() -> &'static str {
         SCHEMA
@@ -99,7 +98,7 @@ impl Sysbench {
         self
     }
 
-    /// Ending after so many transactions, if the time has not passed before.
+    /// Ends after so many transactions, if the time has not passed before.
     #[must_use]
     pub fn events(mut self, events: u64) -> Self {
         self.events = Some(events);
@@ -136,7 +135,7 @@ impl Sysbench {
         self.start()?.finish()
     }
 
-    /// Starts it and returns at once.
+    /// Starts it and returns immediately.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -184,10 +183,10 @@ impl Sysbench {
 }
 
 impl SysbenchRun {
-    /// Whether it has ended by now.
+    /// Whether it has ended.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// When waiting for sysbench fails.
     pub fn is_finished(&mut self) -> Result<bool> {
         self.running.is_finished()
     }
@@ -198,7 +197,7 @@ impl SysbenchRun {
     /// When it failed, with sysbench's message, or hangs.
     pub fn finish(self) -> Result<SysbenchReport> {
         let done = self.running.finish(self.limit)?;
-        // sysbench tells why it gives up on either stream.
+        // sysbench prints its failure on either stream.
         let said = format!(
             "{}\n{}",
             String::from_utf8_lossy(&done.stdout),
@@ -218,7 +217,7 @@ impl SysbenchRun {
     }
 }
 
-// What sysbench 1.0 prints at the end of a run, read back. Pure.
+// A parser of the report that sysbench 1.0 prints at the end of a run. Pure.
 
 /// The result of one run. A latency is that of a whole transaction, in milliseconds.
 #[derive(Clone, Debug, PartialEq)]
@@ -227,9 +226,9 @@ pub struct SysbenchReport {
     pub transactions: u64,
     /// Transactions per second.
     pub transactions_per_second: f64,
-    /// Errors of the kind that it was told to ignore.
+    /// Errors that it was configured to ignore.
     pub ignored_errors: u64,
-    /// Connections that were made again.
+    /// Number of reconnects.
     pub reconnects: u64,
     /// The shortest latency.
     pub latency_min_ms: f64,
@@ -243,7 +242,7 @@ pub struct SysbenchReport {
     pub latency_p99_ms: f64,
     /// The longest.
     pub latency_max_ms: f64,
-    /// One line for each second, from which a stall can be seen.
+    /// One line for each second, which shows stalls.
     pub intervals: Vec<Interval>,
 }
 
@@ -262,7 +261,7 @@ impl SysbenchReport {
     /// Reads the output of a run with `--histogram=on`.
     ///
     /// # Errors
-    /// When a line is missing: the run was cut short, or sysbench is another one.
+    /// When a line is missing: the run was cut short, or the sysbench version differs.
     pub fn parse(text: &str) -> Result<Self> {
         let histogram: Vec<(f64, u64)> = text.lines().filter_map(bucket).collect();
         let (transactions, transactions_per_second) = count_and_rate(text, "transactions:")?;
@@ -292,8 +291,7 @@ fn bucket(line: &str) -> Option<(f64, u64)> {
     Some((value.trim().parse().ok()?, count.trim().parse().ok()?))
 }
 
-/// The upper value of the bucket that holds the percentile: [`nearest_rank`](crate::statistics::nearest_rank) of values that were
-/// counted.
+/// The upper bound of the percentile's bucket: [`nearest_rank`](crate::statistics::nearest_rank) of counted values.
 fn percentile(histogram: &[(f64, u64)], hundredth: u64) -> Option<f64> {
     let all: u64 = histogram.iter().map(|(_, count)| count).sum();
     let wanted = (all * hundredth).div_ceil(100);

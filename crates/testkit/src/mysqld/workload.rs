@@ -1,6 +1,6 @@
-//! Loads whose logs appliers are compared and tested with: sysbench's writes, C5's insert-only and adversarial workloads, one hot row, the
-//! two hot transactions of TPC-C in small, and inserts beside changes of the schema. Each makes its tables, and then a number
-//! of transactions from a few clients at once; the same seed gives the same statements.
+//! Loads for appliers: sysbench's writes, C5's insert-only and adversarial workloads, one hot row, TPC-C's two hot transactions in small,
+//! and inserts with schema changes. Each makes its tables, then runs transactions from a few concurrent clients. The same seed gives the
+//! same statements.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use crate::mysqld::{MysqlClient, Mysqld};
 pub enum Workload {
     /// sysbench's `oltp_write_only`: five statements on uniformly chosen rows.
     OltpWriteOnly,
-    /// Unique inserts and nothing else: no transaction conflicts with any other.
+    /// Unique inserts only: no transactions conflict.
     InsertOnly,
-    /// One update of the same row, and nothing else: no two transactions can go on beside each other.
+    /// Updates of one row only: no two transactions can run in parallel.
     HotRow,
-    /// Unique inserts, and then one update of the same row: all transactions conflict, in their last row only.
+    /// Unique inserts, then an update of one row: all transactions conflict, in their last row only.
     Adversarial,
-    /// NewOrder and Payment, half and half, on few warehouses; rows that are hot are written last, as far as they can be.
+    /// NewOrder and Payment, half and half, on few warehouses; hot rows are written as late as possible.
     NewOrderPayment,
-    /// Inserts into eight tables; beside every hundred of them a change of the schema on another table, and an XA transaction.
+    /// Inserts into eight tables; with every hundred of them a schema change on another table, and an XA transaction.
     SchemaChanges,
 }
 
-/// How long one client's statements may take.
+/// Limit for one client's statements.
 const LIMIT: Duration = Duration::from_secs(600);
 /// sysbench's tables and their rows.
 const SYSBENCH_TABLES: (u32, u32) = (4, 10_000);
@@ -71,7 +71,7 @@ impl Workload {
         }
     }
 
-    /// Makes its tables, with what stands in them before the load.
+    /// Makes its tables with their initial rows.
     ///
     /// # Errors
     /// With the server's message.
@@ -104,7 +104,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Plays it to its end.
+    /// Runs it to its end.
     ///
     /// # Errors
     /// With the server's message.
@@ -131,7 +131,7 @@ impl Workload {
         Ok(())
     }
 
-    /// One of its transactions, as statements. No two have the same number.
+    /// One of its transactions, as statements. Numbers are unique.
     #[must_use]
     pub fn transaction(self, number: u64, dice: &mut Rng) -> String {
         match self {
@@ -147,7 +147,7 @@ impl Workload {
         }
     }
 
-    /// What one client does.
+    /// One client's script.
     fn script(self, load: Load, client: u32) -> String {
         let body = load
             .of(client)
@@ -156,7 +156,7 @@ impl Workload {
     }
 }
 
-/// What sysbench's script of this name does, on one of its tables.
+/// The statements of sysbench's script of this name, on one of its tables.
 fn oltp_write_only(dice: &mut Rng) -> String {
     let (tables, rows) = SYSBENCH_TABLES;
     let table = format!("sbtest{}", dice.u32(1..=tables));
@@ -185,7 +185,7 @@ fn insert(transaction: u64, rows: u64) -> String {
     format!("INSERT INTO t VALUES {};\n", values.join(", "))
 }
 
-/// An insert, and now and then something that is applied alone.
+/// An insert, and at intervals a statement that is applied alone.
 fn beside_changes(transaction: u64) -> String {
     let insert = |table: &str| {
         format!(
@@ -209,9 +209,9 @@ fn beside_changes(transaction: u64) -> String {
     own + &beside
 }
 
-// NewOrder and Payment after TPC-C, in small: two warehouses of ten districts. As in C5's optimised transactions, the rows
-// that everybody writes come as late as the data allows: a Payment's district and warehouse at its end; a NewOrder's district
-// at its beginning, because the order's number comes from it.
+// NewOrder and Payment after TPC-C, in small: two warehouses of ten districts. As in C5's optimised transactions, hot rows come as late as
+// the data allows. A Payment writes its district and warehouse last; a NewOrder updates its district first, which gives the order its
+// number.
 
 const WAREHOUSES: u32 = 2;
 const DISTRICTS: u32 = 10;
@@ -220,7 +220,7 @@ const ITEMS: u32 = 1_000;
 /// Different items of an order.
 const LINES: usize = 10;
 
-/// The tables and what stands in them.
+/// The tables and their initial rows.
 pub(super) fn tables() -> String {
     let numbers = |count: u32| {
         format!(
@@ -259,7 +259,7 @@ fn new_order_or_payment(dice: &mut Rng) -> String {
 }
 
 fn new_order(w: u32, d: u32, c: u32, dice: &mut Rng) -> String {
-    // In one order, so that no two of them wait for each other.
+    // In one order, so that transactions do not wait for each other in a cycle.
     let mut items: Vec<u32> = dice.choose_multiple(1..=ITEMS, LINES);
     items.sort_unstable();
     let wanted: Vec<String> = items.iter().map(ToString::to_string).collect();
@@ -294,16 +294,16 @@ fn payment(w: u32, d: u32, c: u32, cents: u32) -> String {
     )
 }
 
-// How a load is spread over its clients.
+// The distribution of a load over its clients.
 
-/// How much is done, by how many.
+/// Size of a load and its number of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Transactions of all clients together.
     pub transactions: u64,
-    /// Clients at once.
+    /// Concurrent clients.
     pub clients: u32,
-    /// What the choices follow from.
+    /// The random seed.
     pub seed: u64,
 }
 
@@ -314,7 +314,7 @@ pub(super) struct Part {
 }
 
 impl Load {
-    /// The part of one client: transactions that no other has.
+    /// The part of one client: transactions that no other client runs.
     pub(super) fn of(self, client: u32) -> Part {
         let clients = u64::from(self.clients.max(1));
         let at = |client: u64| self.transactions * client / clients;

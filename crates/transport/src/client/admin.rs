@@ -1,4 +1,4 @@
-//! The calls of operators, and of a member that makes a ring.
+//! The calls of operators and of a bootstrapping member.
 
 use bytes::BytesMut;
 use consensus::{Identity, Introduction, LogOrigin, Party, RingState};
@@ -15,7 +15,7 @@ use crate::local_member::LogPiece;
 use crate::schema;
 use crate::schema::admin_client;
 
-/// Asks one member about itself.
+/// Calls one member.
 #[derive(Debug, Clone)]
 pub struct AdminClient {
     client: admin_client::AdminClient<Channel>,
@@ -25,73 +25,73 @@ pub struct AdminClient {
     config: TransportConfig,
 }
 
-/// Why a call without TLS fails at the port of a member with TLS, in place of what HTTP/2 makes of it.
+/// Why a call without TLS fails at a TLS port, instead of the HTTP/2 error.
 const WITHOUT_TLS: &str = "it does not answer a call without TLS; if the ring has TLS, give --tls-certificate-file, --tls-key-file and \
                            --tls-ca-file, or a configuration with [tls]";
 
-/// Why a member gave no answer that could be used.
+/// Why there is no usable answer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AdminError {
-    /// The address has no meaning.
+    /// The address is invalid.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// Nobody answers there, or not in time.
+    /// No process answers there, or not in time.
     #[error(
         "the member at {address} does not answer: {reason}; start it, or check its address and TLS settings"
     )]
     Unreachable {
-        /// The address that was called.
+        /// The called address.
         address: String,
         /// The error of the connection or the call.
         reason: String,
     },
-    /// The host of the address is a name that cannot be looked up: whether somebody would answer there is not known.
+    /// The name in the address cannot be resolved, so that it is unknown whether the member is up.
     #[error(
         "the member at {address} cannot be called: {reason}; check the name, and the name servers of this host"
     )]
     Unresolved {
-        /// The address that was to be called.
+        /// The address.
         address: String,
-        /// The name, and what the system's resolver says.
+        /// The name and the resolver's error.
         reason: String,
     },
-    /// The member answers, and refuses the call.
+    /// The member refuses the call.
     #[error("the member at {address} refuses: {reason}")]
     Refused {
-        /// The address that was called.
+        /// The called address.
         address: String,
-        /// The reason that the member gives.
+        /// The member's reason.
         reason: String,
     },
-    /// The member answers, and the certificate that was shown may not make this call.
+    /// The member refuses the call for the caller's certificate.
     #[error("the member at {address} refuses: {reason}")]
     NotAllowed {
-        /// The address that was called.
+        /// The called address.
         address: String,
-        /// Whose certificate it is, and what the call takes.
+        /// The certificate's holder and the required right.
         reason: String,
     },
-    /// Its answer has no meaning.
+    /// Its answer is invalid.
     #[error(
         "the member at {address} gave an answer that cannot be read ({reason}); run the same version on all members"
     )]
     Unreadable {
-        /// The address that was called.
+        /// The called address.
         address: String,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
 }
 
 impl AdminError {
-    /// Whether the same call may reach the member later on.
+    /// Whether the same call may succeed later.
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Unresolved { .. })
     }
 }
 
 impl AdminClient {
-    /// A client for the member at an address; the connection comes up with the first call.
+    /// A client for the member at an address; the first call opens the connection.
     ///
     /// # Errors
     /// [`AdminError::Address`].
@@ -125,7 +125,7 @@ impl AdminClient {
         })
     }
 
-    /// Asks a member who it is.
+    /// Asks a member for its identity.
     ///
     /// # Errors
     /// [`AdminError`].
@@ -140,7 +140,7 @@ impl AdminClient {
         })
     }
 
-    /// Gives a fresh member its ring, whose log begins at `origin`. Giving it again changes nothing.
+    /// Assigns a fresh member to its ring, whose log begins at `origin`. Idempotent.
     ///
     /// # Errors
     /// [`AdminError`].
@@ -161,7 +161,7 @@ impl AdminClient {
         Ok(())
     }
 
-    /// A member's status, a JSON document.
+    /// A member's status, as a JSON document.
     ///
     /// # Errors
     /// [`AdminError`].
@@ -171,11 +171,10 @@ impl AdminClient {
         Ok(answer.json)
     }
 
-    /// Gives a member a command. Only its beginning has a deadline; what it takes is for the caller to
-    /// judge. It goes on there when the events are dropped.
+    /// Gives a member a command. Only its start has a deadline. It continues if the events are dropped.
     ///
     /// # Errors
-    /// [`AdminError`]; the command has not begun then, unless the member stopped to answer just there.
+    /// [`AdminError`]; the command did not start then, unless the member failed while answering.
     pub async fn command(&self, json: bytes::Bytes) -> Result<CommandEvents, AdminError> {
         let mut client = self.client.clone();
         let events = self
@@ -187,8 +186,8 @@ impl AdminClient {
         })
     }
 
-    /// Reads the committed transactions that are not in `have`, a GTID set in MySQL's words; what is committed later
-    /// follows. Transactions of more than `max_transaction_bytes` are refused.
+    /// Reads the committed transactions that are not in `have` (a GTID set in MySQL's text format), and then later commits. Transactions
+    /// above `max_transaction_bytes` are refused.
     ///
     /// # Errors
     /// [`AdminError`].
@@ -248,7 +247,7 @@ impl AdminClient {
     }
 }
 
-/// What happens while a command is carried out.
+/// Events of a running command.
 #[derive(Debug)]
 pub struct CommandEvents {
     events: Streaming<schema::CommandEvent>,
@@ -256,10 +255,10 @@ pub struct CommandEvents {
 }
 
 impl CommandEvents {
-    /// The next event, a JSON document; none when there are no more.
+    /// The next event, a JSON document; `None` at the end.
     ///
     /// # Errors
-    /// [`AdminError::Unreachable`] when the connection is lost; the command may go on.
+    /// [`AdminError::Unreachable`] if the connection is lost; the command may continue.
     pub async fn next(&mut self) -> Result<Option<bytes::Bytes>, AdminError> {
         match self.events.message().await {
             Ok(event) => Ok(event.map(|event| event.json)),
@@ -271,21 +270,21 @@ impl CommandEvents {
     }
 }
 
-/// A member's log as it is read.
+/// A member's log being read.
 #[derive(Debug)]
 pub struct LogPieces {
     parts: Streaming<schema::LogPart>,
     address: String,
-    /// The transaction that is coming in.
+    /// The incomplete transaction.
     open: BytesMut,
     max_transaction_bytes: u64,
 }
 
 impl LogPieces {
-    /// The next piece; none when the member stops. A call that is dropped loses nothing.
+    /// The next piece; `None` when the member stops. Cancel-safe.
     ///
     /// # Errors
-    /// [`AdminError`]; nothing follows then.
+    /// [`AdminError`]; nothing follows it.
     pub async fn next(&mut self) -> Result<Option<LogPiece>, AdminError> {
         loop {
             let address = || self.address.clone();
@@ -384,7 +383,7 @@ mod tests {
         let called = tokio::time::timeout(Duration::from_secs(10), listener.accept());
         let (said, called) = tokio::join!(client.status(), called);
         called.unwrap().unwrap();
-        // Whoever listens there says nothing.
+        // A process listens there without answering.
         let silent = AdminError::Unreachable {
             address,
             reason: "no answer within 200ms".to_owned(),

@@ -1,5 +1,4 @@
-//! One append stream of the engine to a member: the requests, packed where they go to another region and cut into messages; how
-//! much is under way; and the answers.
+//! One append stream of the engine to a member: compressing for other regions, splitting into messages, the window, and the answers.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -24,13 +23,12 @@ use crate::compression::Packer;
 use crate::schema::{AppendAnswer, AppendPart};
 use crate::wire::{PackedRequest, Splitter, answered_from};
 
-// How much of a stream is under way: the sender waits when it is full, the answers make room. The engine itself pipelines
-// without a bound.
+// Bytes in flight of a stream: the sender waits at the limit, and answers make room. The engine itself pipelines without a bound.
 
-/// One append stream's window, shared by its two ends.
+/// One append stream's window, shared by its sender and its answers.
 #[derive(Debug)]
 pub(crate) struct Window {
-    /// What may be under way, in bytes of entries.
+    /// Limit of bytes in flight, counting entries.
     most: usize,
     state: Mutex<State>,
     sender: AtomicWaker,
@@ -38,11 +36,11 @@ pub(crate) struct Window {
 
 #[derive(Debug)]
 struct State {
-    /// The requests that were sent and not answered, by the size of their entries.
+    /// Sent and unanswered requests, by the size of their entries.
     unanswered: VecDeque<usize>,
     bytes: usize,
     moved: Instant,
-    /// Why the sender gave up; the answers end with it.
+    /// Why the sender failed; the answers end with it.
     failure: Option<String>,
 }
 
@@ -60,14 +58,13 @@ impl Window {
         }
     }
 
-    /// Ready when another request may be sent. An entry larger than the window is sent when nothing
-    /// else is under way.
+    /// Ready when another request may be sent. An entry larger than the window is sent if nothing else is in flight.
     pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
         if self.has_room() {
             return Poll::Ready(());
         }
         self.sender.register(context.waker());
-        // An answer may have come between the two looks.
+        // An answer may have come between the two checks.
         if self.has_room() {
             Poll::Ready(())
         } else {
@@ -75,7 +72,7 @@ impl Window {
         }
     }
 
-    /// How much is under way.
+    /// Bytes in flight.
     pub(super) fn bytes(&self) -> usize {
         self.lock().bytes
     }
@@ -84,7 +81,7 @@ impl Window {
         self.bytes() < self.most
     }
 
-    /// A message went out; with `request`, it was the last one of a request of that size.
+    /// Records a sent message; `request` is the size of the request that it completes.
     pub(crate) fn sent(&self, request: Option<usize>) {
         let mut state = self.lock();
         state.moved = Instant::now();
@@ -94,7 +91,7 @@ impl Window {
         }
     }
 
-    /// The oldest request was answered. False when none was under way.
+    /// Records the answer to the oldest request. False if none was in flight.
     pub(crate) fn answered(&self) -> bool {
         let was_full = {
             let mut state = self.lock();
@@ -112,48 +109,46 @@ impl Window {
         true
     }
 
-    /// Whether requests are under way.
+    /// Whether requests are in flight.
     pub(crate) fn is_open(&self) -> bool {
         !self.lock().unanswered.is_empty()
     }
 
-    /// Whether requests are under way and nothing has moved for `deadline`, and for as long as a slow disk needs on top to write
-    /// what is under way: it is answered when it is durable.
+    /// Whether requests are in flight without progress for `deadline` plus a slow disk's time to write them: answers come after durability.
     pub(crate) fn is_stalled(&self, deadline: Duration) -> bool {
         let state = self.lock();
         let written = Duration::from_secs((state.bytes / SLOWEST_DISK_BYTES_PER_S) as u64);
         !state.unanswered.is_empty() && state.moved.elapsed() >= deadline + written
     }
 
-    /// Notes why the sender gives up; a reason that was noted before stays.
+    /// Records why the sender failed; the first reason stays.
     pub(crate) fn fail(&self, reason: String) {
         self.lock().failure.get_or_insert(reason);
     }
 
-    /// Why the sender gave up, once.
+    /// Why the sender failed, once.
     pub(crate) fn take_failure(&self) -> Option<String> {
         self.lock().failure.take()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change leaves the state whole.
+        // Every change leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// The answers to an append stream, for the engine: in the order of the requests, ended by the first
-// thing that goes wrong, and never later than the stall deadline.
+// The answers to an append stream, for the engine: in request order, ended by the first failure, and never later than the stall deadline.
 
 type Item = RpcResult<Answered>;
 
-/// The answers to one stream, in the order of its requests.
+/// The answers to one stream, in request order.
 pub(crate) struct Answers {
     peer: Arc<Peer>,
     streaming: Streaming<AppendAnswer>,
     /// The stream's further connections, until each ends.
     stripes: FuturesUnordered<BoxFuture<'static, Result<(), Status>>>,
     window: Arc<Window>,
-    /// Goes off a few times within the stall deadline, so that nothing is armed for each message.
+    /// Fires a few times per stall deadline, so that no timer is set for each message.
     look: Pin<Box<Sleep>>,
     ended: bool,
 }
@@ -175,7 +170,7 @@ impl Answers {
         }
     }
 
-    /// The same with a stream that goes over these connections, too.
+    /// The same for a stream that also uses these connections.
     pub(crate) fn over(
         mut self,
         stripes: impl IntoIterator<Item = BoxFuture<'static, Result<(), Status>>>,
@@ -193,7 +188,7 @@ impl Answers {
         Ok(answer)
     }
 
-    /// What an end without a status means.
+    /// The result of an end without a status.
     fn end(&self) -> Option<Item> {
         if let Some(reason) = self.window.take_failure() {
             return Some(Err(broken(reason)));
@@ -241,7 +236,7 @@ impl Stream for Answers {
                 return Poll::Ready(item);
             }
             while let Poll::Ready(Some(end)) = this.stripes.poll_next_unpin(context) {
-                // One that is over in good order has brought what it had.
+                // A connection that ended normally has delivered its messages.
                 if let Err(status) = end {
                     this.ended = true;
                     return Poll::Ready(Some(Err(this.failed(&status))));
@@ -263,13 +258,13 @@ fn look_interval(peer: &Peer) -> Duration {
     (peer.config.stall_deadline / 4).max(Duration::from_millis(1))
 }
 
-/// A stream that cannot be gone on with; the engine begins another one.
+/// The stream failed; the engine begins another one.
 fn broken(reason: impl ToString) -> RPCError<TypeConfig> {
     RPCError::Network(NetworkError::from_string(reason))
 }
 
-/// A stream that failed after it was opened, as the engine tells errors apart: it waits before it tries again to reach a
-/// member that refuses, and tries again at once when the connection broke in the middle.
+/// The engine's error for a stream that failed after it was opened: the engine pauses before it retries a member that refuses, and retries
+/// immediately after a broken connection.
 fn call_error(peer: &Peer, status: &Status) -> RPCError<TypeConfig> {
     let message = peer.failed(status);
     match status.code() {
@@ -280,12 +275,12 @@ fn call_error(peer: &Peer, status: &Status) -> RPCError<TypeConfig> {
     }
 }
 
-// The engine's requests with their payloads packed, where they go to another region.
+// The engine's requests with compressed payloads for other regions.
 
 /// The engine's requests, with payloads packed.
 pub(crate) struct Packing<S> {
     requests: S,
-    /// None: everything travels as it is.
+    /// `None`: nothing is compressed.
     packer: Option<Arc<Packer>>,
     current: Option<BoxFuture<'static, PackedRequest>>,
 }
@@ -341,15 +336,14 @@ async fn pack(packer: Arc<Packer>, asked: Asked) -> PackedRequest {
     PackedRequest { asked, packed }
 }
 
-// The engine's requests as a stream of messages. It is polled by the connection, so nothing stands
-// between the engine and the socket but the cutting.
+// The engine's requests as a message stream. The connection polls it directly, without a task in between.
 
-/// The engine's requests as messages, each cut off when the connection asks for it.
+/// The engine's requests as messages, split when the connection polls.
 pub(crate) struct Parts<S> {
     requests: S,
     window: Arc<Window>,
     counters: Arc<LinkCounters>,
-    /// How much of a message its entries may take.
+    /// Maximum bytes of entries in a message.
     most: usize,
     current: Option<Splitter>,
     ended: bool,
@@ -388,7 +382,7 @@ where
                 this.current = request.map(|request| Splitter::new(request, this.most));
                 continue;
             };
-            // Within an entry, HTTP/2's own window holds the sender back.
+            // Within an entry, HTTP/2's own window limits the sender.
             if !splitter.is_inside_entry() {
                 ready!(this.window.poll_room(context));
             }

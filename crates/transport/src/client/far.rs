@@ -1,13 +1,11 @@
-//! What is different on the way to another region: payloads are compressed, and the connections are made for distance and loss.
+//! Options for other regions: compressed payloads, and connections tuned for distance and packet loss.
 //!
-//! What is under way on one connection is bounded by the system's send buffer (`net.ipv4.tcp_wmem`), and a system that takes each
-//! lost packet for a full line is slow where packets get lost by themselves. So these connections ask for the largest buffer that
-//! they may have, and for a congestion control that measures the line instead. Both are asked for once a connection, and where the
-//! system does not give them, it works as it did.
+//! The system's send buffer (`net.ipv4.tcp_wmem`) bounds the bytes in flight of a connection. A congestion control that treats each lost
+//! packet as congestion is slow where packets get lost otherwise. These connections therefore request the largest buffer and a congestion
+//! control that measures bandwidth. Each is requested once per connection; without it, the system's defaults apply.
 //!
-//! One that carries entries is given up when the system at the other end acknowledges nothing for a while, and not by HTTP/2's
-//! keepalive: that question, or its answer, waits behind what is under way, and a connection that moves slowly would be taken for
-//! a dead one.
+//! A connection for entries is closed after a time without acknowledgements by the other end's system, not by HTTP/2's keepalive. A ping or
+//! its answer waits for the data in flight, and a slow connection would seem dead.
 
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -21,28 +19,28 @@ use tokio::net::TcpStream;
 use crate::compression::{Compression, CompressionFigures, Packer};
 use crate::config::STREAM_WINDOW_BYTES;
 
-/// Over how many connections beside the first the entries for a member in another region may go.
+/// Connections for entries to a member in another region, in addition to the first.
 pub(super) const FURTHER_STRIPES: usize = 5;
-/// How many bytes of entries may be under way to it: 50 MB/s over 300 ms there and back, with the time that a disk takes. A receiver
-/// gives a connection's window back by halves, so each connection can count on half of its own; with more under way, messages wait in
-/// connections that are full while the receiver waits for them, and less arrives.
+/// Limit of entry bytes in flight to it: 50 MB/s over a round trip of 300 ms, plus the disk's time. A receiver returns a connection's
+/// window in halves, so each connection can use half of its own. With more, messages wait in full connections while the receiver needs
+/// them, and throughput drops.
 pub(super) const FAR_WINDOW_BYTES: usize = (1 + FURTHER_STRIPES) * STREAM_WINDOW_BYTES as usize / 2;
-/// How much of a message its entries may take. The receiver waits for the next message, and a part of it that its connection's window
-/// has no room for holds up all others for a round trip.
+/// Maximum bytes of entries in a message. The receiver waits for the next message; a part of it without room in its connection's window
+/// delays all others by a round trip.
 pub(super) const FAR_PART_BYTES: usize = 256 << 10;
-/// With so many bytes of entries under way, one connection is not enough any more.
+/// Entry bytes in flight above which one connection no longer suffices.
 pub(super) const MUCH_BYTES: usize = 1 << 20;
 
-/// What is different on the way to another region.
+/// Options for other regions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FarOptions {
-    /// How payloads are compressed; `None`: not at all.
+    /// Compression of payloads; `None`: no compression.
     pub compression: Option<Compression>,
-    /// The system's name of the congestion control; `None`: what it has for everybody.
+    /// The system's name of the congestion control; `None`: the system's default.
     pub congestion_control: Option<String>,
 }
 
-/// The same, for the members that are in another region than this one.
+/// The same, for members in another region than this one.
 pub(crate) struct Far {
     own: Region,
     packer: Option<Arc<Packer>>,
@@ -66,33 +64,33 @@ impl Far {
         record.region != self.own
     }
 
-    /// What packs for a member.
+    /// Compresses payloads for a member.
     pub(crate) fn packer(&self, record: &MemberRecord) -> Option<Arc<Packer>> {
         self.packer.clone().filter(|_| self.is_far(record))
     }
 
-    /// What the connections to a member are told.
+    /// Socket options for a member's connections.
     pub(crate) fn line(&self, record: &MemberRecord) -> Option<FarLine> {
         self.is_far(record).then(|| self.line.clone())
     }
 
-    /// What compression spared so far.
+    /// Savings by compression so far.
     pub(crate) fn compression(&self) -> CompressionFigures {
         let packer = self.packer.as_ref();
         packer.map(|packer| packer.figures()).unwrap_or_default()
     }
 }
 
-/// What a connection to another region is told.
+/// Socket options of a connection to another region.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FarLine {
     congestion_control: Option<Arc<str>>,
-    /// Whether entries go over it, and not heartbeats and votes.
+    /// Whether it carries entries, rather than heartbeats and votes.
     pub(crate) carries_entries: bool,
 }
 
 impl FarLine {
-    /// The same for one that carries entries.
+    /// The same for a connection with entries.
     pub(crate) fn for_entries(&self) -> Self {
         Self {
             carries_entries: true,
@@ -100,11 +98,10 @@ impl FarLine {
         }
     }
 
-    /// Tells a connection that has just come up. One that carries entries is given up when nothing of what it sent is acknowledged
-    /// for `deadline`.
+    /// Sets the options of a new connection. With entries, it is closed if nothing that it sent is acknowledged for `deadline`.
     ///
     /// # Errors
-    /// The system refuses the deadline.
+    /// When the system refuses the deadline.
     pub(crate) fn tell(&self, stream: &TcpStream, deadline: Duration) -> io::Result<()> {
         if self.carries_entries {
             let milliseconds = u32::try_from(deadline.as_millis()).unwrap_or(u32::MAX);
@@ -124,21 +121,21 @@ impl FarLine {
             }
         }
         if let Some(bytes) = buffer_worth_asking_for() {
-            // Where it is refused, the system's own bounds hold.
+            // If refused, the system's own bounds apply.
             let _ = sockopt::set_socket_send_buffer_size(stream, bytes);
         }
         Ok(())
     }
 }
 
-/// The size to ask for, in bytes, if what the system would then give is more than what it gives by itself.
+/// The size to request, in bytes, if the system would then give more than by default.
 fn buffer_worth_asking_for() -> Option<usize> {
     let read = |name: &str| fs::read_to_string(format!("/proc/sys/net/{name}")).ok();
     let (most, by_itself) = (read("core/wmem_max")?, read("ipv4/tcp_wmem")?);
     worth_asking_for(&most, &by_itself)
 }
 
-/// The system gives twice what is asked for, `most` at most, and `by_itself` has the most that it gives unasked.
+/// The system gives twice the requested size, at most `most`; `by_itself` contains the most that it gives by default.
 fn worth_asking_for(most: &str, by_itself: &str) -> Option<usize> {
     let most: usize = most.trim().parse().ok()?;
     let unasked: usize = by_itself.split_whitespace().nth(2)?.parse().ok()?;
@@ -157,7 +154,7 @@ mod tests {
             worth_asking_for("4194304\n", "4096\t16384\t4194304\n"),
             Some(4 << 20)
         );
-        // As many systems are: what could be asked for is less than what comes by itself.
+        // Many systems' values: a request yields less than the default.
         assert_eq!(worth_asking_for("212992\n", "4096 16384 4194304"), None);
         assert_eq!(worth_asking_for("", ""), None);
     }

@@ -1,5 +1,5 @@
-//! Connections that are there before they are needed. A member that is elected calls members that it never called before;
-//! setting up a connection across regions first would cost a failover one round trip for each of the two, or more with TLS.
+//! Opens connections in advance. A newly elected member calls members that it never called before; opening a connection across regions then
+//! would delay a failover by a round trip for each of the two, or more with TLS.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use super::network::GrpcNetworkFactory;
 use super::peers::Peer;
 use crate::wire;
 
-/// How often every other member is greeted while all answer. A greeting wakes both ends twice, and is most of what idle members
-/// do for each other beside heartbeats; a connection that broke unnoticed is found out by then.
+/// Greeting interval while all members answer. A greeting wakes both ends twice, and is most of an idle member's traffic apart from
+/// heartbeats. It detects an unnoticed broken connection.
 const WHILE_ALL_ANSWER: Duration = Duration::from_secs(5);
-/// The same while one does not: its connections are back so soon after it is.
+/// Interval while a member does not answer: bounds the time to reconnect.
 const WHILE_ONE_IS_SILENT: Duration = Duration::from_secs(2);
 
 impl GrpcNetworkFactory {
-    /// Greets the others of this member on both connections to each, again and again, and at once when they are other ones or one of
-    /// them was started; never returns.
+    /// Greets the other members periodically, on both connections to each, and immediately after a membership change or a member's start.
+    /// Never returns.
     pub async fn keep_connected(&self, member: Member) {
         loop {
             let others = member.others();
@@ -40,7 +40,7 @@ impl GrpcNetworkFactory {
     }
 }
 
-/// Whether it answers on both connections. Who does not is noted as any member that cannot be called.
+/// Whether it answers on both connections. A failure is recorded as for any call.
 async fn greet(peer: Arc<Peer>) -> bool {
     let on_each = [peer.urgent(), peer.bulk()].into_iter().flatten();
     let greetings = on_each.map(|mut client| {

@@ -1,5 +1,5 @@
-//! Whether anything listens at an address: a connection of its own, which is dropped before a word is said. Those that calls are made
-//! over do not tell how their connecting failed.
+//! Liveness probe: whether any process listens at an address. It uses its own connection, which is dropped unused: the connections for
+//! calls do not report how connecting failed.
 
 use std::io::{self, ErrorKind};
 
@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 
 use crate::client::peers::host_and_port;
 
-/// Calls every address of a name, one after the other. Each has to refuse, but for those that this host has no way to at all, as an
-/// address of IPv6 where there is none. Where the name led earlier does not count: whoever is elsewhere by now has not gone.
+/// Probes all addresses of a name in turn. Each has to refuse, except those without a route from this host, as IPv6 without support.
+/// Earlier addresses of the name do not count: a moved member is not dead.
 pub(super) async fn knock(address: &str, names: &Names) -> Knock {
     let Some((host, port)) = host_and_port(address) else {
         return Knock::Silent;
@@ -29,7 +29,7 @@ pub(super) async fn knock(address: &str, names: &Names) -> Knock {
     knocked
 }
 
-/// What the end of connecting says, an error or none; `None`: there is no way to the address from here.
+/// The outcome of a connection attempt; `None`: no route to the address.
 pub(super) fn knocked(error: Option<io::Error>) -> Option<Knock> {
     match error.map(|error| error.kind()) {
         None => Some(Knock::Answers),

@@ -1,21 +1,21 @@
-//! How many bytes of messages go to each member, by their kind.
+//! Bytes of messages sent to each member, by kind.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prost::Message;
 
-/// What was sent to one member, in bytes of gRPC messages without the frames around them.
+/// Bytes sent to one member, counting gRPC messages without framing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkBytes {
-    /// Entries with their payloads, as they travelled.
+    /// Entries with their payloads, as transmitted.
     pub entries: u64,
-    /// Entries as op ids, for members behind this one.
+    /// Entries as op ids, for members that get their payloads through this one.
     pub op_ids: u64,
     /// Heartbeats, which carry no entries.
     pub heartbeats: u64,
 }
 
-/// Counts for one member, whatever connections there are to it.
+/// Counters for one member, over all its connections.
 #[derive(Debug, Default)]
 pub(crate) struct LinkCounters {
     entries: AtomicU64,

@@ -45,12 +45,12 @@ use spilling_bytes::SpillFolder;
 pub struct GrpcNetworkFactory(Arc<Peers>);
 
 impl GrpcNetworkFactory {
-    /// Calls in the name of the member whose identity is in `book`. All members are near.
+    /// Calls on behalf of the member in `book`. All members are in one region.
     pub fn new(book: Arc<IdentityBook>, tls: Option<TlsMaterial>, config: TransportConfig) -> Self {
         Self(Arc::new(Peers::new(book, tls, config, None, None)))
     }
 
-    /// The same, with what is different on the way to other regions than `own`, and large packed payloads in files of `spill`.
+    /// The same with options for other regions than `own`, and with large compressed payloads in files of `spill`.
     pub fn across_regions(
         book: Arc<IdentityBook>,
         tls: Option<TlsMaterial>,
@@ -63,7 +63,7 @@ impl GrpcNetworkFactory {
         Self(Arc::new(Peers::new(book, tls, config, far, None)))
     }
 
-    /// The same without TLS, over `streams` in the place of the system's sockets.
+    /// The same without TLS, over `streams` instead of the system's sockets.
     pub fn over_streams(
         book: Arc<IdentityBook>,
         config: TransportConfig,
@@ -76,32 +76,32 @@ impl GrpcNetworkFactory {
         Self(Arc::new(Peers::new(book, None, config, far, Some(streams))))
     }
 
-    /// Says where members are as this one's configuration has it: they are called there, too, where nobody answers at the address that
-    /// the ring's log has. Said once, before the first call.
+    /// Sets the members' addresses in this member's configuration, which are tried if the address in the ring's log does not answer. Set
+    /// once, before the first call.
     #[must_use]
     pub fn also_at(self, addresses: BTreeMap<MemberId, String>) -> Self {
         self.0.also_at(addresses);
         self
     }
 
-    /// Looks names up by these, and not by the system's resolver alone: for tests. Said once, before the first call.
+    /// Looks names up by these instead of the system's resolver: for tests. Set once, before the first call.
     #[must_use]
     pub fn looks_up_by(self, names: Names) -> Self {
         self.0.looks_up_by(names);
         self
     }
 
-    /// What was sent to each member so far.
+    /// Bytes sent to each member so far.
     pub fn link_bytes(&self) -> BTreeMap<MemberId, LinkBytes> {
         self.0.link_bytes()
     }
 
-    /// What compression spared so far.
+    /// Savings by compression so far.
     pub fn compression(&self) -> CompressionFigures {
         self.0.compression()
     }
 
-    /// What is wrong with the members that cannot be called, or that refuse.
+    /// Current failures and refusals, by member.
     pub fn troubles(&self) -> BTreeMap<MemberId, PeerTrouble> {
         self.0.troubles()
     }
@@ -188,22 +188,22 @@ enum Lane {
     Heartbeats,
 }
 
-/// Calls one member. The engine keeps a client for as long as it leads, also when the member gets another address.
+/// Calls one member. The engine keeps a client for its whole leadership, even if the member's address changes.
 pub struct PeerClient {
     peers: Arc<Peers>,
-    /// By the record that the client was made with.
+    /// By the record with which the client was made.
     first: Arc<Peer>,
     lane: Lane,
 }
 
 impl PeerClient {
-    /// The member as it is to be called now.
+    /// The member at its current address.
     fn peer(&self) -> Arc<Peer> {
         let newest = self.peers.newest(self.first.id());
         newest.unwrap_or_else(|| self.first.clone())
     }
 
-    /// One heartbeat, or whatever else the engine asks without entries.
+    /// A heartbeat, or any other request without entries.
     async fn heartbeat(
         peer: &Peer,
         request: AppendEntriesRequest<TypeConfig>,
@@ -221,7 +221,7 @@ impl PeerClient {
         wire::append_result(answer).map_err(unreadable)
     }
 
-    /// Asks for a vote, or whether one would be given.
+    /// Requests a vote or a pre-vote.
     async fn ask_for_vote(
         &self,
         request: VoteRequest<TypeConfig>,
@@ -238,7 +238,7 @@ impl PeerClient {
         wire::vote_response(answer).map_err(unreadable)
     }
 
-    /// Lets the member's log begin with a file of this one's.
+    /// Makes the member's log begin with a file of this one's.
     async fn begin(
         &self,
         vote: Vote,
@@ -284,7 +284,7 @@ impl PeerClient {
         Ok(Answers::new(peer, streaming, window))
     }
 
-    /// The same over several connections. The further ones are opened behind the first, and take turns with it while much is under way.
+    /// The same over several connections. The others are opened after the first, and share the load while much is in flight.
     async fn open_striped<S>(
         peer: Arc<Peer>,
         further: Vec<RaftClient<Channel>>,
@@ -317,9 +317,9 @@ impl PeerClient {
                     match client.append_stripe(request).await {
                         Ok(_) => return Ok(()),
                         Err(status) if deal.has_used(number) => return Err(status),
-                        // The other end goes on without it.
+                        // The receiver continues without it.
                         Err(status) if status.code() == Code::FailedPrecondition => return Ok(()),
-                        // A connection that did not come up has lost nothing.
+                        // A failed connection has lost nothing.
                         Err(_) => tokio::time::sleep(peer.config.connect_deadline).await,
                     }
                 }
@@ -397,7 +397,7 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
     }
 }
 
-/// The member's own words, and not a sign that it cannot be called.
+/// Whether the member itself refused, rather than was unreachable.
 fn is_refusal(status: &Status) -> bool {
     status.code() == Code::FailedPrecondition && envelope::refusal_code(status).is_none()
 }
@@ -412,8 +412,8 @@ impl ReportingNetwork for PeerClient {
         S: Stream<Item = Asked> + Send + Unpin + 'static,
     {
         async move {
-            // The engine's pause before another attempt is inside of its stream of requests: a call that
-            // fails before it asks that stream would be made again at once.
+            // The engine's retry pause is inside its request stream: a call that fails before polling that stream would be repeated
+            // immediately.
             let Some(first) = requests.next().await else {
                 return Ok(stream::empty().boxed());
             };
@@ -450,7 +450,7 @@ async fn unary<T>(
             peer.well();
             Ok(response.into_inner())
         }
-        // Whatever its code: a connection that is taken in and hung up at once would else be made again at once.
+        // Whatever its code: a connection closed right after the accept would otherwise be retried immediately.
         Ok(Err(status)) => Err(RPCError::Unreachable(Unreachable::from_string(
             peer.failed(&status),
         ))),

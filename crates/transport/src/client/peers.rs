@@ -1,10 +1,8 @@
-//! The members that are called: each with its two connections, and what was wrong with it last. Calls
-//! to one member share its connections, whoever makes them.
+//! The called members: each with its two connections and its last failure. All calls to one member share its connections.
 //!
-//! A member is called at the address that the ring's log has of it. Where that comes to nothing for a while, and this member's
-//! configuration has another one, it is called there, and so on in turns until one of the two answers, which then stays. Only a leader
-//! can write a new address into the log, and members that have all moved would never elect one otherwise. A host that is another
-//! member's by now does not do for it: an envelope says whom it is for.
+//! A member is called at its address in the ring's log. If that fails for a while and this member's configuration has another one, the two
+//! are tried in turns until one answers, which then stays. Only a leader can write a new address into the log, so that members that have
+//! all moved could not elect one otherwise. A host that now belongs to another member does not count: an envelope names its recipient.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -46,11 +44,11 @@ pub(crate) struct Peers {
     tls: Option<TlsMaterial>,
     config: TransportConfig,
     far: Option<Far>,
-    /// In the place of the system's sockets.
+    /// Instead of the system's sockets.
     streams: Option<Arc<dyn Streams>>,
-    /// Others than the system's. Said once.
+    /// Instead of the system's resolver. Set once.
     names: OnceLock<Names>,
-    /// Where members are as this one's configuration has it. Said once.
+    /// Members' addresses in this member's configuration. Set once.
     configured: OnceLock<BTreeMap<MemberId, String>>,
     known: Mutex<BTreeMap<MemberId, Arc<Peer>>>,
     counters: Mutex<BTreeMap<MemberId, Arc<LinkCounters>>>,
@@ -77,12 +75,12 @@ impl Peers {
         }
     }
 
-    /// Says where members are as this one's configuration has it.
+    /// Sets the members' addresses in this member's configuration.
     pub(crate) fn also_at(&self, addresses: BTreeMap<MemberId, String>) {
         let _ = self.configured.set(addresses);
     }
 
-    /// Looks names up by these.
+    /// Sets the resolver.
     pub(crate) fn looks_up_by(&self, names: Names) {
         let _ = self.names.set(names);
     }
@@ -92,7 +90,7 @@ impl Peers {
         names.clone()
     }
 
-    /// The member as its record has it; a changed record makes it anew.
+    /// The member by its record; a changed record replaces its connections.
     pub(crate) fn peer(&self, id: MemberId, record: &MemberRecord) -> Arc<Peer> {
         let mut known = self.lock();
         if let Some(peer) = known.get(&id)
@@ -101,7 +99,7 @@ impl Peers {
             let peer = peer.clone();
             return self.where_it_answers(&mut known, peer);
         }
-        // A member that was found elsewhere is there still, whatever the ring's log has now.
+        // A member found at another address is still there, whatever address the ring's log now has.
         let configured = self.configured_elsewhere(id, record);
         let before = known.get(&id).filter(|before| before.is_found_elsewhere());
         let found = configured.filter(|at| before.is_some_and(|before| before.address == **at));
@@ -111,15 +109,15 @@ impl Peers {
         peer
     }
 
-    /// The member by the newest record that anybody has called it by.
+    /// The member by the newest record used in any call.
     pub(crate) fn newest(&self, id: MemberId) -> Option<Arc<Peer>> {
         let mut known = self.lock();
         let peer = known.get(&id).cloned()?;
         Some(self.where_it_answers(&mut known, peer))
     }
 
-    /// The same member, at its other address where it has one and this one has come to nothing for a while; over other connections where
-    /// it refuses the certificate that these have shown.
+    /// The same member at its other address, if it has one and this one has failed for a while; over new connections if it refuses these
+    /// connections' certificate.
     fn where_it_answers(
         &self,
         known: &mut BTreeMap<MemberId, Arc<Peer>>,
@@ -129,14 +127,14 @@ impl Peers {
         let other = match self.configured_elsewhere(id, &peer.record) {
             Some(configured) if peer.address == peer.record.address => Some(configured),
             Some(_) => Some(&peer.record.address),
-            // Its name may have led to another member, and lead to this one by now. The connection would stay.
+            // Its name may have resolved to another member, and to this one now. The connection would stay.
             None if self.streams.is_none() && peer.is_taken_for_another() => Some(&peer.address),
             None => None,
         };
         let connect = |address| self.connect(id, &peer.record, address, peer.troubles.clone());
         let next = match other.filter(|_| peer.is_given_up(now)) {
             Some(other) => connect(other),
-            // These would be used for ever, and a reload is for new ones.
+            // These would be used indefinitely; reloaded certificates apply only to new ones.
             None if peer.is_refused_for_its_certificate(now) => {
                 let next = connect(&peer.address);
                 *next.fails_since() = *peer.fails_since();
@@ -149,13 +147,13 @@ impl Peers {
         next
     }
 
-    /// Where this member's configuration has another one, if that is not where the ring's log has it.
+    /// The configured address, if it differs from the one in the ring's log.
     fn configured_elsewhere(&self, id: MemberId, record: &MemberRecord) -> Option<&String> {
         let configured = self.configured.get()?.get(&id)?;
         (*configured != record.address).then_some(configured)
     }
 
-    /// Connections come up with the first call on them.
+    /// Connections are opened by their first call.
     fn connect(
         &self,
         id: MemberId,
@@ -196,7 +194,7 @@ impl Peers {
         }
     }
 
-    /// Whether anything listens where a member may be. Each of its addresses has to refuse, as those of a name.
+    /// Probes whether any process listens at a member's possible addresses. Each has to refuse, like the addresses of a name.
     pub(crate) async fn knock(&self, id: MemberId, record: &MemberRecord) -> Knock {
         let mut knocked = Knock::Silent;
         let configured = self.configured_elsewhere(id, record);
@@ -218,7 +216,7 @@ impl Peers {
         }
     }
 
-    /// What was sent to each member so far.
+    /// Bytes sent to each member so far.
     pub(crate) fn link_bytes(&self) -> BTreeMap<MemberId, LinkBytes> {
         let counters = self.counters();
         let counted = counters.iter().map(|(id, link)| (*id, link.counted()));
@@ -229,13 +227,13 @@ impl Peers {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What compression spared so far.
+    /// Savings by compression so far.
     pub(crate) fn compression(&self) -> CompressionFigures {
         let far = self.far.as_ref();
         far.map(Far::compression).unwrap_or_default()
     }
 
-    /// What is wrong with whom.
+    /// Current failures, by member.
     pub(crate) fn troubles(&self) -> BTreeMap<MemberId, PeerTrouble> {
         let known = self.lock();
         let troubled = known
@@ -254,30 +252,30 @@ pub(crate) struct Peer {
     own: Arc<IdentityBook>,
     pub(crate) config: TransportConfig,
     to: Party,
-    /// As the ring's log has it.
+    /// As in the ring's log.
     record: MemberRecord,
-    /// Where it is called, which may be another address.
+    /// The address that is called, possibly another one.
     address: String,
-    /// The connection that entries go over.
+    /// The connection for entries.
     bulk: Result<RaftClient<Channel>, AddressError>,
-    /// Heartbeats, votes, transfers: never behind entries.
+    /// Heartbeats, votes, transfers: never delayed by entries.
     urgent: Result<RaftClient<Channel>, AddressError>,
-    /// How connections for entries come up.
+    /// How connections for entries are opened.
     for_entries: Connector,
-    /// Whether its program knows streams over several connections, as far as is known.
+    /// Whether its program supports streams over several connections, as far as known.
     knows_stripes: AtomicBool,
     packer: Option<Arc<Packer>>,
-    /// Of what is sent to it.
+    /// Bytes sent to it.
     pub(crate) counters: Arc<LinkCounters>,
-    /// What it sends on for this member.
+    /// What it relays for this member.
     pub(crate) proxy_line: ProxyLine,
     /// Since when no call at this address was answered.
     fails_since: Mutex<Option<Instant>>,
-    /// Since when it is called over these connections.
+    /// Since when these connections are used.
     since: Instant,
-    /// Whether it has refused a call over them for the certificate that was shown when they came up.
+    /// Whether it refused a call for the certificate of these connections.
     is_not_allowed: AtomicBool,
-    /// At whichever address.
+    /// For all its addresses.
     troubles: Arc<Troubles>,
 }
 
@@ -288,7 +286,7 @@ impl Peer {
             && self.record.region == record.region
     }
 
-    /// What packs the payloads of entries for it.
+    /// Compresses payloads of entries for it.
     pub(crate) fn packer(&self) -> Option<Arc<Packer>> {
         self.packer.clone()
     }
@@ -305,8 +303,8 @@ impl Peer {
         self.bulk.clone()
     }
 
-    /// Connections beside the first for one stream of entries, made anew, so that they are closed with it; none where one is enough.
-    /// Kept, those of each leader would stay open for as long as both processes run.
+    /// New further connections for one stream of entries, closed with the stream; `None` if one suffices. Kept connections would stay open
+    /// for each leader as long as both processes run.
     pub(crate) fn stripes(&self) -> Option<Vec<RaftClient<Channel>>> {
         let may =
             self.for_entries.carries_entries_far() && self.knows_stripes.load(Ordering::Relaxed);
@@ -317,10 +315,10 @@ impl Peer {
         })
     }
 
-    /// Notes what the opening of a stream over several connections failed with.
+    /// Records a failure to open a stream over several connections.
     pub(crate) fn note_stripes(&self, failure: &Status) {
         if failure.code() == Code::Unimplemented {
-            // Until it has another record, as behind an upgrade; or until this member is started again.
+            // Until its record changes, as after an upgrade, or this process restarts.
             self.knows_stripes.store(false, Ordering::Relaxed);
         }
     }
@@ -329,11 +327,11 @@ impl Peer {
         self.urgent.clone()
     }
 
-    /// A message in its envelope.
+    /// A message with its envelope.
     pub(crate) fn sealed<T>(&self, message: T) -> Request<T> {
         let own = self.own.identity();
         let envelope = Envelope {
-            // A member that has no ring does not call; the receiver would say so.
+            // A member without a ring makes no calls; the receiver would refuse them.
             ring: own.ring.ring().unwrap_or_default(),
             from: Party {
                 member: own.member,
@@ -348,7 +346,7 @@ impl Peer {
         request
     }
 
-    /// Notes that the member answered.
+    /// Records an answer.
     pub(crate) fn well(&self) {
         if self.troubles.any.swap(false, Ordering::Relaxed) {
             tracing::info!(member = %self.id(), address = %self.address, "the member answers again");
@@ -357,17 +355,17 @@ impl Peer {
         }
     }
 
-    /// Notes that the member is at this address, whatever is wrong with it.
+    /// Records that the member is at this address, even if the call failed.
     pub(crate) fn is_there(&self) {
         *self.fails_since() = None;
     }
 
-    /// Whether it answers where the configuration has it, and not the ring's log.
+    /// Whether it answers at the configured address instead of the ring's log's.
     fn is_found_elsewhere(&self) -> bool {
         self.address != self.record.address && self.fails_since().is_none()
     }
 
-    /// Whether somebody refuses at its name because the calls are not for him.
+    /// Whether another member refuses at its name, because the calls are not addressed to it.
     fn is_taken_for_another(&self) -> bool {
         let troubles = self.troubles.lock();
         let refused = troubles.as_ref().is_some_and(|last| last.refusal.is_some());
@@ -385,13 +383,13 @@ impl Peer {
         }
     }
 
-    /// Whether this address has come to nothing for so long that another one is worth a try.
+    /// Whether this address has failed for so long that another one should be tried.
     fn is_given_up(&self, now: Instant) -> bool {
         let fails_since = *self.fails_since();
         fails_since.is_some_and(|since| now.saturating_duration_since(since) >= GIVEN_UP_AFTER)
     }
 
-    /// Whether other connections are worth a try, because it refuses what these have shown.
+    /// Whether new connections should be tried, because it refuses the certificate of these.
     fn is_refused_for_its_certificate(&self, now: Instant) -> bool {
         self.is_not_allowed.load(Ordering::Relaxed)
             && now.saturating_duration_since(self.since) >= GIVEN_UP_AFTER
@@ -403,7 +401,7 @@ impl Peer {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what was wrong, and logs it when it is worth that.
+    /// Records a failure, and logs it if it is new.
     pub(crate) fn troubled(&self, refusal: Option<&str>, message: &str) {
         let now = Instant::now();
         self.fails_since().get_or_insert(now);
@@ -413,7 +411,7 @@ impl Peer {
         self.troubles.any.store(true, Ordering::Relaxed);
     }
 
-    /// Notes what a failed call says, and returns it in words.
+    /// Records a failed call, and returns its error as text.
     pub(crate) fn failed(&self, status: &Status) -> String {
         let message = words(status);
         if status.code() == Code::PermissionDenied {
@@ -424,11 +422,11 @@ impl Peer {
     }
 }
 
-/// How long the calls at one address come to nothing before the other one is tried, if there is one. Longer than a member takes to be
-/// started again: it is where it was, almost always.
+/// How long one address fails before the other one is tried, if there is one. Longer than a member's restart: it almost always stays at its
+/// address.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(2);
 
-/// What is wrong with a member.
+/// The current failure of a member.
 #[derive(Debug, Default)]
 struct Troubles {
     any: AtomicBool,
@@ -445,23 +443,23 @@ impl Troubles {
     }
 }
 
-// What was wrong with a member at the last calls, and when that is worth a line in the log.
+// A member's failures at recent calls, and when to log them.
 
-/// A member that is gone fails each call in one of several ways; while it stays gone, they are told so often at most.
+/// Minimum interval between log lines: calls to a dead member fail with several different errors.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
-/// What was wrong with a member at the last call.
+/// The failure of the last call to a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerTrouble {
-    /// The code of the refusal, when the member refused.
+    /// The refusal's code, if the member refused.
     pub refusal: Option<String>,
-    /// The error of the last call, in words.
+    /// The last call's error as text.
     pub message: String,
-    /// For how long it has been so.
+    /// How long the failure lasts.
     pub since: Duration,
 }
 
-/// Since the last call that was answered.
+/// Since the last answered call.
 #[derive(Debug)]
 pub(super) struct Trouble {
     refusal: Option<String>,
@@ -471,8 +469,7 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
-    /// Notes one more failed call behind those before it; whether it is worth a line: the first one, one that is refused for
-    /// another reason, and now and then one that fails in other words.
+    /// Records a failed call. Returns whether to log it: the first one, one with a new refusal, and periodically one with another error.
     pub(super) fn note(
         before: &mut Option<Self>,
         refusal: Option<&str>,
@@ -504,9 +501,9 @@ impl Trouble {
     }
 }
 
-// Connections by address, and what their errors say.
+// Connections by address, and their errors.
 
-/// An address that cannot be called.
+/// An unusable address.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{address}` is not an address that can be called ({reason}); write it as HOST:PORT")]
 pub struct AddressError {
@@ -520,10 +517,9 @@ pub(super) fn host_and_port(address: &str) -> Option<(&str, u16)> {
     Some((host.trim_matches(['[', ']']), port.parse().ok()?))
 }
 
-/// A connection that comes up with the first call on it, and again after it broke. Must be called
-/// within the runtime that carries it.
+/// A connection that is opened by its first call, and again after a failure. Must be called within its runtime.
 ///
-/// Its deadline begins behind the lookup of a name, which may take longer: calls that come to nothing meanwhile wait for the same one.
+/// Its deadline begins after the name lookup, which may take longer: calls that fail in the meantime wait for the same lookup.
 pub(crate) fn lazy(
     address: &str,
     connector: Connector,
@@ -533,7 +529,7 @@ pub(crate) fn lazy(
         address: address.to_owned(),
         reason: chain(reason),
     };
-    // With TLS, too: to the endpoint, `https` would be TLS of its own, whose certificates stay as they are.
+    // Also with TLS: for the endpoint, `https` would mean its own TLS, with fixed certificates.
     let mut endpoint = Endpoint::from_shared(format!("http://{address}"))
         .map_err(|error| refused(&error))?
         .tcp_nodelay(true)
@@ -554,19 +550,19 @@ pub(crate) fn lazy(
     )
 }
 
-/// How a connection comes up.
+/// How a connection is opened.
 #[derive(Clone)]
 pub(crate) struct Connector {
     pub(crate) tls: Option<TlsMaterial>,
-    /// What is different on the way to another region.
+    /// Options for another region.
     pub(crate) line: Option<FarLine>,
-    /// In the place of the system's sockets.
+    /// Instead of the system's sockets.
     pub(crate) streams: Option<Arc<dyn Streams>>,
     pub(crate) names: Names,
 }
 
 impl Connector {
-    /// Whether it is for entries to another region.
+    /// Whether it carries entries to another region.
     fn carries_entries_far(&self) -> bool {
         self.line.as_ref().is_some_and(|line| line.carries_entries)
     }
@@ -639,7 +635,7 @@ fn late(config: &TransportConfig) -> BoxError {
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// A status in words: what the system said of the connection, if it said something, else all of its causes.
+/// A status as text: the system's error of the connection if there is one, otherwise all causes.
 pub(crate) fn words(status: &Status) -> String {
     if let Some(said) = status.source().and_then(said_of_the_connection) {
         return said;
@@ -651,8 +647,8 @@ pub(crate) fn words(status: &Status) -> String {
     }
 }
 
-/// Whether the other end does not speak the protocol of a call: its answer makes no sense, or it closed the connection during the call.
-/// Which of the two a caller sees depends on whether it still writes when the other end closes.
+/// Whether the other end does not support the protocol: its answer is invalid, or it closed the connection during the call. The result
+/// depends on whether the caller is still writing at that time.
 pub(crate) fn is_another_protocol(status: &Status) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset};
     let closed = |error: &io::Error| matches!(error.kind(), BrokenPipe | ConnectionReset);
@@ -661,8 +657,7 @@ pub(crate) fn is_another_protocol(status: &Status) -> bool {
         .is_some_and(|source| connection_error(source).is_none_or(closed))
 }
 
-/// The innermost cause that is of the connection: of one that the system gave its kind ("connection refused"), of another one (a name
-/// that is not known, a certificate) what it says.
+/// The innermost connection error: the kind of a system error ("connection refused"), otherwise the text (an unknown name, a certificate).
 fn said_of_the_connection(error: &(dyn Error + 'static)) -> Option<String> {
     connection_error(error).map(|error| match error.raw_os_error() {
         Some(_) => error.kind().to_string(),

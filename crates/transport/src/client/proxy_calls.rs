@@ -1,4 +1,4 @@
-//! Sessions over a proxy, as the leader's end has them opened.
+//! Proxy sessions, opened from the leader's end.
 
 use std::sync::{Arc, Weak};
 
@@ -24,7 +24,7 @@ impl ProxyCalls for GrpcNetworkFactory {
     ) -> BoxFuture<'static, Result<ProxyAnswers, LineBroken>> {
         let peer = self.peer(proxy, record);
         async move {
-            // The vote is that of the first request: a session is of one leadership.
+            // The first request's vote: a session belongs to one leadership.
             let Some(first) = requests.next().await else {
                 return Ok(stream::empty().boxed());
             };
@@ -49,7 +49,7 @@ impl ProxyCalls for GrpcNetworkFactory {
     }
 }
 
-/// Carries a line until it breaks, or nobody has a session on it; says which.
+/// Carries a line until it breaks or has no sessions left; returns the reason.
 async fn carry(peer: Arc<Peer>, frames: Frames, line: Weak<OpenLine>) -> String {
     let mut client = match peer.bulk() {
         Ok(client) => client,

@@ -1,4 +1,4 @@
-//! All sessions with one proxy on one stream: what they send at one moment travels together, and their answers come back so.
+//! All sessions with one proxy on one stream: concurrent parts share a message, in both directions.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -13,8 +13,7 @@ use crate::client::link_bytes::LinkCounters;
 use crate::schema::{ProxyAnswerFrame, ProxyAnswerPart, ProxyFrame, ProxyPart};
 use crate::together::Together;
 
-/// The line to one proxy, for as long as it has sessions: they hold it, so that nothing of it stays when a proxy is called
-/// elsewhere, or not at all any more.
+/// The line to one proxy. The sessions own it, so that it ends when the proxy's address changes or the proxy is no longer used.
 #[derive(Debug, Default)]
 pub(crate) struct ProxyLine(Mutex<State>);
 
@@ -24,11 +23,11 @@ struct State {
     next_session: u32,
 }
 
-/// A stream that is there, or is just being opened.
+/// An open stream, or one being opened.
 #[derive(Debug)]
 pub(super) struct OpenLine {
     parts: mpsc::UnboundedSender<ProxyPart>,
-    /// Who waits for the answers of each session. None at all: the line is broken.
+    /// Receivers of each session's answers. `None`: the line is broken.
     sessions: Mutex<Option<Sessions>>,
 }
 
@@ -37,11 +36,11 @@ type Sessions = HashMap<u32, mpsc::UnboundedSender<Said>>;
 
 impl OpenLine {
     fn sessions(&self) -> MutexGuard<'_, Option<Sessions>> {
-        // Every change leaves the map whole.
+        // Every change leaves the map consistent.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a session may begin on it; not when it is broken.
+    /// Adds a session; false if the line is broken.
     fn takes(&self, session: u32, answers: &mpsc::UnboundedSender<Said>) -> bool {
         let mut sessions = self.sessions();
         let sessions = sessions.as_mut();
@@ -50,14 +49,14 @@ impl OpenLine {
             .is_some()
     }
 
-    /// Gives each session what it was answered.
+    /// Distributes answers to the sessions.
     pub(super) fn hand_out(&self, frame: ProxyAnswerFrame) {
         let mut sessions = self.sessions();
         let Some(sessions) = sessions.as_mut() else {
             return;
         };
         for part in frame.parts {
-            // A session that was dropped meanwhile has no use for it.
+            // A session dropped in the meantime does not need it.
             if let Some(session) = sessions.get(&part.session) {
                 let _ = session.send(Ok(part));
             }
@@ -74,14 +73,14 @@ impl OpenLine {
     }
 }
 
-/// Takes a session out of its line, however it ends. Shared by who listens and who sends: when it is gone, nothing more is sent.
+/// Removes a session from its line at any kind of end. Shared by the receiver and the sender; once dropped, nothing more is sent.
 pub(super) struct SessionHandle {
     line: Arc<OpenLine>,
     pub(super) session: u32,
 }
 
 impl SessionHandle {
-    /// Sends a part of the session. False when the line is broken.
+    /// Sends a part of the session. False if the line is broken.
     pub(super) fn send(&self, part: ProxyPart) -> bool {
         self.line.parts.send(part).is_ok()
     }
@@ -92,8 +91,8 @@ impl Drop for SessionHandle {
         if let Some(sessions) = self.line.sessions().as_mut() {
             sessions.remove(&self.session);
         }
-        // Whoever serves it there shall stop, if the line is still there. Said once it means that no more requests come, and
-        // what is sent on is still answered; said again it means that nobody listens.
+        // Ends the session at the proxy, if the line still exists. The first end means that no more requests follow, and pending ones are
+        // still answered. The second means that answers are no longer read.
         for _ in 0..2 {
             let _ = self.line.parts.send(ProxyPart {
                 session: self.session,
@@ -105,8 +104,8 @@ impl Drop for SessionHandle {
 }
 
 impl ProxyLine {
-    /// A session on the line. Where there is none, `carry` opens one and carries it until it breaks, or nobody has a session
-    /// on it any more; it says why it ended.
+    /// Starts a session on the line. Without a line, `carry` opens one and runs until it breaks or has no sessions left; it returns the
+    /// reason.
     pub(super) fn session<F>(
         &self,
         counters: &Arc<LinkCounters>,
@@ -145,7 +144,7 @@ impl ProxyLine {
     }
 }
 
-/// What goes out. A type of its own: a call is not `Send` with a stream that is boxed.
+/// The outgoing frames. A separate type: a call with a boxed stream is not `Send`.
 pub(super) struct Frames {
     parts: Together<ProxyPart>,
     counters: Arc<LinkCounters>,

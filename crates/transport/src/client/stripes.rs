@@ -1,10 +1,9 @@
-//! One stream of messages over several connections.
+//! One message stream over several connections.
 //!
-//! A system bounds what is under way on one connection, and a lost packet slows one connection down. So what goes to another region
-//! may go over a few. Messages are numbered, and the other end has them in their order again (`server/stripes.rs`). While little is
-//! under way, all go over the first connection that has room, which is one and the same. Otherwise those that have room take turns:
-//! what went over one connection alone would arrive at the pace of one, and what is on the others would wait for it. A connection
-//! that fails with a message on it fails the stream; one that had none is as if it had not been there.
+//! The system bounds the bytes in flight on a connection, and packet loss slows one down, so a stream to another region may use several.
+//! Messages are numbered, and the receiver restores their order (`server/stripes.rs`). While little is in flight, the first connection with
+//! room carries all messages. Otherwise the connections with room take turns: a single one would delay the messages of the others. A
+//! connection that fails with a message in flight fails the stream; an unused one does not matter.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::Pin;
@@ -15,7 +14,7 @@ use futures::{Stream, StreamExt};
 
 use crate::schema::AppendPart;
 
-/// A stream that is dealt out.
+/// A stream distributed over connections.
 pub(crate) struct Deal<S>(Arc<Mutex<Dealing<S>>>);
 
 /// One connection's share of it.
@@ -29,7 +28,7 @@ struct Dealing<S> {
     next: u64,
     ended: bool,
     stripes: Vec<Seat>,
-    /// Whether enough is under way for more than one connection.
+    /// Whether enough is in flight for several connections.
     is_much: Box<dyn Fn() -> bool + Send>,
 }
 
@@ -37,12 +36,12 @@ struct Dealing<S> {
 struct Seat {
     /// It has room and waits for a message.
     waiting: Option<Waker>,
-    /// The number of the last message that it had.
+    /// The number of its last message.
     had: Option<u64>,
 }
 
 impl<S> Deal<S> {
-    /// Among so many connections, of which the first is enough unless `is_much` says that much is under way.
+    /// For this many connections; the first one suffices unless `is_much` returns true.
     pub(crate) fn new(
         messages: S,
         stripes: usize,
@@ -57,7 +56,7 @@ impl<S> Deal<S> {
         })))
     }
 
-    /// The share of connection `number`, from 0 on. There is one of each at a time.
+    /// The share of a connection, numbered from 0. At most one of each exists.
     pub(crate) fn stripe(&self, number: usize) -> Stripe<S> {
         Stripe {
             number,
@@ -65,13 +64,13 @@ impl<S> Deal<S> {
         }
     }
 
-    /// Whether a connection has had a message.
+    /// Whether a connection has carried a message.
     pub(crate) fn has_used(&self, number: usize) -> bool {
         self.lock().stripes[number].had.is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, Dealing<S>> {
-        // Nothing is left half done where the messages panic.
+        // A panic in the message stream leaves no inconsistent state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,7 +91,7 @@ impl<S> Drop for Stripe<S> {
 }
 
 impl<S> Dealing<S> {
-    /// Whose turn it is, of those that wait.
+    /// The waiting connection whose turn it is.
     fn turn(&self) -> Option<usize> {
         let is_much = (self.is_much)();
         let waiting = (0..)
@@ -115,9 +114,9 @@ impl<S> Dealing<S> {
     }
 }
 
-/// A number that no other stream of any process has.
+/// A number that is unique among all processes' streams.
 pub(crate) fn new_session() -> u64 {
-    // Hashers are seeded at random.
+    // Hashers have random seeds.
     RandomState::new().build_hasher().finish()
 }
 
@@ -131,7 +130,7 @@ impl<S: Stream<Item = AppendPart> + Unpin> Stream for Stripe<S> {
         }
         dealing.stripes[self.number].waiting = Some(context.waker().clone());
         if dealing.turn() != Some(self.number) {
-            // That one may have asked when it was not its turn.
+            // That one may have asked out of turn.
             dealing.wake_one();
             return Poll::Pending;
         }
@@ -145,7 +144,7 @@ impl<S: Stream<Item = AppendPart> + Unpin> Stream for Stripe<S> {
         message.number = dealing.next;
         dealing.next += 1;
         dealing.stripes[self.number].had = Some(message.number);
-        // This one may have no room for another, and does not ask then.
+        // This one may have no room for another, and then does not ask.
         dealing.wake_one();
         Poll::Ready(Some(message))
     }
@@ -183,14 +182,14 @@ mod tests {
             polled.map(|message| message.map(|message| message.number))
         };
         let woken = |stripe: usize| wakes[stripe].0.swap(0, Relaxed) > 0;
-        // In whichever order they begin to wait.
+        // In any order of waiting.
         for stripe in [1, 0, 2] {
             assert_eq!(poll(stripe), Poll::Pending);
         }
         sender.unbounded_send(AppendPart::default()).unwrap();
         assert!(woken(0) && !woken(1) && !woken(2));
         assert_eq!(poll(0), Poll::Ready(Some(0)));
-        // The first has no room for another: the second one asks.
+        // The first has no room left: the second one is woken.
         assert!(woken(1) && !woken(2));
         assert_eq!(poll(1), Poll::Pending);
         sender.unbounded_send(AppendPart::default()).unwrap();
@@ -214,10 +213,10 @@ mod tests {
         let mut stripes: Vec<_> = (0..3).map(|number| deal.stripe(number)).collect();
         let mut context = Context::from_waker(noop_waker_ref());
         let mut gets = |stripe: usize| stripes[stripe].poll_next_unpin(&mut context).is_ready();
-        // Nobody else asks.
+        // No other connection asks.
         assert!(gets(0) && gets(0));
         assert!(gets(2) && gets(1));
-        // The others ask, and it is the first one's turn, which has no room; then it has.
+        // The others ask while the first, whose turn it is, has no room; then it has.
         deal.lock().stripes[0].waiting = Some(noop_waker_ref().clone());
         assert!(!gets(1) && !gets(2));
         assert!(gets(0));

@@ -1,5 +1,4 @@
-//! Who this member is, its ring, its status, and commands to it: for operators and for the member that
-//! makes a ring.
+//! Identity, ring, status and commands of this member, for operators and for the bootstrapping member.
 
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use crate::server::{Callers, called_over};
 pub(crate) struct AdminService {
     pub(crate) local: Arc<LocalMember>,
     pub(super) callers: Callers,
-    /// Ends what is told of commands under way.
+    /// Ends the event streams of running commands.
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -143,7 +142,7 @@ impl Admin for AdminService {
     }
 }
 
-/// Bytes of a transaction in one message, so that a large one neither needs nor blocks much.
+/// Bytes of a transaction per message, which bounds memory and blocking.
 const PART_BYTES: usize = 1 << 20;
 
 fn log_parts(piece: LogPiece) -> impl Iterator<Item = schema::LogPart> {

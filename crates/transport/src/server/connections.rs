@@ -1,5 +1,5 @@
-//! The connections that others have opened to this member: over which of them each member calls, and when it has closed them all. A
-//! leader whose process ends closes them, and its followers need not wait for its heartbeats to stay away.
+//! Incoming connections: the calling member of each, and the end of a member's last one. A leader's exiting process closes its connections,
+//! so that followers need not wait for missing heartbeats.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,18 +20,18 @@ use tonic::transport::server::Connected;
 use crate::local_member::LocalMember;
 use crate::streams::ByteStream;
 
-/// One of them; numbers are not used again.
+/// Connection number, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnectionId(u64);
 
-/// Whether a member that calls had called over a connection that is open.
+/// Whether a calling member already had an open connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
     First,
     Known,
 }
 
-/// All that are open, and the member that calls over each, once it has called.
+/// All open connections, with the member that calls over each, once known.
 #[derive(Debug, Default)]
 pub(crate) struct Connections(Mutex<Open>);
 
@@ -50,9 +50,8 @@ impl Connections {
         id
     }
 
-    /// A member calls over a connection. When it is open still, `heard` is told, and whether the member has called over none of
-    /// those that are open; in the order in which the last one's end is told: what a process that is gone had said before is not
-    /// taken for a sign of life.
+    /// Records a member's call over a connection. If the connection is still open, `heard` receives whether the member had no other open
+    /// one. This is ordered with the end of the last connection, so that earlier calls of a dead process do not count as a sign of life.
     pub(crate) fn calls(&self, id: ConnectionId, caller: MemberId, heard: impl FnOnce(Arrival)) {
         let mut open = self.lock();
         let known = open.callers.values().any(|other| *other == Some(caller));
@@ -65,7 +64,7 @@ impl Connections {
         }
     }
 
-    /// A connection was closed. When it was the last one of a member, `hung_up` is told which.
+    /// Records a closed connection. If it was a member's last one, `hung_up` receives the member.
     fn closes(&self, id: ConnectionId, hung_up: impl FnOnce(MemberId)) {
         let mut open = self.lock();
         let caller = open.callers.remove(&id).flatten();
@@ -81,14 +80,14 @@ impl Connections {
     }
 }
 
-/// A connection, until it is closed.
+/// A connection until it is closed.
 pub(super) struct Connection<S> {
     stream: S,
     from: SocketAddr,
     id: ConnectionId,
     local: Arc<LocalMember>,
     place: Arc<Place>,
-    /// Ends when its place is another's; `None` once it keeps it.
+    /// Resolves when another connection takes its place; `None` once it keeps its place.
     lost: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
@@ -106,7 +105,7 @@ impl<S> Connection<S> {
         }
     }
 
-    /// Whether it has to be closed for others.
+    /// Whether it must close to free its place.
     fn is_lost(&mut self, context: &mut Context<'_>) -> bool {
         if self.place.is_kept() {
             self.lost = None;
@@ -127,18 +126,18 @@ impl<S> Drop for Connection<S> {
     }
 }
 
-/// What every call knows of the connection that it came over.
+/// Connection properties available to each call.
 #[derive(Debug, Clone)]
 pub(super) struct CalledOver {
     pub(super) connection: ConnectionId,
     pub(super) address: SocketAddr,
-    /// The caller's own first; none without TLS.
+    /// The caller's certificate first; empty without TLS.
     pub(super) certificates: Arc<[CertificateDer<'static>]>,
-    /// A member keeps its place when it has called.
+    /// A member's connection keeps its place after its first call.
     pub(super) place: Arc<Place>,
 }
 
-/// A stream, by what it knows of its other end.
+/// A stream that exposes properties of its other end.
 pub(super) trait OtherEnd {
     fn certificates(&self) -> Arc<[CertificateDer<'static>]>;
 }
@@ -244,7 +243,7 @@ mod tests {
         assert_eq!(closes(bulk), [], "the other one is open");
         assert_eq!(closes(urgent), [MemberId(1)]);
         assert_eq!(*heard.borrow(), [First, Known, First]);
-        // A call that was read before the end, and is only looked at now.
+        // A call read before the end, and processed only now.
         calls(urgent, 1);
         assert_eq!(*heard.borrow(), [First, Known, First]);
         assert_eq!(closes(urgent), [MemberId(1)], "once");

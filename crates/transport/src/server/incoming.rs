@@ -1,5 +1,5 @@
-//! Takes connections in: each has a place among those that the port may have, and with TLS a caller is let in by its certificate,
-//! within a deadline. Whoever opens connections and says nothing holds nobody else up, and costs a bounded number of them.
+//! Accepts connections: each takes one of the port's limited places, and with TLS must present a valid certificate within a deadline.
+//! Silent callers do not delay others, and cost a bounded number of connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,17 +17,17 @@ use crate::local_member::LocalMember;
 use crate::server::connections::Connection;
 use crate::streams::{ByteStream, Listening};
 
-/// Each member calls over a handful, so that a ring of thirty needs some two hundred.
+/// Each member opens a handful, so that a ring of thirty needs some two hundred.
 const MOST_CONNECTIONS: usize = 512;
 
-/// Somebody who has connected.
+/// A connected caller.
 pub(super) struct Caller {
     stream: ByteStream,
     from: SocketAddr,
     place: Place,
 }
 
-/// Everybody who connects to a port of the system.
+/// Callers of a system port.
 pub(super) fn at_the_port(listener: TcpListener) -> BoxStream<'static, Caller> {
     let callers = stream::unfold((listener, limit()), |(listener, limit)| async move {
         let (stream, from, place) = limit.accept(&listener).await;
@@ -41,7 +41,7 @@ pub(super) fn at_the_port(listener: TcpListener) -> BoxStream<'static, Caller> {
     callers.boxed()
 }
 
-/// Everybody who opens a stream.
+/// Callers that open a stream.
 pub(super) fn at_the_place(listening: Listening) -> BoxStream<'static, Caller> {
     let limit = limit();
     let callers = listening.callers.filter_map(move |(stream, from)| {
@@ -59,7 +59,7 @@ fn limit() -> ConnectionLimit {
     ConnectionLimit::new("the port for members", MOST_CONNECTIONS)
 }
 
-/// The connections of whoever calls.
+/// Connections without TLS.
 pub(super) fn plain(
     callers: impl Stream<Item = Caller>,
     local: Arc<LocalMember>,
@@ -74,7 +74,7 @@ pub(super) fn plain(
     })
 }
 
-/// The connections of callers that have a certificate of the authority. A handshake takes `limit` at most, and holds no other one up.
+/// Connections with a certificate of the authority. A handshake takes at most `limit`, and does not delay others.
 pub(super) fn secured(
     callers: impl Stream<Item = Caller>,
     local: Arc<LocalMember>,
@@ -82,7 +82,7 @@ pub(super) fn secured(
     limit: Duration,
 ) -> impl Stream<Item = io::Result<Connection<TlsStream<ByteStream>>>> {
     let handshake = move |caller| secure(caller, local.clone(), tls.clone(), limit);
-    // Their number is that of the places.
+    // Bounded by the number of places.
     let handshakes = callers.map(handshake).buffer_unordered(usize::MAX);
     handshakes.filter_map(|secured| std::future::ready(secured.map(Ok)))
 }

@@ -1,4 +1,4 @@
-//! The receiving end: the services, and the listener that they share.
+//! The receiving end: the services on a common listener.
 
 mod admin_service;
 pub(crate) mod connections;
@@ -38,10 +38,10 @@ use crate::server::refused::Refused;
 use crate::server::stripes::Expected;
 use crate::streams::Listening;
 
-// Serves both services on one listener, and stops in good order: nothing new is taken, calls under
-// way are answered, streams end with a word, and after a short grace whatever is left is dropped.
+// Serves both services on one listener. Shutdown is graceful: new calls are rejected, running ones are answered, streams end with a status,
+// and the rest is dropped after a short grace period.
 
-/// How long calls under way may take after a shutdown began.
+/// Time for running calls after a shutdown begins.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Why a server did not start.
@@ -52,7 +52,7 @@ pub enum ServeError {
     Listener(#[from] io::Error),
 }
 
-/// How many calls one connection may have under way. A member needs a few.
+/// Concurrent calls per connection. A member needs a few.
 const STREAMS_PER_CONNECTION: u32 = 64;
 
 /// A server that runs until it is shut down or dropped.
@@ -61,25 +61,25 @@ pub struct RunningServer {
     address: SocketAddr,
     shutdown: CancellationToken,
     serving: JoinHandle<()>,
-    /// Cancelled when it has ended, however.
+    /// Cancelled when the server has ended for any reason.
     over: CancellationToken,
 }
 
 impl RunningServer {
-    /// The address that is listened at, with the port that the system chose for port 0.
+    /// The listen address, with the port that the system chose for port 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Waits until it serves no more: because it was shut down, or could not go on.
+    /// Waits until the server ends, by a shutdown or a failure.
     pub async fn ended(&self) {
         self.over.cancelled().await;
     }
 
-    /// Stops it, and waits until it has stopped, two seconds at most.
+    /// Shuts down, and waits for the end, for at most two seconds.
     pub async fn shutdown(mut self) {
         self.shutdown.cancel();
-        // It ends by itself, and has nothing to say.
+        // It ends by itself, without a result.
         let _ = (&mut self.serving).await;
     }
 }
@@ -90,7 +90,7 @@ impl Drop for RunningServer {
     }
 }
 
-/// Serves the calls to `local` on `listener`, with TLS when there is material for it.
+/// Serves calls to `local` on `listener`, with TLS if material is given.
 ///
 /// # Errors
 /// [`ServeError`].
@@ -105,7 +105,7 @@ pub fn serve(
     Ok(serve_callers(address, callers, local, tls, config))
 }
 
-/// Serves the calls to `local` over streams that others open to it, without TLS.
+/// Serves calls to `local` over streams that others open, without TLS.
 pub fn serve_streams(
     listening: Listening,
     local: Arc<LocalMember>,
@@ -174,7 +174,7 @@ fn serve_callers(
     }
 }
 
-/// Decides who may call what: with TLS by their certificates, without by nothing.
+/// Authorizes calls: with TLS by certificate, without TLS always.
 #[derive(Clone)]
 struct Callers {
     tls: Option<TlsMaterial>,
@@ -182,7 +182,7 @@ struct Callers {
 }
 
 impl Callers {
-    /// Whom the caller's certificate is of; none without TLS.
+    /// The holder of the caller's certificate; `None` without TLS.
     fn holder<T>(&self, request: &Request<T>) -> Option<Holder> {
         let first = called_over(request).and_then(|over| over.certificates.first());
         let certificate = first.map_or(&[][..], |certificate| certificate.as_ref());
@@ -210,12 +210,12 @@ impl Callers {
     }
 }
 
-/// What is known of the connection that a call came over.
+/// Properties of the connection of a call.
 fn called_over<T>(request: &Request<T>) -> Option<&CalledOver> {
     request.extensions().get()
 }
 
-/// Serves until the shutdown, and no longer than the grace after it.
+/// Serves until the shutdown and its grace period end.
 async fn in_good_order(
     serve: impl Future<Output = Result<(), tonic::transport::Error>>,
     shutdown: CancellationToken,

@@ -1,4 +1,4 @@
-//! The sessions on one line of a leader, each served by itself; their answers travel together.
+//! The sessions on one line of a leader. Each is served separately; their answers share the stream.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::schema::{ProxyAnswerFrame, ProxyAnswerPart, ProxyFrame, ProxyPart};
 use crate::together::Together;
 use crate::wire::{AnswerWriter, ENTRY_OVERHEAD, RequestReader, WireError};
 
-/// Requests that may wait in one session: a leader has no more payload than a window under way.
+/// Queued requests per session: a leader's unanswered payload is at most one window.
 const MOST_WAITING: usize = REPLICATION_WINDOW_BYTES / ENTRY_OVERHEAD;
 
-/// What a line is answered.
+/// The answers to a line.
 pub(crate) fn serve_line(
     service: Arc<dyn ProxyService>,
     frames: Streaming<ProxyFrame>,
@@ -28,14 +28,14 @@ pub(crate) fn serve_line(
     let taking_in = tokio::spawn(take_in(service, frames, answers, failed));
     let line = Line(taking_in.abort_handle());
     let together = Together::new(queue).map(move |parts| {
-        // The line lives as long as its answers are wanted.
+        // The line lives until the answer stream is dropped.
         let _lives = &line;
         Ok(ProxyAnswerFrame { parts })
     });
     together.chain(last_word(failure)).boxed()
 }
 
-/// Ends what serves the line when nobody wants its answers.
+/// Aborts the line's task when its answers are no longer read.
 struct Line(AbortHandle);
 
 impl Drop for Line {
@@ -53,10 +53,10 @@ fn last_word(
     })
 }
 
-/// One session: where its requests go, and who serves it.
+/// One session: its request queue and its task.
 struct Session {
     reader: RequestReader,
-    /// Gone once nothing more comes.
+    /// `None` once no more requests follow.
     requests: Option<mpsc::Sender<ProxyRequest>>,
     serving: AbortHandle,
 }
@@ -81,7 +81,7 @@ async fn take_in(
                 return;
             }
         }
-        // Those that are served to the end.
+        // Finished sessions.
         sessions.retain(|_, session| !session.serving.is_finished());
     }
 }
@@ -96,14 +96,14 @@ fn take_part(
         let session = open_session(service, answers, part.session, open)?;
         sessions.insert(part.session, session);
     }
-    // One that is over may have parts on their way.
+    // Parts of an ended session may still be in flight.
     let Some(session) = sessions.get_mut(&part.session) else {
         return Ok(());
     };
     if part.ends {
         match session.requests.take() {
             Some(_) => {}
-            // Said twice: the leader has dropped it.
+            // A second end: the leader has dropped it.
             None => drop(sessions.remove(&part.session)),
         }
         return Ok(());

@@ -1,4 +1,4 @@
-//! The engine's calls: admitted, read, handed to the engine, answered.
+//! The engine's calls: admission, decoding, the engine, the answer.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -31,12 +31,12 @@ pub(crate) struct RaftService {
 }
 
 impl RaftService {
-    /// The engine, the caller and the message, when the call is one to listen to.
+    /// The engine, the caller and the message of an admitted call.
     fn admitted<T>(&self, request: Request<T>) -> Result<(&Inbound, MemberId, T), Status> {
         self.listened_to(request, |_, _| ())
     }
 
-    /// The same for what only leaders call.
+    /// The same for calls that only a leader makes.
     fn led<T>(&self, request: Request<T>) -> Result<(&Inbound, MemberId, T), Status> {
         self.listened_to(request, Inbound::leads)
     }
@@ -182,7 +182,7 @@ impl Raft for RaftService {
 }
 
 impl RaftService {
-    /// What the engine answers to a leader's stream.
+    /// The engine's answers to a leader's stream.
     fn answers(
         &self,
         inbound: &Inbound,
@@ -193,11 +193,11 @@ impl RaftService {
         let local = self.local.clone();
         let answers = inbound.append(requests).map(move |answer| {
             let result = answer.map_err(fault_status)?;
-            // Now, when what the answer says is durable: the report must not be older.
+            // Now that the answer's entries are durable: the report must not be older.
             let report = wanted.take().then(|| local.log_report()).flatten();
             Ok(wire::reported_answer(result, report.as_ref()))
         });
-        // After the answers that are due: why there are no more of them.
+        // After the pending answers: why the stream ends.
         let reason = stream::once(async move { end.take() })
             .filter_map(|reason| async move { reason.map(Err) });
         let ended = self.shutdown.clone().cancelled_owned();
@@ -209,7 +209,7 @@ impl RaftService {
             .boxed()
     }
 
-    /// The status, if the server is being shut down when the stream ends; else nothing.
+    /// A status if the server is shutting down when the stream ends, otherwise nothing.
     fn unless_running(
         &self,
         status: Status,
@@ -227,7 +227,7 @@ fn vote_answer(
     Ok(Response::new(wire::vote_answer(&answer)))
 }
 
-/// The engine has stopped: for the caller this member is away.
+/// The engine has stopped: the caller treats this member as unavailable.
 fn fault_status(fault: Fault) -> Status {
     Status::unavailable(fault.to_string())
 }
@@ -236,10 +236,9 @@ fn wire_status(error: WireError) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
-// An append stream as the engine reads it: whole requests, until the stream ends or something is
-// wrong with it. What was wrong is kept for the answers, which say it after those that are due.
+// An append stream as whole requests, until it ends or fails. The failure is kept and sent after the pending answers.
 
-/// Why a stream was ended from here.
+/// Why this end closed a stream.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EndReason(Arc<Mutex<Option<Status>>>);
 
@@ -254,7 +253,7 @@ impl EndReason {
     }
 }
 
-/// Which of the requests that the engine has taken and not answered want a report, in their order.
+/// Which unanswered requests ask for a report, in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wanted(Arc<Mutex<VecDeque<bool>>>);
 
@@ -264,7 +263,7 @@ impl Wanted {
         wanted.push_back(wants_report);
     }
 
-    /// Whether the answer that is due brings a report.
+    /// Whether the next answer includes a report.
     pub(crate) fn take(&self) -> bool {
         let mut wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         wanted.pop_front().unwrap_or(false)
@@ -275,7 +274,7 @@ impl Wanted {
 pub(crate) struct Requests {
     parts: Option<Parts>,
     assembly: Assembly,
-    /// What the head of the request that is being put together says.
+    /// From the head of the request being assembled.
     wants_report: bool,
     wanted: Wanted,
     end: EndReason,
@@ -303,7 +302,7 @@ impl Stream for Requests {
         while let Some(parts) = &mut this.parts {
             let part = match ready!(parts.poll_next_unpin(context)) {
                 Some(Ok(part)) => part,
-                // The caller is gone, and with it whoever would read a reason.
+                // The caller is gone, so there is no recipient for a reason.
                 Some(Err(_)) | None => break,
             };
             if let Some(head) = &part.head {

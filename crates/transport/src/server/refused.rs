@@ -1,19 +1,19 @@
-//! Which refused calls are worth a line in the log. A member whose certificate is not a member's calls many times a second.
+//! Decides which refused calls are logged. A member with a wrong certificate calls many times a second.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Who is refused in the same words again and again is told of so often at most.
+/// Minimum interval between log lines for equal refusals of one caller.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
-/// The refusals that were told of lately, and when.
+/// Recently logged refusals, with their times.
 #[derive(Debug, Default)]
 pub(super) struct Refused(Mutex<BTreeMap<(Option<IpAddr>, String), Instant>>);
 
 impl Refused {
-    /// Whether nobody was told of it lately.
+    /// Whether this refusal was not logged recently.
     pub(super) fn is_news(&self, host: Option<IpAddr>, words: &str, now: Instant) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.retain(|_, then| now.saturating_duration_since(*then) < TOLD_EVERY);

@@ -1,8 +1,7 @@
-//! A stream of messages that came over several connections, in its order again (`client/stripes.rs`).
+//! Restores the order of a message stream that arrives over several connections (`client/stripes.rs`).
 //!
-//! The first connection opens the stream and says how many there may be; the others come to it by the stream's number, or never.
-//! Of each, one message is held until it is its turn; what comes behind it waits in the connection. Where one breaks, the stream
-//! ends.
+//! The first connection opens the stream and states the maximum number of connections; the others join by the stream's number, or never.
+//! One message per connection is buffered until its turn; later ones wait in the connection. If one breaks, the stream ends.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -17,26 +16,26 @@ use tonic::Status;
 
 use crate::schema::AppendPart;
 
-/// More connections for one stream than anybody opens.
+/// Upper bound for a stream's connections.
 const MOST_STRIPES: u32 = 16;
 
 /// Messages of one connection.
 pub(crate) type Parts = BoxStream<'static, Result<AppendPart, Status>>;
 
-/// A stream of one member, by the number that it gave it.
+/// A member's stream, with the number that the member chose.
 pub(crate) type Session = (MemberId, u64);
 
-/// The connections that may come to the streams that are open.
+/// The connections that open streams still expect.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Expected(Arc<Mutex<Awaiting>>);
 
-/// By the stream, and the connection's place in it.
+/// By stream and connection number.
 type Awaiting = HashMap<(Session, u32), oneshot::Sender<Arrived>>;
 
-/// A connection that has come to its stream.
+/// A connection that has joined its stream.
 struct Arrived {
     parts: Parts,
-    /// Dropped when nobody reads it any more.
+    /// Dropped when the stream no longer reads it.
     read: oneshot::Sender<()>,
 }
 
@@ -47,10 +46,10 @@ impl std::fmt::Debug for Arrived {
 }
 
 impl Expected {
-    /// Opens a stream of so many connections whose first one is here.
+    /// Opens a stream of this many connections with its first one.
     ///
     /// # Errors
-    /// Nobody sends over so many.
+    /// The number is above the limit.
     pub(crate) fn open(
         &self,
         session: Session,
@@ -77,7 +76,7 @@ impl Expected {
         })
     }
 
-    /// Another connection of a stream is here. Returns when nobody reads it any more.
+    /// Joins a further connection to its stream. Returns when the stream no longer reads it.
     ///
     /// # Errors
     /// No such stream is open.
@@ -93,7 +92,7 @@ impl Expected {
         let gone = || Status::failed_precondition("the stream of entries is not open any more");
         let sent = awaited.ok_or_else(gone)?.send(arrived);
         sent.map_err(|_| gone())?;
-        // Nothing is ever sent.
+        // No value is ever sent.
         let _ = ended.await;
         Ok(())
     }
@@ -104,7 +103,7 @@ impl Expected {
     }
 }
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Merged {
     stripes: Vec<Stripe>,
     /// The number of the next message.
@@ -132,7 +131,7 @@ impl Stripe {
         }
     }
 
-    /// Has its next message at hand, if there is one by now.
+    /// Buffers its next message, if one is available.
     fn look(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
         if let Self::Awaited(awaited) = self {
             match awaited.poll_unpin(context) {
@@ -155,7 +154,7 @@ impl Stripe {
         Ok(())
     }
 
-    /// Its message, when it has this number.
+    /// Its message, if it has this number.
     fn take(&mut self, number: u64) -> Option<AppendPart> {
         match self {
             Self::Here { held, .. } => held.take_if(|part| part.number == number),
@@ -181,7 +180,7 @@ impl Stream for Merged {
                 return Poll::Ready(Some(Ok(part)));
             }
         }
-        // Whoever sends ends all of them together, and those that never came have brought nothing.
+        // The sender closes all connections together; those that never joined carried nothing.
         let is_here = |stripe: &Stripe| matches!(stripe, Stripe::Here { .. });
         match this.stripes.iter().any(is_here) {
             true => Poll::Pending,
@@ -216,7 +215,7 @@ mod tests {
 
     fn parts(numbers: &[u64]) -> Parts {
         let all: Vec<_> = numbers.iter().map(|number| Ok(part(*number))).collect();
-        // An end comes behind what the others have sent.
+        // The end follows the other connections' messages.
         stream::iter(all).chain(stream::pending()).boxed()
     }
 
@@ -241,7 +240,7 @@ mod tests {
         let (merged, read) = reading.await.unwrap();
         let read: Vec<u64> = read.into_iter().map(|part| part.unwrap().number).collect();
         assert_eq!(read, [2, 3, 4, 5, 6, 7, 8]);
-        // One never came.
+        // One never joined.
         drop(merged);
         second.await.unwrap().unwrap();
         third.await.unwrap().unwrap();

@@ -1,6 +1,5 @@
-//! Requests of the engine as messages of bounded size, and back. Small entries travel together, as many
-//! as fit, and make a request of their own on the wire; a transaction that is larger than a message
-//! travels alone, in pieces. The receiver never has to hold more than it is able to hand on.
+//! Converts the engine's requests to messages of bounded size, and back. Small entries share a message, which is a request of its own on
+//! the wire. A transaction larger than a message is sent alone, in pieces. The receiver never buffers more than it can pass on.
 
 use std::iter::Peekable;
 use std::{iter, vec};
@@ -24,22 +23,21 @@ use crate::wire::entry::{
     ENTRY_OVERHEAD, entry_from, entry_to, kind_of, length_in_log, log_id_of, transaction_entry,
 };
 
-/// How much of a message its entries may take at most: the rest is for the head.
+/// Maximum bytes of entries in a message: the rest is for the head.
 pub(crate) const PART_BYTES: usize = MAX_MESSAGE_BYTES - 1024;
 
 /// One message of a request.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) message: AppendPart,
-    /// With the last message of a request on the wire: the size of its entries, for the window. The
-    /// receiver answers once for it.
+    /// In the last message of a request on the wire: the size of its entries, for the window. The receiver sends one answer to it.
     pub(crate) ends_request_of: Option<usize>,
 }
 
-/// A request of the engine, with what its payloads were packed to.
+/// A request of the engine, with compressed payloads.
 pub(crate) struct PackedRequest {
     pub(crate) asked: Asked,
-    /// By the entries' places in the request; it may be shorter. None: the payload travels as it is.
+    /// By index of the entry; may be shorter. `None`: the payload is sent uncompressed.
     pub(crate) packed: Vec<Option<Bytes>>,
 }
 
@@ -52,7 +50,7 @@ impl From<Asked> for PackedRequest {
     }
 }
 
-/// An entry, and what its payload was packed to.
+/// An entry and its compressed payload.
 type Outgoing = (Entry, Option<Bytes>);
 
 /// The messages of one request of the engine.
@@ -61,20 +59,19 @@ pub(crate) struct Splitter {
     leader_commit: Option<LogId>,
     previous: Option<LogId>,
     entries: Peekable<vec::IntoIter<Outgoing>>,
-    /// A request without entries is a message, too.
+    /// A request without entries needs a message, too.
     nothing_sent: bool,
-    /// The first answer shall bring a report.
+    /// The first answer shall include a report.
     wants_report: bool,
     departure: Departure,
-    /// What is left of an entry that travels in pieces, and its whole size.
+    /// The rest of an entry that is sent in pieces, and its whole size.
     rest: Option<(Bytes, usize)>,
-    /// How much of a message its entries may take.
+    /// Maximum bytes of entries in a message.
     most: usize,
 }
 
 impl Splitter {
-    /// For messages whose entries take `most` bytes at most, which is at most [`PART_BYTES`]; but for a membership, which may be
-    /// larger.
+    /// Limits each message's entries to `most` bytes, at most [`PART_BYTES`]; only a membership may be larger.
     pub(crate) fn new(request: PackedRequest, most: usize) -> Self {
         let PackedRequest { asked, packed } = request;
         let Asked {
@@ -102,7 +99,7 @@ impl Splitter {
         self.rest.is_some()
     }
 
-    /// The next message of the request; `None` when all of it was given out.
+    /// The next message of the request; `None` after the last.
     pub(crate) fn next_part(&mut self) -> Result<Option<Part>, WireError> {
         let part = self.cut()?;
         if part.is_some() {
@@ -127,7 +124,7 @@ impl Splitter {
         let previous = first.0.log_id;
         let mut first = entry_to(first.0, first.1)?;
         let whole = size_of(&first);
-        // Whatever else there is, the receiver reads as a whole, so it travels alone in a message that may be larger than the others.
+        // The receiver decodes other kinds whole, so they are sent alone, in a message that may exceed the limit.
         let is_transaction = first.kind == i32::from(EntryKind::Transaction);
         if whole > self.most && is_transaction {
             let piece = first.body.split_to(self.most - ENTRY_OVERHEAD);
@@ -143,7 +140,7 @@ impl Splitter {
         self.batch(first, previous).map(Some)
     }
 
-    /// A message of `first` and the entries after it that fit.
+    /// A message with `first` and the following entries that fit.
     fn batch(&mut self, first: schema::Entry, mut last: LogId) -> Result<Part, WireError> {
         let most = self.most;
         let mut bytes = size_of(&first);
@@ -197,7 +194,7 @@ fn size_of(entry: &schema::Entry) -> usize {
     entry.body.len() + ENTRY_OVERHEAD
 }
 
-/// The size of an entry, without making its body.
+/// Upper bound of an entry's size, without encoding its body.
 fn bound_of((entry, packed): &Outgoing) -> usize {
     use raft_types::{AppEntry, EntryPayload};
     if let Some(packed) = packed {
@@ -212,8 +209,8 @@ fn bound_of((entry, packed): &Outgoing) -> usize {
     body + ENTRY_OVERHEAD
 }
 
-// Puts the messages of an append stream together into requests for the engine. Holds one entry at
-// most that is not complete, and checks every checksum before the engine sees an entry.
+// Reassembles an append stream's messages into requests for the engine. Buffers at most one incomplete entry, and verifies every checksum
+// before the engine gets an entry.
 
 type Request = AppendEntriesRequest<TypeConfig>;
 
@@ -221,22 +218,22 @@ type Request = AppendEntriesRequest<TypeConfig>;
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
     open: Option<OpenEntry>,
-    /// Where large payloads are.
+    /// Folder of large payloads.
     spill: SpillFolder,
 }
 
-/// A request whose last entry is not complete.
+/// A request whose last entry is incomplete.
 #[derive(Debug)]
 struct OpenEntry {
     request: Request,
     log_id: LogId,
-    /// Of the body as it travels.
+    /// Size of the transmitted body.
     length: usize,
     received: usize,
     body: OpenBody,
 }
 
-/// A body of which more is to come.
+/// An incomplete body.
 #[derive(Debug)]
 enum OpenBody {
     Plain(PayloadAssembly),
@@ -272,12 +269,12 @@ impl OpenBody {
 }
 
 impl Assembly {
-    /// One that holds large payloads in files of `spill`.
+    /// Stores large payloads in files of `spill`.
     pub(crate) fn spilling(spill: SpillFolder) -> Self {
         Self { open: None, spill }
     }
 
-    /// Takes the next message in; a request comes out when it is complete.
+    /// Adds the next message; returns a request when it is complete.
     pub(crate) fn push(&mut self, part: AppendPart) -> Result<Option<Request>, WireError> {
         match (self.open.take(), part.head) {
             (None, Some(head)) => {
@@ -393,7 +390,7 @@ impl OpenEntry {
     }
 }
 
-/// The engine relies on entries that follow each other without a gap.
+/// The engine requires consecutive entries.
 fn consecutive(request: &Request, entry: Entry) -> Result<Entry, WireError> {
     let before = request.entries.last().map(|entry| entry.log_id);
     let before = before.or(request.prev_log_id);

@@ -193,9 +193,9 @@ pub(crate) fn transfer_response(
     }
 }
 
-// The report of a follower's log, which travels with an answer.
+// A follower's log report, sent with an answer.
 
-/// An answer with the report that was asked for.
+/// An answer with the requested report.
 pub(crate) fn reported_answer(
     result: StreamAppendResult<TypeConfig>,
     report: Option<&LogReport>,
@@ -238,7 +238,7 @@ fn report_from(report: schema::LogReport) -> LogReport {
     }
 }
 
-// Questions and answers between members: JSON documents of the crate `consensus`.
+// Requests and answers between members: JSON documents of the crate `consensus`.
 
 pub(crate) fn question(question: &Question) -> schema::Question {
     let json = encode(question);
@@ -259,7 +259,7 @@ pub(crate) fn answer_from(message: &schema::Answer) -> Result<Answer, WireError>
 }
 
 fn encode(value: &impl Serialize) -> bytes::Bytes {
-    // Plain values with text keys, which always have a JSON form.
+    // Plain values with text keys, which always serialize.
     serde_json::to_vec(value).unwrap_or_default().into()
 }
 
@@ -375,7 +375,7 @@ mod question_tests {
 
     use super::*;
 
-    /// An answer whose shape has no JSON form went out as nothing, and the asker asked for ever.
+    /// Regression: an answer without a JSON form was sent empty, and the caller asked indefinitely.
     #[test]
     fn pieces_of_files_have_a_form() {
         let bytes: Vec<u8> = (0..=255).collect();

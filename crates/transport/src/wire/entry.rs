@@ -1,5 +1,5 @@
-//! Entries: a few numbers and a body, whatever the entry is. A transaction's body is shared with the
-//! log's cache on the way out and with the receive buffer on the way in.
+//! Entries of any kind: a few numbers and a body. A transaction's body shares the log's cache when sent, and the receive buffer when
+//! received.
 
 use bytes::Bytes;
 use raft_types::{
@@ -16,10 +16,10 @@ use crate::schema::EntryKind;
 use crate::wire::WireError;
 use crate::wire::calls::{log_id_from, log_id_to, required_vote, vote_to};
 
-/// What an entry costs in a message on top of its body, at most.
+/// Maximum overhead of an entry in a message, without its body.
 pub(crate) const ENTRY_OVERHEAD: usize = 64;
 
-/// An entry with its whole body, which is `packed` where there is one.
+/// An entry with its whole body, in its `packed` form if given.
 pub(crate) fn entry_to(entry: Entry, packed: Option<Bytes>) -> Result<schema::Entry, WireError> {
     let Entry { log_id, payload } = entry;
     let mut timestamp = 0;
@@ -56,7 +56,7 @@ pub(crate) fn entry_to(entry: Entry, packed: Option<Bytes>) -> Result<schema::En
     })
 }
 
-/// The log id of an entry that arrived.
+/// The log id of a received entry.
 pub(crate) fn log_id_of(entry: &schema::Entry) -> LogId {
     LogId {
         leader_id: CommittedLeaderId::new(entry.term),
@@ -64,7 +64,7 @@ pub(crate) fn log_id_of(entry: &schema::Entry) -> LogId {
     }
 }
 
-/// An entry whose whole body is in the message.
+/// A received entry with its whole body.
 pub(crate) fn entry_from(entry: schema::Entry, spill: &SpillFolder) -> Result<Entry, WireError> {
     let log_id = log_id_of(&entry);
     let op_id = OpId::from(log_id);
@@ -102,7 +102,7 @@ pub(crate) fn entry_from(entry: schema::Entry, spill: &SpillFolder) -> Result<En
     Ok(Entry { log_id, payload })
 }
 
-/// How many bytes the body of an entry that travels packed has in the log.
+/// The size in the log of a compressed entry's body.
 pub(crate) fn length_in_log(entry: &schema::Entry) -> Result<Option<usize>, WireError> {
     let length = entry.length_in_log;
     let fits = usize::try_from(length)
@@ -119,7 +119,7 @@ pub(crate) fn length_in_log(entry: &schema::Entry) -> Result<Option<usize>, Wire
     }
 }
 
-/// The entry that a transaction put together from pieces makes.
+/// The entry of a reassembled transaction.
 pub(crate) fn transaction_entry(log_id: LogId, payload: TransactionPayload) -> Entry {
     Entry {
         log_id,
@@ -143,15 +143,15 @@ fn check(op_id: OpId, body: &[u8], expected: u32) -> Result<(), WireError> {
     Err(WireError::Damaged { op_id, source })
 }
 
-// The start of a file, with which a log begins whose next entries are purged elsewhere.
+// The start of a file, with which a log begins if earlier entries are purged elsewhere.
 
-/// What a message may have beside the header and the membership.
+/// Maximum size without header and membership.
 const FRAME_BYTES: usize = 256;
 
-/// A start as one message.
+/// Encodes a start as one message.
 ///
 /// # Errors
-/// [`WireError::StartTooLarge`] when it does not fit into one.
+/// [`WireError::StartTooLarge`] if it does not fit.
 pub(crate) fn begin_request(
     vote: &Vote,
     start: &FileStart,

@@ -1,5 +1,5 @@
-//! Between the engine's types and the schema's: votes and log ids, entries, and requests that are cut
-//! into parts and put together again. Pure; nothing that arrives here is trusted.
+//! Conversions between the engine's types and the schema: votes and log ids, entries, and requests in parts. Pure; received data are
+//! untrusted.
 
 mod append;
 mod calls;
@@ -25,23 +25,23 @@ pub(crate) use crate::wire::entry::{
 };
 pub(crate) use crate::wire::proxy::{AnswerReader, AnswerWriter, RequestReader, RequestWriter};
 
-// What can be wrong with a message of another member.
+// Errors in messages from other members.
 
-/// A message that does not follow the protocol, or that was damaged on its way.
+/// A message that violates the protocol or was damaged in transit.
 #[derive(Debug, Error)]
 pub(crate) enum WireError {
-    /// A field that must be there is not.
+    /// A required field is missing.
     #[error("the message has no {0}; the caller speaks another version of the protocol")]
     Missing(&'static str),
-    /// A number that this version does not know.
+    /// A value unknown to this version.
     #[error(
         "the message has a {what} of kind {value}, which this version does not know; upgrade this member"
     )]
     Unknown { what: &'static str, value: i32 },
-    /// Parts in an order that has no meaning.
+    /// Parts in an invalid order.
     #[error("a part of an entry came out of order: {0}")]
     OutOfOrder(&'static str),
-    /// An entry that is larger than any may be.
+    /// An entry above the size limit.
     #[error(
         "entry {op_id} says that it has {length} bytes, more than the {limit} that an entry may have"
     )]
@@ -50,26 +50,26 @@ pub(crate) enum WireError {
         length: u64,
         limit: u64,
     },
-    /// The bytes are not those that were sent.
+    /// The checksum differs.
     #[error("entry {op_id} was damaged on its way: {source}")]
     Damaged {
         op_id: OpId,
         source: PayloadChecksumError,
     },
-    /// The file that held the entry's first pieces failed.
+    /// The file with the entry's first pieces failed.
     #[error("entry {op_id} cannot be taken in: {source}")]
     Lost { op_id: OpId, source: SpillLost },
-    /// A packed payload that does not unpack to what was packed.
+    /// A compressed payload that does not unpack to the original.
     #[error("entry {op_id} was damaged on its way: {source}")]
     NotUnpacked {
         op_id: OpId,
-        /// What is wrong with it.
+        /// The cause.
         source: UnpackError,
     },
-    /// A document that this version cannot read.
+    /// A document that this version cannot parse.
     #[error("the {what} cannot be read: {reason}; run the same version on all members")]
     Document { what: &'static str, reason: String },
-    /// The start of a file that is larger than a message may be.
+    /// The start of a file that exceeds a message.
     #[error(
         "the start of the file behind {before} has {bytes} bytes, more than a message may have; the GTID set is \
          too fragmented for another log to begin there: copy the data directory of a stopped member instead"
@@ -79,7 +79,7 @@ pub(crate) enum WireError {
         before: OpId,
         bytes: usize,
     },
-    /// A membership that cannot be read or written.
+    /// A membership that cannot be parsed or encoded.
     #[error("the membership of entry {op_id} cannot be read: {reason}")]
     Membership { op_id: OpId, reason: String },
 }

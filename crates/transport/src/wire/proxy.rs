@@ -1,5 +1,5 @@
-//! The requests and answers of sessions with a proxy, as few bytes as it takes: each part says what one would not expect after
-//! the part before. A session has a writer and a reader on either side, which see the same parts in the same order.
+//! Compact encoding of proxy sessions: each part contains only what differs from the prediction by the previous part. The writer and the
+//! reader of a session process the same parts in the same order.
 
 use proxy::{ProxyAnswer, ProxyRequest};
 use raft_types::{LogId, MemberId, OpId, TermRun, Vote};
@@ -14,7 +14,7 @@ use crate::wire::calls::{
 #[derive(Debug)]
 pub(crate) struct RequestWriter {
     session: u32,
-    /// Where the session goes, until its first part has said so.
+    /// The session's route, until its first part has sent it.
     onward: Option<Vec<MemberId>>,
     vote: Option<Vote>,
     last: Option<LogId>,
@@ -30,7 +30,7 @@ impl RequestWriter {
         }
     }
 
-    /// The part for a request; none when it is of another leadership than the session.
+    /// The part for a request; `None` if its term of leadership is not the session's.
     pub(crate) fn write(&mut self, request: &ProxyRequest) -> Option<ProxyPart> {
         let vote = *self.vote.get_or_insert(request.vote);
         if vote != request.vote {
@@ -71,7 +71,7 @@ impl RequestWriter {
         })
     }
 
-    /// The part that says that nothing more comes.
+    /// The part that ends the requests.
     pub(crate) fn end(&self) -> ProxyPart {
         ProxyPart {
             session: self.session,
@@ -81,7 +81,7 @@ impl RequestWriter {
     }
 }
 
-/// How many entries the commit is before the last one, if both are of the term.
+/// The distance of the commit from the last entry, if both are of the term.
 fn behind(last: Option<LogId>, commit: Option<LogId>, term: u64) -> Option<u64> {
     let (last, commit) = (last?, commit?);
     let of_term = last.leader_id.term == term && commit.leader_id.term == term;
@@ -107,7 +107,7 @@ pub(crate) struct RequestReader {
 }
 
 impl RequestReader {
-    /// A session that begins, and where it goes.
+    /// A new session and its route.
     pub(crate) fn open(open: &schema::ProxyOpen) -> Result<(Self, Vec<MemberId>), WireError> {
         let vote = required_vote(open.vote)?;
         let onward = open.onward.iter().map(|member| MemberId(*member));
@@ -165,7 +165,7 @@ impl RequestReader {
     }
 }
 
-/// What an answer says that only tells of more entries: they are counted from the one before.
+/// Predicted answer: it only acknowledges more entries, relative to the previous answer.
 #[derive(Debug)]
 struct Held {
     term: u64,
@@ -208,7 +208,7 @@ impl AnswerWriter {
                     .and_then(|matching| matching.index.checked_add(1))
                     .and_then(|behind| behind.checked_sub(self.held.behind));
                 if let Some(matching) = matching {
-                    // As the reader does: nothing stops a member from naming the last index that there is.
+                    // As the reader does: a member may name the last possible index.
                     self.held.behind = matching.index.saturating_add(1);
                 }
                 match advance {
@@ -241,7 +241,7 @@ impl AnswerWriter {
         }
     }
 
-    /// The part that says that the session is over, with everything answered.
+    /// The part that ends the session after all answers.
     pub(crate) fn end(&self) -> ProxyAnswerPart {
         ProxyAnswerPart {
             session: self.session,
@@ -260,7 +260,7 @@ impl AnswerReader {
         Self(Held::new(vote))
     }
 
-    /// The answer of a part; none when the session is over.
+    /// The answer of a part; `None` at the end of the session.
     pub(crate) fn read(&mut self, part: ProxyAnswerPart) -> Result<Option<ProxyAnswer>, WireError> {
         use schema::proxy_answer_part::Answer;
         let held = &mut self.0;

@@ -1,5 +1,4 @@
-//! Requests that are cut into messages and put together again are the same requests; messages that
-//! make no sense are refused.
+//! Requests survive splitting into messages and reassembly; invalid messages are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -100,7 +99,7 @@ fn cut_to(request: PackedRequest, most: usize) -> (Vec<AppendPart>, Vec<usize>) 
         sizes.extend(part.ends_request_of);
         messages.push(part.message);
     }
-    // One report is enough for a request, into however many it is cut.
+    // One report per request suffices, in any number of messages.
     let wanted = messages.iter().filter_map(|part| part.head.as_ref());
     let wanted: Vec<_> = wanted.map(|head| head.wants_report).collect();
     assert!(
@@ -112,7 +111,7 @@ fn cut_to(request: PackedRequest, most: usize) -> (Vec<AppendPart>, Vec<usize>) 
     (messages, sizes)
 }
 
-/// What the receiver hands to its engine.
+/// The requests that the receiver passes to its engine.
 fn assembled(messages: Vec<AppendPart>) -> Result<Vec<Request>, WireError> {
     let mut assembly = Assembly::default();
     let mut requests = Vec::new();
@@ -144,7 +143,7 @@ fn check_round_trip(whole: Request) {
     assert_eq!(entries, whole.entries);
 }
 
-/// To another region messages are smaller, and a membership of a ring with much history does not fit into one of these.
+/// Messages to another region are smaller, and a membership with much history does not fit into one.
 #[test]
 fn only_a_transaction_travels_in_pieces() {
     const FAR: usize = 256 << 10;
@@ -227,7 +226,7 @@ fn a_large_entry_arrives_in_a_file_and_is_the_one_that_was_sent() {
     let arrived = assembly.push(last.clone()).unwrap().unwrap();
     assert!(spill.bytes() > SPILLED_FROM as u64);
     assert!(arrived.entries == whole.entries);
-    // A piece that is another one is found as it is in memory.
+    // A changed piece is detected as in memory.
     let mut assembly = Assembly::spilling(spill);
     for mut message in messages {
         if !message.continuation.is_empty() {
@@ -353,7 +352,7 @@ fn a_damaged_piece_is_found_when_the_entry_is_whole() {
 
 #[test]
 fn packed_payloads_arrive_as_they_are_in_the_log() {
-    // Noise does not get smaller, so that the first one comes in pieces.
+    // Noise is incompressible, so the first one arrives in pieces.
     let mut state = 1_u32;
     let noise = std::iter::repeat_with(|| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -1,4 +1,4 @@
-//! A member that is at another address from now on.
+//! A member's address changes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use crate::proxying::{proxy_of, two_regions};
 use crate::support::grpc_ring::{GrpcRing, listener, transaction, within};
 
-/// Stops a member and starts it at another address, of which the ring is told in between.
+/// Stops a member, records its new address in the ring, and starts it there.
 async fn moves(ring: &mut GrpcRing, leader: MemberId, moving: MemberId) {
     let disk = ring.stop(moving).await;
     let (listener, address) = listener().await;
@@ -86,7 +86,7 @@ async fn a_proxy_that_moves_to_another_address_sends_on_from_there() {
     assert_eq!(ring.serving().await, (leader, term));
 }
 
-/// All members are stopped, and are started at these addresses, of which only their files know. They elect a leader, which can be told.
+/// Restarts all members at these addresses, which only their files have. They elect a leader, which can receive calls.
 async fn goes_on_at(ring: &mut GrpcRing, moved: BTreeMap<MemberId, SocketAddr>) {
     let mut disks = BTreeMap::new();
     for id in moved.keys() {
@@ -111,7 +111,7 @@ async fn goes_on_at(ring: &mut GrpcRing, moved: BTreeMap<MemberId, SocketAddr>) 
     ring.committed_everywhere(last).await;
 }
 
-/// The ring is told where a member is, by whoever leads.
+/// Records a member's address in the ring, through the leader.
 async fn is_told(ring: &GrpcRing, id: MemberId, address: &str) {
     let change = RecordChange {
         address: Some(address.to_owned()),
@@ -142,8 +142,8 @@ async fn witnessed_ring() -> GrpcRing {
     ring
 }
 
-/// Tried with processes: all of them called the old addresses for ever, the ring had no leader, and without one no address could be
-/// changed, nor the quorum be repaired.
+/// Regression: all members called the old addresses indefinitely. Without a leader, no address could be changed, and the quorum not be
+/// repaired.
 #[tokio::test]
 async fn members_that_have_all_moved_find_each_other_by_their_files() {
     let mut ring = witnessed_ring().await;
@@ -156,7 +156,7 @@ async fn members_that_have_all_moved_find_each_other_by_their_files() {
     goes_on_at(&mut ring, moved).await;
 }
 
-/// As it may be in containers that were made anew.
+/// As with recreated containers.
 #[tokio::test]
 async fn members_that_have_changed_places_find_each_other_by_their_files() {
     let mut ring = witnessed_ring().await;

@@ -1,4 +1,4 @@
-//! A ring is made once, of fresh members that are all up; anything else is refused with its reason.
+//! A ring is made once, of fresh running members; anything else is refused with a reason.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use transport::{
 use crate::support::grpc_ring::{NoStatus, TIMERS, listener, record, within};
 use crate::support::memory_log::MemoryDisk;
 
-/// What an identity file holds.
+/// Contents of an identity file.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Option<Identity>>>);
 
@@ -36,7 +36,7 @@ struct Newcomer {
     _server: RunningServer,
 }
 
-/// Members that were started for the first time, and the founder's configuration.
+/// Members started for the first time, and the bootstrapping member's configuration.
 async fn newcomers() -> (
     BTreeMap<MemberId, Newcomer>,
     BTreeMap<MemberId, MemberRecord>,
@@ -137,7 +137,7 @@ async fn fresh_members_become_a_ring_that_commits() {
             .unwrap();
     }
 
-    // A second attempt, on any member, is refused.
+    // A second attempt is refused on any member.
     for (id, newcomer) in &members {
         let again = bootstrap_ring(
             &newcomer.book,
@@ -233,7 +233,7 @@ async fn an_interrupted_founder_goes_on_with_the_same_ring() {
         RingState::Belongs { ring }
     );
 
-    // A second member that was started with --bootstrap as well has lost.
+    // Another member that was started with --bootstrap as well is refused.
     let other = &members[&MemberId(3)].book;
     let refused = bootstrap_ring(
         other,

@@ -1,4 +1,4 @@
-//! An operator's command: its events come one by one, and it goes on when nobody listens any more.
+//! An operator's command streams its events, and continues after the receiver disconnects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use transport::{
 
 use crate::support::grpc_ring::{TIMERS, fresh_member, listener, within};
 
-/// Tells the command back, waits to be allowed to end, and ends.
+/// Echoes the command, waits for permission to end, and ends.
 struct Parrot {
     may_end: Arc<Notify>,
     ended: Arc<Notify>,

@@ -1,4 +1,4 @@
-//! Commits over gRPC; a stopped member leaves in good order, and catches up when it is back.
+//! Commits over gRPC; a member stops gracefully, and catches up after its restart.
 
 use std::time::{Duration, Instant};
 

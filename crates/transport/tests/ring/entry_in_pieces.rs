@@ -1,4 +1,4 @@
-//! An entry of many messages reaches every member whole, and nobody misses a heartbeat meanwhile.
+//! An entry of many messages arrives complete, and no member misses a heartbeat.
 
 use std::time::Instant;
 

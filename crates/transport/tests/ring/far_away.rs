@@ -1,4 +1,4 @@
-//! Entries for a member in another region go over several connections, and over one where its program knows no more.
+//! Entries for another region use several connections, or one if its member's program supports no more.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -24,10 +24,10 @@ use crate::support::wire::Wire;
 
 const ENTRY_BYTES: usize = 512 << 10;
 const ENTRIES: u64 = 40;
-/// Each connection's: what is under way takes longer than a connection is given to answer a ping.
+/// Per connection: the data in flight take longer than the deadline of a ping.
 const SLOW: u64 = 1 << 20;
 
-/// A ring whose far member is behind a relay.
+/// A ring whose far member is accessed through a relay.
 async fn behind_a_wire() -> (GrpcRing, MemberId, Wire) {
     let mut wires = Vec::new();
     let (ring, far) = GrpcRing::one_far_away(async |address| {
@@ -39,7 +39,7 @@ async fn behind_a_wire() -> (GrpcRing, MemberId, Wire) {
     (ring, far, wires.remove(0))
 }
 
-/// Proposes entries that the far member gets when it can.
+/// Proposes entries that the far member receives when it can.
 async fn write(ring: &GrpcRing) {
     for number in 0..ENTRIES {
         let bytes = vec![number as u8; ENTRY_BYTES];
@@ -80,7 +80,7 @@ async fn what_is_slow_is_not_dead_and_many_slow_ways_are_a_fast_one() {
     write(&ring).await;
     all_is_there(&ring, far).await;
     if carried().len() < 6 {
-        // On a busy machine some came up when the others had got everything; now all are there.
+        // On a busy machine some opened after the data had arrived; now all are open.
         write(&ring).await;
         all_is_there(&ring, far).await;
     }
@@ -90,8 +90,8 @@ async fn what_is_slow_is_not_dead_and_many_slow_ways_are_a_fast_one() {
         carried.len() == 6 && carried.keys().all(|connection| open.contains(connection)),
         "connections that carried entries: {carried:?}; open are {open:?}"
     );
-    // One that each of the two others keeps, and one more over which the follower greets it; and five more for entries, which a
-    // leader makes twice at its start.
+    // One that each of the two others keeps, and one more for the follower's greetings; and five more for entries, which a leader opens
+    // twice at its start.
     let made = wire.connections();
     assert!(made <= 13, "connections were given up: {made} were made");
 }
@@ -127,7 +127,7 @@ async fn who_leads_no_longer_keeps_no_connections_for_entries() {
     ring.transfer(leader, next).await;
     all_is_there(&ring, far).await;
     within("an end of those for entries", async {
-        // The two that everybody keeps with everybody stay.
+        // The two that every pair of members keeps stay.
         while wire.open().intersection(&of_the_leader).count() > 2 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -135,7 +135,7 @@ async fn who_leads_no_longer_keeps_no_connections_for_entries() {
     .await;
 }
 
-/// What stands in front of a member as if that were of the version before streams over several connections.
+/// A front that makes a member look like a version without streams over several connections.
 #[derive(Clone)]
 struct Older {
     member: Channel,
@@ -173,7 +173,7 @@ impl Service<http::Request<Body>> for Older {
     }
 }
 
-/// Serves it, and says where.
+/// Serves it, and returns its address.
 async fn older(member: SocketAddr, refused: Arc<AtomicUsize>) -> SocketAddr {
     let (listener, address): (TcpListener, _) = listener().await;
     let member = Endpoint::from_shared(format!("http://{member}")).unwrap();

@@ -1,4 +1,4 @@
-//! A connection that carries nothing any more is given up, and entries go over a new one.
+//! A frozen connection is closed, and entries use a new one.
 
 use raft_types::MemberKind::Database;
 

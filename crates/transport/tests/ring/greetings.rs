@@ -1,4 +1,4 @@
-//! A member has its connections before it is elected: setting them up across regions would delay a failover.
+//! A member opens its connections before it is elected: opening them across regions would delay a failover.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ async fn who_is_elected_calls_over_connections_that_are_there() {
     })
     .await;
 
-    // A connection is there before the first answer over it, which `transfer` waits for.
+    // A connection opens before the first answer over it, for which `transfer` waits.
     ring.transfer(leader, next).await;
     ring.commit(transaction("by the next leader")).await;
     assert_eq!(ring.serving().await.0, next);
     assert_eq!(connections(), 4);
 }
 
-/// While all answer, they are greeted every five seconds; who comes is greeted when it calls.
+/// While all answer, they are greeted every five seconds; a new member is greeted when it calls.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_comes_back_is_connected_with_at_once() {
     let (ring, wires) = GrpcRing::behind_wires(&[Database; 3], TIMERS).await;
@@ -55,7 +55,7 @@ async fn a_member_that_comes_back_is_connected_with_at_once() {
     let before = keep_connected(comes);
     within("two connections of each", connections(comes, 4)).await;
     within("two connections of each", connections(follower, 4)).await;
-    // Its process ends, and another one begins.
+    // Its process ends, and another one starts.
     before.abort();
     for wire in [&wires[&comes], &wires[&follower]] {
         wire.cut();
@@ -65,12 +65,12 @@ async fn a_member_that_comes_back_is_connected_with_at_once() {
         wire.mend();
     }
     keep_connected(comes);
-    // The leader makes one or two, for its heartbeats and entries; more than that are the follower's, for nothing yet.
+    // The leader opens one or two, for its heartbeats and entries; the others are the follower's, opened in advance.
     let back = tokio::time::timeout(Duration::from_secs(2), connections(comes, 7)).await;
     assert!(back.is_ok(), "{} connections", wires[&comes].connections());
 }
 
-/// Nobody asks whether it still works, and the system says nothing of it: it carries nothing any more, and stays open.
+/// A broken connection without traffic is not pinged, and the system reports no error: it stays open.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_breaks_while_nothing_is_called_is_replaced() {
     let (ring, wires) = GrpcRing::behind_wires(&[Database; 3], TIMERS).await;

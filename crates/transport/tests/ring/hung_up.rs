@@ -1,4 +1,4 @@
-//! Over real connections: a leader that is gone closes them, and is followed before its lease ends; one whose connections break stays.
+//! Over real connections: an exited leader closes them, and is replaced before its lease ends; one whose connections break stays.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use transport::TlsMaterial;
 use crate::support::certificates::Authority;
 use crate::support::grpc_ring::{GrpcRing, TIMERS, transaction};
 
-/// Nobody campaigns for missing heartbeats within the first test.
+/// No member campaigns for missing heartbeats within the first test.
 const SLOW: Timers = Timers::from_heartbeat(Duration::from_secs(10));
 
-/// Long before a lease is over; a server that is stopped waits two seconds for calls that are under way.
+/// Long before a lease ends; a stopping server waits two seconds for running calls.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

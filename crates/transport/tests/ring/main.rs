@@ -1,4 +1,4 @@
-//! Whole rings of three members that talk gRPC over loopback, with logs in memory.
+//! Rings of three members over loopback gRPC, with logs in memory.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, their helpers too")]
 

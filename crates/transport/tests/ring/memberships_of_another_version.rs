@@ -1,4 +1,4 @@
-//! A membership that a later version wrote goes through a ring of this version.
+//! A later version's membership passes through a ring of this version.
 
 use raft_types::{Entry, EntryPayload, MemberId, MemberKind, MembershipPayload, OpId, Vote};
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ async fn all_logs_have_its_bytes_and_what_follows_keeps_its_fields() {
         disks.push(ring.stop(*id).await);
     }
 
-    // Member 1 led as a later version, and wrote this when all of them stopped.
+    // Member 1 led with a later version, and wrote this before all of them stopped.
     let mut later: Value = serde_json::from_str(&memberships(&disks[0])[0]).unwrap();
     later["written_by"] = json!("2.0");
     later["nodes"]["1"]["rack"] = json!({"row": "b7"});

@@ -1,4 +1,4 @@
-//! Members that call each other by names.
+//! Members call each other by name.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Mutex;
@@ -19,11 +19,10 @@ const KINDS: [MemberKind; 3] = [
     MemberKind::Witness,
 ];
 
-/// Longer than a connection may take to come up, and than any call: so long does glibc ask a name server that is dead, in small.
+/// Longer than opening a connection or any call may take: models glibc's wait for a dead name server.
 const LOOKUP: Duration = Duration::from_millis(1500);
 
-/// Tried with processes: a member that was restarted while the first name server was dead called nobody, and a ring that was had no
-/// leader.
+/// Regression: a member restarted while the first name server was dead called no other, and a restarted ring had no leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_find_each_other_where_a_name_server_is_dead() {
     let names = || {
@@ -37,7 +36,7 @@ async fn members_find_each_other_where_a_name_server_is_dead() {
     let last = ring.commit(transaction("before")).await;
     ring.committed_everywhere(last).await;
     let (leader, _) = ring.serving().await;
-    // Whoever leads next was started again, and knows no address.
+    // The next leader has been restarted, and has no cached address.
     let disk = ring.stop(leader).await;
     restart(&mut ring, leader, disk).await;
     ring.serving().await;
@@ -53,7 +52,7 @@ async fn members_find_each_other_where_a_name_server_is_dead() {
     ring.committed_everywhere(last).await;
 }
 
-/// A witness in another one's place takes the connection, and refuses every call on it.
+/// Another member at its address accepts the connection, and refuses every call.
 #[tokio::test]
 async fn a_name_that_led_to_another_member_is_looked_up_again() {
     static THIRD: Mutex<IpAddr> = Mutex::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
@@ -66,7 +65,7 @@ async fn a_name_that_led_to_another_member_is_looked_up_again() {
         })
     };
     let ring = GrpcRing::named(&KINDS, |id| format!("member-{id}.test"), names).await;
-    // There, at the third one's port, the second one is reached.
+    // There, the third one's port leads to the second one.
     let at = |id| port(&ring, MemberId(id));
     let front = TcpListener::bind(("127.0.0.2", at(3))).await.unwrap();
     let second = ("127.0.0.1", at(2));

@@ -1,4 +1,4 @@
-//! A member that hears nobody and still reaches everybody asks for pre-votes, and changes nothing.
+//! A member that receives nothing but can send asks for pre-votes, and changes nothing.
 
 use raft_types::MemberKind::Database;
 

@@ -1,4 +1,4 @@
-//! The sessions with one proxy share a line, end by themselves, and begin anew after the line broke.
+//! Sessions with one proxy share a line, end separately, and restart after the line breaks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::support::grpc_ring::{GrpcRing, within};
 const CALLER: MemberId = MemberId(1);
 const PROXY: MemberId = MemberId(2);
 
-/// Says for each request where it is to go and where it begins, and ends no session by itself.
+/// Reports each request's route and first entry, and never ends a session.
 #[derive(Default)]
 struct Echo {
     /// Held by every session.
@@ -71,7 +71,7 @@ fn request(previous: u64) -> ProxyRequest {
     }
 }
 
-/// A session with two requests, and whether more come.
+/// A session with two requests; `goes_on`: more follow.
 async fn open(ring: &GrpcRing, onward: u64, goes_on: bool) -> ProxyAnswers {
     let requests = stream::iter([request(1), request(2)]);
     let requests = match goes_on {
@@ -131,7 +131,7 @@ async fn a_session_that_is_dropped_ends_at_the_proxy_and_the_others_go_on() {
 async fn a_line_ends_with_its_last_session_and_the_next_one_has_another() {
     let echo = Arc::new(Echo::default());
     let (ring, _wires) = GrpcRing::sending_on_by(&[Database; 3], echo.clone()).await;
-    // Every line that is served holds it.
+    // Every served line holds it.
     let without_a_line = Arc::strong_count(&echo);
     for _ in 0..2 {
         let mut sessions = [open(&ring, 4, true).await, open(&ring, 5, false).await];

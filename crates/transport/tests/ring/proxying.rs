@@ -1,4 +1,4 @@
-//! Two regions of three members: what leaves the leader's region leaves it once, and a proxy that is stopped is not missed.
+//! Two regions of three members: entries leave the leader's region once, and a stopped proxy is replaced.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub(crate) async fn two_regions() -> GrpcRing {
     .await
 }
 
-/// The members of the region in which the leader is not.
+/// The members of the region without the leader.
 fn far_from(ring: &GrpcRing, leader: MemberId) -> Vec<MemberId> {
     let home = &ring.records[&leader].region;
     let far = ring
@@ -36,7 +36,7 @@ fn far_from(ring: &GrpcRing, leader: MemberId) -> Vec<MemberId> {
     far.map(|(id, _)| *id).collect()
 }
 
-/// Waits until everybody in the other region but one gets its entries through that one, and says who that is.
+/// Waits until one member of the other region relays to all its others, and returns it.
 pub(crate) async fn proxy_of(ring: &GrpcRing, leader: MemberId) -> MemberId {
     let far = far_from(ring, leader);
     within("a proxy in the other region", async {
@@ -133,7 +133,7 @@ async fn a_ring_that_rests_behind_a_burst_holds_nothing_against_its_proxy() {
     let table = &ring.nodes[&leader].routes;
     let before = table.traffic().counted().fallbacks;
     let member = ring.nodes[&leader].member.clone();
-    // So that commits come one after the other, behind the last entry.
+    // Commits are sequential, after the last entry.
     for node in ring.nodes.values() {
         node.disk.set_flush_time(Duration::from_millis(5));
     }
@@ -147,13 +147,13 @@ async fn a_ring_that_rests_behind_a_burst_holds_nothing_against_its_proxy() {
         for mut ticket in proposed {
             ticket.outcome().await;
         }
-        // Longer than a proxy may owe an answer.
+        // Longer than a proxy's answer may take.
         tokio::time::sleep(table.options().silence() * 3 / 2).await;
     }
     assert_eq!(table.traffic().counted().fallbacks, before);
 }
 
-/// One entry after the other, until it is aborted.
+/// Proposes entries sequentially, until aborted.
 fn load(member: Member, term: Term) -> JoinHandle<()> {
     tokio::spawn(async move {
         loop {
@@ -166,7 +166,7 @@ fn load(member: Member, term: Term) -> JoinHandle<()> {
     })
 }
 
-/// The longest time in which a member heard of no new commit.
+/// The longest time without a new commit at a member.
 fn longest_pause(member: &Member, lasts: Duration) -> JoinHandle<Duration> {
     let mut committed = member.committed();
     tokio::spawn(async move {
@@ -199,7 +199,7 @@ async fn a_proxy_that_is_stopped_under_load_is_missed_for_less_than_a_second() {
     }
     ring.restart(proxy, disk).await;
     load.abort();
-    // Somebody sends on again: the one that was stopped, or who took its place.
+    // A proxy relays again: the stopped one, or its successor.
     proxy_of(&ring, leader).await;
     all_logs_are_equal(&ring).await;
     assert_eq!(ring.serving().await, (leader, term));

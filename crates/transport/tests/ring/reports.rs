@@ -1,4 +1,4 @@
-//! A follower's report comes with the answer that asks for it, and with no other.
+//! A follower's report is only in the answer to the request for it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Entries that are taken and never answered do not hold their stream for ever.
+//! Unanswered entries do not block their stream indefinitely.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn a_stream_on_which_nothing_moves_is_ended_and_begun_again() {
             {
                 return;
             }
-            // Heartbeats are answered meanwhile, and they end the trouble.
+            // Heartbeats are answered in the meantime, which clears the failure.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     })

@@ -1,5 +1,5 @@
-//! Calls that do not fit are refused, each with its own words: another ring's member, a misrouted
-//! call, a data directory that is not the one that the ring knows.
+//! Mismatched calls are refused with specific messages: another ring's member, a misrouted call, a data directory that the ring does not
+//! have.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use transport::GrpcNetworkFactory;
 
 use crate::support::grpc_ring::{GrpcRing, NoFile, PATIENCE, transaction};
 
-/// Asks a member for its vote, and says with which refusal and which words it answers.
+/// Asks a member for its vote, and returns the refusal and its message.
 async fn refused(
     ring: &GrpcRing,
     own: Identity,
@@ -23,7 +23,7 @@ async fn refused(
     refused_for(ring, own, FormatRange::OF_THIS_PROGRAM, to, record).await
 }
 
-/// The same of a member whose program speaks other formats.
+/// The same from a member whose program supports other formats.
 async fn refused_for(
     ring: &GrpcRing,
     own: Identity,
@@ -35,7 +35,7 @@ async fn refused_for(
     let book = Arc::new(book.speaking(speaks, speaks.oldest()));
     let mut factory = GrpcNetworkFactory::new(book, None, ring.config);
     let mut client = factory.new_client(to, record).await;
-    // Of a term and a log that everybody would vote for.
+    // Of a term and a log for which every member would vote.
     let request = VoteRequest::new(Vote::new(1_000, own.member), None);
     let answer = RaftNetworkV2::pre_vote(&mut client, request, RPCOption::new(PATIENCE)).await;
     let Err(RPCError::Unreachable(error)) = answer else {

@@ -1,4 +1,4 @@
-//! mTLS: members of one authority talk; nobody else gets in, and a wrong file is named.
+//! mTLS: only members of one authority communicate, and an error names the wrong file.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -45,7 +45,7 @@ async fn only_members_of_the_authority_are_heard() {
         "{words}"
     );
 
-    // It trusts the ring's authority and has a certificate of another one.
+    // It trusts the ring's authority, but its certificate is of another one.
     let half = load(&TlsFiles {
         authority: authority.path("authority.pem"),
         ..stranger.sign("half", &["127.0.0.1"])
@@ -71,7 +71,7 @@ async fn only_members_of_the_authority_are_heard() {
     assert!(words.contains("not valid for"), "{words}");
 }
 
-/// Who calls a member believes it no longer than its certificate is valid.
+/// Callers accept a member only while its certificate is valid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_whose_certificate_has_expired_is_not_believed() {
     let authority = Authority::new();
@@ -86,7 +86,7 @@ async fn a_member_whose_certificate_has_expired_is_not_believed() {
     assert!(words.contains("certificate expired"), "{words}");
 }
 
-/// A session of TLS that is taken up again is not asked for its certificate.
+/// A resumed TLS session would skip the certificate check.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_whose_certificate_expires_comes_in_no_more() {
     let authority = Authority::new();
@@ -106,7 +106,7 @@ async fn a_caller_whose_certificate_expires_comes_in_no_more() {
     status().await.unwrap_err();
 }
 
-/// Only whoever speaks as a member is asked for a vote, only an operator's commands begin, and a reader reads.
+/// Only members can request votes, only operators can give commands, and readers can read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_certificate_may_do_what_its_role_says_and_nothing_else() {
     let authority = Authority::new();
@@ -120,7 +120,7 @@ async fn each_certificate_may_do_what_its_role_says_and_nothing_else() {
     };
     let tls = load(&member);
     let ring = GrpcRing::with(&[Database; 3], TIMERS, Some(tls.clone())).await;
-    // Members are heard by the others.
+    // Members' calls are accepted by the others.
     let last = ring.commit(transaction("one")).await;
     ring.committed_everywhere(last).await;
     let second = MemberId(2);
@@ -131,7 +131,7 @@ async fn each_certificate_may_do_what_its_role_says_and_nothing_else() {
     local.take_commands(Arc::new(Taker));
     let _server = serve(listener, local, Some(&tls), &ring.config).unwrap();
 
-    // To read, to order, what a member alone asks of another, and to speak as a member.
+    // Reading, commanding, a request between members, and a Raft call.
     let allowed = async |files: &TlsFiles| {
         let tls = load(files);
         let client = AdminClient::new(&address.to_string(), Some(&tls), ring.config).unwrap();
@@ -166,11 +166,11 @@ async fn each_certificate_may_do_what_its_role_says_and_nothing_else() {
         ("n-1", Some("member"), a_member),
         ("ana", Some("operator"), an_operator),
         ("grafana", Some("reader"), a_reader),
-        // Of an authority that says no roles.
+        // From an authority that signs no roles.
         ("db-1", None, a_member),
         ("ben", None, an_operator),
         ("dashboard", None, a_reader),
-        // Of an authority that signs any URI.
+        // From an authority that signs any URI.
         ("eve", Some("operator"), [false; 5]),
         ("eve", Some("reader"), [false; 5]),
         ("ben", Some("member"), [false; 5]),
@@ -178,7 +178,7 @@ async fn each_certificate_may_do_what_its_role_says_and_nothing_else() {
         assert_eq!(allowed(&of(name, role)).await, rights, "{name} {role:?}");
     }
 
-    // Who is an operator is taken with a reload, also for those that are connected.
+    // A reload applies new operators also to existing connections.
     let ben = load(&of("ben", None));
     let client = AdminClient::new(&address.to_string(), Some(&ben), ring.config).unwrap();
     client.command(b"order"[..].into()).await.unwrap();
@@ -206,7 +206,7 @@ async fn a_call_without_tls_to_a_member_with_tls_names_the_flags_that_it_lacks()
     assert!(!error.contains("http2") && !error.contains("h2"), "{error}");
 }
 
-/// Takes every command, and says what each takes by its first letter.
+/// Accepts every command; its first letter determines the required right.
 struct Taker;
 
 impl CommandSource for Taker {
@@ -223,7 +223,7 @@ impl CommandSource for Taker {
     }
 }
 
-/// First everybody believes both authorities, then come the new certificates, then the old authority goes.
+/// Rotation: first all trust both authorities, then the certificates change, then the old authority is removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn authority_and_certificates_are_renewed_while_the_ring_commits() {
     let (old, new) = (Authority::new(), Authority::new());
@@ -257,7 +257,7 @@ async fn authority_and_certificates_are_renewed_while_the_ring_commits() {
     status(&after).await.unwrap();
     status(&believing_both(&before)).await.unwrap_err();
 
-    // Who was connected still is; and a leader calls with what it has now.
+    // Existing connections continue; and a leader's calls use its new certificate.
     connected.status().await.unwrap();
     let last = ring.commit(transaction("after")).await;
     ring.committed_everywhere(last).await;
@@ -322,7 +322,7 @@ fn every_mistake_in_a_file_names_the_file() {
     }
 }
 
-/// A certificate with which nobody would talk to the member is known as such before it is taken.
+/// A certificate that other members would reject is detected before its use.
 #[test]
 fn what_others_would_not_talk_to_says_why() {
     let authority = Authority::new();
@@ -400,7 +400,7 @@ fn what_others_would_not_talk_to_says_why() {
     }
 }
 
-/// The connection over which a member was refused would be used for ever, with the certificate that it began with.
+/// A refused member would use its connection, with its old certificate, indefinitely.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_was_refused_for_its_certificate_is_heard_once_it_has_another() {
     let authority = Authority::new();
@@ -430,7 +430,7 @@ async fn a_member_that_was_refused_for_its_certificate_is_heard_once_it_has_anot
     let trouble = factory.troubles().remove(&second).unwrap();
     assert!(trouble.message.contains("is a reader's"), "{trouble:?}");
 
-    // The right files in the place of the wrong ones, and a reload.
+    // The right files replace the wrong ones, followed by a reload.
     authority.sign_with_role("db-1", &["127.0.0.1"], Some("member"));
     tls.renew(&load(&wrong));
     let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! A member that cannot be reached is called again after a pause, not as fast as the processor allows.
+//! An unreachable member is retried after a pause, not in a busy loop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,8 +9,8 @@ use tokio::net::TcpListener;
 
 use crate::support::grpc_ring::GrpcRing;
 
-/// Ten heartbeats a second each try once, and so does the stream of entries, with pauses of 50 ms and more. Without the
-/// pause it was thousands.
+/// Ten heartbeats a second each try once, and so does the stream of entries, with pauses of at least 50 ms. Without the pause it was
+/// thousands.
 const MOST_PER_SECOND: usize = 250;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,7 +28,7 @@ async fn a_member_that_cannot_be_reached_is_called_with_pauses() {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
     let door = tokio::spawn(async move {
-        // Taken in and hung up at once.
+        // Accepted and closed immediately.
         while listener.accept().await.is_ok() {
             counted.fetch_add(1, Ordering::Relaxed);
         }

@@ -1,4 +1,4 @@
-//! Throw-away authorities and certificates, as files.
+//! Temporary authorities and certificates, as files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ fn params(names: &[&str]) -> CertificateParams {
     CertificateParams::new(names).unwrap()
 }
 
-/// An authority and a folder for what it signs.
+/// An authority and a folder for its certificates.
 pub(crate) struct Authority {
     folder: TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -33,12 +33,12 @@ impl Authority {
         authority
     }
 
-    /// A certificate for these names, with its key. Its common name is that of the file.
+    /// A certificate for these names, with its key. Its common name is the file name.
     pub(crate) fn sign(&self, file: &str, names: &[&str]) -> TlsFiles {
         self.sign_params(file, params(names))
     }
 
-    /// The same, and not valid any more.
+    /// The same, but expired.
     pub(crate) fn sign_expired(&self, file: &str, names: &[&str]) -> TlsFiles {
         let long_ago = SystemTime::now() - Duration::from_secs(86_400);
         self.sign_until(file, names, long_ago)
@@ -51,14 +51,14 @@ impl Authority {
         self.sign_params(file, params)
     }
 
-    /// The same, and valid from a moment on.
+    /// The same, valid from a moment on.
     pub(crate) fn sign_from(&self, file: &str, names: &[&str], begin: SystemTime) -> TlsFiles {
         let mut params = params(names);
         params.not_before = begin.into();
         self.sign_params(file, params)
     }
 
-    /// The same with a URI that says a role.
+    /// The same, with a role in its URI.
     pub(crate) fn sign_with_role(
         &self,
         file: &str,
@@ -88,7 +88,7 @@ impl Authority {
         }
     }
 
-    /// A file in the folder.
+    /// Writes a file in the folder.
     pub(crate) fn write(&self, name: &str, content: &str) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, content).unwrap();

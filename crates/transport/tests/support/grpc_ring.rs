@@ -1,4 +1,4 @@
-//! A ring of members in one process that talk gRPC over loopback.
+//! A ring of members in one process, over loopback gRPC.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -36,10 +36,10 @@ pub(crate) const TIMERS: Timers = Timers {
     lease: Duration::from_millis(600),
 };
 
-/// More than any of these rings needs for anything.
+/// Exceeds every wait of these rings.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An identity file that nobody reads again.
+/// An identity file that is never read again.
 pub(crate) struct NoFile;
 
 impl IdentityFile for NoFile {
@@ -56,14 +56,14 @@ impl StatusSource for NoStatus {
     }
 }
 
-/// One process, as it were.
+/// Models one process.
 pub(crate) struct Node {
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) disk: MemoryDisk,
     pub(crate) factory: GrpcNetworkFactory,
     pub(crate) member: Member,
     pub(crate) server: RunningServer,
-    /// What it knows of the ways to the others.
+    /// Its view of the routes to the others.
     pub(crate) routes: RouteTable,
 }
 
@@ -74,20 +74,20 @@ pub(crate) struct GrpcRing {
     pub(crate) tls: Option<TlsMaterial>,
     pub(crate) config: TransportConfig,
     pub(crate) proxying: ProxyOptions,
-    /// What is different on the way to other regions; `None`: nothing.
+    /// Options for other regions; `None`: defaults.
     pub(crate) far: Option<FarOptions>,
-    /// Who sends on for leaders, where it is not the member's relay.
+    /// Replaces the member's relay as proxy service.
     pub(crate) sends_on: Option<Arc<dyn ProxyService>>,
     pub(crate) records: BTreeMap<MemberId, MemberRecord>,
-    /// Where the files of members that are started have the others.
+    /// Addresses of the other members in the configuration of started members.
     pub(crate) configured: BTreeMap<MemberId, String>,
-    /// How a member that is started looks names up, if not by the system's resolver.
+    /// Name resolver of started members; `None`: the system's.
     pub(crate) names: Option<fn() -> Names>,
     pub(crate) nodes: BTreeMap<MemberId, Node>,
 }
 
 impl GrpcRing {
-    /// A ring of these kinds, made by its first member.
+    /// A ring of these kinds, bootstrapped by its first member.
     pub(crate) async fn of(kinds: &[MemberKind]) -> Self {
         Self::with(kinds, TIMERS, None).await
     }
@@ -102,13 +102,13 @@ impl GrpcRing {
         Self::made_of(records, listeners, timers, tls, config).await
     }
 
-    /// A ring whose transport waits as `config` says.
+    /// A ring with this transport configuration.
     pub(crate) async fn waiting(kinds: &[MemberKind], config: TransportConfig) -> Self {
         let (records, listeners) = places(kinds).await;
         Self::made_of(records, listeners, TIMERS, None, config).await
     }
 
-    /// A ring whose members reach each other through relays.
+    /// A ring whose members connect through relays.
     pub(crate) async fn behind_wires(
         kinds: &[MemberKind],
         timers: Timers,
@@ -116,7 +116,7 @@ impl GrpcRing {
         Self::wired(kinds, timers, None).await
     }
 
-    /// The same, where this sends on for leaders.
+    /// The same, with this proxy service.
     pub(crate) async fn sending_on_by(
         kinds: &[MemberKind],
         service: Arc<dyn ProxyService>,
@@ -144,7 +144,7 @@ impl GrpcRing {
         (ring.running(listeners).await, wires)
     }
 
-    /// A ring whose members are in these regions, and send entries to other regions through proxies there.
+    /// A ring with members in these regions, which sends entries to other regions through proxies there.
     pub(crate) async fn proxying(places_of: &[(&str, MemberKind)]) -> Self {
         let kinds: Vec<_> = places_of.iter().map(|(_, kind)| *kind).collect();
         let (mut records, listeners) = places(&kinds).await;
@@ -159,7 +159,7 @@ impl GrpcRing {
         ring.running(listeners).await
     }
 
-    /// A ring of three database members whose third is far away, at the address that `front` makes for its own.
+    /// A ring of three database members; `front` provides the address of the third, which is far away.
     pub(crate) async fn one_far_away<F>(front: impl FnOnce(SocketAddr) -> F) -> (Self, MemberId)
     where
         F: Future<Output = SocketAddr>,
@@ -184,7 +184,7 @@ impl GrpcRing {
         (ring, far)
     }
 
-    /// A ring whose members call each other by these names, which they look up so.
+    /// A ring whose members call each other by these names, with this resolver.
     pub(crate) async fn named(
         kinds: &[MemberKind],
         name: impl Fn(MemberId) -> String,
@@ -217,7 +217,7 @@ impl GrpcRing {
         ring.running(listeners).await
     }
 
-    /// A ring of which nobody runs yet, and nobody is to proxy.
+    /// A ring without running members and without proxies.
     fn empty(
         records: BTreeMap<MemberId, MemberRecord>,
         timers: Timers,
@@ -252,7 +252,7 @@ impl GrpcRing {
         &self.nodes[&id].member
     }
 
-    /// The identity that goes with a member's record.
+    /// The identity that matches a member's record.
     pub(crate) fn book(&self, id: MemberId) -> Arc<IdentityBook> {
         let identity = Identity {
             member: id,
@@ -292,13 +292,13 @@ impl GrpcRing {
         node.disk
     }
 
-    /// Starts a stopped member again where it was.
+    /// Restarts a stopped member at its address.
     pub(crate) async fn restart(&mut self, id: MemberId, disk: MemoryDisk) {
         let listener = TcpListener::bind(&self.records[&id].address).await.unwrap();
         self.start(id, listener, disk).await;
     }
 
-    /// Waits until one of the members serves, and says which and in which term.
+    /// Waits until a member serves; returns it and its term.
     pub(crate) async fn serving(&self) -> (MemberId, Term) {
         within("a serving leader", async {
             loop {
@@ -314,7 +314,7 @@ impl GrpcRing {
         .await
     }
 
-    /// Gives the leadership to another member, which may not have answered its leader yet.
+    /// Transfers the leadership to another member, which may not have answered its leader yet.
     pub(crate) async fn transfer(&self, leader: MemberId, to: MemberId) {
         within("the transfer", async {
             while let Err(error) = self.member(leader).transfer_leader(to).await {
@@ -329,7 +329,7 @@ impl GrpcRing {
         .await;
     }
 
-    /// Proposes an entry to who serves, until it is committed.
+    /// Proposes an entry to the serving member until it is committed.
     pub(crate) async fn commit(&self, entry: AppEntry) -> OpId {
         within("a commit", async {
             loop {
@@ -343,7 +343,7 @@ impl GrpcRing {
         .await
     }
 
-    /// Waits until every running member knows that `op_id` is committed.
+    /// Waits until every running member has recorded `op_id` as committed.
     pub(crate) async fn committed_everywhere(&self, op_id: OpId) {
         for node in self.nodes.values() {
             let mut committed = node.member.committed();
@@ -353,7 +353,7 @@ impl GrpcRing {
     }
 }
 
-/// What a member is before it runs.
+/// A member before it runs.
 pub(crate) struct NodeSetup {
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) record: MemberRecord,
@@ -459,7 +459,7 @@ async fn places(
     (records, listeners)
 }
 
-/// A member with a fresh data directory, which takes part in no ring.
+/// A member with a fresh data directory and no ring.
 pub(crate) fn fresh_member(id: MemberId) -> Arc<LocalMember> {
     let identity = Identity::fresh(id);
     let book = IdentityBook::new(identity, LogOrigin::default(), Box::new(NoFile));
@@ -485,7 +485,7 @@ pub(crate) fn record(id: MemberId, kind: MemberKind, address: SocketAddr) -> Mem
     }
 }
 
-/// A future that must end in time.
+/// Panics if the future does not end in time.
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(value) => value,

@@ -1,4 +1,4 @@
-//! What the tests of a ring over gRPC share.
+//! Common helpers of the tests of a ring over gRPC.
 
 pub(crate) mod certificates;
 pub(crate) mod grpc_ring;

@@ -1,4 +1,4 @@
-//! A TCP relay in front of a member: its calls from others can be cut, frozen, slowed or damaged.
+//! A TCP relay in front of a member, which can cut, freeze, slow down or damage incoming calls.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -10,25 +10,25 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, tcp};
 use tokio::sync::watch;
 
-/// What happens to the bytes of a connection.
+/// State of the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Open,
-    /// Connections are closed, new ones too.
+    /// Closes all connections, new ones too.
     Cut,
 }
 
 struct Shared {
     mode: watch::Sender<Mode>,
-    /// Connections numbered below this one carry nothing any more, and stay open.
+    /// Connections with a lower number are frozen, but stay open.
     frozen_below: AtomicU64,
     damage_next: AtomicBool,
     connections: AtomicU64,
-    /// The numbers of those that are open.
+    /// Numbers of open connections.
     open: Mutex<BTreeSet<u64>>,
-    /// Bytes towards the member, of each connection that there has been.
+    /// Bytes towards the member, by connection.
     carried: Mutex<Vec<u64>>,
-    /// Bytes per second that one connection carries; 0: as many as it can.
+    /// Bytes per second and connection; 0: unlimited.
     speed: AtomicU64,
 }
 
@@ -68,12 +68,12 @@ impl Wire {
         self.shared.mode.send_replace(Mode::Cut);
     }
 
-    /// Lets connections through again.
+    /// Accepts connections again.
     pub(crate) fn mend(&self) {
         self.shared.mode.send_replace(Mode::Open);
     }
 
-    /// Lets the connections of this moment carry nothing any more, without closing them.
+    /// Freezes the current connections without closing them.
     pub(crate) fn freeze_connections(&self) {
         let connections = self.shared.connections.load(Ordering::SeqCst);
         self.shared
@@ -81,27 +81,27 @@ impl Wire {
             .store(connections, Ordering::SeqCst);
     }
 
-    /// How many connections there have been.
+    /// Number of connections so far.
     pub(crate) fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// The numbers of the connections that are open.
+    /// Numbers of open connections.
     pub(crate) fn open(&self) -> BTreeSet<u64> {
         self.shared.open.lock().unwrap().clone()
     }
 
-    /// Bytes towards the member, of each connection that there has been.
+    /// Bytes towards the member, by connection.
     pub(crate) fn carried(&self) -> Vec<u64> {
         self.shared.carried.lock().unwrap().clone()
     }
 
-    /// Lets each connection carry so many bytes a second.
+    /// Limits each connection to this rate.
     pub(crate) fn slow_down(&self, bytes_per_second: u64) {
         self.shared.speed.store(bytes_per_second, Ordering::SeqCst);
     }
 
-    /// Flips a bit in the middle of the next large run of bytes towards the member.
+    /// Flips a bit in the middle of the next large block towards the member.
     pub(crate) fn damage_next(&self) {
         self.shared.damage_next.store(true, Ordering::SeqCst);
     }

@@ -1,5 +1,5 @@
-//! `witness bootstrap`: has the member of this host, which runs and waits, create the ring. For members that a service manager
-//! starts, which `witness run --bootstrap` is not for.
+//! `witness bootstrap`: makes this host's running, waiting member create the ring. For members started by a service manager, where `witness
+//! run --bootstrap` is unsuitable.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
 use crate::operator::Operator;
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
-/// Between two looks for the first leader.
+/// Interval between checks for the first leader.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Arguments of `witness bootstrap`.
@@ -27,7 +27,7 @@ pub(crate) struct BootstrapArgs {
     config: ConfigArgs,
 }
 
-/// What `witness bootstrap --output json` prints.
+/// Output of `witness bootstrap --output json`.
 #[derive(Debug, Serialize)]
 struct Document {
     ring: String,
@@ -37,8 +37,8 @@ struct Document {
 /// Runs `witness bootstrap`.
 ///
 /// # Errors
-/// Exit 3 when the member does not answer, or the ring exists and gets no leader in time, 4 when not all members are new or
-/// reachable, 5 when the ring is not made in time.
+/// Exit 3 when the member does not answer, or the ring exists and gets no leader in time, 4 when not all members are new or reachable, 5
+/// when the ring is not created in time.
 pub(crate) fn run(args: &BootstrapArgs, format: Format) -> Result<(), Failure> {
     let settings = args.config.member()?;
     let session = Session::configured(&args.config)?;
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &BootstrapArgs, format: Format) -> Result<(), Failure> {
     })
 }
 
-/// Waits for a leader: whoever goes on behind the command wants a ring that commits.
+/// Waits for a leader: a script after this command needs a ring that commits.
 async fn has_leader(operator: &Operator, ring: &str, until: Instant) -> Result<(), Failure> {
     while operator.ring().await.leader.is_none() {
         if Instant::now() >= until {

@@ -1,4 +1,4 @@
-//! `witness config`: writes a configuration to begin with, judges one, and prints the reference of its keys.
+//! `witness config`: writes an initial configuration, checks one, and prints the reference of its keys.
 
 use std::net::ToSocketAddrs;
 
@@ -22,10 +22,10 @@ pub(crate) enum ConfigCommand {
     Reference,
 }
 
-/// What `witness config check --output json` prints.
+/// Output of `witness config check --output json`.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
-    /// Whether a member would start with it, and the others talk to it.
+    /// Whether a member would start with it, and the others accept its certificate.
     valid: bool,
     problems: Vec<&'a Problem>,
 }
@@ -63,7 +63,7 @@ fn check(config: &ConfigArgs, format: Format) -> Result<(), Failure> {
     {
         problems.warning(&place, "members.address", alone.what, alone.advice);
     }
-    // A start does not ask for this: it would fail on the night on which a certificate expires.
+    // A start does not check this: it would fail when a certificate has expired overnight.
     let certificate = config.as_ref().map(|read| read.member.check_certificate());
     if let Some(Err(error)) = certificate {
         problems.error(&place, "tls.certificate_file", error.to_string(), "");
@@ -96,7 +96,7 @@ fn check(config: &ConfigArgs, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// Looks up what this member's address means on this host, as the member does when it begins to listen.
+/// Resolves this member's address on this host, as the member does when it begins to listen.
 fn heard_here_alone(settings: &Settings) -> Option<HeardHereAlone> {
     let mut found = settings.listens_at_its_address()?.to_socket_addrs().ok()?;
     settings.heard_here_alone(found.next()?.ip())

@@ -1,5 +1,4 @@
-//! The configuration as the command line gives it: which file, and one flag for every key, made
-//! from the table of keys.
+//! The configuration from the command line: the file, and one flag for every key, generated from the table of keys.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ use crate::config::{
 };
 use crate::terminal::{Exit, Failure};
 
-/// Where the file is looked for when nobody names one.
+/// Default paths of the file.
 const USUAL_FILES: [&str; 2] = ["witness.toml", "/etc/witness/witness.toml"];
 
 const KEYS_ARE_FLAGS: &str = "Every key of the configuration except passwords is also a flag, as in --tls-ca-file FILE for `tls.ca_file`; \
@@ -93,7 +92,7 @@ impl ConfigArgs {
         }
     }
 
-    /// The arguments with which a command of this program reads the same configuration.
+    /// Arguments for a command of this program that reads the same configuration.
     pub(crate) fn arguments(&self, command: &str) -> Vec<OsString> {
         let mut arguments = vec![OsString::from(command)];
         if let Some(file) = &self.file {
@@ -105,7 +104,7 @@ impl ConfigArgs {
         arguments
     }
 
-    /// Whether it can be read once more: a pipe cannot (`--config <(…)`).
+    /// Whether it can be read again: a pipe cannot (`--config <(…)`).
     pub(crate) fn can_be_read_again(&self) -> bool {
         self.file.as_ref().is_none_or(|file| file.is_file())
     }
@@ -125,7 +124,7 @@ impl ConfigArgs {
         Ok(self.member()?.data_dir)
     }
 
-    /// The three sources as they are now.
+    /// The current three sources.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -137,7 +136,7 @@ impl ConfigArgs {
         })
     }
 
-    /// TLS as variables and flags give it, without a file.
+    /// TLS from variables and flags, without a file.
     ///
     /// # Errors
     /// Exit 2 when they do not fit together.
@@ -156,7 +155,7 @@ impl ConfigArgs {
         })
     }
 
-    /// What the configuration tells its member.
+    /// The member's settings.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -164,7 +163,7 @@ impl ConfigArgs {
         Ok(self.load()?.0.member)
     }
 
-    /// Reads and checks the configuration of a member that starts.
+    /// Reads and checks the configuration of a starting member.
     ///
     /// # Errors
     /// A file that cannot be read, or findings that prevent a start, each on its own line.
@@ -180,7 +179,7 @@ impl ConfigArgs {
         self.load_by(read_for_command)
     }
 
-    /// The same on a host that need not have the files that the configuration names.
+    /// The same on a host that may lack the files named in the configuration.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -244,7 +243,7 @@ impl ConfigArgs {
 const NO_FILE: &str = "name a file with --config, or write one: witness config init > witness.toml; commands to a ring that runs \
                        take addresses of its members instead (--endpoints)";
 
-/// Variables whose name and value are text; no key could have been given by another one.
+/// Variables whose name and value are text; no other variable could set a key.
 fn environment() -> Vec<(String, String)> {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))

@@ -1,4 +1,4 @@
-//! `witness demo`: plays the demonstration and ends with its verdict.
+//! `witness demo`: runs the demonstration and ends with its verdict.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn pause(text: &str) -> Result<f64, String> {
 /// Runs `witness demo`.
 ///
 /// # Errors
-/// Exit 7 when anything acknowledged is missing or two logs differ, 1 when it could not be played.
+/// Exit 7 when an acknowledged transaction is missing or two logs differ, 1 when the demonstration failed.
 pub(crate) fn run(args: &DemoArgs, format: Format) -> Result<(), Failure> {
     let options = DemoOptions {
         mysql: args.mysql,

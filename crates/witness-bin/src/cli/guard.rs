@@ -1,5 +1,5 @@
-//! `witness guard`: what `witness run` starts beside itself, and nobody by hand. It hears on its standard input that the member
-//! goes on, and keeps readers off the member's mysqld when that ends without a word; see `mysqld_controller::read_fence::guard`.
+//! `witness guard`: a process that `witness run` starts; not for manual use. Its standard input reports that the member is alive. It
+//! excludes readers from mysqld when the member ends without a message; see `mysqld_controller::read_fence::guard`.
 
 use std::io::Read;
 
@@ -14,7 +14,7 @@ use crate::cli::log_filter::start_log;
 use crate::cli::signals::StopSignals;
 use crate::terminal::Failure;
 
-/// Words that were not taken yet. The member says one at a time, and a guard that acts hears them behind it.
+/// Limit of unread messages. The member sends one at a time, and a busy guard reads them later.
 const WORDS: usize = 64;
 
 /// Arguments of `witness guard`.
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &GuardArgs) -> Result<(), Failure> {
     runtime.block_on(async {
         let mut stop = StopSignals::new()?;
         let mut hangup = signal(SignalKind::hangup())?;
-        // It ends when there is nothing to guard, and its member knows: whoever stops both, or has both reload, tells the member.
+        // Ignores signals: the member handles stop and reload for both, and the guard ends when there is nothing to guard.
         let deaf = async {
             loop {
                 tokio::select! {
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &GuardArgs) -> Result<(), Failure> {
     })
 }
 
-/// Hears until the member has ended. Of several words at once the last one counts, and any of them may be the one to reload.
+/// Reads until the member has ended. Of several messages the last one counts, and any of them may request the reload.
 fn listen(told: &mpsc::Sender<Word>, reload: impl Fn()) {
     let mut heard = [0; 256];
     let mut line = std::io::stdin().lock();
@@ -88,7 +88,7 @@ fn listen(told: &mpsc::Sender<Word>, reload: impl Fn()) {
     }
 }
 
-/// Takes the password of the member's account anew, as the member itself has done.
+/// Reloads the password of the member's account, as the member has done.
 fn reload(args: &ConfigArgs, password: &Secret) {
     let newer = args.member().map(|settings| settings.mysql);
     let newer = newer.map(|mysql| mysql.as_ref().map(connect_options).transpose());

@@ -1,5 +1,5 @@
-//! `witness health`: asks the member of this host over HTTP whether it is alive, ready, or the primary, for containers whose image
-//! has no other program that could ask.
+//! `witness health`: queries this host's member over HTTP whether it is alive, ready, or the primary. For containers whose image has no
+//! HTTP client.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::cli::config_args::ConfigArgs;
 use crate::config::HttpSettings;
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
-/// The questions that a status code answers.
+/// The queries answered by a status code.
 const QUESTIONS: [&str; 7] = [
     "liveness",
     "readiness",
@@ -37,7 +37,7 @@ pub(crate) struct HealthArgs {
     config: ConfigArgs,
 }
 
-/// The parts of the answer that decide.
+/// The deciding parts of the answer.
 #[derive(Debug, Deserialize)]
 struct Answer {
     ok: bool,
@@ -47,7 +47,7 @@ struct Answer {
 /// Runs `witness health`.
 ///
 /// # Errors
-/// Exit 1 when it does not answer, or says no; 2 when the configuration has no address to ask at.
+/// Exit 1 when it does not answer, or answers no; 2 when the configuration has no HTTP address.
 pub(crate) fn run(args: &HealthArgs, format: Format) -> Result<(), Failure> {
     let (config, _) = args.config.load()?;
     let Some(http) = &config.http else {
@@ -76,11 +76,11 @@ fn ask(http: &HttpSettings, question: &str, limit: Duration) -> Result<Answer, S
         Some(_) => "https",
         None => "http",
     };
-    // As an orchestrator's probes: this host is asked, nothing secret is sent, and a certificate is for the address that others use.
+    // As an orchestrator's probes: the call stays on this host, sends no secret, and the certificate is for the address that others use.
     let tls = TlsConfig::builder()
         .disable_verification(true)
         .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()));
-    // Without the proxy that the environment may name.
+    // Ignores a proxy in the environment.
     let config = Agent::config_builder()
         .tls_config(tls.build())
         .timeout_global(Some(limit))
@@ -94,7 +94,7 @@ fn ask(http: &HttpSettings, question: &str, limit: Duration) -> Result<Answer, S
     serde_json::from_str(&text).map_err(|_| "that is no member".to_owned())
 }
 
-/// Where somebody who listens there is reached from this host: an address that stands for all of them is none to call.
+/// Address of a listener for calls from this host: a wildcard address cannot be called.
 fn reachable(listen: &str) -> Result<SocketAddr, String> {
     let mut addresses = listen
         .to_socket_addrs()

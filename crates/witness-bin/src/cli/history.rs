@@ -1,4 +1,4 @@
-//! `witness history`: what happened to the ring, as its log and the data directories of its members have it.
+//! `witness history`: the ring's history from its log and its members' data directories.
 
 use consensus::HistoryEntry;
 use member::protocol::{CommandResult, OperatorCommand};
@@ -26,24 +26,24 @@ pub(crate) struct HistoryArgs {
 struct Row<'a> {
     #[serde(flatten)]
     entry: &'a HistoryEntry,
-    /// When, as text.
+    /// The time as text.
     time: String,
-    /// What came to its end, and how long it lasted.
+    /// The interruption that ended, and its duration.
     #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<Ended>,
-    /// What happened, in words.
+    /// The event as text.
     what: String,
 }
 
 /// Runs `witness history`.
 ///
 /// # Errors
-/// Exit 3 when nobody answers.
+/// Exit 3 when no member answers.
 pub(crate) fn run(args: &HistoryArgs, format: Format) -> Result<(), Failure> {
     let session = Session::open(&args.ring)?;
     let entries = block_on(async {
         let (report, directory) = session.ring().await?;
-        // Each member has the ring's log, and what it saw itself.
+        // Each member has the ring's log, and its own observations.
         let answering = report.members.iter().filter(|member| member.view.is_some());
         let places = answering
             .clone()
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &HistoryArgs, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// What happened, and what ended with it.
+/// The event, and the interruption that it ended.
 fn what(entries: &[HistoryEntry], at: usize, ended: Option<&Ended>) -> String {
     let sentence = sentence(entries, at);
     let Some(ended) = ended else {

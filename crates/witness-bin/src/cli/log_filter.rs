@@ -1,4 +1,4 @@
-//! The process's own log: lines of text or of JSON on standard error, filtered as configured. The filter can be replaced.
+//! The process's log: lines of text or JSON on standard error, with a replaceable filter.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{IsTerminal, stderr};
@@ -8,19 +8,19 @@ use tracing_subscriber::EnvFilter;
 use crate::config::LoggingSettings;
 use crate::terminal::{Exit, Failure};
 
-/// Crates whose chatter helps nobody: what the engine warns of, this program says in its own words.
-/// Its module `raft` calls it an error when somebody who asked it has gone away, as callers with a deadline do; what fails there it
-/// returns as well. What hyper warns of is that a caller of HTTP is slow. A filter that names them wins.
+/// Crates with redundant messages: this program reports the engine's warnings itself. The engine's module `raft` logs an error when a
+/// caller has disconnected, as callers with a deadline do, and returns its failures as well. hyper's warnings only report slow HTTP
+/// clients. A filter that names these crates overrides this.
 const QUIET: &str = "openraft=error,openraft::raft=off,sled=warn,h2=warn,hyper=error,tower=warn";
 
-/// The filter of the log that was started.
+/// The filter of the started log.
 pub(crate) struct LogFilter(Box<dyn Fn(EnvFilter) + Send + Sync>);
 
 impl LogFilter {
-    /// Reads a filter as it is configured.
+    /// Parses a configured filter.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When it cannot be parsed.
     pub(crate) fn parse(level: &str) -> Result<EnvFilter, Failure> {
         let directives = format!("{QUIET},{level}");
         EnvFilter::try_new(directives).map_err(|error| {
@@ -32,13 +32,13 @@ impl LogFilter {
         })
     }
 
-    /// Filters by this one from now on.
+    /// Replaces the filter.
     pub(crate) fn renew(&self, filter: EnvFilter) {
         (self.0)(filter);
     }
 }
 
-/// Has whatever panics from now on in the process's log, as one line where no backtrace is asked for.
+/// Logs all panics from now on, on one line if no backtrace is requested.
 pub(crate) fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let backtrace = Backtrace::capture();
@@ -52,7 +52,7 @@ pub(crate) fn log_panics() {
 /// Starts the process's log.
 ///
 /// # Errors
-/// When the configured filter cannot be read.
+/// When the configured filter cannot be parsed.
 pub(crate) fn start_log(settings: &LoggingSettings) -> Result<LogFilter, Failure> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(LogFilter::parse(&settings.level)?)

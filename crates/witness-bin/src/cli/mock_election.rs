@@ -20,13 +20,13 @@ pub(crate) struct MockElectionArgs {
     ring: RingArgs,
 }
 
-/// What `witness mock-election --output json` prints.
+/// Output of `witness mock-election --output json`.
 #[derive(Debug, Serialize)]
 struct Document {
     candidate: MemberId,
     name: String,
     won: bool,
-    /// The leader's last entry when it asked.
+    /// The leader's last entry at the query.
     cursor: OpId,
     votes: Vec<Vote>,
 }
@@ -44,7 +44,7 @@ struct Vote {
 /// Runs `witness mock-election`.
 ///
 /// # Errors
-/// Exit 4 when it would not be elected, or could not be asked; 3 without a leader.
+/// Exit 4 when it would not be elected, or did not answer; 3 without a leader.
 pub(crate) fn run(args: &MockElectionArgs, format: Format) -> Result<(), Failure> {
     let session = Session::open(&args.ring)?;
     block_on(async {

@@ -1,4 +1,4 @@
-//! The command line: what can be asked for, and how each answer ends.
+//! The command line: its commands and their results.
 
 mod apply;
 mod archive;
@@ -118,13 +118,12 @@ pub fn command() -> clap::Command {
     Arguments::command()
 }
 
-/// Runs the command line and answers with its exit code.
+/// Runs the command line and returns its exit code.
 pub fn main() -> ExitCode {
     let arguments = match parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help and version are answers, everything else is a mistake of usage; a closed pipe is
-            // nobody's mistake.
+            // Help and version are results, everything else is a usage error; a closed pipe is no error.
             let _ = error.print();
             return if error.use_stderr() {
                 Exit::Usage.into()
@@ -170,8 +169,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Reads the command line. In a thread of its own: the definitions of all commands take megabytes for a moment, in many small
-/// pieces. Among what a member keeps for as long as it runs they would leave holes; what a thread had, the allocator gives back.
+/// Parses the command line in its own thread: the commands' definitions briefly take megabytes in many small pieces. On the main thread
+/// they would fragment the member's long-lived memory; the allocator returns a finished thread's memory.
 fn parse() -> Result<Arguments, clap::Error> {
     let parsing = std::thread::spawn(Arguments::try_parse);
     match parsing.join() {
@@ -189,7 +188,7 @@ fn version(format: Format) -> Result<(), Failure> {
     }
 }
 
-/// Says on standard error why the command failed.
+/// Prints on standard error why the command failed.
 fn complain(failure: &Failure, format: Format) {
     use std::io::Write;
     if failure.what.is_empty() {

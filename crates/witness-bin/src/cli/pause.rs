@@ -1,4 +1,4 @@
-//! `witness pause` and `witness resume`: whether another member becomes the primary by itself.
+//! `witness pause` and `witness resume`: disable and enable automatic failover.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub(crate) struct ResumeArgs {
     ring: RingArgs,
 }
 
-/// What both print with `--output json`.
+/// Output of both with `--output json`.
 #[derive(Debug, Serialize)]
 struct Document {
     paused: bool,
@@ -46,7 +46,7 @@ struct Document {
     until: Option<UnixSeconds>,
     by: String,
     reason: String,
-    /// The entry of the ring's log that says so.
+    /// The log entry with the change.
     entry: OpId,
 }
 
@@ -70,7 +70,7 @@ impl Document {
 /// Runs `witness pause`.
 ///
 /// # Errors
-/// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known.
+/// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
 pub(crate) fn pause(args: &PauseArgs, format: Format) -> Result<(), Failure> {
     if args.length.is_some_and(|length| length.as_secs() == 0) {
         return Err(Failure::new(
@@ -113,7 +113,7 @@ pub(crate) fn pause(args: &PauseArgs, format: Format) -> Result<(), Failure> {
 /// Runs `witness resume`.
 ///
 /// # Errors
-/// Exit 3 without a leader, 4 when it is not paused, 5 when its end is not known.
+/// Exit 3 without a leader, 4 when it is not paused, 5 when its result is unknown.
 pub(crate) fn resume(args: &ResumeArgs, format: Format) -> Result<(), Failure> {
     let session = Session::open(&args.ring)?;
     block_on(async {

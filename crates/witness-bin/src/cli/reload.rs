@@ -1,4 +1,4 @@
-//! `witness reload`: has members read their configuration again, each its own.
+//! `witness reload`: makes members reload their own configurations.
 
 use member::protocol::{CommandResult, OperatorCommand, Reloaded};
 use raft_types::MemberId;
@@ -22,7 +22,7 @@ pub(crate) struct ReloadArgs {
     ring: RingArgs,
 }
 
-/// Of one member, what `witness reload --output json` prints.
+/// One member's output of `witness reload --output json`.
 #[derive(Debug, Serialize)]
 struct Document {
     member: MemberId,
@@ -33,10 +33,10 @@ struct Document {
     error: Option<String>,
 }
 
-/// Runs `witness reload`. One member that refuses keeps none of the others from reloading.
+/// Runs `witness reload`. A refusing member does not prevent the reload of the others.
 ///
 /// # Errors
-/// That of the first member that did not reload: exit 4 when it refused, 3 when it does not answer, 5 when the end is not known.
+/// That of the first member that did not reload: exit 4 when it refused, 3 when it does not answer, 5 when its result is unknown.
 pub(crate) fn run(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
     let session = Session::open(&args.ring)?;
     block_on(async {

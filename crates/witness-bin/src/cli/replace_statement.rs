@@ -1,5 +1,4 @@
-//! `witness replace-statement`: executes another statement in the place of one at which a follower is stopped, since no server can
-//! execute it.
+//! `witness replace-statement`: executes another statement instead of one at which a follower is stopped because no server can execute it.
 
 use std::time::Duration;
 
@@ -31,7 +30,7 @@ pub(crate) struct ReplaceStatementArgs {
     ring: RingArgs,
 }
 
-/// What `witness replace-statement --output json` prints.
+/// Output of `witness replace-statement --output json`.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     name: &'a str,
@@ -42,8 +41,8 @@ struct Document<'a> {
 /// Runs `witness replace-statement`.
 ///
 /// # Errors
-/// Exit 4 when the follower is not stopped at this transaction, 1 when mysqld refuses the statement or does not follow after it, 5
-/// when its end is not known.
+/// Exit 4 when the follower is not stopped at this transaction, 1 when mysqld refuses the statement or does not follow after it, 5 when its
+/// result is unknown.
 pub(crate) fn run(args: &ReplaceStatementArgs, format: Format) -> Result<(), Failure> {
     let session = Session::open(&args.ring)?;
     block_on(async {

@@ -1,5 +1,5 @@
-//! `witness reprovision`: replaces the data of a member's mysqld, which cannot follow the ring any more or never
-//! could, with a clone of another member's. What is lost is shown first.
+//! `witness reprovision`: replaces the data of a member's mysqld that cannot follow the ring with a clone of another member's. First shows
+//! what would be lost.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(crate) struct ReprovisionArgs {
     ring: RingArgs,
 }
 
-/// What `witness reprovision --output json` prints.
+/// Output of `witness reprovision --output json`.
 #[derive(Debug, Serialize)]
 struct Document {
     member: MemberId,
@@ -56,14 +56,14 @@ enum Outcome {
 }
 
 const BEFORE_FORCE: &str = "nothing was changed; dump the schemas that they changed first (mysqldump, from this mysqld), then add --force";
-/// Before the question is asked, the member only looks.
+/// Time limit of the member's checks before the question.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// Runs `witness reprovision`.
 ///
 /// # Errors
-/// Exit 3 when the ring cannot say what is committed, 4 when it is refused, 5 when its end is not known, 1 when the copy
-/// was interrupted or the mysqld does not follow behind it.
+/// Exit 3 when the ring cannot report its committed set, 4 when it is refused, 5 when its result is unknown, 1 when the copy was
+/// interrupted or mysqld does not follow afterwards.
 pub(crate) fn run(args: &ReprovisionArgs, format: Format) -> Result<(), Failure> {
     let session = Session::open(&args.ring)?;
     let own = match &args.member {
@@ -158,7 +158,7 @@ async fn plan(
     }
 }
 
-/// The follower that is least behind, which has nothing else to do; where none follows, the primary.
+/// The idle follower with the smallest lag; without a follower, the primary.
 fn best_donor(report: &RingReport, recipient: MemberId) -> Result<MemberId, Failure> {
     let others = report
         .members
@@ -174,7 +174,7 @@ fn best_donor(report: &RingReport, recipient: MemberId) -> Result<MemberId, Fail
     })
 }
 
-/// How well a member's mysqld fits, the lowest best; none where it does not.
+/// Suitability of a member's mysqld, lowest is best; none if unsuitable.
 fn rank(member: &MemberReport) -> Option<(bool, u64)> {
     let mysql = member.view.as_ref()?.mysql.as_ref()?;
     let follows = mysql.follows().is_ok();
@@ -182,7 +182,7 @@ fn rank(member: &MemberReport) -> Option<(bool, u64)> {
     fits.then(|| (!follows, mysql.lag_ms.unwrap_or(u64::MAX)))
 }
 
-/// What would be lost, in words.
+/// The losses as text.
 fn losses(name: &str, plan: &ProvisionPlan) -> String {
     let mut out = format!(
         "The mysqld of `{name}` gets a copy of the data of `{}`, and loses everything that it has:\n",

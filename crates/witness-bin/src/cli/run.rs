@@ -1,4 +1,4 @@
-//! `witness run`: one member, until it is told to stop or cannot go on.
+//! `witness run`: one member, until it is stopped or fails.
 
 use std::env;
 use std::future::ready;
@@ -37,8 +37,8 @@ pub(crate) struct RunArgs {
 /// Runs `witness run`.
 ///
 /// # Errors
-/// Exit 2 for a wrong configuration, 4 for a data directory that is in use or somebody else's, 7 for a
-/// damaged log, 1 for everything else.
+/// Exit 2 for a wrong configuration, 4 for a data directory that is in use or belongs to another member, 7 for a damaged log, 1 for
+/// everything else.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (config, problems) = args.config.load_for_start()?;
     if config.member.own.kind == MemberKind::Witness && args.config.can_be_read_again() {
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let runtime = runtime.enable_all().build()?;
     runtime.block_on(async {
         let mut stop = StopSignals::new()?;
-        // From here on a SIGHUP ends nothing.
+        // From here on a SIGHUP no longer ends the process.
         let hangups = signal(SignalKind::hangup())?;
         let histograms = Histograms::default();
         let observer = Arc::new(histograms.clone());
@@ -99,9 +99,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     })
 }
 
-/// Starts this program again, as the same process with the same arguments, with an allocator that keeps nothing of what was freed
-/// (decision 99), unless the environment says how long it keeps it: the allocator reads that before `main`, or is told by calls that
-/// are `unsafe`. Where the system does not let it start again it goes on, and takes more memory.
+/// Re-executes this program in the same process with the same arguments, so that the allocator keeps no freed memory (decision 99), unless
+/// the environment sets a delay. The allocator reads that setting before `main`; otherwise it needs `unsafe` calls. If the system refuses,
+/// the process continues and uses more memory.
 fn start_again_keeping_no_freed_memory() {
     const KEPT_FOR_MS: &str = "MIMALLOC_PURGE_DELAY";
     if env::var_os(KEPT_FOR_MS).is_some() {
@@ -115,18 +115,18 @@ fn start_again_keeping_no_freed_memory() {
     if let Some(name) = arguments.next() {
         again.arg0(name);
     }
-    // It comes back only when it failed.
+    // It returns only after a failure.
     let _ = again.args(arguments).env(KEPT_FOR_MS, "0").exec();
 }
 
-/// A witness passes entries on to its disk and answers; it does not need a thread for each core of a large machine, of which each
-/// has its stack and its own pool of memory.
+/// A witness passes entries to its disk and answers. It does not need a thread per core of a large machine, since each thread has its own
+/// stack and memory pool.
 fn witness_threads() -> usize {
     const MOST: usize = 2;
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST))
 }
 
-/// Reloads the configuration on each signal. What comes of it is in the log, as with any order.
+/// Reloads the configuration on each signal. The result is in the log, as for any order.
 async fn reload_on(mut hangups: Signal, commands: Commands) -> std::convert::Infallible {
     loop {
         match hangups.recv().await {
@@ -136,7 +136,7 @@ async fn reload_on(mut hangups: Signal, commands: Commands) -> std::convert::Inf
     }
 }
 
-/// How the guard beside a database member is started.
+/// How to start a database member's guard.
 fn guard(args: &RunArgs) -> Option<GuardCommand> {
     match env::current_exe() {
         Ok(program) => Some(GuardCommand {
@@ -150,7 +150,7 @@ fn guard(args: &RunArgs) -> Option<GuardCommand> {
     }
 }
 
-/// From the way to the ring to the end.
+/// From joining the ring to the end.
 async fn live(
     mut opened: Opened,
     bootstrap: bool,
@@ -170,8 +170,7 @@ async fn live(
     };
     let taken = tokio::select! {
         taken = opened.take_part(joined) => taken,
-        // It waits for no other member, but maybe for a disk. Nothing acts on mysqld so far, and a log that was not closed is one
-        // that a start expects.
+        // It waits for no other member, but possibly for a disk. Nothing acts on mysqld yet, and the next start expects an unclosed log.
         name = stop.next() => {
             tracing::info!("{name}: stopping before the member took part");
             return end(Ok(()), ready(Ok(())), stop, manager).await;
@@ -190,7 +189,7 @@ async fn live(
     }
 }
 
-/// Ends the member, and says how it ended.
+/// Ends the member, and reports how it ended.
 async fn end(
     ended: Result<(), MemberError>,
     stopping: impl Future<Output = Result<(), MemberError>>,
@@ -203,7 +202,7 @@ async fn end(
     manager.stopping();
     let stopped = tokio::select! {
         stopped = stopping => stopped,
-        // The second signal of an operator who does not want to wait.
+        // The second signal, from an operator who does not want to wait.
         name = stop.next() => {
             tracing::warn!("{name} again: stopping at once");
             Ok(())
@@ -214,8 +213,8 @@ async fn end(
     Ok(())
 }
 
-/// What to do about a log that is damaged. A closed file is the same bytes on every member, and a start checks that what is put
-/// in its place fits to the files before and behind it. The newest file is not: it may hold what only this member said it has.
+/// Advice for a damaged log. A closed file has the same bytes on every member, and a start checks that a replacement fits the files before
+/// and after it. The newest file may differ: it may hold entries that only this member has confirmed.
 fn damage_advice(error: &binlog_store::OpenError) -> &'static str {
     let newer = match error {
         binlog_store::OpenError::AllMissing { .. }
@@ -238,11 +237,11 @@ fn damage_advice(error: &binlog_store::OpenError) -> &'static str {
     }
 }
 
-/// What to do where that is damaged which only this member has.
+/// Advice for damaged state that only this member has.
 const OWN_STATE: &str = "only a copy that was made while this member was stopped, and that has not run since, may replace the newest file, the index or `meta`: otherwise remove the member (`witness members remove`), and add it again under a new number \
      with an empty data directory, which gets the log of the others; `witness log verify DATA_DIR` names every damaged place";
 
-/// What to do about a hard state that does not open.
+/// Advice for a hard state that does not open.
 fn hard_state_advice(error: &io::Error) -> (Exit, &'static str) {
     match error.kind() {
         io::ErrorKind::ResourceBusy => (Exit::Refused, "stop that process first"),
@@ -251,7 +250,7 @@ fn hard_state_advice(error: &io::Error) -> (Exit, &'static str) {
     }
 }
 
-/// Whether a start ended because there was no room for what it writes.
+/// Whether a start failed because of a full disk.
 fn wants_room(error: &MemberError) -> bool {
     let first: &(dyn std::error::Error + 'static) = error;
     let mut causes = std::iter::successors(Some(first), |error| error.source());
@@ -262,7 +261,7 @@ fn wants_room(error: &MemberError) -> bool {
     })
 }
 
-/// The exit code and the advice for what stopped a member.
+/// Exit code and advice for a member's error.
 pub(crate) fn failure(error: &MemberError) -> Failure {
     let (exit, advice) = match error {
         full if wants_room(full) => (
@@ -316,8 +315,8 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
     Failure::new(exit, error.to_string(), advice)
 }
 
-/// As many file descriptors as the package's service gives, where the system allows that: the ports' connections alone may take more
-/// than the 1,024 that a shell gives.
+/// Raises the limit of file descriptors to that of the package's service, where the system allows it. The ports' connections alone may
+/// exceed a shell's 1,024.
 fn raise_descriptor_limit() {
     const WANTED: u64 = 65_536;
     let now = getrlimit(Resource::Nofile);
@@ -364,7 +363,7 @@ mod tests {
         }));
         let said = unreadable.to_string();
         assert!(said.contains("put another member's file"), "{said}");
-        // Wherever in a start it is found.
+        // Wherever in a start it occurs.
         let identity = IdentityFileError::Io {
             path: "/data/identity".into(),
             source: io::ErrorKind::StorageFull.into(),

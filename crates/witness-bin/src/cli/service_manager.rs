@@ -1,5 +1,5 @@
-//! Tells the service manager that started this process (systemd, `Type=notify`) that it is up, that it goes on, and that it stops.
-//! A member that hangs cannot keep readers off its mysqld; a service manager that hears nothing for `WatchdogSec` kills both.
+//! Notifies the service manager (systemd, `Type=notify`) of start, liveness and stop. A hung member cannot exclude readers from its mysqld;
+//! the service manager kills both after `WatchdogSec` of silence.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use member::status::ViewSource;
 
-/// Where the service manager listens, if one asked to be told.
+/// Socket of the service manager, if it wants notifications.
 const SOCKET: &str = "NOTIFY_SOCKET";
-/// After how many microseconds of silence it takes the process for hung, if it does.
+/// Silence in microseconds after which it considers the process hung, if set.
 const WATCHDOG: &str = "WATCHDOG_USEC";
-/// The directories that it made for what is not to outlive a reboot, if it made some.
+/// Its directories for files that a reboot removes, if any.
 const RUNTIME_DIRECTORY: &str = "RUNTIME_DIRECTORY";
 
 pub(super) struct ServiceManager {
@@ -24,10 +24,10 @@ pub(super) struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// The one that the environment names, if it names one.
+    /// The service manager in the environment, if any.
     ///
     /// # Errors
-    /// When its socket cannot be used: it would take this process for one that does not start.
+    /// When its socket cannot be used: it would consider the start failed.
     pub(super) fn of_environment() -> io::Result<Self> {
         let named = std::env::var_os(SOCKET).filter(|name| !name.is_empty());
         let Some(name) = named else {
@@ -37,7 +37,7 @@ impl ServiceManager {
             });
         };
         let socket = UnixDatagram::unbound()?;
-        // It does not wait for a manager that does not read.
+        // Does not wait for a manager that does not read.
         socket.set_nonblocking(true)?;
         connect(&socket, &name)?;
         let micros = std::env::var(WATCHDOG).ok();
@@ -47,7 +47,7 @@ impl ServiceManager {
         })
     }
 
-    /// The first of its directories for what is not to outlive a reboot.
+    /// The first of its directories for files that a reboot removes.
     pub(super) fn runtime_dir(&self) -> Option<PathBuf> {
         self.socket.as_ref()?;
         let named = std::env::var_os(RUNTIME_DIRECTORY)?;
@@ -55,23 +55,23 @@ impl ServiceManager {
         (!first.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(first)))
     }
 
-    /// The process is up: it answers the other members. It may have to wait for them before it takes part.
+    /// The process answers the other members. It may have to wait for them before it takes part.
     pub(super) fn ready(&self) {
         self.say("READY=1");
     }
 
-    /// It was told to stop, or cannot go on.
+    /// The process was ordered to stop, or has failed.
     pub(super) fn stopping(&self) {
         self.say("STOPPING=1");
     }
 
-    /// Says that the process goes on, as long as it does, which means that its tasks get their turn and its state can be read.
+    /// Reports liveness as long as tasks are scheduled and the member's state can be read.
     pub(super) async fn keep_alive(&self, member: Arc<dyn ViewSource>) -> std::convert::Infallible {
         let Some(interval) = self.watchdog else {
             return std::future::pending().await;
         };
         loop {
-            // Asked for its view, a member in which somebody holds a lock for ever does not come back here.
+            // A member with a permanently held lock never returns its view.
             let _ = member.view();
             self.say("WATCHDOG=1");
             tokio::time::sleep(interval / 3).await;

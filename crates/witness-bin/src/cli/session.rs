@@ -1,5 +1,4 @@
-//! What the operators' commands share: the configuration, the operator over it, the time that a command
-//! may take, the way to the leader, and the question before it changes something.
+//! Shared parts of the operators' commands: configuration, ring client, timeouts, finding the leader, and the confirmation before a change.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -28,7 +27,7 @@ impl Patience {
     }
 }
 
-/// How long members that are only asked may take.
+/// How long members may take to answer a query.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct AnswerLimit {
     /// How long each member may take to answer, e.g. 500ms; all are asked at once
@@ -36,7 +35,7 @@ pub(super) struct AnswerLimit {
     limit: Duration,
 }
 
-/// Whether a command is only to be looked at.
+/// Whether to report only what a command would do.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct DryRun {
     /// Only say whether it would be refused, and why; nothing is changed
@@ -60,7 +59,7 @@ impl DryRun {
     }
 }
 
-/// Tells that nothing refuses a command; `would` is what it would do, to which member.
+/// Reports that nothing refuses a command; `would` is its effect, and the member that it goes to.
 ///
 /// # Errors
 /// When standard output cannot be written.
@@ -78,7 +77,7 @@ pub(super) fn would_be_done(
     }
 }
 
-/// Whether to ask before something is changed.
+/// Whether to ask before a change.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct Consent {
     /// Do not ask before anything is changed
@@ -87,10 +86,10 @@ pub(super) struct Consent {
 }
 
 impl Consent {
-    /// Asks, unless that was answered on the command line.
+    /// Asks, unless answered on the command line.
     ///
     /// # Errors
-    /// Exit 4 when the answer is no, or there is nobody to ask.
+    /// Exit 4 when the answer is no, or there is no terminal.
     pub(super) fn to(self, question: &str) -> Result<(), Failure> {
         if self.yes {
             return Ok(());
@@ -114,7 +113,7 @@ impl Consent {
     }
 }
 
-/// Which ring a command is for: the configuration's, or that of the members at some addresses.
+/// The ring of a command: the configured one, or that of the members at some addresses.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct RingArgs {
     /// Addresses of some members, separated by commas; then no configuration file is needed
@@ -133,7 +132,7 @@ pub(super) struct RingArgs {
 }
 
 impl RingArgs {
-    /// Somebody who can ask the ring's members.
+    /// A client that queries the ring's members.
     ///
     /// # Errors
     /// Exit 2 when the configuration or an address is wrong.
@@ -147,7 +146,7 @@ impl RingArgs {
         asker.map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))
     }
 
-    /// The same, for somebody who only asks, and waits for each member for so long.
+    /// The same for a command that only queries, with this limit for each member.
     ///
     /// # Errors
     /// As [`Self::asker`].
@@ -158,7 +157,7 @@ impl RingArgs {
         Ok(self.asker()?.within(limit))
     }
 
-    /// The configured member's number, where a command may leave its member out.
+    /// The configured member's number, as default for a command without a member.
     ///
     /// # Errors
     /// Exit 2 without a configuration.
@@ -174,13 +173,13 @@ impl RingArgs {
     }
 }
 
-/// The members of a ring, to be asked and ordered.
+/// A connection to a ring's members, for queries and orders.
 pub(super) struct Session {
     pub(super) operator: Operator,
 }
 
 impl Session {
-    /// Reads the configuration, for what is about the member of this host.
+    /// Reads the configuration, for commands about this host's member.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -201,7 +200,7 @@ impl Session {
         })
     }
 
-    /// The same, for somebody who only asks.
+    /// The same for a command that only queries.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -211,10 +210,10 @@ impl Session {
         })
     }
 
-    /// Asks everybody.
+    /// Queries all members.
     ///
     /// # Errors
-    /// Exit 3 when nobody answers.
+    /// Exit 3 when no member answers.
     pub(super) async fn ring(&self) -> Result<(RingReport, Directory), Failure> {
         let report = self.operator.ring().await;
         let directory = Directory::of(&report);
@@ -224,10 +223,10 @@ impl Session {
         }
     }
 
-    /// Has the leader carry out a command, and shows its phases as they come.
+    /// Has the leader execute a command, and shows its phases as they arrive.
     ///
     /// # Errors
-    /// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known.
+    /// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
     pub(super) async fn order(
         &self,
         report: &RingReport,
@@ -241,7 +240,7 @@ impl Session {
     }
 }
 
-/// Why nobody did who was asked.
+/// Why none of the queried members answered.
 pub(super) fn nobody_answers(report: &RingReport) -> Failure {
     let members = report.members.iter();
     let errors = members.filter_map(|one| Some((one.name.as_str(), one.error.as_deref()?)));
@@ -253,7 +252,7 @@ pub(super) fn nobody_answers(report: &RingReport) -> Failure {
     Failure::new(Exit::NoQuorum, format!("no member answers: {why}"), advice)
 }
 
-/// Each reason once, with the members that it is said of.
+/// Each reason once, with its members.
 fn each_once<'a>(errors: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for (name, error) in errors {
@@ -269,7 +268,7 @@ fn each_once<'a>(errors: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     said.collect::<Vec<_>>().join("; ")
 }
 
-/// A member of another version answers something else than what was asked.
+/// A member of another version gives an unexpected answer.
 pub(super) fn another_answer(answer: &CommandResult) -> Failure {
     Failure::new(
         Exit::Error,
@@ -278,7 +277,7 @@ pub(super) fn another_answer(answer: &CommandResult) -> Failure {
     )
 }
 
-/// Runs what waits for other members.
+/// Runs work that waits for other members.
 ///
 /// # Errors
 /// Its own.
@@ -289,24 +288,23 @@ pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
     runtime.block_on(work)
 }
 
-/// How often a spinner turns.
+/// Interval of the spinner.
 const TURN: Duration = Duration::from_millis(80);
 
-/// Shows a command under way on standard error: the phase that runs with a spinner where somebody looks, each
-/// phase that is done on a line with its time, and how far a new member has caught up. With JSON as the output nothing
-/// is shown: an error is to be the only thing there.
+/// Shows the progress of a command on standard error: each completed phase with its duration, a new member's catch-up, and on a terminal
+/// the current phase with a spinner. With JSON output nothing is shown: standard error contains only an error.
 pub(super) struct Phases {
     shown: bool,
     /// None where standard error is no terminal.
     spinner: Option<ProgressBar>,
-    /// Tenths of a copy that were told in lines.
+    /// Tenths of a copy reported in lines.
     tenths: Option<u64>,
 }
 
 const SPINNER: &str = "{spinner} {msg} {elapsed}";
 const COPY: &str = "{spinner} {msg} {bar:30} {bytes}/{total_bytes}  {bytes_per_sec}  {elapsed}";
 
-/// Whether somebody looks at standard error.
+/// Whether standard error is a terminal.
 fn on_a_terminal(format: Format) -> bool {
     format == Format::Table && std::io::stderr().is_terminal()
 }
@@ -325,7 +323,7 @@ impl Phases {
         }
     }
 
-    /// Shows what a member tells.
+    /// Shows a member's event.
     pub(super) fn show(&mut self, told: Told) {
         match told {
             Told::Asking(place) => {
@@ -346,7 +344,7 @@ impl Phases {
         }
     }
 
-    /// A bar where somebody looks, otherwise a line for each tenth.
+    /// A bar on a terminal, otherwise a line for each tenth.
     fn copied(&mut self, stage: String, bytes: u64, of: u64) {
         if let Some(bar) = &self.spinner {
             dress(bar, COPY);
@@ -367,7 +365,7 @@ impl Phases {
             Some(spinner) => spinner.println(text),
             None if !self.shown => {}
             None => {
-                // Somebody who closed standard error wants to see nothing.
+                // The caller may have closed standard error.
                 drop(writeln!(std::io::stderr(), "{text}"));
             }
         }
@@ -388,7 +386,7 @@ fn dress(bar: &ProgressBar, template: &str) {
     }
 }
 
-/// How many tenths of the way lie behind; what is expected may be too little.
+/// Completed tenths; the expected total may be too small.
 fn tenths(bytes: u64, of: u64) -> u64 {
     match of / 10 {
         0 => 0,
@@ -396,7 +394,7 @@ fn tenths(bytes: u64, of: u64) -> u64 {
     }
 }
 
-/// A time as people read it: "152.3 ms", "2.25 s".
+/// A duration in readable form: "152.3 ms", "2.25 s".
 pub(super) fn milliseconds(seconds: f64) -> String {
     if seconds < 1.0 {
         format!("{:.1} ms", seconds * 1000.0)
@@ -405,7 +403,7 @@ pub(super) fn milliseconds(seconds: f64) -> String {
     }
 }
 
-/// How far a new member has caught up, in entries.
+/// A new member's catch-up, in entries.
 pub(super) struct CatchUp {
     shown: bool,
     /// None where standard error is no terminal.
@@ -413,24 +411,24 @@ pub(super) struct CatchUp {
     way: Way,
 }
 
-/// What is known of the way that lies behind it and before it.
+/// The completed and remaining entries.
 #[derive(Debug, Default)]
 struct Way {
-    /// The most that it lacked.
+    /// The largest lag.
     longest: u64,
-    /// What was told last in a line.
+    /// The value of the last line.
     told: Option<u64>,
 }
 
 impl Way {
-    /// It lacks this many entries now; how many of how many it has caught up. The leader goes on writing, so
-    /// that it may lack more than at first.
+    /// Returns how many of how many entries it has caught up, for this lag. The leader continues to write, so the lag may exceed the first
+    /// one.
     fn done(&mut self, behind: u64) -> (u64, u64) {
         self.longest = self.longest.max(behind);
         (self.longest - behind, self.longest)
     }
 
-    /// Whether that is worth a line: the first time, and whenever a tenth less is left.
+    /// Whether to print a line: the first time, and whenever a tenth less is left.
     fn worth_a_line(&mut self, behind: u64) -> bool {
         let tenth_less = |told: u64| behind < told && behind <= told - told / 10;
         let worth = self.told.is_none_or(tenth_less);
@@ -458,7 +456,7 @@ impl CatchUp {
         }
     }
 
-    /// It lacks this many entries now.
+    /// Shows the current lag in entries.
     pub(super) fn show(&mut self, behind: u64) {
         let (done, of) = self.way.done(behind);
         if let Some(bar) = &self.bar {

@@ -1,4 +1,4 @@
-//! The signals by which an operator or a supervisor ends a command that goes on.
+//! Signals with which an operator or a service manager ends a long command.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -19,7 +19,7 @@ impl StopSignals {
         })
     }
 
-    /// The name of the next one.
+    /// The name of the next signal.
     pub(super) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
@@ -27,8 +27,8 @@ impl StopSignals {
         }
     }
 
-    /// At the first one cancels what is under way, once somebody is told its name. The second one, of an operator who does not want
-    /// to wait, ends the program: only for what may be ended at any time.
+    /// On the first signal, passes its name to `tell`, then cancels the work. The second signal, from an operator who does not want to
+    /// wait, ends the program: only for work that may end at any time.
     pub(super) async fn cancel(mut self, what: CancellationToken, tell: impl FnOnce(&str)) {
         tell(self.next().await);
         what.cancel();

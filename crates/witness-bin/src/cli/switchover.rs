@@ -1,4 +1,4 @@
-//! `witness switchover`: gives the leadership to a named member, phase by phase.
+//! `witness switchover`: transfers the leadership to a named member, phase by phase.
 
 use consensus::{Promoted, ScheduledSwitchover};
 use member::protocol::{CommandResult, OperatorCommand};
@@ -38,7 +38,7 @@ pub(crate) struct SwitchoverArgs {
     ring: RingArgs,
 }
 
-/// What `witness switchover --output json` prints.
+/// Output of `witness switchover --output json`.
 #[derive(Debug, Serialize)]
 struct Document {
     leader: MemberId,
@@ -58,7 +58,7 @@ struct PhaseTime {
 /// Runs `witness switchover`.
 ///
 /// # Errors
-/// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known, 1 when another one leads.
+/// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown, 1 when another member leads.
 pub(crate) fn run(args: &SwitchoverArgs, format: Format) -> Result<(), Failure> {
     let session = Session::open(&args.ring)?;
     block_on(async {
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &SwitchoverArgs, format: Format) -> Result<(), Failure> 
     })
 }
 
-/// What `witness switchover --at` and `--cancel` print with `--output json`.
+/// Output of `witness switchover --at` and `--cancel` with `--output json`.
 #[derive(Debug, Serialize)]
 struct Schedule<'a> {
     scheduled: bool,

@@ -1,4 +1,4 @@
-//! Builds the settings from values that passed every check.
+//! Builds the settings from values that have passed every check.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,31 +19,31 @@ use crate::config::restart::KeyValues;
 use crate::config::sections;
 use crate::config::validation::Values;
 
-/// A checked configuration: the member's settings, and what the program itself is configured with.
+/// A checked configuration: the settings of the member and of the program itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// What the member is told.
+    /// The settings of the member.
     pub member: Settings,
-    /// How HTTP is served; `None` for not at all.
+    /// The settings for HTTP; `None`: HTTP is not served.
     pub http: Option<HttpSettings>,
     /// Form and level of the process's own log.
     pub logging: LoggingSettings,
-    /// What it was built from.
+    /// The values that it was built from.
     pub(super) values: KeyValues,
 }
 
 /// Section `[http]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpSettings {
-    /// Where it is served.
+    /// The listen address.
     pub listen: String,
-    /// Certificate and key that it is served with; `None`: not encrypted.
+    /// Its certificate and key; `None`: not encrypted.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// What orders have to bring; `None`: nobody orders anything.
+    /// The token for orders; `None`: orders are off.
     pub token: Option<PasswordSource>,
-    /// What has to be brought to read more than what load balancers ask; `None`: nothing.
+    /// The token for reads beyond the health checks of load balancers; `None`: not required.
     pub read_token: Option<PasswordSource>,
-    /// How far replicas may be behind before writers are throttled.
+    /// The replica lag from which writers are throttled.
     pub throttle_threshold: Duration,
 }
 
@@ -56,7 +56,7 @@ pub struct LoggingSettings {
     pub level: String,
 }
 
-/// Builds the configuration from values that passed every check; `None` when one is missing, which
+/// Builds the configuration from values that have passed every check; `None` when one is missing, which
 /// the checks have reported.
 pub(crate) fn build(values: &Values, member_values: &[Values]) -> Option<Config> {
     let http = http(values)?;
@@ -155,7 +155,7 @@ fn settings(
     })
 }
 
-/// Where clients reach the member: as it is configured, or on the host at which the other members reach it.
+/// Where clients reach the member: as configured, or on the host at which the other members reach it.
 fn client_addresses(
     values: &Values,
     own: &MemberEntry,
@@ -165,7 +165,7 @@ fn client_addresses(
     let configured = |key| Some(non_empty(values.text(key)?));
     let api = configured("http.connect_address")?.or_else(|| {
         let port = http?.listen.rsplit_once(':')?.1;
-        // The system chooses the port 0, and nobody knows it before.
+        // With port 0, the system chooses a port that is not known yet.
         (port != "0").then(|| format!("{own_host}:{port}"))
     });
     let mysql_host = values.text("mysql.host")?;
@@ -331,7 +331,7 @@ fn mysql(values: &Values) -> Option<MysqlSettings> {
     })
 }
 
-/// Where a mysqld that is the member's child listens when nobody says another place.
+/// The default socket of a mysqld that is the member's child.
 pub(crate) fn own_socket(values: &Values) -> Option<PathBuf> {
     let child = values.text("mysql.mode")? == "child";
     let data_dir = PathBuf::from(values.text("data_dir")?);

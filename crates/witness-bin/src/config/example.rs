@@ -1,4 +1,4 @@
-//! The commented example and the reference table, both made from the table of keys, so that they cannot fall behind it.
+//! The commented example and the reference table, both generated from the table of keys, so they are always current.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use crate::config::key::Key;
 use crate::config::keys::{KEYS, MEMBER_KEYS, MEMBERS, SECTIONS};
 use crate::config::validation::default_text;
 
-/// Keys with a default that a member beside a mysqld, reached by members on other hosts, nevertheless needs.
+/// Keys with a default that a database member with peers on other hosts must still set.
 const SHOWN: [&str; 5] = [
     "tls.certificate_file",
     "tls.key_file",
@@ -15,7 +15,7 @@ const SHOWN: [&str; 5] = [
     "http.listen",
 ];
 
-/// A configuration file with every key in it; keys at their default are comments. It validates where its certificates are.
+/// A configuration file with every key; keys at their default are comments. It validates where its certificates exist.
 pub fn example() -> String {
     let mut out = String::from(
         "# Configuration of one ring member. Every key can also be given by its variable\n\
@@ -74,7 +74,7 @@ fn example_members(out: &mut String, meaning: &str) {
     }
 }
 
-/// The reference of every key as rows of Markdown, section by section.
+/// The reference of every key as Markdown rows, by section.
 pub fn reference() -> String {
     let mut out = String::new();
     for (section, meaning) in SECTIONS {
@@ -104,7 +104,7 @@ pub fn reference() -> String {
     out
 }
 
-/// Breaks a sentence into lines of at most `width` characters.
+/// Wraps a sentence into lines of at most `width` characters.
 fn folded(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

@@ -1,5 +1,5 @@
-//! The checks that read this machine: the files and directories that a configuration names. A check, a start and a reload all go through
-//! them, so that none accepts what another one rejects.
+//! Checks of this host: the files and directories in the configuration. A check, a start and a reload all use them, so none
+//! accepts what another rejects.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -23,10 +23,10 @@ const SECRETS: [&str; 9] = [
     "http.token_file",
     "http.read_token_file",
 ];
-/// The permissions that files of secrets need at most: the owner writes, its group reads.
+/// The widest permissions for files of secrets: the owner writes, the group reads.
 const WIDEST_MODE: u32 = 0o640;
 
-/// Records every file and directory that cannot be used. `with_mysql` is whether this member reads
+/// Reports every file and directory that cannot be used. `with_mysql` is whether this member uses
 /// the `[mysql]` section.
 pub(crate) fn check_files(values: &Values, with_mysql: bool, problems: &mut Problems) {
     for key in KEYS {
@@ -62,7 +62,7 @@ pub(crate) fn check_files(values: &Values, with_mysql: bool, problems: &mut Prob
     }
 }
 
-/// Records every secret and certificate that a running member could not use.
+/// Reports every secret and certificate that a running member could not use.
 pub(crate) fn check_credentials(config: &Config, values: &Values, problems: &mut Problems) {
     let of_member = member::unusable_files(&config.member).into_iter();
     let of_http = config.http.iter().flat_map(unusable_tokens);
@@ -80,7 +80,7 @@ pub(crate) fn check_credentials(config: &Config, values: &Values, problems: &mut
 
 type Finding<T> = Result<T, (String, &'static str)>;
 
-/// The permissions of a file that can be read. To open anything else, such as a FIFO, might block.
+/// The permissions of a readable regular file. Opening anything else, such as a FIFO, might block.
 fn readable(path: &Path) -> Finding<u32> {
     let metadata = std::fs::metadata(path);
     let opened = metadata.and_then(|metadata| match metadata.is_file() {
@@ -100,8 +100,7 @@ fn readable(path: &Path) -> Finding<u32> {
     }
 }
 
-/// A directory that does not exist yet is made later; what stands in its place must not be
-/// something else.
+/// A missing directory is created later; its path must not be taken by anything else.
 fn directory(path: &Path) -> Finding<()> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Ok(()),

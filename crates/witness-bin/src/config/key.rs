@@ -1,38 +1,37 @@
-//! What a configuration key is: its name, the values that it takes, its default and its meaning.
-//! Everything that speaks of keys (reading, flags, environment, example, documentation) follows
-//! from one table of these.
+//! A configuration key: its name, the values that it accepts, its default and its meaning.
+//! The parser, flags, environment, example and documentation derive from one table of keys.
 
-/// The values that a key takes.
+/// The values that a key accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Any text, also an empty one.
+    /// Any text, including an empty one.
     Text,
-    /// A name for people and for metrics: letters, digits, `-`, `_` and `.`.
+    /// A name for operators and metrics: letters, digits, `-`, `_` and `.`.
     Name,
     /// A whole number within bounds, both inclusive.
     Integer {
-        /// The smallest value that is accepted.
+        /// The smallest accepted value.
         min: u64,
-        /// The largest value that is accepted.
+        /// The largest accepted value.
         max: u64,
     },
     /// `true` or `false`.
     Bool,
     /// Text with a unit, as in `"500ms"`; bounds in milliseconds, both inclusive.
     Duration {
-        /// The shortest that is accepted, in milliseconds.
+        /// The shortest accepted value, in milliseconds.
         min: u64,
-        /// The longest that is accepted, in milliseconds.
+        /// The longest accepted value, in milliseconds.
         max: u64,
     },
     /// A number of bytes, or text with a unit, as in `"64MiB"`; bounds inclusive.
     Bytes {
-        /// The fewest bytes that are accepted.
+        /// The smallest accepted value, in bytes.
         min: u64,
-        /// The most bytes that are accepted.
+        /// The largest accepted value, in bytes.
         max: u64,
     },
-    /// One of a few words.
+    /// One of these words.
     Choice(&'static [&'static str]),
     /// A list of texts; may be empty.
     List,
@@ -47,7 +46,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// How the documentation and messages name the values.
+    /// The description of the values in the documentation and messages.
     pub fn describe(self) -> String {
         match self {
             Self::Text => "text".into(),
@@ -83,23 +82,22 @@ pub enum Fallback {
 pub struct Key {
     /// Dotted name, as in `raft.heartbeat`.
     pub path: &'static str,
-    /// The values that it takes.
+    /// The values that it accepts.
     pub kind: Kind,
-    /// The value of a key that nobody gives.
+    /// The value when no source gives one.
     pub fallback: Fallback,
-    /// Whether it must not appear in a process list: it has no flag, and is never printed.
+    /// Whether it must not appear in a process list: it has no flag and is never printed.
     pub secret: bool,
-    /// Whether a running member takes it anew with a reload; every other one needs a restart.
+    /// Whether a reload applies it to a running member; all other keys need a restart.
     pub reloads: bool,
-    /// What it means, in the words of the documentation.
+    /// Its meaning, for the documentation.
     pub meaning: &'static str,
-    /// What the example configuration says for it, as a TOML value; empty to show the default in a
-    /// comment.
+    /// The TOML value in the example configuration; empty to show the default in a comment.
     pub example: &'static str,
 }
 
 impl Key {
-    /// The same key, taken by a reload.
+    /// The same key, applied by a reload.
     pub(crate) const fn reloaded(self) -> Self {
         Self {
             reloads: true,
@@ -107,7 +105,7 @@ impl Key {
         }
     }
 
-    /// What it means, and whether a running member takes it.
+    /// Its meaning, and whether a reload applies it.
     pub(crate) fn explanation(&self) -> String {
         match self.reloads {
             true => format!("{} Taken by a reload.", self.meaning),
@@ -115,7 +113,7 @@ impl Key {
         }
     }
 
-    /// The section that it stands in; empty for a key of the top level.
+    /// Its section; empty for a top-level key.
     pub fn section(&self) -> &'static str {
         self.path
             .rsplit_once('.')

@@ -1,4 +1,4 @@
-//! The table of all keys, in the order in which the documentation and the example show them.
+//! The table of all keys, in the order of the documentation and the example.
 
 use Fallback::{Required, Value};
 
@@ -27,10 +27,10 @@ const fn key(
     }
 }
 
-/// The name under which the list of members stands in the file.
+/// The name of the list of members in the file.
 pub const MEMBERS: &str = "members";
 
-/// The keys that stand once.
+/// All keys except those of the list of members.
 pub const KEYS: &[Key] = &[
     key(
         "data_dir",
@@ -997,7 +997,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The key of that dotted name among those that stand once.
+/// The key of that dotted name, outside the list of members.
 pub fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
 }

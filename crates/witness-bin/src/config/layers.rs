@@ -1,5 +1,5 @@
-//! The three sources of a configuration, laid over each other: the file, the environment and the
-//! flags, in rising precedence, above the built-in defaults. Finds what no source should say.
+//! Merges the three sources of a configuration over the built-in defaults: the file, the environment and the
+//! flags, in rising precedence. Reports unknown keys.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -8,7 +8,7 @@ use crate::config::key::{Fallback, Key, Kind, flag_of, variable_of};
 use crate::config::keys::{KEYS, MEMBER_KEYS, MEMBERS};
 use crate::config::problem::{Place, Problems, listed, nearest};
 
-/// Environment variables that speak of the program and not of a key.
+/// Environment variables for the program, which are not keys.
 const OTHER_VARIABLES: [&str; 4] = [
     "WITNESS_CONFIG",
     "WITNESS_ENDPOINTS",
@@ -16,19 +16,19 @@ const OTHER_VARIABLES: [&str; 4] = [
     "WITNESS_QUICK_TESTS",
 ];
 
-/// What the three sources say, unread.
+/// The raw content of the three sources.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     /// The file's name as the operator wrote it, and its text.
     pub file: Option<(String, String)>,
-    /// Environment variables; those that do not begin with `WITNESS_` are not looked at.
+    /// Environment variables; those without the prefix `WITNESS_` are ignored.
     pub environment: Vec<(String, String)>,
     /// Flags of the command line: dotted key and value.
     pub flags: Vec<(String, String)>,
 }
 
 impl Sources {
-    /// Whether a variable or a flag speaks of a key.
+    /// Whether a variable or a flag sets a key.
     pub(crate) fn say_something(&self) -> bool {
         let mut variables = self.environment.iter().map(|(name, _)| name.as_str());
         !self.flags.is_empty()
@@ -37,10 +37,10 @@ impl Sources {
     }
 }
 
-/// One raw value for every key that any source speaks of.
+/// One raw value for every key in any source.
 #[derive(Debug, Default)]
 pub(crate) struct Layers {
-    /// Place of the whole: where a missing key is reported.
+    /// The configuration as a whole: where a missing key is reported.
     pub(crate) whole: Option<Place>,
     sections: Vec<(String, Place)>,
     values: Vec<(&'static Key, Node)>,
@@ -68,7 +68,7 @@ impl Layers {
             .or_else(|| default_of(key))
     }
 
-    /// Where a key that nobody gives is missing from.
+    /// Where to report a key that no source gives.
     pub(crate) fn missing_from(&self, key: &Key) -> Place {
         let section = self.sections.iter().find(|(name, _)| name == key.section());
         section
@@ -86,7 +86,7 @@ pub(crate) fn default_of(key: &Key) -> Option<Node> {
     }
 }
 
-/// Lays the sources over each other; what nobody knows is recorded.
+/// Merges the sources; reports unknown keys.
 pub(crate) fn lay(sources: &Sources, problems: &mut Problems) -> Layers {
     let mut layers = Layers::default();
     if let Some((name, text)) = &sources.file {
@@ -201,8 +201,8 @@ fn lay_variable(layers: &mut Layers, variable: &str, text: &str, problems: &mut 
         lay_text(layers, path, &place, text, problems);
         return;
     }
-    // A scheduler may set variables of its own beginning with the service's name, so an unknown
-    // one must not keep a member from starting.
+    // A scheduler may set variables with the service's name as prefix, so an unknown
+    // one must not prevent a start.
     let variables: Vec<_> = paths.map(variable_of).collect();
     let advice = nearest(variable, variables.iter().map(String::as_str)).map_or_else(
         || "it is not looked at".to_owned(),
@@ -216,7 +216,7 @@ fn lay_variable(layers: &mut Layers, variable: &str, text: &str, problems: &mut 
     );
 }
 
-/// Takes a value in that came without TOML's quotes.
+/// Adds a value that has no TOML quotes.
 fn lay_text(layers: &mut Layers, path: &str, place: &Place, text: &str, problems: &mut Problems) {
     let bracketed = text.trim_start().starts_with('[');
     if path == MEMBERS {
@@ -277,7 +277,7 @@ fn unknown<'a>(
     );
 }
 
-/// The key of that name in another section.
+/// The key of the same name in another section.
 fn elsewhere(name: &str) -> Option<&'static str> {
     KEYS.iter()
         .chain(MEMBER_KEYS)
@@ -285,18 +285,18 @@ fn elsewhere(name: &str) -> Option<&'static str> {
         .map(|key| key.path)
 }
 
-// Raw values with their places: what the file, the environment and the flags say before anybody
-// asks whether it makes sense. A file with syntax errors still gives every value that could be
-// read, so that one run names all mistakes.
+// Raw values with their places: the content of the file, the environment and the flags before
+// validation. A file with syntax errors still yields every value that can be read, so that one
+// run reports all mistakes.
 
-/// A value and where it stands.
+/// A value and its place.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Node {
     pub(crate) place: Place,
     pub(crate) value: Raw,
 }
 
-/// A value as it was written.
+/// A value as written.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Raw {
     Text(String),
@@ -304,7 +304,7 @@ pub(crate) enum Raw {
     Bool(bool),
     Array(Vec<Node>),
     Table(Vec<Field>),
-    /// A float or a date, which no key takes; the word for it.
+    /// A float or a date, which no key accepts; with its name.
     Other(&'static str),
 }
 
@@ -312,13 +312,13 @@ pub(crate) enum Raw {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Field {
     pub(crate) name: String,
-    /// Where the key itself stands.
+    /// The place of the key itself.
     pub(crate) place: Place,
     pub(crate) node: Node,
 }
 
 impl Raw {
-    /// How a message names what was found.
+    /// The name of the value's type in messages.
     pub(crate) fn describe(&self) -> &'static str {
         match self {
             Self::Text(_) => "a text",
@@ -331,7 +331,7 @@ impl Raw {
     }
 }
 
-/// Reads the text of a configuration file; mistakes of syntax are recorded.
+/// Parses the text of a configuration file; reports syntax errors.
 pub(crate) fn parse(file: &str, text: &str, problems: &mut Problems) -> Vec<Field> {
     let locate = |offset: usize| at(file, text, offset);
     let (table, errors) = DeTable::parse_recoverable(text);
@@ -347,7 +347,7 @@ pub(crate) fn parse(file: &str, text: &str, problems: &mut Problems) -> Vec<Fiel
     members(table.get_ref(), &locate)
 }
 
-/// Reads one TOML value that stands outside a file; `None` when it is not one.
+/// Parses one TOML value from outside a file; `None` when it is not one.
 pub(crate) fn parse_value(place: &Place, text: &str) -> Option<Node> {
     let value = DeValue::parse(text).ok()?;
     Some(Node {

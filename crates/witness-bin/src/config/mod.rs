@@ -1,8 +1,8 @@
-//! One configuration out of one TOML file, `WITNESS_*` variables and flags, in rising precedence.
-//! Every key stands once in a table ([`keys`]), from which reading, flags, variables, the example
-//! and the check of the documentation follow. Reading goes in steps, and each names every mistake
-//! that it finds: syntax and unknown keys (`layers`), single values (`validation`), rules between them (`rules`, `sections`),
-//! files (`files`).
+//! One configuration from one TOML file, `WITNESS_*` variables and flags, in rising precedence.
+//! Every key is defined once in a table ([`keys`]). The parser, flags, variables, the example and
+//! the check of the documentation derive from it. Each step of reading reports every mistake it
+//! finds: syntax and unknown keys (`layers`), single values (`validation`), rules among them
+//! (`rules`, `sections`), files (`files`).
 
 mod build;
 mod example;
@@ -23,14 +23,14 @@ pub use crate::config::problem::{Place, Problem, Problems, Severity, nearest};
 pub(crate) use crate::config::validation::{address_of, bytes_of, duration_of, keep_of};
 use member::settings::TlsSettings;
 
-/// Reads section `[tls]` alone, for somebody who asks members and is none.
+/// Reads only section `[tls]`, for a client that is not a member.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Its mistakes.
 pub(crate) fn read_tls(sources: &Sources) -> Result<Option<TlsSettings>, Problems> {
     let mut problems = Problems::default();
     let layers = layers::lay(sources, &mut problems);
-    // Whatever a member would miss besides is nobody's mistake here.
+    // Keys that only a member needs may be missing here.
     let (values, _) = validation::check(&layers, &mut Problems::default());
     rules::tls(&values, &mut problems);
     match problems.any_error() {
@@ -39,27 +39,27 @@ pub(crate) fn read_tls(sources: &Sources) -> Result<Option<TlsSettings>, Problem
     }
 }
 
-/// How much of the files is checked that a configuration names.
+/// How far the files in the configuration are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum FileCheck {
     Nothing,
-    /// That they can be read.
+    /// They are readable.
     Readable,
-    /// That a member can use the secrets and certificates in them.
+    /// A member can use the secrets and certificates in them.
     Usable,
 }
 
-/// Reads a configuration as a member takes it. The findings come back in both cases: warnings do not prevent a start.
+/// Reads a configuration for a member. The findings are returned in both cases: warnings do not prevent a start.
 pub fn read(sources: &Sources) -> (Option<Config>, Problems) {
     judge(sources, FileCheck::Usable)
 }
 
-/// The same for a command to a member, which may run without all of its credentials.
+/// The same for a command to a member, which may lack some of its credentials.
 pub(crate) fn read_for_command(sources: &Sources) -> (Option<Config>, Problems) {
     judge(sources, FileCheck::Readable)
 }
 
-/// The same on a host that need not have the files that the configuration names, certificates among them.
+/// The same on a host that may lack the files in the configuration, including certificates.
 pub(crate) fn read_without_files(sources: &Sources) -> (Option<Config>, Problems) {
     judge(sources, FileCheck::Nothing)
 }

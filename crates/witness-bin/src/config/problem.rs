@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, where it stands, and what to do about it.
+//! Mistakes in a configuration: location, message and advice.
 
 use std::fmt;
 
@@ -12,9 +12,9 @@ pub enum Place {
     File {
         /// The file's name as the operator wrote it.
         file: String,
-        /// Line, from 1; zero when the file as a whole is meant.
+        /// Line, from 1; zero for the file as a whole.
         line: usize,
-        /// Column in characters, from 1; zero when the file as a whole is meant.
+        /// Column in characters, from 1; zero for the file as a whole.
         column: usize,
     },
     /// An environment variable, `WITNESS_…`.
@@ -24,10 +24,10 @@ pub enum Place {
     },
     /// A flag of the command line.
     Flag {
-        /// Its name with the dashes.
+        /// Its name with the leading dashes.
         flag: String,
     },
-    /// The value that is built in.
+    /// The built-in default.
     Default,
 }
 
@@ -43,24 +43,24 @@ impl fmt::Display for Place {
     }
 }
 
-/// Whether the configuration can be used all the same.
+/// Whether the configuration can still be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The member does not start with it.
     Error,
-    /// The member starts, but the operator probably meant something else.
+    /// The member starts, but the operator probably meant another value.
     Warning,
 }
 
-/// Something that is wrong, or doubtful, in a configuration.
+/// A mistake, or a doubtful value, in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// Whether it prevents a start.
     pub severity: Severity,
     /// The file, variable or flag that the value came from.
     pub place: Place,
-    /// The key that it is about, in dotted form; empty for a syntax error.
+    /// The dotted key; empty for a syntax error.
     pub key: String,
     /// What is wrong, in one clause.
     pub message: String,
@@ -89,7 +89,7 @@ impl fmt::Display for Problem {
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// Records something that prevents a start.
+    /// Records a mistake that prevents a start.
     pub fn error(
         &mut self,
         place: &Place,
@@ -100,7 +100,7 @@ impl Problems {
         self.push(Severity::Error, place, key, message.into(), advice.into());
     }
 
-    /// Records something that is probably not meant.
+    /// Records a value that is probably not meant.
     pub fn warning(
         &mut self,
         place: &Place,
@@ -128,7 +128,7 @@ impl Problems {
         });
     }
 
-    /// Whether anything prevents a start.
+    /// Whether any finding prevents a start.
     pub fn any_error(&self) -> bool {
         self.error_count() > 0
     }
@@ -140,12 +140,12 @@ impl Problems {
             .count()
     }
 
-    /// The findings, as they stand in the file; those of the environment and of flags come last.
+    /// The findings in the order of the file; those of the environment and of flags come last.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.0.iter()
     }
 
-    /// Puts the findings into the order in which an operator walks through the file.
+    /// Sorts the findings in the order of the file.
     pub(crate) fn sort(&mut self) {
         self.0.sort_by_key(|problem| match &problem.place {
             Place::File { line, column, .. } => (0, *line, *column),
@@ -165,9 +165,9 @@ impl fmt::Display for Problems {
     }
 }
 
-// "Did you mean": the known word nearest to one that nobody knows.
+// "Did you mean": the known word nearest to an unknown one.
 
-/// The candidate that a person most probably meant by `word`, if one is near enough.
+/// The candidate that the operator most probably meant by `word`, if one is near enough.
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let near_enough = 0.75;
     candidates
@@ -177,7 +177,7 @@ pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
         .map(|(_, candidate)| candidate)
 }
 
-/// The candidates as a sentence lists them.
+/// The candidates as a list in a sentence.
 pub(crate) fn listed<'a>(candidates: impl Iterator<Item = &'a str>) -> String {
     let quoted: Vec<_> = candidates
         .map(|candidate| format!("`{candidate}`"))

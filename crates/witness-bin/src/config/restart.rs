@@ -1,4 +1,4 @@
-//! Which keys differ between two readings of a configuration, and take effect only when the member is started again.
+//! The keys that differ between two versions of a configuration and need a restart to take effect.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::config::keys::{KEYS, MEMBERS};
 use crate::config::validation::{Typed, Values};
 
-/// The value of every key, as one reading gave it. Passwords are among them, so that it is not shown.
+/// The value of every key in one version of a configuration. It includes passwords, so it is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct KeyValues {
     single: BTreeMap<&'static str, Option<Typed>>,
@@ -30,7 +30,7 @@ impl fmt::Debug for KeyValues {
 }
 
 impl Config {
-    /// The keys that a member which was started with this configuration would need a restart for, to run with the newer one.
+    /// The keys for which a member started with this configuration needs a restart, to run with the newer one.
     pub fn needs_restart(&self, newer: &Self) -> Vec<&'static str> {
         let differs = |path: &str| self.values.single.get(path) != newer.values.single.get(path);
         let keys = KEYS
@@ -38,7 +38,7 @@ impl Config {
             .filter(|key| !key.reloads && differs(key.path))
             .map(|key| key.path);
         let members = (self.values.members != newer.values.members).then_some(MEMBERS);
-        // A certificate can be renewed, but who talks with TLS at all cannot change while others are connected.
+        // A reload can renew a certificate, but cannot turn TLS on or off while other members are connected.
         let tls = |config: &Self| config.member.tls.is_some();
         let of_server = |config: &Self| {
             let server = config.member.binlog_server.as_ref();
@@ -100,7 +100,7 @@ members = [{ id = 1, name = "w-1", region = "north", kind = "witness", address =
         }
         let after = "raft.heartbeat = \"200ms\"\nlogging.level = \"debug\"\nlog.scrub_rate = 0";
         assert_eq!(restart("", after), ["log.scrub_rate", "raft.heartbeat"]);
-        // Said in another way, it is the same.
+        // Another notation of the same value is no difference.
         assert_eq!(
             restart(r#"log.cache_bytes = "64MiB""#, "log.cache_bytes = 67108864"),
             Vec::<&str>::new()

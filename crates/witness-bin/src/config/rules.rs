@@ -1,5 +1,5 @@
-//! What keys mean together. Pure: nothing here looks at a file. A rule says nothing about a key
-//! whose own value is already wrong, which is found before (`validation`).
+//! Rules for combinations of keys. Pure: no rule reads a file. A rule skips a key
+//! whose own value is already wrong, which `validation` reports first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -14,12 +14,12 @@ use crate::config::problem::{Problems, listed, nearest};
 use crate::config::sections;
 use crate::config::validation::Values;
 
-/// What the operating system takes as the path of a unix socket, in bytes.
+/// The longest path of a unix socket that the operating system accepts, in bytes.
 const LONGEST_SOCKET: usize = 107;
-/// Files of the log that go sooner are of no use to whoever reads them.
+/// Log files that are purged sooner are of no use to readers.
 const SHORTEST_AGE: Duration = Duration::from_secs(60);
 
-/// Checks the rules that keys have among each other, and records every one that is broken.
+/// Checks the rules among the keys, and reports every broken one.
 pub(crate) fn check(values: &Values, members: &[Values], problems: &mut Problems) {
     unique(members, problems);
     own_entry(values, members, problems);
@@ -48,7 +48,7 @@ pub(crate) fn check(values: &Values, members: &[Values], problems: &mut Problems
     }
 }
 
-/// The kind of the member that this process is.
+/// The kind of this process's member.
 pub(crate) fn own_kind(values: &Values, members: &[Values]) -> Option<String> {
     own(values, members)?.text("members.kind")
 }
@@ -116,7 +116,7 @@ fn own_entry(values: &Values, members: &[Values], problems: &mut Problems) {
         .iter()
         .map(|member| member.number("members.id"))
         .collect();
-    // A member whose id could not be read may be the one; its own mistake is enough.
+    // A member whose id could not be read may be this one; its own mistake is enough.
     if ids.is_empty() || ids.contains(&Some(id)) || ids.contains(&None) {
         return;
     }
@@ -170,7 +170,7 @@ fn votes(members: &[Values], problems: &mut Problems) {
     }
 }
 
-/// A mysqld that gets nothing of the ring's log lacks what was written while another one was the primary.
+/// A mysqld that does not apply the ring's log lacks transactions from the time of another primary.
 fn nothing_is_applied(values: &Values, members: &[Values], problems: &mut Problems) {
     let own = values.number("member.id");
     let others = members.iter().any(|member| {
@@ -199,8 +199,8 @@ fn nothing_is_applied(values: &Values, members: &[Values], problems: &mut Proble
     }
 }
 
-/// A heartbeat may leave a fifth of its interval late and one may be slow, so a shorter lease would
-/// replace leaders that are well; a much longer one would leave the ring without a leader.
+/// A heartbeat may be sent a fifth of its interval late, and one may be slow. So a shorter lease would
+/// replace healthy leaders; a much longer one would leave the ring without a leader.
 fn timers(values: &Values, problems: &mut Problems) {
     let (Some(heartbeat), Some(lease)) = (
         values.duration("raft.heartbeat"),
@@ -267,7 +267,7 @@ pub(super) fn tls(values: &Values, problems: &mut Problems) {
 
 const PLAINTEXT: &str = "tls.plaintext";
 
-/// What is reached from other hosts has TLS, or a word that it has not. Not for whoever makes the certificates, who has none yet.
+/// An address reachable from other hosts needs TLS, or `tls.plaintext`. Not checked for `witness tls init`, which runs before.
 pub(crate) fn check_beyond_loopback(values: &Values, members: &[Values], problems: &mut Problems) {
     let without = values
         .text("tls.certificate_file")
@@ -298,7 +298,7 @@ pub(crate) fn check_beyond_loopback(values: &Values, members: &[Values], problem
     }
 }
 
-/// Whether an address, `HOST:PORT`, is one of other hosts' or for them; an empty one is none.
+/// Whether an address, `HOST:PORT`, is on another host or reachable from one; false for an empty one.
 fn beyond_loopback(address: &str) -> bool {
     let Some((host, _)) = address.rsplit_once(':') else {
         return false;
@@ -464,7 +464,7 @@ fn listeners(values: &Values, members: &[Values], problems: &mut Problems) {
     }
 }
 
-/// Whether nobody can listen at both: the same port of the same host, or of all its addresses. Port 0 is another one each time.
+/// Whether both cannot be bound: same port on the same host, or on all its addresses. Port 0 is different each time.
 fn meet(one: &str, other: &str) -> bool {
     let (Some((host, port)), Some((other, other_port))) =
         (one.rsplit_once(':'), other.rsplit_once(':'))
@@ -476,7 +476,7 @@ fn meet(one: &str, other: &str) -> bool {
     port == other_port && port != "0" && same_host
 }
 
-/// Limits with which the member takes nothing, or keeps nothing.
+/// Limits under which the member accepts, or keeps, no entries.
 fn log_limits(values: &Values, problems: &mut Problems) {
     let limit = "log.disk_limit_bytes";
     if let (Some(bytes), Some(file)) = (values.number(limit), values.number("log.max_file_bytes"))
@@ -511,13 +511,13 @@ fn log_limits(values: &Values, problems: &mut Problems) {
     }
 }
 
-// What `[quorum]` and the regions of the members mean together. Pure.
+// The combination of `[quorum]` with the members' regions. Pure.
 
 const POLICY: &str = "quorum.policy";
 const REGIONS: &str = "quorum.regions";
 const PREFERENCE: &str = "quorum.region_preference";
 
-/// Checks `quorum.*` against the members, and records every rule that is broken.
+/// Checks `quorum.*` against the members, and reports every broken rule.
 pub(crate) fn check_quorum(values: &Values, members: &[Values], problems: &mut Problems) {
     let Some(policy) = values.text(POLICY) else {
         return;
@@ -562,8 +562,8 @@ pub(crate) fn check_quorum(values: &Values, members: &[Values], problems: &mut P
     even_voters(&policy, &voters, values, problems);
 }
 
-/// A voter set with an even number of voters tolerates no more failures than with one less. Of two voters the ring or its region is
-/// warned already.
+/// A voter set with an even number of voters tolerates no more failures than with one voter less. A ring or region with two voters
+/// already has a warning.
 fn even_voters(
     policy: &str,
     voters: &BTreeMap<String, usize>,
@@ -593,7 +593,7 @@ fn even_voters(
     }
 }
 
-/// Voting members by region, regions without any among them; none when one cannot be read.
+/// Number of voting members by region, including regions without any; `None` when one cannot be read.
 fn voters_by_region(members: &[Values]) -> Option<BTreeMap<String, usize>> {
     let mut voters = BTreeMap::new();
     for member in members {
@@ -650,10 +650,10 @@ fn did_you_mean(region: &str, voters: &BTreeMap<String, usize>) -> String {
     }
 }
 
-/// A region that may lead decides its commits alone, so it should bear the loss of one member.
+/// A region that may lead decides its commits alone, so it should tolerate the loss of one member.
 fn thin_regions(members: &[Values], voters: &BTreeMap<String, usize>, problems: &mut Problems) {
     if voters.values().sum::<usize>() <= 2 {
-        // Told already, for the ring as a whole.
+        // Already reported for the ring as a whole.
         return;
     }
     for (region, count) in voters.iter().filter(|(_, count)| (1..3).contains(*count)) {

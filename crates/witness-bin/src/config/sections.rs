@@ -1,4 +1,4 @@
-//! `[binlog_server]`, `[archive]` and others: their settings, and the rules between their keys.
+//! `[binlog_server]`, `[archive]` and others: their settings, and the rules among their keys.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ pub(super) fn archive_settings(values: &Values) -> Option<Option<ArchiveSettings
 
 const COPY_DIRECTORY: &str = "archive.copy_directory";
 
-/// Records what is wrong with the places of an archive and of copies for it.
+/// Reports wrong locations of an archive and of copies for it.
 pub(super) fn check_archive(values: &Values, problems: &mut Problems) {
     let directory = values.text(COPY_DIRECTORY).filter(|text| !text.is_empty());
     if directory.is_some_and(|directory| !Path::new(&directory).is_absolute()) {
@@ -107,7 +107,7 @@ const CERTIFICATE: &str = "binlog_server.tls_certificate_file";
 const KEY: &str = "binlog_server.tls_key_file";
 const REQUIRE_TLS: &str = "binlog_server.require_tls";
 
-/// Records every broken rule; none holds for a member without a binlog server.
+/// Reports every broken rule; no rule applies to a member without a binlog server.
 pub(super) fn check_binlog_server(values: &Values, problems: &mut Problems) {
     let given = |key: &str| values.text(key).is_some_and(|text| !text.is_empty());
     let missing = |key: &str| values.text(key).is_some_and(|text| text.is_empty());
@@ -178,7 +178,7 @@ pub(super) fn check_binlog_server(values: &Values, problems: &mut Problems) {
 
 const PROXY: &str = "regions.proxy";
 const EDGE: &str = "members.proxy_from";
-/// Connections to other regions get what the system gives everybody.
+/// Selects the system's default congestion control for connections to other regions.
 const SYSTEM_S_OWN: &str = "system";
 
 pub(super) fn regions_settings(values: &Values, members: &[Values]) -> Option<RegionsSettings> {
@@ -206,7 +206,7 @@ pub(super) fn regions_settings(values: &Values, members: &[Values]) -> Option<Re
     })
 }
 
-/// From each member with an edge to the one that sends on to it; none when a value cannot be read.
+/// From each member with an edge to the member that relays to it; `None` when a value cannot be read.
 fn edges(members: &[Values]) -> Option<BTreeMap<String, String>> {
     let mut edges = BTreeMap::new();
     for member in members {
@@ -218,7 +218,7 @@ fn edges(members: &[Values]) -> Option<BTreeMap<String, String>> {
     Some(edges)
 }
 
-/// Checks `regions.*` and the members' `proxy_from`, and records every rule that is broken.
+/// Checks `regions.*` and the members' `proxy_from`, and reports every broken rule.
 pub(super) fn check_regions(values: &Values, members: &[Values], problems: &mut Problems) {
     let names = members.iter().map(|member| member.text("members.name"));
     let (Some(mode), Some(names)) = (values.text(PROXY), names.collect::<Option<Vec<_>>>()) else {
@@ -272,7 +272,7 @@ pub(super) fn check_regions(values: &Values, members: &[Values], problems: &mut 
     }
 }
 
-// The keys of a mysqld in mode `external`, and the rules between them.
+// The keys of a mysqld in mode `external`, and the rules among them.
 
 const COMMANDS: [&str; 3] = [
     "mysql.start_command",
@@ -284,7 +284,7 @@ fn is_external(values: &Values) -> bool {
     values.text("mysql.mode").as_deref() == Some("external")
 }
 
-/// `None` within where the mode is another one.
+/// The inner `None` is another mode.
 pub(crate) fn external_mysqld_settings(values: &Values) -> Option<Option<ExternalMysqld>> {
     if !is_external(values) {
         return Some(None);
@@ -301,7 +301,7 @@ pub(crate) fn external_mysqld_settings(values: &Values) -> Option<Option<Externa
     }))
 }
 
-/// Names what is missing in mode `external`.
+/// Reports missing keys in mode `external`.
 pub(crate) fn check_external_mysqld(values: &Values, problems: &mut Problems) {
     if !is_external(values) {
         return;

@@ -1,4 +1,4 @@
-//! Validates each key by itself: from a raw value to one of the kinds that keys take, within its bounds (keys that have to fit each other: `rules`). Pure; every mistake comes back as a message and an advice.
+//! Checks each key on its own: parses a raw value as the key's kind, within its bounds (`rules` checks combinations). Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) enum Typed {
     Uuid(Option<Uuid>),
 }
 
-/// What is wrong with a value, and what to write instead.
+/// A mistake in a value, and the correction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mistake {
     pub(crate) message: String,
@@ -37,7 +37,7 @@ fn mistake<T>(message: impl Into<String>, advice: impl Into<String>) -> Result<T
     })
 }
 
-/// Reads a value as the kind demands. What stands in the environment or in a flag has no quotes.
+/// Parses a value as the kind demands. Values from the environment or a flag have no quotes.
 pub(crate) fn decode(kind: Kind, node: &Node) -> Result<Typed, Mistake> {
     let unquoted = !matches!(node.place, Place::File { .. } | Place::Default);
     match (&node.value, kind) {
@@ -192,7 +192,7 @@ fn choice(words: &[&str], text: &str) -> Result<Typed, Mistake> {
 }
 
 fn duration(text: &str, min: u64, max: u64) -> Result<Typed, Mistake> {
-    // `M` is a month there, and who writes it may well mean minutes.
+    // For humantime, `M` is a month, but the operator may well mean minutes.
     let parsed = humantime::parse_duration(text)
         .ok()
         .filter(|_| !text.contains('M'));
@@ -212,7 +212,7 @@ fn duration(text: &str, min: u64, max: u64) -> Result<Typed, Mistake> {
     )
 }
 
-/// A duration on the command line, from a millisecond to a day.
+/// Parses a duration on the command line, from a millisecond to a day.
 pub(crate) fn duration_of(text: &str) -> Result<Duration, String> {
     match duration(text, 1, 86_400_000) {
         Ok(Typed::Duration(duration)) => Ok(duration),
@@ -221,7 +221,7 @@ pub(crate) fn duration_of(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// How long something is kept, on the command line: as long as the configuration allows for `archive.keep`.
+/// Parses a retention time on the command line, with the bounds of `archive.keep`.
 pub(crate) fn keep_of(text: &str) -> Result<Duration, String> {
     match duration(text, 0, 100 * 365 * 86_400_000) {
         Ok(Typed::Duration(duration)) => Ok(duration),
@@ -230,7 +230,7 @@ pub(crate) fn keep_of(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The address of a member on the command line.
+/// Parses the address of a member on the command line.
 pub(crate) fn address_of(text: &str) -> Result<String, String> {
     match host_port(text) {
         Ok(_) if text.is_empty() => Err("the address is empty".to_owned()),
@@ -239,7 +239,7 @@ pub(crate) fn address_of(text: &str) -> Result<String, String> {
     }
 }
 
-/// A size on the command line.
+/// Parses a size on the command line.
 pub(crate) fn bytes_of(text: &str) -> Result<u64, String> {
     match bytes(text, 0, u64::MAX) {
         Ok(Typed::Number(size)) => Ok(size),
@@ -259,7 +259,7 @@ fn long_form(millis: u64) -> String {
 }
 
 fn bytes(text: &str, min: u64, max: u64) -> Result<Typed, Mistake> {
-    // `64M` is 64 MiB here, as in mysqld's options, and `64MB` is what it says.
+    // `64M` is 64 MiB, as in mysqld's options; `64MB` is 64 decimal megabytes.
     let letter = |c: char| matches!(c.to_ascii_lowercase(), 'k' | 'm' | 'g' | 't');
     let unit = if text.trim().ends_with(letter) {
         "iB"
@@ -293,14 +293,14 @@ fn host_port(text: &str) -> Result<Typed, Mistake> {
     }
 }
 
-// Every key's value after it was checked on its own: right kind, within bounds, not missing. What
-// keys mean together is for [`super::rules`]; a key whose value is wrong has none here, so that a
-// rule about it stays silent.
+// Every key's value after its own check: right kind, within bounds, not missing. [`super::rules`]
+// checks combinations of keys. A key with a wrong value has none here, so the rules about it are
+// skipped.
 
-/// The values of one set of keys: those that stand once, or those of one member.
+/// The values of one set of keys: the single keys, or those of one member.
 #[derive(Debug)]
 pub(crate) struct Values {
-    /// Where to report a key of this set that is missing.
+    /// Where to report a missing key of this set.
     pub(crate) place: Place,
     known: BTreeMap<&'static str, (Option<Typed>, Place)>,
 }
@@ -348,7 +348,7 @@ impl Values {
         self.known.get(path).map_or(&self.place, |(_, place)| place)
     }
 
-    /// Where to report something about a key: its value, or the set when nobody gave it.
+    /// Where to report a problem with a key: at its value, or at the set when no source gives one.
     pub(crate) fn report_at(&self, path: &str) -> &Place {
         match self.place_of(path) {
             Place::Default => &self.place,
@@ -356,7 +356,7 @@ impl Values {
         }
     }
 
-    /// All of them, without their places.
+    /// All values, without their places.
     pub(super) fn typed(&self) -> BTreeMap<&'static str, Option<Typed>> {
         let known = self.known.iter();
         known

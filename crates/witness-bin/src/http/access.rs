@@ -1,4 +1,4 @@
-//! With which certificate HTTP is served, and who may read and order. All of it can be replaced while it is served.
+//! The certificate for HTTPS, and the tokens for reads and orders. All can be replaced while HTTP is served.
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ use crate::config::HttpSettings;
 pub struct Credentials {
     /// `None`: not encrypted.
     tls: Option<TlsAcceptor>,
-    /// Who brings it may order and read.
+    /// The token for orders and reads.
     operators: Option<String>,
-    /// Who brings it may read.
+    /// The token for reads only.
     readers: Option<String>,
 }
 
 impl Credentials {
-    /// Tokens alone, and no certificate.
+    /// With tokens only, without a certificate.
     pub(super) fn of_tokens(operators: &str, readers: &str) -> Self {
         Self {
             tls: None,
@@ -66,7 +66,7 @@ fn token(
     Ok(token_in(&line))
 }
 
-/// The tokens of a configuration that cannot be used.
+/// The configured tokens that cannot be used.
 pub(crate) fn unusable_tokens(settings: &HttpSettings) -> Vec<UnusableFile> {
     let tokens = [
         ("http.token_file", &settings.token),
@@ -90,23 +90,23 @@ pub(super) fn token_in(line: &str) -> Option<String> {
 pub struct Access(Arc<watch::Sender<Credentials>>);
 
 impl Access {
-    /// Begins with these; by default there is neither a certificate nor a token.
+    /// Starts with these; the default has neither a certificate nor a token.
     pub fn new(credentials: Credentials) -> Self {
         Self(Arc::new(watch::Sender::new(credentials)))
     }
 
-    /// Uses others from the next connection and the next request on. Connections that are there go on.
+    /// Replaces them, from the next connection and the next request on. Open connections continue.
     pub fn renew(&self, credentials: Credentials) {
         self.0.send_replace(credentials);
     }
 
-    /// What the next connection begins with; `None`: it is not encrypted.
+    /// The acceptor for the next connection; `None`: it is not encrypted.
     pub(super) fn tls(&self) -> Option<TlsAcceptor> {
         self.0.borrow().tls.clone()
     }
 
-    /// Whether a request may order something. A browser adds the password of basic authentication to what any other page has it
-    /// send, so that one orders nothing.
+    /// Whether a request may give an order. A browser adds the password of basic authentication to requests that any other page
+    /// makes it send, so basic authentication does not allow orders.
     pub(super) fn may_order(&self, headers: &HeaderMap) -> Result<(), Denied> {
         match &self.0.borrow().operators {
             None => Err(Denied {
@@ -123,7 +123,7 @@ impl Access {
         }
     }
 
-    /// Whether a request may read what is not for everybody.
+    /// Whether a request may read protected data.
     fn may_read(&self, headers: &HeaderMap) -> Result<(), Denied> {
         let credentials = self.0.borrow();
         let Some(readers) = &credentials.readers else {
@@ -145,7 +145,7 @@ impl Access {
     }
 }
 
-/// Lets only those through who may read.
+/// Lets only requests pass that may read.
 pub(super) async fn readers_only(
     State(access): State<Access>,
     request: Request,
@@ -157,12 +157,12 @@ pub(super) async fn readers_only(
     }
 }
 
-/// A request that is answered without being looked at.
+/// A request that is rejected without further checks.
 #[derive(Debug)]
 pub(super) struct Denied {
     code: StatusCode,
     why: &'static str,
-    /// How the caller may say who it is.
+    /// The authentication scheme to offer to the client.
     ask: Option<&'static str>,
 }
 
@@ -181,7 +181,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     authorization(headers, "Bearer")
 }
 
-/// The password of basic authentication, whatever the name.
+/// The password of basic authentication; any user name is accepted.
 fn basic(headers: &HeaderMap) -> Option<Vec<u8>> {
     let decoded = STANDARD.decode(authorization(headers, "Basic")?).ok()?;
     let colon = decoded.iter().position(|byte| *byte == b':')?;
@@ -195,7 +195,7 @@ fn authorization<'a>(headers: &'a HeaderMap, scheme: &str) -> Option<&'a [u8]> {
     rest.strip_prefix(b" ").filter(|_| named)
 }
 
-/// Whether they are equal, in a time that does not tell where they differ.
+/// Whether they are equal, in a time that does not depend on where they differ.
 fn same(given: &[u8], expected: &str) -> bool {
     let pairs = given.iter().zip(expected.as_bytes());
     let different = pairs.fold(0, |so_far, (a, b)| so_far | (a ^ b));

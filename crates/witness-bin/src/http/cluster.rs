@@ -1,4 +1,4 @@
-//! `GET /cluster`: the ring in the shape of Patroni's. Pure.
+//! `GET /cluster`: the ring in Patroni's format. Pure.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::operator::{MemberReport, RingReport};
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Cluster {
     scope: String,
-    /// Who leads with a quorum behind it.
+    /// The leader that has a quorum.
     leader: Option<MemberId>,
     pause: bool,
-    /// The pause, if one stands.
+    /// The pause, if one is in force.
     paused: Option<PauseView>,
     /// The switchover that is scheduled, if one is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,21 +32,21 @@ struct ClusterMember {
     role: &'static str,
     /// `running`, or `silent` where it does not answer.
     state: &'static str,
-    /// Where it answers HTTP; none where it does not serve it, or never said so here.
+    /// Where it serves HTTP; `None` if it does not, or has never reported it here.
     api_url: Option<String>,
-    /// Where clients reach its mysqld; none for a witness.
+    /// Where clients reach its mysqld; `None` for a witness.
     host: Option<String>,
     port: Option<u16>,
     /// Where the other members reach it.
     address: String,
-    /// Entries behind the leader.
+    /// Lag behind the leader, in entries.
     lag: Option<u64>,
-    /// How far its mysqld is behind what the ring committed.
+    /// Its mysqld's lag behind the ring's commits.
     lag_ms: Option<u64>,
 }
 
 impl Cluster {
-    /// From what the members answered, what the log of the one that was asked says, and where those are reached that do not answer now.
+    /// From the members' answers, the log of the member that was asked, and the addresses of members that do not answer now.
     pub(super) fn new(
         report: &RingReport,
         own: &MemberView,
@@ -127,7 +127,7 @@ mod tests {
             api_url: Some(api.to_owned()),
             mysql: mysql.map(str::to_owned),
         };
-        // The second one is of an older version, and says nothing of it.
+        // The second member runs an older version, which does not report addresses.
         let addresses = BTreeMap::from([
             (
                 MemberId(1),

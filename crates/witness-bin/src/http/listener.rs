@@ -1,5 +1,5 @@
-//! Takes connections in, plain or encrypted, and serves them. Each has a place among those that the port may have, and a limit for its
-//! handshake and for the head of each request, so that whoever is slow, speaks something else or says nothing is in nobody's way.
+//! Accepts and serves connections, plain or encrypted. The port has a limit on connections, and each connection a limit for its
+//! handshake and for the head of each request. So a client that is slow, silent or speaks another protocol blocks no other client.
 
 use std::io::{Error, ErrorKind};
 use std::time::Duration;
@@ -22,16 +22,16 @@ use crate::http::access::Access;
 
 const MOST_CONNECTIONS: usize = 256;
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
-/// For the head of a request, and for the silence before it.
+/// For the head of a request, and for the idle time before it.
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
-/// Of a head, and of what is read ahead of a body.
+/// For a head, and for read-ahead of a body.
 const BUFFER_BYTES: usize = 64 << 10;
-/// The first byte of whoever begins a handshake.
+/// The first byte of a TLS handshake.
 const HANDSHAKE_RECORD: u8 = 22;
 
 type Connection = Either<TcpStream, TlsStream<TcpStream>>;
 
-/// Serves these pages to whoever connects, until `stop`; what is asked then is answered.
+/// Serves these pages until `stop`; requests in progress are then answered.
 pub async fn serve(listener: TcpListener, access: Access, pages: Router, stop: CancellationToken) {
     let limit = ConnectionLimit::new("the HTTP port", MOST_CONNECTIONS);
     let mut connections = JoinSet::new();
@@ -68,7 +68,7 @@ async fn serve_connection(
     answer(stream, pages, stop).await
 }
 
-/// Answers the requests of one connection.
+/// Answers the requests on one connection.
 pub(super) async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     pages: Router,
@@ -98,10 +98,10 @@ async fn encrypt(tls: TlsAcceptor, stream: TcpStream) -> std::io::Result<TlsStre
     tls.accept(stream).await
 }
 
-/// Tells somebody who speaks plain HTTP.
+/// Answers a client that uses plain HTTP on a TLS port.
 async fn turn_away(mut stream: TcpStream) -> std::io::Result<Error> {
     const REASON: &str = "{\"ok\":false,\"reason\":\"this port speaks HTTPS; ask https://\"}";
-    // What is left unread would reset the connection before the answer is read.
+    // Unread data would reset the connection before the client has read the answer.
     let mut request = [0; 8192];
     let _some = stream.read(&mut request).await?;
     let answer = format!(

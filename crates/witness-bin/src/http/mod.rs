@@ -1,5 +1,5 @@
-//! The member over HTTP: the status code is the answer, JSON the detail, with Patroni's meanings.
-//! GET and HEAD change nothing; what changes something is a POST, or a DELETE, with a token (`orders.rs`).
+//! The member over HTTP, with Patroni's meanings: the status code is the answer, JSON the detail.
+//! GET and HEAD change nothing; a change needs a POST or a DELETE with a token (`orders.rs`).
 
 mod access;
 mod cluster;
@@ -42,24 +42,24 @@ use crate::http::questions::{cluster, config, freshness, metrics, question, stat
 pub use crate::http::reports::RingReports;
 use crate::operator::Asker;
 
-/// What of serving HTTP can be taken anew.
+/// The parts of the HTTP server that a reload can replace.
 pub struct Renewable {
     access: Access,
     expiries: Expiries,
 }
 
 impl Renewable {
-    /// Takes the certificate and the tokens, and tells of the certificates of these settings.
+    /// Replaces the certificate and the tokens, and reports the expiry of these settings' certificates.
     pub fn renew(&self, credentials: Credentials, settings: &Settings) {
         self.access.renew(credentials);
         self.expiries.renew(settings);
     }
 }
 
-/// Serves a member as its configuration says, until it closes. What comes back renews the certificate and the tokens.
+/// Serves a member as configured, until it closes. The result can renew the certificate and the tokens.
 ///
 /// # Errors
-/// When nobody can listen there, or the certificate or a token cannot be read.
+/// When the address cannot be bound, or the certificate or a token cannot be read.
 pub async fn serve_member(
     config: &Config,
     member: &Opened,
@@ -104,7 +104,7 @@ pub async fn serve_member(
 }
 
 impl Endpoints {
-    /// Serves until `stop`; calls under way are finished.
+    /// Serves until `stop`; requests in progress are finished.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         let access = self.access.clone();
         serve(listener, access, self.router(), stop).await;
@@ -118,7 +118,7 @@ impl Endpoints {
             .route("/history", get(orders::history))
             .route("/metrics", get(metrics))
             .route_layer(from_fn_with_state(self.access.clone(), readers_only))
-            // Load balancers and orchestrators bring no token, runbooks are no secret, and orders have a token of their own.
+            // Without a read token: load balancers and orchestrators have none, runbooks are public, and orders need a token of their own.
             .route("/runbooks/{name}", get(runbooks::runbook))
             .route("/liveness", question(Question::Liveness))
             .route("/readiness", question(Question::Readiness))

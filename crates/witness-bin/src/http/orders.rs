@@ -1,6 +1,6 @@
-//! What may be ordered over HTTP: by POST, with the token of `http.token_file`, and on the member that leads. The status code
-//! is the answer: 200 done, 307 to the leader, 401 and 403 not allowed, 409 something else is under way, 412 refused, 503 not the leader, 504 not
-//! known whether it was done.
+//! Orders over HTTP: by POST, with the token of `http.token_file`, on the member that leads. The status code is the answer:
+//! 200 done, 307 to the leader, 401 and 403 not allowed, 409 another order runs, 412 refused, 503 not the leader,
+//! 504 unknown whether it was done.
 
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ use crate::http::questions::milliseconds;
 use crate::http::reports::RingReports;
 use crate::operator::history::{leaderships, moment};
 
-/// Carries out orders that come over HTTP.
+/// Executes orders that arrive over HTTP.
 pub trait OrderTaker: Send + Sync + 'static {
-    /// Carries an order out, also when nobody waits for its end any more.
+    /// Executes an order, even when the client no longer waits for the result.
     fn order(&self, command: OperatorCommand)
     -> BoxFuture<'static, Result<CommandResult, Refusal>>;
 }
@@ -42,7 +42,7 @@ impl OrderTaker for Commands {
     }
 }
 
-/// Who carries orders out, and who may give them.
+/// The executor of orders, and the access rules.
 #[derive(Clone)]
 pub struct OrderApi {
     taker: Arc<dyn OrderTaker>,
@@ -50,13 +50,13 @@ pub struct OrderApi {
 }
 
 impl OrderApi {
-    /// Orders to the member that `taker` belongs to.
+    /// Orders to the member of `taker`.
     pub fn new(taker: Arc<dyn OrderTaker>, access: Access) -> Self {
         Self { taker, access }
     }
 }
 
-/// Who takes orders, for a request that brings the token; any other is answered before its body is looked at.
+/// The executor, for a request with the token; any other request is rejected before its body is read.
 pub(super) struct Allowed(OrderApi);
 
 impl<S> FromRequestParts<S> for Allowed
@@ -75,7 +75,7 @@ where
     }
 }
 
-/// The body of `POST /pause`; everything in it may be left out, and the body as well.
+/// The body of `POST /pause`; the body and each field are optional.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PauseBody {
@@ -109,15 +109,15 @@ pub(super) async fn resume(Allowed(orders): Allowed) -> Response {
     orders.carry_out(OperatorCommand::Resume).await
 }
 
-/// The body of `POST /switchover`; members by their names.
+/// The body of `POST /switchover`; members are given by name.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SwitchoverBody {
-    /// Who leads, as whoever orders believes.
+    /// The current leader, as the client assumes.
     leader: Option<String>,
-    /// The member that is to lead; has to be given.
+    /// The member that is to lead; required.
     candidate: Option<String>,
-    /// From when on; at once, unless given. As `2026-11-24T03:00:00Z` or with an offset.
+    /// The time to start, such as `2026-11-24T03:00:00Z` or with an offset; without it, immediately.
     scheduled_at: Option<String>,
     #[serde(default)]
     force: bool,
@@ -135,12 +135,12 @@ pub(super) async fn switchover(
     give_to(&orders, &body, &source.view()).await
 }
 
-/// `DELETE /switchover`: takes back what was scheduled.
+/// `DELETE /switchover`: cancels the scheduled switchover.
 pub(super) async fn cancel_switchover(Allowed(orders): Allowed) -> Response {
     orders.carry_out(OperatorCommand::CancelSwitchover).await
 }
 
-/// `GET /history`: who led when and why, in Patroni's shape.
+/// `GET /history`: all leaderships with their reasons, in Patroni's format.
 pub(super) async fn history(State(orders): State<OrderApi>) -> Response {
     match orders.taker.order(OperatorCommand::History).await {
         Ok(CommandResult::History(entries)) => Json(leaderships(&entries)).into_response(),
@@ -149,7 +149,7 @@ pub(super) async fn history(State(orders): State<OrderApi>) -> Response {
     }
 }
 
-/// `POST /failover`: as a switchover, whoever leads now, and also when nobody does.
+/// `POST /failover`: like a switchover, but with any current leader or none.
 pub(super) async fn failover(
     allowed: Allowed,
     source: State<Arc<dyn ViewSource>>,
@@ -183,13 +183,13 @@ async fn give_to(orders: &OrderApi, body: &SwitchoverBody, view: &MemberView) ->
     }
 }
 
-/// The body of `POST /reinitialize`; to the member whose mysqld gets other data.
+/// The body of `POST /reinitialize`; sent to the member whose mysqld is reprovisioned.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReinitializeBody {
-    /// The member whose mysqld is copied, by its name; the leader, unless named.
+    /// The name of the donor member; the leader by default.
     from: Option<String>,
-    /// Also where binlog files with errant transactions cannot be kept.
+    /// Proceed even if binlog files with errant transactions cannot be kept.
     #[serde(default)]
     force: bool,
 }
@@ -216,11 +216,11 @@ pub(super) async fn reinitialize(
     }
 }
 
-/// The body of `POST /restart`; to the member whose mysqld is restarted.
+/// The body of `POST /restart`; sent to the member whose mysqld is restarted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RestartBody {
-    /// Also where it is the primary.
+    /// Restart even a primary.
     #[serde(default)]
     force: bool,
 }
@@ -235,12 +235,12 @@ pub(super) async fn restart(Allowed(orders): Allowed, body: Bytes) -> Response {
     }
 }
 
-/// `POST /reload`: the member that is asked reads its configuration again.
+/// `POST /reload`: this member reads its configuration again.
 pub(super) async fn reload(Allowed(orders): Allowed) -> Response {
     orders.carry_out(OperatorCommand::Reload).await
 }
 
-/// The member whose data are copied.
+/// The donor member.
 fn donor(body: &ReinitializeBody, view: &MemberView) -> Result<MemberId, (StatusCode, String)> {
     if let Some(name) = &body.from {
         return named(name, view);
@@ -265,7 +265,7 @@ fn named(name: &str, view: &MemberView) -> Result<MemberId, (StatusCode, String)
     })
 }
 
-/// The member that is meant, if what is said of the ring is so.
+/// The chosen member, if the client's assumptions about the ring hold.
 fn chosen(body: &SwitchoverBody, view: &MemberView) -> Result<MemberId, (StatusCode, String)> {
     let Some(candidate) = &body.candidate else {
         let why = "say who is to lead: {\"candidate\": \"NAME\"}".to_owned();
@@ -324,11 +324,11 @@ impl OrderApi {
     }
 }
 
-/// In a response: this member leads instead, and the order was for the leader.
+/// In a response: the order was for the leader, and this member leads instead.
 #[derive(Clone, Copy)]
 struct ForTheLeader(MemberId);
 
-/// Sends an order on to the member that leads, where that has said where it answers.
+/// Redirects an order to the leader, if the leader has reported its HTTP address.
 pub(super) async fn to_the_leader(
     State(reports): State<RingReports>,
     request: Request,
@@ -352,7 +352,7 @@ fn send_on(response: &mut Response, api_url: Option<String>, path: &str) {
     }
 }
 
-/// Whether the body of an order, or what a question is asked with, can be read; of which kind, `kind` says.
+/// Whether the body of an order, or a query value, parses; `kind` selects the type.
 pub(crate) fn is_read(kind: u8, body: &[u8]) -> bool {
     match kind % 5 {
         0 => read::<PauseBody>(body).is_ok(),
@@ -366,7 +366,7 @@ pub(crate) fn is_read(kind: u8, body: &[u8]) -> bool {
     }
 }
 
-/// An empty body is one in which everything is left out.
+/// An empty body omits every field.
 fn read<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, String> {
     if body.is_empty() {
         return Ok(T::default());

@@ -1,4 +1,4 @@
-//! What is asked over HTTP: each question, the status, the cluster as Patroni shows it, and metrics.
+//! HTTP queries: each health check, the status, the cluster in Patroni's format, and metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::http::page::RingPage;
 use crate::http::reports::RingReports;
 use crate::openmetrics;
 
-/// What the endpoints are served from.
+/// The data sources of the endpoints.
 #[derive(Clone)]
 pub struct Endpoints {
     pub(super) source: Arc<dyn ViewSource>,
@@ -27,14 +27,14 @@ pub struct Endpoints {
     pub(super) orders: OrderApi,
     pub(super) page: RingPage,
     pub(super) reports: RingReports,
-    /// How far a replica may be behind while applications that can wait may write.
+    /// The replica lag up to which applications that can wait may write.
     pub(super) throttle_threshold: Duration,
     pub(super) access: Access,
 }
 
 impl Endpoints {
-    /// Endpoints over a member's view, its metrics, who carries orders out, the page, what the ring's members
-    /// answer, from which lag on writes are throttled, and who may ask.
+    /// Endpoints over the member's view, metrics, order executor, page and reports, with the replica lag for
+    /// throttling and the access rules.
     pub fn new(
         source: Arc<dyn ViewSource>,
         registry: Registry,
@@ -68,7 +68,7 @@ impl FromRef<Endpoints> for Arc<dyn ViewSource> {
     }
 }
 
-/// By GET, HEAD and OPTIONS: HAProxy asks by the last one where it is not told otherwise, as it may ask Patroni.
+/// By GET, HEAD and OPTIONS: HAProxy uses OPTIONS by default, which Patroni accepts, too.
 pub(super) fn question(question: Question) -> MethodRouter<Endpoints> {
     on(
         ASKING,
@@ -78,14 +78,14 @@ pub(super) fn question(question: Question) -> MethodRouter<Endpoints> {
 
 const ASKING: MethodFilter = MethodFilter::GET.or(MethodFilter::OPTIONS);
 
-/// What `/replica` and `/read-only` may be asked with.
+/// The query parameters of `/replica` and `/read-only`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Freshness {
-    /// A duration with a unit, such as `2s`: a number alone means bytes in Patroni.
+    /// A duration with a unit, such as `2s`: a plain number means bytes in Patroni.
     lag: Option<String>,
 }
 
-/// A question with a bound on how old what is read may be.
+/// A health check with a limit on the age of the data that clients read.
 pub(super) fn freshness(of: fn(Option<u64>) -> Question) -> MethodRouter<Endpoints> {
     on(
         ASKING,
@@ -113,7 +113,7 @@ fn fresh_enough(
 }
 
 pub(super) fn milliseconds(text: &str) -> Option<u64> {
-    // A zero needs no unit there.
+    // In Patroni, a zero needs no unit.
     let has_unit = text.ends_with(|c: char| c.is_ascii_alphabetic());
     let duration = humantime::parse_duration(text).ok().filter(|_| has_unit)?;
     duration.as_millis().try_into().ok()
@@ -153,7 +153,7 @@ pub(super) async fn cluster(State(endpoints): State<Endpoints>) -> Response {
     Json(Cluster::new(&report, &own, &endpoints.reports.addresses())).into_response()
 }
 
-/// What the ring's log says of the ring: it is the same on every member.
+/// The ring's configuration in its log, which is the same on every member.
 pub(super) async fn config(State(endpoints): State<Endpoints>) -> Response {
     let view = endpoints.source.view();
     Json(json!({

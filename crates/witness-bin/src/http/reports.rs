@@ -1,4 +1,4 @@
-//! What the members of the ring answer: asked for whoever wants to know, once a second at most.
+//! Reports of the ring's members: collected at most once a second, for all clients.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::operator::{Asker, RingReport};
 
-/// The members are not asked again before, whoever wants to know.
+/// The members are asked again only after this time, for any number of clients.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(900);
 
 /// Asks the members of the ring, this one included. Clones share the answers.
@@ -19,7 +19,7 @@ pub struct RingReports(Arc<Shared>);
 
 struct Shared {
     asker: Asker,
-    /// Held while the members are asked, so that all who want to know wait for the same answers.
+    /// Held while the members are asked, so that all clients wait for the same answers.
     asking: tokio::sync::Mutex<()>,
     last: Mutex<Last>,
 }
@@ -27,12 +27,12 @@ struct Shared {
 #[derive(Default)]
 struct Last {
     report: Option<(Instant, Arc<RingReport>)>,
-    /// Those of members that do not answer now, too.
+    /// Includes members that do not answer now.
     addresses: BTreeMap<MemberId, ClientAddresses>,
 }
 
 impl RingReports {
-    /// Of the ring that is asked by `asker`.
+    /// For the ring of `asker`.
     pub fn new(asker: Asker) -> Self {
         Self(Arc::new(Shared {
             asker,
@@ -45,14 +45,14 @@ impl RingReports {
         self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last answers, where they are not older.
+    /// The last report, if it is younger.
     pub(super) fn not_older(&self, than: Duration) -> Option<Arc<RingReport>> {
         let last = self.last();
         let (at, report) = last.report.as_ref()?;
         (at.elapsed() < than).then(|| report.clone())
     }
 
-    /// The answers of this second. A member that does not answer is waited for for two seconds.
+    /// The current report. A member that does not answer delays it by two seconds.
     pub(super) async fn report(&self) -> Arc<RingReport> {
         let _one_at_a_time = self.0.asking.lock().await;
         if let Some(report) = self.not_older(ASKED_AGAIN_AFTER) {
@@ -65,7 +65,7 @@ impl RingReports {
         report
     }
 
-    /// Where clients reach each member that has ever answered here.
+    /// Where clients reach each member that has ever answered this one.
     pub(super) fn addresses(&self) -> BTreeMap<MemberId, ClientAddresses> {
         self.last().addresses.clone()
     }

@@ -1,4 +1,4 @@
-//! `GET /runbooks/NAME`: the runbooks of this version, as they are in `docs/`, so that the page and `witness status` can name one
+//! `GET /runbooks/NAME`: this version's runbooks from `docs/`, so that the page and `witness status` can refer to them
 //! where only the member is reachable.
 
 use axum::extract::Path;
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(served.collect::<BTreeSet<_>>(), names);
     }
 
-    /// The words by which the page finds a link, in every sentence of the program.
+    /// Checks the phrase by which the page finds a link, in every message of the program.
     #[test]
     fn every_runbook_that_a_sentence_names_is_served() {
         let sources = [
@@ -84,7 +84,7 @@ mod tests {
         for source in sources {
             let source = source.replace("\\\n", "");
             let calls = source.split("see(").skip(1);
-            // The name is the last argument, behind a sentence, or a variable.
+            // The name is the last argument, following a sentence or a variable.
             let is_name = |text: &&str| text.chars().all(|c| c.is_ascii_lowercase() || c == '-');
             let calls = calls.filter_map(|call| {
                 let arguments = arguments_of(call);
@@ -104,7 +104,7 @@ mod tests {
         assert!(named > 10, "{named}");
     }
 
-    /// What follows the parenthesis that begins a call, up to the one that ends it.
+    /// The arguments after a call's opening parenthesis, up to the closing one.
     fn arguments_of(call: &str) -> &str {
         let mut open = 1;
         let end = call.find(|c| {

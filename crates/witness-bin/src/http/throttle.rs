@@ -1,5 +1,5 @@
-//! `GET /check/APP/mysql/RING`: whether an application that can wait may write now, with freno's meanings: 200 it may, 404 there is
-//! no such store, 429 replicas are too far behind, 500 nobody can say. Pure but for the handler.
+//! `GET /check/APP/mysql/RING`: whether an application that can wait may write now, with freno's meanings: 200 yes, 404 no
+//! such store, 429 replicas lag too far, 500 unknown. Pure except for the handler.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use crate::operator::RingReport;
 struct Check {
     status_code: u16,
     message: String,
-    /// Seconds that the replica is behind that is furthest behind.
+    /// The largest lag of a replica, in seconds.
     value: f64,
-    /// Seconds that it may be.
+    /// The allowed lag, in seconds.
     threshold: f64,
 }
 
-/// Whoever the application is: none is turned away by its name.
+/// For any application: none is rejected by its name.
 pub(super) async fn check(
     State(endpoints): State<Endpoints>,
     Path((_, ring)): Path<(String, String)>,
@@ -62,7 +62,7 @@ fn judge(ring: &str, report: &RingReport, threshold: Duration) -> Check {
     }
 }
 
-/// Of the mysqlds that follow the ring. One that does not follow serves no readers (`/replica` says no), so nobody waits for it.
+/// Of the mysqlds that follow the ring. Others serve no readers (`/replica` reports no), so no application waits for them.
 fn furthest_behind(report: &RingReport) -> Option<(u64, &str)> {
     let members = report.members.iter();
     let following = members.filter_map(|member| {

@@ -1,4 +1,4 @@
-//! Asks the members of a ring what they say of themselves, all at once, each with a deadline.
+//! Asks the members of a ring for their views concurrently, each with a deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use member::status::{MemberView, ViewSource};
 use raft_types::MemberId;
 use transport::{AdminClient, AdminError, TlsError, TlsMaterial, TransportConfig};
 
-/// How long a member may take to answer.
+/// Time limit for a member's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Asks the members of one ring.
 pub struct Asker {
     pub(super) ring: RingSource,
-    /// Where a member asks: what it knows of itself without asking.
+    /// The member's own view, when a member asks the others.
     own: Option<(MemberId, Arc<dyn ViewSource>)>,
     tls: Option<TlsMaterial>,
     transport: TransportConfig,
@@ -23,12 +23,12 @@ pub struct Asker {
 
 /// How the members are known.
 pub(super) enum RingSource {
-    /// By a configuration.
+    /// From a configuration.
     Configured {
         ring: String,
         members: Vec<MemberEntry>,
     },
-    /// By what the members at these addresses say.
+    /// From the answers at these addresses.
     Endpoints(Vec<String>),
 }
 
@@ -45,14 +45,14 @@ impl Asker {
     /// For the members of this configuration.
     ///
     /// # Errors
-    /// When the files for TLS cannot be used.
+    /// When the TLS files cannot be used.
     pub fn new(settings: &Settings) -> Result<Self, TlsError> {
         let tls = settings.tls.as_ref().map(TlsSettings::load_for_commands);
         let tls = tls.transpose()?;
         Ok(Self::of(RingSource::configured(settings), tls))
     }
 
-    /// For the member with this configuration, which asks the others, with TLS as it has it, and knows itself.
+    /// For the member with this configuration: asks the others with its TLS settings, and uses its own view.
     pub fn of_member(
         settings: &Settings,
         tls: Option<TlsMaterial>,
@@ -60,12 +60,12 @@ impl Asker {
     ) -> Self {
         let mut asker = Self::of(RingSource::configured(settings), tls);
         asker.own = Some((settings.own.id, view));
-        // Whoever asks a member asks it again.
+        // The member's client repeats its question.
         asker.transport.lookup_limit = PATIENCE;
         asker
     }
 
-    /// For a member that has no others to ask.
+    /// For a member without other members.
     pub(crate) fn of_itself(view: Arc<dyn ViewSource>) -> Self {
         let own = view.view();
         let ring = RingSource::Configured {
@@ -78,7 +78,7 @@ impl Asker {
         }
     }
 
-    /// For the ring that the members at these addresses belong to; one that answers is enough.
+    /// For the ring of the members at these addresses; one answer is enough.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -117,10 +117,10 @@ impl Asker {
         futures::future::join_all(asked).await
     }
 
-    /// A client for the member at an address, with a configured member's TLS and patience.
+    /// A client for the member at an address, with the TLS and time limit of a configured member.
     ///
     /// # Errors
-    /// When the address has no meaning.
+    /// When the address is invalid.
     pub fn client(&self, address: &str) -> Result<AdminClient, AdminError> {
         AdminClient::new(address, self.tls.as_ref(), self.transport)
     }
@@ -128,7 +128,7 @@ impl Asker {
     /// One member's view.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no answer.
     pub async fn ask(&self, member: &MemberEntry) -> Result<MemberView, Silence> {
         if let Some((_, own)) = self.own.as_ref().filter(|(id, _)| *id == member.id) {
             return Ok(own.view());
@@ -144,7 +144,7 @@ impl Asker {
         Ok(view)
     }
 
-    /// The view of whoever answers at an address.
+    /// The view of the member that answers at an address.
     pub(super) async fn view_at(&self, address: &str) -> Result<MemberView, Silence> {
         let client = self.client(address);
         let client = client.map_err(|error| Silence::from(error.to_string()))?;
@@ -164,14 +164,14 @@ impl Asker {
     }
 }
 
-// What the members of a ring answered that were asked at one moment.
+// Answers of a ring's members, asked at the same moment.
 
-/// Why a member that was asked said nothing that counts.
+/// Why a member gave no usable answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Silence {
-    /// In words.
+    /// As text.
     pub why: String,
-    /// Whether it was never called, because its name could not be looked up.
+    /// Whether it was not called because its name could not be resolved.
     pub unresolved: bool,
 }
 
@@ -184,19 +184,19 @@ impl<S: Into<String>> From<S> for Silence {
     }
 }
 
-/// What a member that was asked answered.
+/// The answer of one member.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asked {
-    /// Who it is, as the configuration says, or as the ring does when it is not configured.
+    /// The member, as in the configuration, or as in the ring when it is not configured.
     pub entry: MemberEntry,
-    /// Whether it is in the configuration of whoever asks.
+    /// Whether it is in the client's configuration.
     pub configured: bool,
-    /// What it said, or why it said nothing.
+    /// Its view, or why there is none.
     pub answer: Result<MemberView, Silence>,
 }
 
 impl Asked {
-    /// Whether it was not called, because its name could not be looked up.
+    /// Whether it was not called because its name could not be resolved.
     pub(super) fn unresolved(&self) -> bool {
         self.answer
             .as_ref()
@@ -206,7 +206,7 @@ impl Asked {
 
 #[cfg(test)]
 impl Asked {
-    /// For tests: a member of the region `north`, of which number 1 is a database member and all others are witnesses.
+    /// For tests: a member of the region `north`; number 1 is a database member, all others are witnesses.
     pub(crate) fn sample(id: u64, name: &str, answer: Result<MemberView, String>) -> Self {
         let answer = answer.map_err(Silence::from);
         use raft_types::{MemberKind, Region};
@@ -230,7 +230,7 @@ impl Asked {
     }
 }
 
-/// The view of the member whose log goes furthest; its roster and its voter sets are the newest.
+/// The view of the member with the longest log; its roster and its voter sets are the newest.
 pub(super) fn latest(asked: &[Asked]) -> Option<&MemberView> {
     let views = asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
     views

@@ -1,5 +1,5 @@
-//! What does not fit together: members whose configurations differ in what has to be the same, servers whose settings do, and
-//! configurations that differ from what the ring's log says. Pure.
+//! Contradictions: members whose configurations differ in a key that must be the same, servers whose settings differ, and
+//! configurations that differ from the ring's log. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use member::status::{LoggedMember, MemberView, TimersView};
 use crate::operator::asker::{Asked, latest};
 use crate::operator::versions;
 
-/// Each as a sentence that says what to do.
+/// Each as a sentence with advice.
 pub(super) fn differences(asked: &[Asked]) -> Vec<String> {
     let views = || asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
     let mut told: Vec<String> = versions::warning(views()).into_iter().collect();
@@ -42,11 +42,11 @@ pub(super) fn differences(asked: &[Asked]) -> Vec<String> {
     told
 }
 
-/// A member of the ring that answers from an empty data directory.
+/// A member of the ring with an empty data directory.
 fn lost_its_data(view: &MemberView, ring: &MemberView) -> Option<String> {
     let own = &view.member;
     let logged = ring.members.iter().find(|logged| logged.id == own.id)?;
-    // One that is being added joins with the data directory that the log names.
+    // A member that is being added joins with the data directory in the log.
     let another = logged.record.incarnation != own.incarnation;
     (view.ring.id.is_none() && another).then(|| {
         format!(
@@ -57,7 +57,7 @@ fn lost_its_data(view: &MemberView, ring: &MemberView) -> Option<String> {
     })
 }
 
-/// Settings that are not the same at all servers.
+/// Settings that differ between servers.
 fn servers_differ<'a>(views: impl Iterator<Item = &'a MemberView>) -> Vec<String> {
     let mut values: BTreeMap<&str, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
     for view in views {
@@ -83,7 +83,7 @@ fn servers_differ<'a>(views: impl Iterator<Item = &'a MemberView>) -> Vec<String
         .collect()
 }
 
-/// Members with different timers, as in a rolling change that is not complete.
+/// Members with different timers, as in an incomplete rolling change.
 fn timers_differ<'a>(views: impl Iterator<Item = &'a MemberView>) -> Option<String> {
     let mut members: BTreeMap<TimersView, Vec<String>> = BTreeMap::new();
     for view in views {
@@ -111,7 +111,7 @@ fn timers_differ<'a>(views: impl Iterator<Item = &'a MemberView>) -> Option<Stri
     })
 }
 
-/// What a member's file says otherwise than the ring's log about the quorum.
+/// Where a member's file contradicts the ring's log about the quorum.
 fn file_differs(view: &MemberView, ring: &MemberView) -> Vec<String> {
     let Some(file) = view.configured_rules.as_ref() else {
         return Vec::new();
@@ -139,7 +139,7 @@ fn file_differs(view: &MemberView, ring: &MemberView) -> Vec<String> {
     .collect()
 }
 
-/// The log's word counts; the configuration only helps to find the members.
+/// The log takes precedence; the configuration only helps to find the members.
 fn differs(entry: &MemberEntry, logged: &LoggedMember) -> Option<String> {
     let record = &logged.record;
     let (ring, here) = [

@@ -1,5 +1,5 @@
-//! The members of a ring by number and by name, as the ring itself says it and as the configuration
-//! does. Pure: the answers of the members are gathered elsewhere.
+//! The members of a ring by number and by name, from the ring and from the configuration.
+//! Pure: other modules gather the answers.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::config::nearest;
 use crate::operator::RingReport;
 use crate::terminal::{Exit, Failure};
 
-/// One member, and where it is reached.
+/// One member and its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberAddress {
     /// The member's number, unique in the ring.
@@ -31,7 +31,7 @@ pub struct MemberAddress {
 pub struct Directory(BTreeMap<MemberId, MemberAddress>);
 
 impl Directory {
-    /// The members that the report knows.
+    /// The members in a report.
     pub fn of(report: &RingReport) -> Self {
         let places = report.members.iter().map(|member| {
             let place = MemberAddress {
@@ -46,7 +46,7 @@ impl Directory {
         Self(places.collect())
     }
 
-    /// The members that a member's log names.
+    /// The members in a member's log.
     pub fn of_log(view: &MemberView) -> Self {
         let places = view.members.iter().map(|logged| {
             let place = MemberAddress {
@@ -93,7 +93,7 @@ impl Directory {
         })
     }
 
-    /// How a member is called in sentences: by its name, or by its number when it has none that is known.
+    /// A member's name in messages: its name, or its number when no name is known.
     pub fn name(&self, id: MemberId) -> String {
         self.get(id).map_or_else(
             || format!("member {id}"),
@@ -101,7 +101,7 @@ impl Directory {
         )
     }
 
-    /// A member's refusal as the end of a command, with the names of the members.
+    /// A member's refusal as a failure of the command, with the members' names.
     pub fn failure(&self, refusal: &Refusal) -> Failure {
         let exit = match refusal.kind {
             RefusalKind::NoQuorum => Exit::NoQuorum,
@@ -113,7 +113,7 @@ impl Directory {
         Failure::new(exit, self.with_names(what), self.with_names(advice))
     }
 
-    /// A member's sentence, which knows members by number, with their names: "member 2" becomes
+    /// A member's message, which has only numbers, with names added: "member 2" becomes
     /// "member 2 `db-2`", and "members 1, 2" likewise.
     pub fn with_names(&self, sentence: &str) -> String {
         let mut out = String::with_capacity(sentence.len());
@@ -138,7 +138,7 @@ impl Directory {
     }
 }
 
-/// The number with which a text begins, and what follows it.
+/// The number with which a text begins, and the rest.
 fn leading_number(text: &str) -> Option<(&str, &str)> {
     let digits = text.find(|c: char| !c.is_ascii_digit());
     match digits.unwrap_or(text.len()) {

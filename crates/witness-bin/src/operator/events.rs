@@ -1,6 +1,6 @@
-//! What happened in the ring, as one member saw it since its process started: the differences between what it knew at one look
-//! and at the next. A member always knows itself, its log and who leads; how the others are, it knows while it leads, or while
-//! somebody looks at its page, for which it asks them. Pure.
+//! Events in the ring that one member observed since its process started: differences between two successive observations.
+//! A member always knows its own state, its log and the leader. It knows the others' state while it leads, or while a client
+//! has its page open, for which it asks them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,20 +11,20 @@ use serde::Serialize;
 use crate::operator::sentences::{mysqld, span};
 use crate::operator::{Directory, RingReport};
 
-/// So many are kept; the oldest go.
+/// The number of events kept; the oldest are dropped.
 const KEPT: usize = 200;
-/// A leader's peer answers when it did within this time, and is silent after the other one; in between nothing is reported. Where
-/// heartbeats are so rare that an answer is older, the leader's lease decides.
+/// A peer answers if its last answer is within this time, and is silent after `SILENT_AFTER_SECONDS`. In between, nothing is
+/// reported. With heartbeats so rare that answers are older, the leader's lease decides.
 const ANSWERS_WITHIN_SECONDS: f64 = 2.0;
 const SILENT_AFTER_SECONDS: f64 = 5.0;
 
-/// How much an event matters to who reads it.
+/// An event's severity for the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// Something works again, or better.
+    /// A part works again, or better.
     Good,
-    /// Something does not work.
+    /// A part does not work.
     Bad,
     /// Anything else.
     Note,
@@ -33,7 +33,7 @@ pub(crate) enum Level {
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Event {
-    /// When it was seen, in milliseconds since 1970.
+    /// Time of observation, in milliseconds since 1970.
     pub(crate) at_ms: u64,
     pub(crate) level: Level,
     /// A sentence without its full stop; names are in backticks.
@@ -48,7 +48,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Takes in what is known at this moment; `report` is what the others answered, where they were asked just now.
+    /// Records the current observation; `report` has the answers of the other members, if they were asked just now.
     pub(crate) fn see(&mut self, now_ms: u64, view: &MemberView, report: Option<&RingReport>) {
         let facts = Facts::new(now_ms, view, report, self.known.as_ref());
         let told = match &self.known {
@@ -68,7 +68,7 @@ impl Events {
         self.known = Some(facts);
     }
 
-    /// Begins anew: what was seen so far is known, and told no more.
+    /// Starts from scratch: events so far are not reported again.
     pub(crate) fn forget(&mut self) {
         self.kept.clear();
     }
@@ -79,30 +79,30 @@ impl Events {
     }
 }
 
-/// Who leads.
+/// The leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Leading {
     Led {
         by: MemberId,
         term: u64,
     },
-    /// This member leads, and too few answer it.
+    /// This member leads, and too few members answer it.
     NoQuorum {
         cause: String,
     },
     Unknown,
 }
 
-/// What is known at one moment.
+/// The known state at one moment.
 #[derive(Debug, Clone)]
 struct Facts {
     own: MemberId,
     leading: Leading,
-    /// Whether this member leads, and too few answer it.
+    /// Whether this member leads, and too few members answer it.
     lacks_quorum: bool,
     /// The last moment at which a leader with a quorum was seen.
     led_ms: u64,
-    /// For how long this member knew of no leader before the present one.
+    /// How long this member had no leader before the current one.
     leaderless_ms: Option<u64>,
     /// Since when this member leads, if it does.
     leads_since_ms: Option<u64>,
@@ -110,11 +110,11 @@ struct Facts {
     policy: String,
     voter_sets: Vec<BTreeSet<MemberId>>,
     names: BTreeMap<MemberId, String>,
-    /// Whether each member answers; who is not in it may or may not.
+    /// Whether each member answers; for a missing one it is unknown.
     answers: BTreeMap<MemberId, bool>,
-    /// What each mysqld is; who is not in it may be anything.
+    /// The state of each mysqld; for a missing one it is unknown.
     mysqlds: BTreeMap<MemberId, String>,
-    /// Transactions that were cut off the binlog of this member's mysqld.
+    /// Transactions trimmed from the binlog of this member's mysqld.
     trimmed: u64,
     fault: Option<String>,
 }
@@ -129,7 +129,7 @@ impl Facts {
         let own = view.member.id;
         let lacks_quorum = view.leader == Some(own) && !view.quorum.ok;
         let leading = match view.leader {
-            // Just elected, it has not heard of the others yet: two looks in a row have to find so.
+            // A new leader has no answers yet: two successive observations must agree.
             Some(_) if lacks_quorum && !before.is_some_and(|before| before.lacks_quorum) => {
                 before.map_or(Leading::Unknown, |before| before.leading.clone())
             }
@@ -166,7 +166,7 @@ impl Facts {
                 .iter()
                 .map(|member| (member.id, member.record.name.clone()))
                 .collect(),
-            // Members that were not asked at this moment keep their state.
+            // Members that were not asked this time keep their state.
             answers: before.map_or_else(BTreeMap::new, |before| before.answers.clone()),
             mysqlds: BTreeMap::new(),
             trimmed: view.mysql.as_ref().map_or(0, |mysql| mysql.trimmed_total),
@@ -194,7 +194,7 @@ impl Facts {
         let Some(since) = self.leads_since_ms else {
             return;
         };
-        // One that never answered is silent once this member has led for long enough to know.
+        // A member that never answered counts as silent once this member has led for long enough.
         let led_seconds = now_ms.saturating_sub(since) as f64 / 1e3;
         for peer in &view.peers {
             let age = peer.answered_seconds.unwrap_or(led_seconds);
@@ -221,7 +221,7 @@ impl Facts {
     }
 }
 
-/// What it is without how far it is behind, which changes all the time.
+/// Its state without its lag, which changes constantly.
 fn kind_of(mysqld: &str) -> String {
     let end = match mysqld {
         _ if mysqld.starts_with("following") => mysqld.find(','),
@@ -259,7 +259,7 @@ fn differences(before: &Facts, now: &Facts) -> Vec<(Level, String)> {
             ));
         }
     }
-    // Who watches from outside looks through one member and then through another.
+    // An outside observer may ask one member now and another member next.
     let trimmed_before = match before.own == now.own {
         true => before.trimmed,
         false => now.trimmed,
@@ -273,7 +273,7 @@ fn differences(before: &Facts, now: &Facts) -> Vec<(Level, String)> {
         let text = format!("the mysqld of {name}: {cut} {were} cut off its binlog");
         told.push((Level::Note, text));
     }
-    // A member that comes to its ring learns of everybody at once; nobody was added then.
+    // A member that joins its ring learns of all members immediately; none of them was added then.
     if !before.names.is_empty() {
         let added = now.names.keys().filter(|id| !before.names.contains_key(id));
         told.extend(added.map(|id| {
@@ -324,7 +324,7 @@ fn differences(before: &Facts, now: &Facts) -> Vec<(Level, String)> {
     told
 }
 
-/// A measured time; of less than a minute with its tenths.
+/// A measured duration; under a minute with tenths of a second.
 fn precise(milliseconds: u64) -> String {
     let seconds = milliseconds as f64 / 1e3;
     match milliseconds {
@@ -342,7 +342,7 @@ fn leading(before: &Facts, now: &Facts) -> Option<(Level, String)> {
             let before = match was {
                 Leading::Led { by: was, .. } if was == by => String::new(),
                 Leading::Led { by: was, .. } => format!(", before: {}", now.name(*was)),
-                // Between two looks much may have happened: the member itself has measured it.
+                // Much may have happened between two observations: the member's own measurement is used.
                 Leading::Unknown => now.leaderless_ms.map_or_else(String::new, |measured| {
                     format!(", after {} without a leader", precise(measured))
                 }),
@@ -354,7 +354,7 @@ fn leading(before: &Facts, now: &Facts) -> Option<(Level, String)> {
             let name = now.name(*by);
             (Level::Good, format!("{name} leads in term {term}{before}"))
         }
-        // The number that answers changes while they go, and that is one event.
+        // The number of answers changes while members stop; that is still one event.
         (Leading::NoQuorum { .. }, Leading::NoQuorum { .. }) => return None,
         (_, Leading::NoQuorum { cause }) => {
             (Level::Bad, format!("no quorum: {cause}. Commits wait"))
@@ -377,7 +377,7 @@ mod tests {
     use super::*;
     use crate::operator::Asked;
 
-    /// What is told of each view, one second after the one before.
+    /// The events for views that are one second apart.
     fn told(views: impl IntoIterator<Item = MemberView>) -> Vec<String> {
         let mut events = Events::default();
         for (second, view) in (1_u64..).zip(views) {
@@ -401,7 +401,7 @@ mod tests {
             ..followed()
         };
         another.activity.leaderless_ms = Some(310);
-        // The looks are seconds apart; the switchover was shorter.
+        // The observations are seconds apart; the switchover was shorter.
         assert_eq!(
             told([followed(), followed(), alone(), alone(), another]),
             [

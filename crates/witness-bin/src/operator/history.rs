@@ -1,4 +1,4 @@
-//! The ring's history in sentences, for `witness history`, and as Patroni's rows, for `GET /history`. Pure.
+//! The ring's history as sentences for `witness history`, and as Patroni's rows for `GET /history`. Pure.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -17,10 +17,10 @@ pub(crate) fn time_of_day(at_ms: u64) -> String {
     humantime::format_rfc3339_seconds(at).to_string()
 }
 
-/// A moment that an operator wrote in RFC 3339, such as `2026-11-24T03:00:00Z` or `2026-11-24T04:00:00+01:00`.
+/// Parses an RFC 3339 time from an operator, such as `2026-11-24T03:00:00Z` or `2026-11-24T04:00:00+01:00`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why it is invalid.
 pub(crate) fn moment(text: &str) -> Result<UnixSeconds, String> {
     let read = OffsetDateTime::parse(text, &Rfc3339);
     let seconds = read
@@ -31,7 +31,7 @@ pub(crate) fn moment(text: &str) -> Result<UnixSeconds, String> {
     })
 }
 
-/// What happened, as a sentence without its full stop; names are in backticks. Who ordered it is not in it.
+/// The event as a sentence without its full stop; names are in backticks. The operator who ordered it is omitted.
 pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
     let Some(entry) = entries.get(at) else {
         return String::new();
@@ -47,7 +47,7 @@ pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
             writable,
             ..
         } => {
-            // An entry for the end of the interruption has its duration.
+            // An entry for the end of the interruption contains its duration.
             let resumed = |other: &HistoryEntry| match &other.event {
                 HistoryEvent::WritesResumed { member } => {
                     member.id == leader.id && other.term == entry.term
@@ -184,7 +184,7 @@ fn with_number(member: &Named) -> String {
     format!("`{}` (member {})", member.name, member.id)
 }
 
-/// Why the leadership moved to whoever began to lead with this entry.
+/// Why the leadership moved to the leader whose term begins with this entry.
 fn reason(entries: &[HistoryEntry], at: usize) -> String {
     let Some(HistoryEntry {
         term,
@@ -226,7 +226,7 @@ fn reason(entries: &[HistoryEntry], at: usize) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Leadership(u64, Option<u64>, String, String, String);
 
-/// Who led when, the oldest first.
+/// All leaderships, the oldest first.
 pub(crate) fn leaderships(entries: &[HistoryEntry]) -> Vec<Leadership> {
     let rows = entries
         .iter()

@@ -1,4 +1,4 @@
-//! The way of the log's entries to the members, hop by hop, of the routes that a leader chose. Pure.
+//! The path of log entries to the members, hop by hop, along the routes that a leader chose. Pure.
 
 use std::collections::BTreeMap;
 use std::iter::successors;
@@ -12,14 +12,14 @@ use serde::Serialize;
 pub struct Hop {
     /// The leader, or a proxy.
     pub from: MemberId,
-    /// The member that gets them.
+    /// The receiving member.
     pub to: MemberId,
 }
 
-/// The last hop to each member: those before it are the last hops to others.
+/// The last hop to each member: earlier hops are the last hops to other members.
 ///
-/// Routes are chosen when something is sent. Of members whose routes were chosen at different moments, each may stand behind the next
-/// in a circle; entries do not travel so, and these members are shown behind the leader.
+/// The leader chooses a route when it sends. Routes chosen at different moments may form a circle of members. Entries do not
+/// travel in circles, so these members are shown with a hop from the leader.
 pub fn hops(leader: &MemberView) -> Vec<Hop> {
     let routes = leader.replication_routes.iter();
     let routes = routes.flat_map(|routes| &routes.routes);

@@ -1,4 +1,4 @@
-//! The interruptions in a ring's history: the histories that the members keep become one, and each end finds its begin. Pure.
+//! Interruptions in a ring's history: merges the members' histories and matches each end with its begin. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use crate::operator::sentences::span;
 
-/// One history of several: each entry once, in the order of the terms and then of the members' clocks. Of the members that saw the same
-/// loss, the first one that noted its begin and the first one that noted its end count.
+/// Merges histories: each entry once, ordered by term and then by the members' clocks. When several members saw one loss,
+/// the first recorded begin and the first recorded end count.
 pub(crate) fn merged(histories: Vec<Vec<HistoryEntry>>) -> Vec<HistoryEntry> {
     let mut all: Vec<HistoryEntry> = Vec::new();
     for history in histories {
@@ -32,13 +32,13 @@ pub(crate) fn merged(histories: Vec<Vec<HistoryEntry>>) -> Vec<HistoryEntry> {
     all
 }
 
-/// What came to its end with an entry.
+/// An interruption that ended with an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Ended {
     /// Milliseconds since 1970.
     pub(crate) began_ms: u64,
     pub(crate) lasted_ms: u64,
-    /// Why it began; empty where that is not known.
+    /// Why it began; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) cause: String,
 }
@@ -52,7 +52,7 @@ impl Ended {
         }
     }
 
-    /// How long it lasted; of less than a minute with its tenths.
+    /// Its duration; under a minute with tenths of a second.
     pub(crate) fn time(&self) -> String {
         let seconds = self.lasted_ms as f64 / 1e3;
         match self.lasted_ms {
@@ -62,8 +62,8 @@ impl Ended {
     }
 }
 
-/// For each entry of a merged history, what ended with it. Writes stop where the primary is: what another member notes later of its own
-/// mysqld is no interruption.
+/// For each entry of a merged history, the interruption that ended with it. Only the primary's mysqld interrupts writes: later
+/// entries of another member about its own mysqld are no interruptions.
 pub(crate) fn ended(entries: &[HistoryEntry]) -> Vec<Option<Ended>> {
     let mut primary: Option<MemberId> = None;
     let mut stopped: Option<(u64, String)> = None;
@@ -80,7 +80,7 @@ pub(crate) fn ended(entries: &[HistoryEntry]) -> Vec<Option<Ended>> {
             let before = primary.replace(member.id);
             let (began, cause) = match (stopped.take(), before) {
                 (Some(stopped), _) => stopped,
-                // The primary before it has noted no end, and cannot be asked.
+                // The previous primary has recorded no end, and cannot be asked.
                 (None, Some(before)) if before != member.id => {
                     let leaderless = leaderless_ms(entries, entry, member.id)?;
                     let began = entry.at_ms.saturating_sub(leaderless);
@@ -111,7 +111,7 @@ pub(crate) fn ended(entries: &[HistoryEntry]) -> Vec<Option<Ended>> {
     entries.iter().map(&mut step).collect()
 }
 
-/// How long after the last call of the leader before it clients could write, as the new leader noted it.
+/// The time from the previous leader's last heartbeat until clients could write, as the new leader recorded it.
 fn leaderless_ms(
     entries: &[HistoryEntry],
     resumed: &HistoryEntry,
@@ -127,7 +127,7 @@ fn leaderless_ms(
     })
 }
 
-/// The longest time in which clients could not write, with the moment at which it ended.
+/// The longest time without writes, and the moment at which it ended.
 pub(crate) fn longest_gap(entries: &[HistoryEntry]) -> Option<(u64, Ended)> {
     let writes = |entry: &HistoryEntry| matches!(entry.event, HistoryEvent::WritesResumed { .. });
     let gaps = entries.iter().zip(ended(entries));
@@ -186,7 +186,7 @@ mod tests {
         gaps.map(|gap| (gap.lasted_ms, gap.cause)).collect()
     }
 
-    /// The old primary hung for 30 s; its member called the others until it gave the leadership away.
+    /// The old primary hung for 30 s; its member sent heartbeats until it gave up the leadership.
     #[test]
     fn an_outage_begins_where_the_old_primary_noted_it_and_not_with_the_last_call() {
         let old = vec![resumed(2, 1_000, 1), stopped(2, 10_000, 1, "it hung")];

@@ -1,5 +1,5 @@
-//! The operator's end of a command: finds the leader by asking all members, gives it the command, tells
-//! what happens, and goes to the next one when the leadership has moved on meanwhile.
+//! The client side of a command: finds the leader by asking all members, sends it the command, reports
+//! progress, and follows a change of leadership.
 
 mod asker;
 mod differences;
@@ -28,25 +28,25 @@ pub use crate::operator::hops::{Hop, hops};
 pub use crate::operator::ring_report::{MemberReport, RingReport};
 use crate::terminal::{Exit, Failure};
 
-/// How often a command goes on to another member that is said to lead.
+/// How often a command is redirected to another reported leader.
 const MOST_REDIRECTS: usize = 2;
-/// Before a member is asked again that is said to lead and does not know it yet.
+/// Delay before asking a reported leader again that has not yet noticed its election.
 const BETWEEN_REDIRECTS: Duration = Duration::from_millis(300);
 
-/// What is told of a command under way.
+/// Progress of a running command.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Told {
-    /// It goes to this member.
+    /// The command is sent to this member.
     Asking(MemberAddress),
-    /// A phase of this name began.
+    /// A phase of this name has begun.
     Began(String),
-    /// A phase is done, and took this many seconds.
+    /// A phase has ended, after this many seconds.
     Done(String, f64),
-    /// So many bytes of about so many have been copied, in this stage.
+    /// Bytes copied in this stage, of about this total.
     Copied(String, u64, u64),
 }
 
-/// Gives commands to the members of one configuration.
+/// Sends commands to the members of one configuration.
 pub struct Operator {
     asker: Asker,
 }
@@ -57,7 +57,7 @@ enum Answer {
 }
 
 impl Operator {
-    /// Commands to the ring that these members belong to.
+    /// For the ring that these members belong to.
     pub fn new(asker: Asker) -> Self {
         Self { asker }
     }
@@ -67,19 +67,19 @@ impl Operator {
         self.asker.report().await
     }
 
-    /// Asks whoever answers at an address who it is.
+    /// Asks the member at an address for its identity.
     ///
     /// # Errors
-    /// When nobody answers there.
+    /// When no member answers there.
     pub async fn identify(&self, address: &str) -> Result<Introduction, AdminError> {
         self.asker.client(address)?.identify().await
     }
 
-    /// Carries a command out on the leader.
+    /// Executes a command on the leader.
     ///
     /// # Errors
-    /// Exit 3 when nobody leads; the member's refusal; exit 5 when there was no end of it by `until`, when the
-    /// connection broke, and after an interruption: the command goes on in the ring then.
+    /// Exit 3 without a leader; the member's refusal; exit 5 when the command has not ended by `until`, when the
+    /// connection broke, and after an interruption: the ring continues the command then.
     pub async fn lead(
         &self,
         report: &RingReport,
@@ -123,7 +123,7 @@ impl Operator {
         }
     }
 
-    /// Carries a command out on this member.
+    /// Executes a command on this member.
     ///
     /// # Errors
     /// As [`Self::lead`].
@@ -155,7 +155,7 @@ impl Operator {
             command: command.clone(),
             by: operator_name(),
         };
-        // An order is plain values, which always have a JSON form.
+        // An order is plain data, which always serializes.
         let json = serde_json::to_vec(&order).unwrap_or_default();
         let client = self
             .asker
@@ -192,7 +192,7 @@ impl Operator {
     }
 }
 
-/// Who runs this command, as the system calls them.
+/// The system's name of the user who runs this command.
 pub(crate) fn operator_name() -> String {
     ["SUDO_USER", "USER", "LOGNAME"]
         .iter()
@@ -200,7 +200,7 @@ pub(crate) fn operator_name() -> String {
         .unwrap_or_else(|| "an operator".to_owned())
 }
 
-/// Who leads with a quorum behind it.
+/// The leader that has a quorum.
 fn leader(report: &RingReport, directory: &Directory) -> Result<MemberAddress, Failure> {
     let place = report.leader.and_then(|leader| directory.get(leader));
     place.cloned().ok_or_else(|| {
@@ -221,7 +221,7 @@ fn leader(report: &RingReport, directory: &Directory) -> Result<MemberAddress, F
 fn not_begun(error: &AdminError) -> Failure {
     let look = "check with `witness status` who leads now, and try again";
     let (exit, advice) = match error {
-        // It says itself what it takes.
+        // The error itself names the accepted certificate.
         AdminError::NotAllowed { .. } => (Exit::NotAllowed, ""),
         AdminError::Refused { .. } => (Exit::Refused, look),
         _ => (Exit::NoQuorum, look),

@@ -1,5 +1,5 @@
-//! Every refusal that a member can answer, with its exit code, as an operator reads it: the sentence, and after the bar
-//! what to do where the sentence does not say that.
+//! Every refusal that a member can answer, with its exit code and the text for an operator: the message, and after the bar
+//! the advice where the message does not give it.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn north() -> Region {
     Region("north".into())
 }
 
-/// As the command line says it.
+/// As the command line prints it.
 fn told(refusal: impl Into<Refusal>) -> (Exit, String) {
     let Failure { exit, what, advice } = Directory::default().failure(&refusal.into());
     (exit, format!("{what} | {advice}"))

@@ -1,5 +1,5 @@
-//! The ring as somebody outside sees it who has asked every member: who answers, who leads, and
-//! whether commits can go on. Pure: the answers are gathered elsewhere.
+//! The ring as seen by a client that has asked every member: which members answer, which one leads, and
+//! whether commits are possible. Pure: other modules gather the answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,22 +19,22 @@ use crate::operator::tolerance;
 pub struct RingReport {
     /// The ring's name in the configuration.
     pub ring: String,
-    /// Who leads with a quorum behind it.
+    /// The leader that has a quorum.
     pub leader: Option<MemberId>,
-    /// Whether commits can go on; when not: since when, why, and what to do.
+    /// Whether commits are possible; if not: since when, why, and what to do.
     pub quorum: QuorumView,
-    /// Whether `quorum` says nothing of the ring: whoever asked reached nobody, or could not look up the names of too many.
+    /// Whether `quorum` is unknown: the client reached no member, or could not resolve the names of too many.
     #[serde(default)]
     pub quorum_unknown: bool,
     /// How many more voters may fail, in the worst case, before commits wait; nothing without a leader.
     #[serde(default)]
     pub tolerates: Option<usize>,
-    /// Every configured member, and then those that are in the ring all the same.
+    /// Every configured member, followed by unconfigured members of the ring.
     pub members: Vec<MemberReport>,
-    /// The pause of failover, if one stands.
+    /// The pause of failover, if one is in force.
     #[serde(default)]
     pub pause: Option<PauseView>,
-    /// What does not fit together: configurations that differ, or differ from the ring.
+    /// Contradictions: configurations that differ from each other, or from the ring.
     #[serde(default)]
     pub warnings: Vec<String>,
 }
@@ -48,28 +48,28 @@ pub struct MemberReport {
     pub name: String,
     /// The region in which it runs.
     pub region: Region,
-    /// With a mysqld or without.
+    /// With or without a mysqld.
     pub kind: MemberKind,
     /// Whether it may count in a quorum.
     pub votes: bool,
     /// `HOST:PORT` at which it was asked.
     pub address: String,
-    /// Whether it is in the configuration of whoever asks.
+    /// Whether it is in the client's configuration.
     pub configured: bool,
-    /// Whether it is in the ring; none when nobody could say.
+    /// Whether it is in the ring; `None` when no answer shows that.
     pub in_ring: Option<bool>,
     /// How many entries it is behind the leader.
     pub lag_entries: Option<u64>,
-    /// Why it did not answer; none when it did.
+    /// Why it did not answer; `None` when it did.
     pub error: Option<String>,
-    /// Whether it was not called, because its name could not be looked up.
+    /// Whether it was not called because its name could not be resolved.
     #[serde(default)]
     pub unresolved: bool,
-    /// Its own status; none when it did not answer.
+    /// Its own status; `None` when it did not answer.
     pub view: Option<MemberView>,
 }
 
-/// What the log says of a switchover to come, in words.
+/// The scheduled switchover in the log, as text.
 fn scheduled(view: &MemberView) -> Option<String> {
     let scheduled = view.scheduled_switchover.as_ref()?;
     let mut members = view.members.iter();
@@ -83,7 +83,7 @@ fn scheduled(view: &MemberView) -> Option<String> {
 }
 
 impl RingReport {
-    /// What the leader says, if the report has a leader that answered.
+    /// The leader's view, if the report has a leader that answered.
     pub fn leader_view(&self) -> Option<&MemberView> {
         let leader = self
             .members
@@ -92,7 +92,7 @@ impl RingReport {
         leader.and_then(|leader| leader.view.as_ref())
     }
 
-    /// Members whose mysqld is held, has failed or is unreachable, if no mysqld of the ring runs; empty otherwise.
+    /// Members whose mysqld is held, has failed or is unreachable, if no mysqld of the ring runs; otherwise empty.
     pub(crate) fn databases_down(&self) -> Vec<&str> {
         let databases = || {
             let views = self.members.iter();
@@ -107,10 +107,10 @@ impl RingReport {
             .collect()
     }
 
-    /// Puts the answers of all members together; they stand in the order in which they were asked.
+    /// Combines the answers of all members, in the order in which they were asked.
     pub fn new(ring: &str, asked: Vec<Asked>) -> Self {
         let views = || asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
-        // Of two that think so, the one of the later term is right.
+        // If two members claim to lead, the one with the later term is right.
         let serving = views()
             .filter(|view| view.serving)
             .max_by_key(|view| view.term);
@@ -172,10 +172,10 @@ impl RingReport {
     }
 }
 
-// Why commits cannot go on, when nobody leads with a quorum behind it: as far as the answers of all
-// members tell. Pure.
+// Why commits are not possible without a leader that has a quorum, as far as the answers of all
+// members show. Pure.
 
-/// Since when, why, and what mends it.
+/// Since when, why, and the fix.
 pub(super) fn lost(asked: &[Asked]) -> QuorumView {
     let views = || asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
     let since = views()
@@ -212,9 +212,9 @@ pub(super) fn lost(asked: &[Asked]) -> QuorumView {
     }
 }
 
-// Whether the answers are enough to say anything. Pure.
+// Whether the answers suffice for a statement. Pure.
 
-/// What is said where they are not: nobody answers, or those whose names could not be looked up may be a quorum with those who answer.
+/// `Some` if they do not: no member answers, or members with unresolved names may form a quorum with those that answer.
 fn not_known(asked: &[Asked]) -> Option<QuorumView> {
     let set_is_open = |set: &BTreeSet<MemberId>| {
         let voters = || asked.iter().filter(|one| set.contains(&one.entry.id));
@@ -246,7 +246,7 @@ fn not_known(asked: &[Asked]) -> Option<QuorumView> {
     })
 }
 
-/// Of a ring of which too few could be asked; whether names could not be looked up.
+/// For a ring with too few reachable members; `unresolved` if names could not be resolved.
 fn unknown(cause: String, unresolved: bool) -> QuorumView {
     let fix = match unresolved {
         true => {
@@ -261,7 +261,7 @@ fn unknown(cause: String, unresolved: bool) -> QuorumView {
     }
 }
 
-/// What the ring's log says; before anybody can say, everybody that may vote.
+/// The voter sets in the ring's log; without any answer, all members that may vote.
 fn voter_sets(asked: &[Asked]) -> Vec<BTreeSet<MemberId>> {
     let sets = latest(asked).map(|view| view.voter_sets.clone());
     sets.filter(|sets| !sets.is_empty()).unwrap_or_else(|| {
@@ -270,7 +270,7 @@ fn voter_sets(asked: &[Asked]) -> Vec<BTreeSet<MemberId>> {
     })
 }
 
-/// What a voter set lacks, and whom to bring back.
+/// What a voter set lacks, and which members to restart.
 fn too_few(asked: &[Asked], set: &BTreeSet<MemberId>) -> Option<(String, String)> {
     let of = |id: &MemberId| asked.iter().find(|asked| asked.entry.id == *id);
     let answers = |id: &&MemberId| of(id).is_some_and(|asked| asked.answer.is_ok());
@@ -301,7 +301,7 @@ fn too_few(asked: &[Asked], set: &BTreeSet<MemberId>) -> Option<(String, String)
 }
 
 impl Asker {
-    /// The ring as all of them see it, asked at once; then whoever they name that is not configured here.
+    /// The ring as all configured members see it, asked concurrently; then the unconfigured members that they name.
     pub async fn report(&self) -> RingReport {
         match &self.ring {
             RingSource::Configured { ring, members } => {
@@ -314,7 +314,7 @@ impl Asker {
         }
     }
 
-    /// Asks whoever answers at these addresses, and then all others of the ring, which the log names.
+    /// Asks the members at these addresses, and then all other members that the log names.
     async fn report_from(&self, endpoints: &[String]) -> RingReport {
         let answers = endpoints.iter().map(async |endpoint| {
             let answer = self.view_at(endpoint).await;
@@ -346,13 +346,13 @@ impl Asker {
         asked.extend(self.ask_all(others, true).await);
         asked.sort_by_key(|one| one.entry.id);
         let mut report = RingReport::new(&ring, asked);
-        // Whoever asks from elsewhere may reach it there only.
+        // A client on another host may reach it only there.
         for member in &mut report.members {
             if let Some(endpoint) = reached.remove(&member.id) {
                 member.address = endpoint;
             }
         }
-        // Of one that the log names, its own line says that it does not answer.
+        // For a member in the log, its own line already shows that it does not answer.
         if report.members.is_empty() {
             report.quorum = unknown("no member answers".to_owned(), unresolved);
             report.quorum_unknown = true;
@@ -362,7 +362,7 @@ impl Asker {
     }
 }
 
-/// A member that answered at an address which the log may know by another name.
+/// A member that answered at an address which may differ from the one in the log.
 fn answering(view: &MemberView, endpoint: &str) -> MemberEntry {
     let logged = view
         .members
@@ -382,7 +382,7 @@ fn answering(view: &MemberView, endpoint: &str) -> MemberEntry {
     }
 }
 
-/// Members of the ring that are not among those that were asked.
+/// Members of the ring that have not been asked.
 fn strangers(asked: &[Asked]) -> Vec<MemberEntry> {
     let known = |id| asked.iter().any(|asked| asked.entry.id == id);
     latest(asked)
@@ -475,7 +475,7 @@ mod tests {
         assert!(said.fix.unwrap().contains("the mysqld of `db-1`"));
     }
 
-    /// Tried with processes: where the first name server was dead, `witness status` said that the quorum was lost, and named the
+    /// Regression: with the first name server dead, `witness status` reported a lost quorum and named the
     /// repair.
     #[test]
     fn where_too_few_could_be_asked_nothing_is_said_of_the_quorum() {

@@ -1,4 +1,4 @@
-//! The ring and its members in the sentences that `witness status` and the page at `/` share. Pure.
+//! Sentences about the ring and its members, shared by `witness status` and the page at `/`. Pure.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use crate::operator::events::Level;
 use crate::operator::{Directory, MemberReport, RingReport, tolerance};
 use crate::terminal::sentence;
 
-/// Whether commits can go on.
+/// Whether commits are possible.
 pub(crate) struct QuorumSentence {
-    /// How good it is; a quorum that tolerates no more failures is not good.
+    /// A quorum that tolerates no more failures is not good.
     pub(crate) level: Level,
-    /// The few words that matter most; the sentence begins with them.
+    /// The key phrase, with which the sentence begins.
     pub(crate) begins: &'static str,
-    /// The rest of the sentence: who leads, or since when nobody does, and why.
+    /// The rest of the sentence: the leader, or since when and why there is none.
     pub(crate) rest: String,
     /// What to do, when commits wait.
     pub(crate) fix: Option<String>,
 }
 
-/// Says it of the ring.
+/// The sentence for this report.
 pub(crate) fn quorum(report: &RingReport) -> QuorumSentence {
     let quorum = &report.quorum;
     if quorum.ok {
@@ -74,15 +74,15 @@ pub(crate) fn quorum(report: &RingReport) -> QuorumSentence {
     }
 }
 
-/// Why the ring is as it is.
+/// Explanations of the ring's state.
 pub(crate) struct Explained {
-    /// What a commit waits for, and what the leader would change about that; nothing while nobody leads.
+    /// What a commit waits for, and what the leader would change about that; empty without a leader.
     pub(crate) commit: Vec<String>,
-    /// For each member, why it can or cannot be elected now; while nobody leads, what decides that.
+    /// For each member, why it can or cannot be elected now; without a leader, the criteria.
     pub(crate) elections: Vec<String>,
 }
 
-/// Only a leader knows; without one, what the answers of all members tell.
+/// From the leader's view; without a leader, from the answers of all members.
 pub(crate) fn explained(report: &RingReport) -> Explained {
     let directory = Directory::of(report);
     let explanation = report
@@ -136,7 +136,7 @@ fn log_end(name: &str, view: &MemberView, directory: &Directory) -> String {
     )
 }
 
-/// What it is in the ring.
+/// The member's role in the ring.
 pub(crate) fn role(view: &MemberView, report: &RingReport) -> String {
     if view.fault.is_some() {
         return "stopped".into();
@@ -149,7 +149,7 @@ pub(crate) fn role(view: &MemberView, report: &RingReport) -> String {
     }
 }
 
-/// What an operator should know of one member, beside what it is.
+/// Notes for the operator about one member, in addition to its role.
 pub(crate) fn notes(member: &MemberReport) -> Vec<String> {
     let Some(view) = &member.view else {
         return member
@@ -249,23 +249,23 @@ pub(crate) fn notes(member: &MemberReport) -> Vec<String> {
     notes
 }
 
-/// A note and its runbook, which says what to do; the page makes a link of that.
+/// A note with the name of its runbook, which the page turns into a link.
 fn see(note: &str, runbook: &str) -> String {
     let note = note.trim_end_matches('.');
     format!("{note}. See the runbook {runbook}")
 }
 
-/// With less than this left, hardly a transaction fits.
+/// With less space than this, hardly any transaction fits.
 const NO_ROOM: u64 = 64 << 10;
 
-// What the mysqld beside a member is, in few words.
+// The state of a member's mysqld, in brief.
 
-/// From which lag on it is said.
+/// The lag from which it is reported.
 const LAG_MS: u64 = 1_000;
-/// From how many transactions on it is said that they are lacking.
+/// The number of missing transactions from which it is reported.
 const LACKS: u64 = 100;
 
-/// What it is to the ring.
+/// Its role for the ring.
 pub(crate) fn mysqld(mysql: &MysqlView) -> String {
     let of_a_role = || {
         match mysql.role.split(':').next().unwrap_or_default() {
@@ -292,27 +292,27 @@ pub(crate) fn mysqld(mysql: &MysqlView) -> String {
     }
 }
 
-/// Committed transactions that it has not executed, where that would keep clients waiting behind a promotion.
+/// Committed transactions that it has not executed, where they would delay clients after a promotion.
 fn lacks(mysql: &MysqlView) -> Option<u64> {
     let behind = mysql.promotion.as_ref()?.behind?;
     Some(behind).filter(|behind| *behind >= LACKS)
 }
 
-/// Why clients cannot write there, where nothing else says it.
+/// Why clients cannot write there, where no other note says so.
 fn closed(mysql: &MysqlView) -> Option<String> {
     let closed = mysql.state == "running" && mysql.write_fence.starts_with("closed: ");
     (closed && mysql.trouble.is_none()).then(|| format!("its mysqld is {}", mysql.write_fence))
 }
 
-/// What it waits for, where it does.
+/// The reason for which it waits, if it does.
 fn wait(mysql: &MysqlView) -> Option<String> {
     let what = mysql.role.strip_prefix("waiting: ")?;
     Some(format!("its mysqld waits: {what}"))
 }
 
-// Spans of time for people.
+// Durations for display.
 
-/// A span of time in its two largest units.
+/// A duration in its two largest units.
 pub(crate) fn span(seconds: f64) -> String {
     let whole = seconds.max(0.0) as u64;
     let (days, hours, minutes) = (whole / 86_400, whole / 3_600 % 24, whole / 60 % 60);

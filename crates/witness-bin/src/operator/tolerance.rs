@@ -1,4 +1,4 @@
-//! How many more failures a ring tolerates before commits wait: as it is, with a member that is to be added, and as configured. Pure.
+//! The number of further failures before commits wait: in the ring now, with a member to be added, and in a configuration. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +11,11 @@ use raft_types::{MemberId, MemberKind, MemberRecord, Region};
 use crate::operator::asker::{Asked, latest};
 use crate::operator::{MemberReport, RingReport};
 
-/// What to do about an even number of voters.
+/// Advice for an even number of voters.
 const EVEN_ADVICE: &str =
     "add a witness, or take a vote with `witness members update NAME --votes false`";
 
-/// How many more voters may fail, in the worst case, while `leader` leads: what it sees, or else whoever answers.
+/// How many more voters may fail, in the worst case, under `leader`: from its view, or else from the members that answer.
 pub(super) fn of_answers(leader: MemberId, asked: &[Asked]) -> Option<usize> {
     let answer_of = |id| {
         asked
@@ -33,11 +33,11 @@ pub(super) fn of_answers(leader: MemberId, asked: &[Asked]) -> Option<usize> {
         }
         health => failures_tolerated(health),
     };
-    // It leads with a quorum, whatever its figures of this moment are.
+    // It leads with a quorum, even if its current figures are negative.
     tolerated.map(|spare| usize::try_from(spare).unwrap_or(0))
 }
 
-/// A warning for each voter set in force whose number of voters is even.
+/// A warning for each current voter set with an even number of voters.
 pub(super) fn even_sets(asked: &[Asked]) -> Vec<String> {
     let sets = latest(asked).map_or(&[][..], |view| &view.voter_sets);
     even_among(sets)
@@ -49,7 +49,7 @@ fn even_among(sets: &[BTreeSet<MemberId>]) -> Vec<String> {
         .collect()
 }
 
-/// The clause on failures in the sentence on the quorum, and whether it is a good one.
+/// The clause on failures in the quorum sentence, and whether it is good news.
 pub(super) fn clause(report: &RingReport) -> Option<(String, bool)> {
     let clause = match report.tolerates? {
         0 => (
@@ -77,15 +77,15 @@ fn only_database(report: &RingReport) -> String {
     }
 }
 
-/// The failure tolerance of a ring once a member has joined, and the warnings.
+/// The ring's failure tolerance after a member has joined, with warnings.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct WithMember {
-    /// How many more voters may fail, the new one included.
+    /// How many more voters may fail, including the new one.
     pub(crate) tolerates: usize,
     pub(crate) warnings: Vec<String>,
 }
 
-/// What the rules of the ring make of it; nothing without a leader, or where they cannot be kept.
+/// The result under the ring's rules; `None` without a leader, or where the rules cannot be satisfied.
 pub(crate) fn with_member(
     report: &RingReport,
     id: MemberId,
@@ -110,8 +110,8 @@ pub(crate) fn with_member(
     })
 }
 
-/// What a configured ring tolerates while all members run, in a clause after its name: one figure, or one for each region that can
-/// lead. Nothing where the rules cannot be kept, which is a mistake of its own.
+/// The failure tolerance of a configured ring while all members run, as a clause that follows its name: one figure, or one for each
+/// region that can lead. `None` where the rules cannot be satisfied, which is reported separately.
 pub(crate) fn of_configuration(rules: &RingRules, entries: &[MemberEntry]) -> Option<String> {
     let record = |entry: &MemberEntry| MemberRecord {
         region: entry.region.clone(),
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(all.tolerates, Some(1));
         let only = "it tolerates 1 more failure, but not of `db-1`, the only database member";
         assert_eq!(clause(&all), Some((only.to_owned(), true)));
-        // The leader has answers of two; or its version does not report that, and two answer.
+        // The leader has two answers; or its version does not report them, and two members answer.
         let two = VoterSetHealth {
             required: 2,
             answering: [1, 2].map(MemberId).into(),

@@ -1,11 +1,11 @@
-//! Which versions of the program the members run, and which formats they speak: for an upgrade that is under way. Pure.
+//! The program versions that the members run and the formats that they support, for an upgrade in progress. Pure.
 
 use std::collections::BTreeMap;
 
 use member::status::MemberView;
 use raft_types::{FormatRange, FormatVersion};
 
-/// A warning while members run different versions, and how far the ring's format is.
+/// A warning while members run different versions, with the state of the ring's format.
 pub(super) fn warning<'a>(views: impl Iterator<Item = &'a MemberView>) -> Option<String> {
     let views: Vec<_> = views.collect();
     let groups = groups(&views);
@@ -18,14 +18,14 @@ pub(super) fn warning<'a>(views: impl Iterator<Item = &'a MemberView>) -> Option
     })
 }
 
-/// What the members that answer run, in one sentence; nothing where nobody answers.
+/// The versions of the members that answer, in one sentence; `None` when no member answers.
 pub(crate) fn sentence<'a>(views: impl Iterator<Item = &'a MemberView>) -> Option<String> {
     let views: Vec<_> = views.collect();
     let groups = groups(&views);
     (!groups.is_empty()).then(|| format!("Versions: {}. {}", told(&groups), ring_format(&views)))
 }
 
-/// The names of the members by what they run.
+/// The members' names, grouped by version and formats.
 type Groups<'a> = BTreeMap<(&'a str, String), Vec<&'a str>>;
 
 fn groups<'a>(views: &[&'a MemberView]) -> Groups<'a> {
@@ -45,7 +45,7 @@ fn told(groups: &Groups) -> String {
     groups.iter().map(group).collect::<Vec<_>>().join("; ")
 }
 
-/// A member of a version that says nothing of it speaks the first one.
+/// A version that does not report its formats supports only the first.
 fn speaks(view: &MemberView) -> FormatRange {
     let formats = view.formats.as_ref();
     formats.map_or(FormatRange::only(FormatVersion::FIRST), |formats| {

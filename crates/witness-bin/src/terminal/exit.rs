@@ -1,15 +1,15 @@
-//! How a command ends: the exit codes, which scripts rely on, and the sentence for a person.
+//! The end of a command: exit codes, which scripts rely on, and a message for the operator.
 
 use std::fmt;
 use std::io;
 
-/// The exit codes of every command. Their numbers never change.
+/// The exit codes of every command. The numbers never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// The command did what it was asked for.
+    /// The command succeeded.
     Done = 0,
-    /// Anything that has no code of its own.
+    /// Any failure without a code of its own.
     Error = 1,
     /// The command line or the configuration is wrong.
     Usage = 2,
@@ -17,9 +17,9 @@ pub enum Exit {
     NoQuorum = 3,
     /// A precondition does not hold, so nothing was done.
     Refused = 4,
-    /// Time ran out; whether it happened is not known.
+    /// Timeout; whether the change happened is unknown.
     Unknown = 5,
-    /// The certificate that was shown does not allow it; nothing was done.
+    /// The client certificate does not allow it; nothing was done.
     NotAllowed = 6,
     /// Data on a disk is damaged, or acknowledged transactions are lost.
     Corrupt = 7,
@@ -31,19 +31,19 @@ impl From<Exit> for std::process::ExitCode {
     }
 }
 
-/// Why a command did not do what it was asked for.
+/// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The code with which the process ends.
+    /// The exit code of the process.
     pub exit: Exit,
     /// What happened, in one sentence.
     pub what: String,
-    /// What to do about it; empty when the sentence says it.
+    /// What to do about it; empty when `what` already says so.
     pub advice: String,
 }
 
 impl Failure {
-    /// A failure with an advice.
+    /// A failure with advice.
     pub fn new(exit: Exit, what: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
             exit,
@@ -52,12 +52,12 @@ impl Failure {
         }
     }
 
-    /// A failure that explains itself, with the code for everything else.
+    /// A failure without advice, with [`Exit::Error`].
     pub fn error(what: impl Into<String>) -> Self {
         Self::new(Exit::Error, what, "")
     }
 
-    /// The end of a command that has already said everything on standard output.
+    /// A failure that prints nothing more: the command has already printed everything on standard output.
     pub fn silent(exit: Exit) -> Self {
         Self::new(exit, "", "")
     }
@@ -76,7 +76,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Writing to a closed pipe (`| head`) is the reader's wish and no error.
+/// A closed pipe (`| head`) is the reader's choice and not an error.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {

@@ -1,4 +1,4 @@
-//! What a command leaves behind for its caller: an exit code with a sentence, and text or JSON.
+//! A command's results for its caller: an exit code with a message, and text or JSON.
 
 mod exit;
 mod output;

@@ -19,7 +19,7 @@ pub enum Format {
     Json,
 }
 
-/// On standard error, where somebody looks, how many of so many bytes are done; its length is set by whoever knows it.
+/// A progress bar in bytes on standard error, when that is a terminal; the caller sets its length.
 pub(crate) fn bytes_bar() -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -66,7 +66,7 @@ impl Table {
                 .iter()
                 .filter_map(|row| row.get(column))
                 .peekable();
-            // An address may begin with a digit too.
+            // An address can begin with a digit, too.
             let number =
                 |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit()) && !cell.contains(':');
             cells.peek().is_some() && cells.all(|cell| cell == "-" || number(cell))
@@ -94,10 +94,10 @@ impl Table {
     }
 }
 
-/// Prints the JSON or the table, whichever was asked for.
+/// Prints JSON or the table, as `format` selects.
 ///
 /// # Errors
-/// When standard output cannot be written; quiet when its reader has gone.
+/// When standard output cannot be written; silent when the pipe is closed.
 pub fn print(
     format: Format,
     json: &impl Serialize,
@@ -118,7 +118,7 @@ pub fn print(
 /// Prints one JSON document, indented.
 ///
 /// # Errors
-/// When standard output cannot be written; quiet when its reader has gone.
+/// When standard output cannot be written; silent when the pipe is closed.
 pub fn print_json(json: &impl Serialize) -> Result<(), Failure> {
     let text =
         serde_json::to_string_pretty(json).map_err(|error| Failure::error(error.to_string()))?;
@@ -128,16 +128,16 @@ pub fn print_json(json: &impl Serialize) -> Result<(), Failure> {
 /// Prints one JSON object on one line.
 ///
 /// # Errors
-/// When standard output cannot be written; quiet when its reader has gone.
+/// When standard output cannot be written; silent when the pipe is closed.
 pub fn print_json_line(json: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(json).map_err(|error| Failure::error(error.to_string()))?;
     print_text(&format!("{text}\n"))
 }
 
-/// Prints text as it is.
+/// Prints text unchanged.
 ///
 /// # Errors
-/// When standard output cannot be written; quiet when its reader has gone.
+/// When standard output cannot be written; silent when the pipe is closed.
 pub fn print_text(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -145,12 +145,12 @@ pub fn print_text(text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether to colour standard output: a terminal, and `NO_COLOR` is not set.
+/// Whether to colour standard output: it is a terminal, and `NO_COLOR` is not set.
 pub fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// A member's words as a sentence: with a capital at the beginning.
+/// A member's message as a sentence, with an initial capital.
 pub(crate) fn sentence(text: &str) -> String {
     let mut chars = text.chars();
     match chars.next() {

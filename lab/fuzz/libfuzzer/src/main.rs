@@ -1,4 +1,4 @@
-//! libFuzzer over one of the targets. Which one, the variable `WITNESS_FUZZ_TARGET` says; `cargo lab fuzz` sets it.
+//! libFuzzer over the target in the variable `WITNESS_FUZZ_TARGET`, which `cargo lab fuzz` sets.
 
 #![no_main]
 

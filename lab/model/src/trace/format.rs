@@ -1,21 +1,21 @@
-//! What a trace says: JSON, an object on each line, in the order in which things were done.
+//! The format of a trace: JSON, one object per line, in the order of the actions.
 
 use std::collections::BTreeSet;
 
 use raft_types::{MemberId, OpId};
 use serde::{Deserialize, Serialize};
 
-/// One thing that a member did.
+/// One action of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
-    /// When, in milliseconds since the beginning of the run.
+    /// Time in milliseconds since the beginning of the run.
     pub at_ms: u64,
-    /// What.
+    /// The action.
     #[serde(flatten)]
     pub seen: Seen,
 }
 
-/// What was done to a member's disk while it was down.
+/// Damage to a member's disk while it was down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Damage {
@@ -32,19 +32,19 @@ pub enum Damage {
 pub struct SeenVote {
     /// The term.
     pub term: u64,
-    /// Whether that member was elected, and is followed; else it is a candidate.
+    /// Whether that member was elected, and is followed; otherwise it is a candidate.
     pub elected: bool,
-    /// For whom.
+    /// The member voted for.
     pub to: MemberId,
 }
 
-/// What an entry carries.
+/// An entry's content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SeenContent {
     /// A leader's first entry.
     Blank,
-    /// What clients wrote, and what a log notes beside it: the digest of its bytes.
+    /// A client's write, with the log's notes on it: the digest of its bytes.
     Write(u64),
     /// The voter sets of a membership, and the digest of its bytes.
     Voters(Vec<BTreeSet<MemberId>>, u64),
@@ -53,97 +53,97 @@ pub enum SeenContent {
 /// An entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenEntry {
-    /// Where it stands.
+    /// Its op id.
     pub op_id: OpId,
-    /// What it carries.
+    /// Its content.
     pub content: SeenContent,
 }
 
-/// What a member did.
+/// An action of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "did", rename_all = "snake_case")]
 pub enum Seen {
     /// It stored a vote.
     Voted {
-        /// Who.
+        /// The member.
         member: MemberId,
-        /// Which.
+        /// The vote.
         vote: SeenVote,
     },
     /// It appended entries to its log.
     Appended {
-        /// Who.
+        /// The member.
         member: MemberId,
-        /// What.
+        /// The entries.
         entries: Vec<SeenEntry>,
     },
-    /// It has its log up to here on disk.
+    /// Its log is on disk up to here.
     Durable {
-        /// Who.
+        /// The member.
         member: MemberId,
-        /// Up to where.
+        /// The last durable entry.
         upto: OpId,
     },
-    /// It took back what lies behind `keep`.
+    /// It truncated the entries after `keep`.
     Truncated {
-        /// Who.
+        /// The member.
         member: MemberId,
         /// The last entry that stays.
         keep: Option<OpId>,
     },
-    /// It came back behind a repair, and cut its log back.
+    /// It rejoined after a repair, and cut its log.
     CutBack {
-        /// Who.
+        /// The member.
         member: MemberId,
         /// The last entry that stays.
         keep: Option<OpId>,
     },
-    /// Its log begins anew behind an entry that is committed.
+    /// Its log begins again after a committed entry.
     Began {
-        /// Who.
+        /// The member.
         member: MemberId,
         /// That entry.
         before: OpId,
     },
-    /// It was started, and found this on its disk.
+    /// It started, and found this on its disk.
     Opened {
-        /// Who.
+        /// The member.
         member: MemberId,
-        /// The last entry before the first that is there.
+        /// The last entry before the first present one.
         floor: Option<OpId>,
         /// The entries.
         entries: Vec<SeenEntry>,
         /// The vote.
         vote: Option<SeenVote>,
-        /// What was done to the disk before.
+        /// Damage to the disk before the start.
         damage: Damage,
     },
-    /// It takes its log for committed up to here.
+    /// It considers its log committed up to here.
     Committed {
-        /// Who.
+        /// The member.
         member: MemberId,
-        /// Up to where.
+        /// The last committed entry.
         upto: OpId,
     },
-    /// It told a client that its transaction is committed.
+    /// It acknowledged a client's transaction as committed.
     Acknowledged {
-        /// Who.
+        /// The member.
         member: MemberId,
-        /// Which.
+        /// The transaction's entry.
         op_id: OpId,
     },
-    /// It says that it serves, and was read from.
+    /// It reports that it serves, and was read from.
     Served {
-        /// Who.
+        /// The member.
         member: MemberId,
         /// Its commit mark.
         mark: Option<OpId>,
     },
     /// An operator ordered a repair.
     Repaired {
-        /// The end of the log of the member that goes on.
+        /// The end of the surviving member's log.
         after: Option<OpId>,
-        /// In which term it does.
+        /// The term of the repair.
         term: u64,
         /// Whether a loss was accepted.
         loss: bool,

@@ -1,8 +1,8 @@
-//! Traces of the real code, held against the rules of the model: a trace is what the members of a simulated ring did
-//! ([`format`](crate::trace::Line)), a replay takes it step by step ([`Replay`]).
+//! Traces of the real code, checked against the model's rules. A trace records the actions of a simulated ring's members
+//! ([`format`](crate::trace::Line)); a replay takes it step by step ([`Replay`]).
 //!
-//! The model's members take a leader's entries as they are now; real ones take what it sent a while ago. So the replay has, beside
-//! each member, every leadership as the others may still hear of it (`reign`), and calls the model's rules with that.
+//! The model's members receive a leader's current entries; real ones receive entries sent earlier. The replay therefore keeps every
+//! leadership whose messages may still arrive (`reign`), and calls the model's rules with it.
 
 mod format;
 mod reign;

@@ -1,24 +1,24 @@
-//! A leadership: what its leader's log was, and who has taken how much of it.
+//! A leadership: its leader's log, and how much of it each member has appended.
 
 use std::collections::BTreeMap;
 
 use crate::ring::{Count, Id, Leader, Member, Members, Role, Term, common};
 use crate::rules::Rules;
 
-/// A leadership, as others may still hear of it when it is over.
+/// A leadership whose messages may still arrive after its end.
 #[derive(Debug)]
 pub(super) struct Reign {
     pub(super) leader: Id,
-    /// The leader as it was while it led: its log, and how much of that is committed.
+    /// The leader's state while it led: its log, and the committed part.
     pub(super) member: Member,
-    /// Up to where each member has taken its log.
+    /// The last entry that each member appended from its log.
     taken: BTreeMap<Id, usize>,
-    /// Up to where each member has had that on disk.
+    /// The last of those entries on each member's disk.
     durable: BTreeMap<Id, Count>,
 }
 
 impl Reign {
-    /// Of a member that was elected.
+    /// The leadership of a newly elected member.
     pub(super) fn of(leader: Id, member: &Member, term: Term) -> Self {
         Self {
             leader,
@@ -32,19 +32,19 @@ impl Reign {
         }
     }
 
-    /// A member follows, or took entries: what both logs have in common it has taken.
+    /// A member follows, or appended entries: it has appended the common prefix of both logs.
     pub(super) fn taken_by(&mut self, id: Id, member: &Member) {
         self.taken.insert(id, common(&self.member.log, &member.log));
     }
 
-    /// A member took back what lies behind so many entries, of which not all were on disk.
+    /// A member truncated its log to `kept` entries; not all later ones were on disk.
     pub(super) fn taken_back_by(&mut self, id: Id, kept: usize) {
         if let Some(taken) = self.taken.get_mut(&id) {
             *taken = kept.min(*taken);
         }
     }
 
-    /// A member has so many entries on disk, of which it took some from this leader. Whether more is committed now.
+    /// A member has `durable` entries on disk, some of them from this leader. Returns whether more is committed now.
     pub(super) fn stored_by(&mut self, rules: Rules, id: Id, durable: usize) -> bool {
         let taken = self.taken.get(&id).copied().unwrap_or(0);
         let stored = self.durable.entry(id).or_default();

@@ -1,6 +1,5 @@
-//! Takes a trace step by step. Each has to be one that the model's rules allow where the members are by then; what the trace does not
-//! show is taken for granted as far as it can be (a leader knows of every answer that was given), so that nothing is refused that the
-//! rules allow.
+//! Replays a trace step by step. The model's rules must allow each step in the members' current state. Facts that the trace lacks are
+//! assumed in favour of the step (a leader knows of every answer given), so that no allowed step is refused.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,9 +18,9 @@ use crate::trace::reign::Reign;
 /// A step that the model does not allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// When it was taken, in milliseconds since the beginning of the run.
+    /// Its time, in milliseconds since the beginning of the run.
     pub at_ms: u64,
-    /// Which rule it breaks, in words.
+    /// The broken rule, as text.
     pub words: String,
 }
 
@@ -31,16 +30,16 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// How many steps were held against which rule, and how many were left out.
+/// Number of steps checked against each rule, and of steps left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// By what was done.
+    /// By kind of step.
     pub held: BTreeMap<&'static str, u64>,
     /// By the reason.
     pub left_out: BTreeMap<&'static str, u64>,
 }
 
-/// Whoever asked for votes in a term.
+/// All candidates of a term.
 struct Candidacy {
     end: End,
     votes: Members,
@@ -52,16 +51,16 @@ pub struct Replay {
     rules: Rules,
     ids: Vec<MemberId>,
     ring: Ring,
-    /// Of each member: how many entries it has on disk, and whether its vote is for an elected one.
+    /// For each member: the number of entries on its disk, and whether its vote is for an elected one.
     durable: Vec<usize>,
-    /// What a member took back, and may find again when it is started before it has written anything else.
+    /// Entries that a member truncated. It may find them again at its start until it has written others.
     taken_back: Vec<Vec<Entry>>,
     votes: Vec<Option<SeenVote>>,
     candidates: BTreeMap<(Term, Id), Candidacy>,
     reigns: BTreeMap<Term, Reign>,
-    /// What operators ordered, and was not seen to be carried out yet.
+    /// Ordered repairs that the trace has not shown to be carried out yet.
     ordered: Vec<(Option<OpId>, Term, bool)>,
-    /// The last acknowledged entry before this moment, and of it: what is done in one step of the world has no order.
+    /// The last acknowledged entry before this moment, and within it: actions in one step of the simulation have no order.
     acknowledged: usize,
     acknowledged_now: (u64, usize),
     counts: Counts,
@@ -70,16 +69,16 @@ pub struct Replay {
 type Verdict = Result<(), String>;
 
 impl Replay {
-    /// Of a trace of which nothing was seen yet.
+    /// A replay before its first line.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next line of a trace.
+    /// Replays the next line of a trace.
     ///
     /// # Errors
-    /// [`Refusal`]: the model does not allow that step.
+    /// [`Refusal`]: the model does not allow the step.
     pub fn take(&mut self, line: &Line) -> Result<(), Refusal> {
         let verdict = self.step(line.at_ms, &line.seen);
         verdict.map_err(|words| Refusal {
@@ -88,7 +87,7 @@ impl Replay {
         })
     }
 
-    /// Takes a whole trace, a line of JSON each.
+    /// Replays a whole trace, a line of JSON each.
     ///
     /// # Errors
     /// The first step that the model does not allow, or a line that cannot be read.
@@ -104,7 +103,7 @@ impl Replay {
         Ok(replay.counts)
     }
 
-    /// What was held against the rules so far.
+    /// The steps checked so far.
     #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.counts
@@ -119,7 +118,7 @@ impl Replay {
         Ok(())
     }
 
-    /// A member by its place; the one in whose name memberships are imposed has none.
+    /// A member by its index; the author of imposed memberships has none.
     fn id(&mut self, member: MemberId) -> Id {
         if member.0 == u64::MAX {
             return NOBODY;
@@ -193,7 +192,7 @@ impl Replay {
             Seen::Repaired { after, term, loss } => {
                 self.ordered.push((*after, term_of(*term)?, *loss));
                 if *loss {
-                    // What was acknowledged behind that end is not asked for any more.
+                    // Acknowledged entries after that end are no longer required.
                     let (last, (_, now)) = (&mut self.acknowledged, &mut self.acknowledged_now);
                     (*last, *now) = ((*last).min(kept(*after)), (*now).min(kept(*after)));
                 }
@@ -202,7 +201,7 @@ impl Replay {
         }
     }
 
-    /// A member that does something must not have lost its disk.
+    /// The member must not have lost its disk.
     fn running(&mut self, member: MemberId) -> Result<Id, String> {
         let id = self.id(member);
         match self.ring.members[id].role {
@@ -247,8 +246,7 @@ impl Replay {
         Ok(())
     }
 
-    /// It stored a vote for another one. Where the rules do not let it vote so, it has only heard of that term, and the candidate has
-    /// nothing of it.
+    /// It stored a vote for another member. Where the rules forbid that vote, it has only adopted the term, and the candidate has no vote.
     fn gave_its_vote(&mut self, id: Id, to: Id, term: Term) -> Verdict {
         let member = follower(&self.ring.members[id]);
         if member.term > term || member.term == term && member.vote.is_some_and(|vote| vote != to) {
@@ -266,7 +264,7 @@ impl Replay {
 
     fn was_elected(&mut self, id: Id, term: Term) -> Verdict {
         let member = &self.ring.members[id];
-        // It goes on where it was stopped.
+        // It continues where it was stopped.
         if self
             .reigns
             .get(&term)
@@ -350,7 +348,7 @@ impl Replay {
         }
     }
 
-    /// A membership that no leader proposed: the first one of all, or a repair.
+    /// A membership without a leader's proposal: the bootstrap or a repair.
     fn imposed(&mut self, id: Id, entry: Entry) -> Verdict {
         let member = &mut self.ring.members[id];
         let (kept, term) = (member.log.len(), member.term);
@@ -370,7 +368,7 @@ impl Replay {
                     loss,
                 };
                 repair::carry_out(&mut self.ring, &planned);
-                // Which other words the membership is written in, and who is a member, the trace says.
+                // The trace gives the membership's encoding and its members.
                 if let Some(last) = self.ring.members[id].log.last_mut() {
                     *last = entry;
                 }
@@ -431,13 +429,13 @@ impl Replay {
         leader.log.push(entry.clone());
         self.ring.members[id].log.push(entry);
         reign.taken_by(id, &self.ring.members[id]);
-        // By fewer voters more of it may be committed.
+        // With fewer voters more of it may be committed.
         self.count_on(id, term);
         self.held("proposals");
         self.verdict_on_commits()
     }
 
-    /// A follower takes its leader's next entry.
+    /// A follower appends its leader's next entry.
     fn took(&mut self, id: Id, leader: Id, entry: Entry) -> Verdict {
         let member = &self.ring.members[id];
         let term = member.term;
@@ -465,7 +463,7 @@ impl Replay {
 
     fn stored(&mut self, id: Id, upto: OpId) -> Verdict {
         let log = &self.ring.members[id].log;
-        // What was taken back meanwhile is not there any more.
+        // Entries truncated in the meantime are gone.
         if op_id(log, upto.index as usize) != Some(upto) {
             return Ok(());
         }
@@ -478,7 +476,7 @@ impl Replay {
         self.verdict_on_commits()
     }
 
-    /// What a member has on disk may commit more of a leader's log.
+    /// A member's durable entries may commit more of a leader's log.
     fn count_on(&mut self, id: Id, term: Term) {
         let durable = self.durable[id];
         let Some(reign) = self.reigns.get_mut(&term) else {
@@ -487,7 +485,7 @@ impl Replay {
         if !reign.stored_by(self.rules, id, durable) {
             return;
         }
-        // What those agree on that were given up is nothing to those that go on.
+        // Agreement among abandoned members does not count for the surviving ones.
         let latest = self.ring.repairs.last();
         let log = &reign.member.log;
         if latest.is_none_or(|latest| log.iter().any(|entry| entry.term == *latest)) {
@@ -625,19 +623,19 @@ impl Replay {
         self.durable[id] = there;
         let member = &mut self.ring.members[id];
         member.log = log;
-        // How far it had committed it learns anew.
+        // It must learn its commit index again.
         member.commit = 0;
         member.role = Role::Follower;
         self.goes_on_following(id);
         self.held("starts");
-        // It was stopped between storing a vote and saying so.
+        // It was stopped between storing a vote and reporting it.
         match vote.filter(|vote| Some(*vote) > self.votes[id]) {
             Some(vote) => self.voted(id, vote),
             None => Ok(()),
         }
     }
 
-    /// Whoever was started still follows, and is asked again what it has.
+    /// A restarted member still follows, and is asked again for its log.
     fn goes_on_following(&mut self, id: Id) {
         let (term, member) = (self.ring.members[id].term, &self.ring.members[id]);
         let elected = self.votes[id].is_some_and(|vote| vote.elected);
@@ -715,7 +713,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Whether a repair was carried out of which this member's log has nothing.
+    /// Whether a repair was carried out that this member's log lacks.
     fn was_left_behind(&self, id: Id) -> bool {
         let member = &self.ring.members[id];
         !self.ring.repairs.is_empty() && !repair::knows_the_latest(&self.ring, member)
@@ -730,7 +728,7 @@ impl Replay {
                     .iter()
                     .map(|set| set.iter().map(|member| self.id(*member)).collect())
                     .collect();
-                // Who is a member without a vote, the trace does not say.
+                // The trace does not name members without a vote.
                 Content::Membership(Membership {
                     members: Members::default(),
                     sets,
@@ -745,10 +743,10 @@ impl Replay {
     }
 }
 
-/// Leaderships that an answer may still be for.
+/// Past leaderships that an answer may still belong to.
 const RECENT: usize = 8;
 
-/// A member as the rules for elections look at it, whatever it leads.
+/// A member as the election rules see it, whatever it leads.
 fn follower(member: &Member) -> Member {
     Member {
         role: Role::Follower,

@@ -1,4 +1,4 @@
-//! Every state of small rings, with all rules, and with each of them taken away.
+//! Every state of small rings, with all rules, and with each rule broken.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use model::{Broken, RingModel, Scope};
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// Looks at all of it: the properties hold everywhere, and what has to be possible is.
+/// Explores the whole scope: the properties hold everywhere, and the reachability properties are met.
 fn holds(scope: Scope) {
     let words = format!("{scope:?}");
     let done = RingModel::of(scope).checker().threads(2).spawn_bfs().join();
@@ -81,7 +81,7 @@ fn members_come_and_go_and_lose_their_disks() {
 
 #[test]
 fn a_log_that_lost_its_end_elects_nobody_without_it() {
-    // All but the first with a member that has no vote, which campaigns as well.
+    // All but the first with a member without a vote, which campaigns as well.
     for (regions, writes, lease, entries) in [
         (&[3][..], 1, 0, 4),
         (&[2, 1], 1, 0, 4),
@@ -153,7 +153,7 @@ fn a_second_repair_knows_nothing_of_the_first() {
     });
 }
 
-/// A small scope in which it shows that a rule is missing, and a property that fails there; none where nothing fails.
+/// A small scope that shows the broken rule, and a property that fails there; `None` where none fails.
 fn shows(broken: Broken) -> Option<(Scope, &'static str)> {
     let changed = "a committed entry never changes";
     let lacks = "who leads has all that is committed";
@@ -309,9 +309,9 @@ fn shows(broken: Broken) -> Option<(Scope, &'static str)> {
     Some(shown)
 }
 
-/// A log of a repair counts as committed to whoever comes back, and who has asked somebody with such a log has cut its own before it
-/// follows: nothing is left to compare. In the model nobody comes back without having asked; in the product one may have reached nobody,
-/// and compares.
+/// A repair's log counts as committed to a rejoining member. After asking a member with such a log it cuts its own before it follows, and
+/// nothing is left to compare. In the model every rejoining member has asked; in the product one may have reached no other member, and
+/// compares.
 #[test]
 fn who_has_asked_has_cut_off_what_would_be_compared() {
     holds(Scope {

@@ -1,7 +1,7 @@
-//! What a commit waits for, in each of the compared setups.
+//! The compared setups, by the acknowledgement that a commit waits for.
 //!
-//! The primary is the same in all of them: one mysqld with the same data, the same settings and the semi-sync plugin loaded;
-//! only who acknowledges differs. Nothing but the measured setup runs while it is measured.
+//! The primary is the same in all of them: one mysqld with the same data, the same settings and the semi-sync plugin loaded. Only the
+//! acknowledging processes differ. No other setup runs during a measurement.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use testkit::mysqld::group_replication::Group;
 
 use super::data::LoadedData;
 
-/// As an operator would have it; the default of the configuration.
+/// The default of the configuration.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 /// Replicas that apply may lag at the end of a step; the next step starts when they have caught up.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(300);
@@ -25,13 +25,13 @@ const ACKNOWLEDGER_LIMIT: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Setup {
-    /// Nobody acknowledges.
+    /// No acknowledgement.
     StockAsync,
     /// Two stock semi-sync replicas, which apply.
     SemiSync,
     /// Two stock semi-sync replicas whose applier threads are stopped.
     LeanSemiSync,
-    /// The same, and they force their relay log to the disk before they acknowledge.
+    /// The same; they sync their relay log before they acknowledge.
     SyncedSemiSync,
     /// Group Replication of three.
     GroupReplication,
@@ -56,7 +56,7 @@ impl Setup {
         Self::RingApplies,
     ];
 
-    /// What the ring is related to.
+    /// The setups that the ring is compared with.
     pub(super) const OF_OTHERS: [Self; 4] = [
         Self::SemiSync,
         Self::LeanSemiSync,
@@ -78,7 +78,7 @@ impl Setup {
         }
     }
 
-    /// What it is, in one line.
+    /// Its description in one line.
     pub(super) fn description(self) -> &'static str {
         match self {
             Self::StockAsync => "stock mysqld alone, no replica attached",
@@ -111,7 +111,7 @@ impl Setup {
         matches!(self, Self::RingFsync | Self::RingOs | Self::RingApplies)
     }
 
-    /// Whether there are two more mysqlds.
+    /// Whether it has two more mysqlds.
     fn has_replicas(self) -> bool {
         self.is_semi_sync() || matches!(self, Self::GroupReplication | Self::RingApplies)
     }
@@ -124,8 +124,7 @@ impl Setup {
     }
 }
 
-/// Commits of a primary since its start: those that waited for an acknowledgement (a group of commits counts once), and
-/// those that did not.
+/// Commits of a primary since its start: those that waited for an acknowledgement (a commit group counts once), and those that did not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Acknowledgements {
     pub(super) waited_for: u64,
@@ -133,8 +132,8 @@ pub(super) struct Acknowledgements {
 }
 
 impl Acknowledgements {
-    /// Checks that between `before` and now commits did what `setup` is measured for. A comparison with commits that waited
-    /// for nobody would be worth nothing.
+    /// Checks that the commits between `before` and now waited as `setup` requires. Commits without acknowledgements would invalidate the
+    /// comparison.
     pub(super) fn check(self, before: Self, setup: Setup) -> Result<()> {
         if setup == Setup::StockAsync {
             ensure!(
@@ -156,7 +155,7 @@ impl Acknowledgements {
     }
 }
 
-/// A setup that runs: its primary, and whoever acknowledges. Dropped, all of it ends.
+/// A running setup: its primary and the acknowledging processes. Dropping it ends them all.
 pub(super) struct Bed {
     setup: Setup,
     /// Before the primary, so that they end before it.
@@ -180,7 +179,7 @@ impl Bed {
                 replicas.push(data.copy(server_id, &folder.join(format!("replica-{server_id}")))?);
             }
         }
-        // The copies are out of the way before anything is timed.
+        // Syncs the copies before any measurement.
         rustix::fs::sync();
         for server in replicas.iter_mut().chain([&mut primary]) {
             if setup == Setup::GroupReplication {
@@ -217,14 +216,14 @@ impl Bed {
         &self.primary
     }
 
-    /// The processes of the ring's members, the primary's first; none where there is no ring.
+    /// The processes of the ring's members, the primary's first; empty without a ring.
     pub(super) fn members(&self) -> Vec<u32> {
         let ring = self.ring.iter();
         ring.flat_map(|ring| (0..ring.size()).filter_map(|member| ring.process_id(member)))
             .collect()
     }
 
-    /// How the primary's commits have ended so far.
+    /// Counts of the primary's commits so far.
     pub(super) fn acknowledgements(&self) -> Result<Acknowledgements> {
         if self.setup == Setup::GroupReplication {
             return Ok(Acknowledgements {
@@ -240,7 +239,7 @@ impl Bed {
         })
     }
 
-    /// Waits until nothing of the step before is left to do.
+    /// Waits until all work of the previous step is done.
     pub(super) fn settle(&self) -> Result<()> {
         if !matches!(self.setup, Setup::LeanSemiSync | Setup::SyncedSemiSync) {
             let gtids = self.primary.client().gtid_executed()?;
@@ -299,7 +298,7 @@ fn launch_ring(
     Cluster::launch(witness, options)
 }
 
-/// The command as it was typed, for the figures.
+/// This process's command line, for the figures.
 pub(super) fn command_line() -> String {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     format!("cargo lab {}", arguments.join(" "))

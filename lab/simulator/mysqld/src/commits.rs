@@ -1,4 +1,4 @@
-//! The queue of commits: written to the binlog, then waiting for an ACK, then committed in the engine.
+//! The commit queue: written to the binlog, waiting for an ACK, committed in the engine.
 //!
 //! ```text
 //! entering ──► behind ──► group ──► the engine
@@ -18,7 +18,7 @@ use crate::lists::{ListRow, payload};
 use crate::server::Server;
 use crate::sessions::{Content, SessionId, Work};
 
-/// A transaction that is to be committed.
+/// A transaction to be committed.
 #[derive(Debug)]
 pub(crate) struct Commit {
     pub(crate) session: SessionId,
@@ -26,7 +26,7 @@ pub(crate) struct Commit {
     pub(crate) content: Content,
 }
 
-/// A transaction in the binlog that is not committed in the engine.
+/// A transaction in the binlog that is not yet committed in the engine.
 #[derive(Debug)]
 struct Written {
     commit: Commit,
@@ -34,18 +34,18 @@ struct Written {
     end: Position,
 }
 
-/// Transactions between their COMMIT and the engine's.
+/// Transactions between their COMMIT statement and the engine's commit.
 #[derive(Debug, Default)]
 pub(crate) struct Commits {
     entering: VecDeque<Commit>,
     behind: Vec<Written>,
     group: Vec<Written>,
-    /// Sessions that want a new file. The first one holds LOCK_log.
+    /// Sessions that request a new file. The first one holds LOCK_log.
     flushes: VecDeque<SessionId>,
     acknowledged: Position,
-    /// The last ACK of each server id, of replicas that are gone as well.
+    /// The last ACK of each server id, including former replicas.
     acks: BTreeMap<u32, Position>,
-    /// The server stops, and lets through what waits.
+    /// The server stops, and completes waiting commits.
     through: bool,
 }
 
@@ -58,7 +58,7 @@ impl Commits {
         self.flushes.push_back(session);
     }
 
-    /// Whether LOCK_log is taken for longer than a moment.
+    /// Whether LOCK_log is held for some time.
     pub(crate) fn log_is_locked(&self) -> bool {
         !self.flushes.is_empty()
     }
@@ -67,7 +67,7 @@ impl Commits {
         self.entering.is_empty() && self.behind.is_empty() && self.group.is_empty()
     }
 
-    /// How many wait for an ACK, as the counter of the plugin has it: the leader of each group alone.
+    /// Number of commits that wait for an ACK, as the plugin counts them: only the leader of each group.
     pub(crate) fn waiting(&self) -> u64 {
         u64::from(!self.group.is_empty())
     }
@@ -79,13 +79,13 @@ impl Commits {
             .is_some_and(|first| first.commit.session == session)
     }
 
-    /// What is in the log and not committed: GTID and session.
+    /// Transactions in the log that are not committed: GTID and session.
     pub(crate) fn owned(&self) -> impl Iterator<Item = (Gtid, SessionId)> + '_ {
         let written = self.group.iter().chain(&self.behind);
         written.map(|written| (written.gtid, written.commit.session))
     }
 
-    /// Whether an event that ends here is asked an ACK for.
+    /// Whether an event with this end requests an ACK.
     pub(crate) fn wants_ack(&self, end: Position) -> bool {
         end > self.acknowledged
             && self
@@ -95,13 +95,13 @@ impl Commits {
                 .any(|written| written.end == end)
     }
 
-    /// Notes the ACK of a server id; commits are released up to the position that `needed` ids have acknowledged.
+    /// Records a server id's ACK, and releases commits up to the position acknowledged by `needed` ids.
     pub(crate) fn acknowledge(&mut self, server_id: u32, position: Position, needed: u64) {
         self.acks.insert(server_id, position);
         self.count_acks(needed);
     }
 
-    /// The number of ACKs that a commit needs has changed.
+    /// Applies a changed number of required ACKs.
     pub(crate) fn count_acks(&mut self, needed: u64) {
         let mut positions: Vec<Position> = self.acks.values().copied().collect();
         positions.sort_unstable_by(|one, other| other.cmp(one));
@@ -111,7 +111,7 @@ impl Commits {
         }
     }
 
-    /// Switched on anew: earlier ACKs do not count.
+    /// After enabling it again, earlier ACKs do not count.
     pub(crate) fn forget_acks(&mut self) {
         self.acknowledged = Position::default();
         self.acks.clear();
@@ -138,7 +138,7 @@ impl Commits {
 }
 
 impl Server {
-    /// Writes what may be written, begins a new file, and commits what is acknowledged.
+    /// Writes everything possible, rotates the file, and commits acknowledged transactions.
     pub(crate) fn advance_commits(&mut self) {
         self.rotate();
         self.flush();

@@ -1,4 +1,4 @@
-//! The handle of a server, and the life of its process.
+//! The handle of a server, and its process's lifecycle.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::server::{Running, Server};
 use crate::statement::Threads;
 use crate::variables::{CommandLine, Variables};
 
-/// A server. Clones are the same one.
+/// A server. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Mysqld {
     shared: Arc<Shared>,
@@ -27,27 +27,27 @@ pub struct Mysqld {
 #[derive(Debug)]
 struct Shared {
     server: Mutex<Server>,
-    /// The server's version: whoever waits for something looks again when it changes.
+    /// The server's version: waiters check again when it changes.
     changed: watch::Sender<u64>,
 }
 
-/// What a loss of power takes. Only what was not forced can be lost: nothing of the binlog under `sync_binlog = 1`.
+/// Losses of a power cut. Only unforced data can be lost: nothing of the binlog under `sync_binlog = 1`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LostTail {
-    /// Bytes at the end of the binlog, at most.
+    /// Maximum bytes at the end of the binlog.
     pub binlog_bytes: u64,
-    /// Commits of the engine, at most: the last ones, behind the last force of its log. They are prepared again.
+    /// Maximum commits of the engine: the last ones, after the last force of its log. They are prepared again.
     pub engine_commits: usize,
 }
 
-/// The shortest wait for a moment of the server's clock, which may differ from the runtime's in rounding.
+/// The shortest wait on the server's clock, which may differ from the runtime's in rounding.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 
 impl Mysqld {
-    /// A server that does not run yet. Its data directory is made where there is none.
+    /// A server that is not running yet. Creates its data directory if there is none.
     ///
     /// # Errors
-    /// In words, when it cannot be made.
+    /// A message, when it cannot be created.
     pub fn new(options: MysqldOptions) -> Result<Self, String> {
         let folder = &options.data_dir;
         let made = || {
@@ -86,28 +86,28 @@ impl Mysqld {
         })
     }
 
-    /// Starts it with the words of a command line behind the program's name: recovery, and a new binlog file.
+    /// Starts it with these command line arguments: recovery, and a new binlog file.
     ///
     /// # Errors
-    /// In words, when it runs already or cannot read its files.
+    /// A message, when it is running already or cannot read its files.
     pub fn start(&self, words: &[String]) -> Result<(), String> {
         self.act(|server| server.start(words))
     }
 
-    /// SIGKILL: it is gone at once. What waited is in the binlog, and not in the engine.
+    /// SIGKILL: it ends immediately. Waiting commits are in the binlog, and not in the engine.
     pub fn kill(&self) {
         self.act(Server::die);
     }
 
-    /// SIGTERM: nobody is let in any more, and it ends by itself; see [`Self::is_running`].
+    /// SIGTERM: it accepts no more clients, and ends by itself; see [`Self::is_running`].
     pub fn terminate(&self) {
         self.act(Server::begin_stop);
     }
 
-    /// The host loses power: it is gone, and what was not forced may be.
+    /// The host loses power: the process ends, and unforced data may be lost.
     ///
     /// # Errors
-    /// In words, when the binlog's file cannot be cut.
+    /// A message, when the binlog's file cannot be truncated.
     pub fn cut_power(&self, lost: LostTail) -> Result<(), String> {
         self.act(|server| {
             let cut = match &server.running {
@@ -120,7 +120,7 @@ impl Mysqld {
         })
     }
 
-    /// SIGSTOP: connections stay, and nothing answers.
+    /// SIGSTOP: connections stay, without answers.
     pub fn pause(&self) {
         self.act(|server| {
             server.paused = server.running.is_some();
@@ -136,8 +136,7 @@ impl Mysqld {
         });
     }
 
-    /// Nothing can be written to the data directory, as behind a frozen file system or a full one, or it can be again: commits
-    /// wait meanwhile, and everything that reads goes on.
+    /// Freezes or unfreezes the data directory, like a frozen or full file system: commits wait in the meantime, and reads continue.
     pub fn freeze_disk(&self, frozen: bool) {
         self.act(|server| {
             server.frozen = frozen;
@@ -145,13 +144,13 @@ impl Mysqld {
         });
     }
 
-    /// Whether its process is there.
+    /// Whether its process exists.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.act(|server| server.running.is_some())
     }
 
-    /// Whether it takes connections: one that was asked to stop takes none any more.
+    /// Whether it accepts connections: not while it is stopping.
     #[must_use]
     pub fn listens(&self) -> bool {
         self.act(|server| {
@@ -160,13 +159,13 @@ impl Mysqld {
         })
     }
 
-    /// How often it was started.
+    /// Number of its starts.
     #[must_use]
     pub fn starts(&self) -> u64 {
         self.act(|server| server.starts)
     }
 
-    /// Whether it lets ordinary accounts write, and does not stand still.
+    /// Whether ordinary accounts may write, and it is not paused.
     #[must_use]
     pub fn takes_writes(&self) -> bool {
         self.act(|server| {
@@ -175,7 +174,7 @@ impl Mysqld {
         })
     }
 
-    /// Whether ordinary accounts may write, also where it stands still or is about to end.
+    /// Whether ordinary accounts may write, even while it is paused or stopping.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.act(|server| {
@@ -184,13 +183,13 @@ impl Mysqld {
         })
     }
 
-    /// What is committed in the engine.
+    /// The engine's committed transactions.
     #[must_use]
     pub fn lists(&self) -> Lists {
         self.act(|server| server.engine.lists())
     }
 
-    /// `@@gtid_executed`; of a server that does not run what its engine has.
+    /// `@@gtid_executed`; of a stopped server, its engine's.
     #[must_use]
     pub fn gtid_executed(&self) -> GtidSet {
         self.act(|server| match &server.running {
@@ -199,19 +198,19 @@ impl Mysqld {
         })
     }
 
-    /// Statements and words of the command line that the model does not know, as they came.
+    /// Statements and arguments unknown to the model, verbatim.
     #[must_use]
     pub fn unknown_statements(&self) -> Vec<String> {
         self.act(|server| server.unknown.clone())
     }
 
-    /// Whether a copy has taken its rows away and none has come since.
+    /// Whether a copy has removed its rows and none has completed since.
     #[must_use]
     pub fn lacks_its_data(&self) -> bool {
         self.act(|server| !server.engine.has_table() && server.arrived.is_none())
     }
 
-    /// Whether a copy is under way.
+    /// Whether a copy is running.
     #[must_use]
     pub fn copies(&self) -> bool {
         self.act(|server| server.copying().is_some())
@@ -226,7 +225,7 @@ impl Mysqld {
         })
     }
 
-    /// Whether commits wait for an ACK, as its settings have it.
+    /// Whether commits wait for an ACK, by its settings.
     #[must_use]
     pub fn waits_for_acks(&self) -> bool {
         self.act(|server| {
@@ -235,7 +234,7 @@ impl Mysqld {
         })
     }
 
-    /// The channel that it has, by its name, with the host of its source, and whether it is connected to that.
+    /// Its channel's name and source host, and whether it is connected.
     #[must_use]
     pub fn channel(&self) -> Option<(String, String, bool)> {
         self.act(|server| {
@@ -254,13 +253,13 @@ impl Mysqld {
         })
     }
 
-    /// Looks at the server as it is, without carrying anything out: another one looks, in the middle of its own work.
+    /// Inspects the server without advancing it: another task may be in the middle of its work.
     pub(crate) fn peek<R>(&self, look: impl FnOnce(&Server) -> R) -> R {
         let server = self.shared.server.lock();
         look(&server.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Does something to the server, carries out what follows from it, and wakes who waits.
+    /// Acts on the server, advances it, and wakes waiters.
     pub(crate) fn act<R>(&self, work: impl FnOnce(&mut Server) -> R) -> R {
         let mut server = self
             .shared
@@ -283,7 +282,7 @@ impl Mysqld {
         done
     }
 
-    /// Waits until the server has something for the caller, who is asked whenever it changes.
+    /// Waits until the server has a result for the caller, whose `ask` runs after each change.
     pub(crate) async fn until<R>(&self, mut ask: impl FnMut(&mut Server) -> Option<R>) -> R {
         let mut changed = self.shared.changed.subscribe();
         loop {
@@ -297,7 +296,7 @@ impl Mysqld {
             if let Some(found) = found {
                 return found;
             }
-            // The sender is the server's own, and outlives the wait.
+            // The server owns the sender, which outlives the wait.
             match wait {
                 None => drop(changed.changed().await),
                 Some(wait) => {
@@ -357,7 +356,7 @@ impl Server {
             binlog,
             executed,
             sessions: BTreeMap::new(),
-            // The first numbers are those of mysqld's own threads.
+            // The first ids are those of mysqld's own threads.
             next_session: 8,
             commits: Commits::default(),
             row_locks: BTreeMap::new(),
@@ -368,7 +367,7 @@ impl Server {
         self.starts += 1;
         self.changed();
         if self.channel.is_some() && !line.skip_replica_start {
-            // The channel is there: it starts.
+            // With a configured channel, it starts.
             drop(self.start_replica(Threads::Both, None));
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The state of one server, and how it goes on: whatever happens, [`Server::advance`] carries out what can be done then.
+//! The state of one server. After every change, [`Server::advance`] executes everything possible.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::replica::Channel;
 use crate::sessions::{Session, SessionId, Work};
 use crate::variables::Variables;
 
-/// The epoch of the host's time, in seconds since 1970: the model has no wall clock.
+/// Epoch of the host's time, in seconds since 1970: the model has no wall clock.
 const EPOCH: u64 = 1_767_225_600;
-/// How long a server that is asked to stop waits for sessions that do nothing.
+/// How long a stopping server waits for idle sessions.
 const SESSIONS_LINGER: Duration = Duration::from_secs(2);
-/// The same while a dump is attached.
+/// The same with an attached dump.
 const SESSIONS_LINGER_WITH_DUMPS: Duration = Duration::from_secs(10);
-/// How long it waits for commits that wait for an ACK, before it ends the dumps and lets them through.
+/// How long it waits for commits without ACK, before it ends the dumps and completes them.
 const COMMITS_LINGER: Duration = Duration::from_secs(9);
 
-/// One server: its process, if it runs, and what outlives it.
+/// One server: its process, if running, and its persistent state.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) options: MysqldOptions,
@@ -34,24 +34,24 @@ pub(crate) struct Server {
     pub(crate) persisted: BTreeMap<String, String>,
     pub(crate) channel: Option<Channel>,
     pub(crate) accounts: Vec<Account>,
-    /// It stays through restarts.
+    /// It survives restarts.
     pub(crate) clone_plugin: bool,
     pub(crate) copy_report: Option<CopyReport>,
-    /// Copies that others make of it.
+    /// Running copies of its data by others.
     pub(crate) lent: Arc<AtomicU32>,
-    /// What a copy has brought: the server's own from the next start on.
+    /// Data from a copy: its own after the next start.
     pub(crate) arrived: Option<Arrived>,
-    /// What was said to it and the model does not know.
+    /// Input unknown to the model.
     pub(crate) unknown: Vec<String>,
     pub(crate) paused: bool,
-    /// Nothing can be written to the data directory.
+    /// The data directory is not writable.
     pub(crate) frozen: bool,
     pub(crate) running: Option<Running>,
-    /// Sessions at an orderly end, whose clients may not have heard their last answers.
+    /// Sessions at a graceful end, whose clients may not have received their last answers.
     pub(crate) parting: BTreeMap<SessionId, Session>,
-    /// Counts what somebody may wait for.
+    /// Counts changes that waiters may need.
     pub(crate) version: u64,
-    /// Starts so far: sessions of an earlier one are not taken for those of this one.
+    /// Number of starts: distinguishes sessions of different starts.
     pub(crate) starts: u64,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Server {
 pub(crate) struct Running {
     pub(crate) started: Duration,
     pub(crate) variables: Variables,
-    /// What writes are refused by; the variables may read otherwise while somebody sets them.
+    /// Refuses writes; the variables may differ while they are being set.
     pub(crate) read_only: bool,
     pub(crate) super_read_only: bool,
     pub(crate) binlog: Binlog,
@@ -68,9 +68,9 @@ pub(crate) struct Running {
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) next_session: SessionId,
     pub(crate) commits: Commits,
-    /// The order in which writes came to a list's lock.
+    /// The order in which writes requested a list's lock.
     pub(crate) row_locks: BTreeMap<u64, VecDeque<SessionId>>,
-    /// Since when it stops.
+    /// When its stop began.
     pub(crate) stopping: Option<Duration>,
 }
 
@@ -89,12 +89,12 @@ impl Server {
         micros.saturating_add(EPOCH * 1_000_000)
     }
 
-    /// Somebody may go on.
+    /// A waiter may continue.
     pub(crate) fn changed(&mut self) {
         self.version += 1;
     }
 
-    /// Carries out everything that can be done now.
+    /// Executes everything that is possible now.
     pub(crate) fn advance(&mut self) {
         if self.paused {
             return;
@@ -141,7 +141,7 @@ impl Server {
         }
     }
 
-    /// The next moment at which something happens by itself.
+    /// Time of the next event that happens by itself.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let running = self.running.as_ref().filter(|_| !self.paused)?;
         let of_sessions = running
@@ -156,7 +156,7 @@ impl Server {
         of_sessions.chain(running.stop_deadline(self.now())).min()
     }
 
-    /// Whether a moment has come at which something happens by itself. A stop is looked at whenever anybody asks.
+    /// Whether such an event is due. A stop is checked on every call.
     pub(crate) fn is_due(&self) -> bool {
         let stops = self
             .running
@@ -183,7 +183,7 @@ impl Server {
         Some(id)
     }
 
-    /// The client is gone. What commits goes on.
+    /// The client is gone. Running commits continue.
     pub(crate) fn leave(&mut self, id: SessionId) {
         if let Some(session) = self.session(id) {
             session.gone = true;
@@ -192,7 +192,7 @@ impl Server {
         }
     }
 
-    /// `KILL`: what waits for a lock is over; what commits goes on without its client.
+    /// `KILL`: waits for locks end; running commits continue without the client.
     pub(crate) fn kill_session(&mut self, id: SessionId) -> bool {
         if self.copying() == Some(id) {
             self.interrupt_copy();
@@ -228,9 +228,9 @@ impl Server {
         self.changed();
     }
 
-    // The orderly stop.
+    // Graceful stop.
 
-    /// Somebody has asked it to stop. Nobody is let in any more.
+    /// A stop was requested. No more clients are accepted.
     pub(crate) fn begin_stop(&mut self) {
         let now = self.now();
         if let Some(running) = &mut self.running {
@@ -245,7 +245,7 @@ impl Server {
         running.is_some_and(|running| running.stopping.is_some())
     }
 
-    /// A server that is asked to stop runs no statement any more: a session gets an error in the place of its next one, and ends.
+    /// A stopping server runs no more statements: a session's next one gets an error, and the session ends.
     pub(crate) fn dismisses(&mut self, id: SessionId, code: u16) -> bool {
         if !self.is_stopping() {
             return false;
@@ -258,7 +258,7 @@ impl Server {
         true
     }
 
-    /// What is no statement is answered, and then the session of a server that stops ends as well.
+    /// Other commands are answered, and then a stopping server's session ends as well.
     pub(crate) fn has_pinged(&mut self, id: SessionId) {
         if self.is_stopping() {
             self.leave(id);
@@ -274,7 +274,7 @@ impl Server {
             return;
         };
         let is_over = |linger: Duration| now >= since + linger;
-        // Replica threads end; clients that do nothing are given time.
+        // Replica threads end; idle clients get some time.
         let force = match running.has_dumps() {
             true => is_over(SESSIONS_LINGER_WITH_DUMPS),
             false => is_over(SESSIONS_LINGER),
@@ -282,7 +282,7 @@ impl Server {
         let mut clients = false;
         let mut changed = false;
         for session in running.sessions.values_mut() {
-            // Who was told something shall hear it.
+            // Clients must receive answers already sent.
             if session.gone || session.dump.is_some() || session.answer.is_some() {
                 continue;
             }
@@ -310,9 +310,9 @@ impl Server {
         }
         let seconds = self.epoch_seconds();
         if let Some(mut running) = self.running.take() {
-            // A file that cannot be closed stays as a crash leaves it.
+            // A file that cannot be closed stays as after a crash.
             drop(running.binlog.close(seconds));
-            // Recovery will not look into a closed file.
+            // Recovery does not read a closed file.
             self.engine.force();
             self.parting = std::mem::take(&mut running.sessions);
         }
@@ -322,7 +322,7 @@ impl Server {
 }
 
 impl Running {
-    /// When something of a stop happens next.
+    /// Time of the next step of a stop.
     fn stop_deadline(&self, now: Duration) -> Option<Duration> {
         let since = self.stopping?;
         let moments = [SESSIONS_LINGER, COMMITS_LINGER, SESSIONS_LINGER_WITH_DUMPS];
@@ -351,7 +351,7 @@ impl Running {
             && (is_on("rpl_semi_sync_source_wait_no_replica") || self.semi_sync_clients() > 0)
     }
 
-    /// Whether a statement about accounts waits in its commit, with their lock.
+    /// Whether an account statement waits in its commit, holding their lock.
     pub(crate) fn accounts_are_locked(&self) -> bool {
         self.commits.holds_accounts()
     }

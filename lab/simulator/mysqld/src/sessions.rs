@@ -1,4 +1,4 @@
-//! Sessions of a running server: who is connected, what each is at, and what it is told.
+//! Sessions of a running server: clients, their current work, and answers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,94 +14,94 @@ use crate::lists::ListRow;
 use crate::options::Rights;
 use crate::statement::{Assignment, Statement};
 
-/// The number of a session.
+/// A session's id.
 pub(crate) type SessionId = u32;
 
-/// One session. It outlives its client while its commit goes on.
+/// One session. It outlives its client while its commit runs.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) user: String,
     pub(crate) rights: Rights,
-    /// What it is at.
+    /// Its current work.
     pub(crate) work: Work,
-    /// What it is told, until it has taken it.
+    /// Its answer, until the client takes it.
     pub(crate) answer: Option<Result<Answer, SqlError>>,
-    /// What a transaction has read, for a client without a wire.
+    /// A transaction's reads, for a client without a wire.
     pub(crate) reads: Reads,
-    /// The client is gone or was sent away: the session ends when its work does.
+    /// The client is gone or dismissed: the session ends with its work.
     pub(crate) gone: bool,
-    /// It was told that the server stops, and ends when it has heard it.
+    /// It was notified of the server's stop, and ends once it received that.
     pub(crate) is_dismissed: bool,
-    /// Its statement, as the list of processes shows it, and since when.
+    /// Its statement in the process list, and its start time.
     pub(crate) info: String,
     pub(crate) since: Duration,
     pub(crate) transaction: OpenTransaction,
     /// `lock_wait_timeout`, in seconds.
     pub(crate) lock_wait: u64,
-    /// `sql_log_bin`. Without it the model knows statements about accounts alone.
+    /// `sql_log_bin`. Without it, the model supports only account statements.
     pub(crate) logs: bool,
     /// User variables.
     pub(crate) variables: BTreeMap<String, String>,
-    /// What GET_LOCK has given it.
+    /// Locks from GET_LOCK.
     pub(crate) user_locks: BTreeSet<String>,
     /// Whether `COM_BINLOG_DUMP_GTID` runs in it.
     pub(crate) dump: Option<Dump>,
 }
 
-/// A transaction of a session that has not been committed.
+/// An uncommitted transaction of a session.
 #[derive(Debug, Default)]
 pub(crate) struct OpenTransaction {
-    /// By BEGIN: statements do not commit by themselves.
+    /// After BEGIN: no autocommit.
     pub(crate) explicit: bool,
     pub(crate) rows: Vec<ListRow>,
     /// Lists that are locked until its end.
     pub(crate) locks: BTreeSet<u64>,
 }
 
-/// A dump under way.
+/// A running dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dump {
     pub(crate) server_id: u32,
     pub(crate) uuid: Option<String>,
     pub(crate) semi_sync: bool,
-    /// A newer one of the same UUID has ended it.
+    /// A newer one with the same UUID has ended it.
     pub(crate) replaced: bool,
 }
 
-/// What a session is at.
+/// A session's current work.
 #[derive(Debug)]
 pub(crate) enum Work {
     Idle,
     Write(Write),
-    /// In the queue of commits, which knows the rest.
+    /// In the commit queue, which has the rest of the state.
     Commit,
     Set(SetWork),
     FlushLogs,
     BinlogStatus,
     StopReplica,
     Copy(Copy),
-    /// It waits for the lock on accounts, and runs then.
+    /// It waits for the account lock, and then runs.
     Later(Statement),
 }
 
-/// A write on its way to its commit.
+/// A write before its commit.
 #[derive(Debug, Default)]
 pub(crate) struct Write {
-    /// Locks that it still needs, in this order.
+    /// Locks that it still needs, in order.
     pub(crate) locks: VecDeque<u64>,
     pub(crate) reads: Vec<u64>,
     pub(crate) appends: Vec<(u64, u64)>,
     pub(crate) content: Content,
-    /// What it does to accounts without a word in the binlog.
+    /// Account changes without binlog events.
     pub(crate) accounts: Option<AccountChange>,
-    /// It has the global lock in its statement's mode: a closing waits for it.
+    /// It holds the global lock in its statement's mode, which a closing waits for.
     pub(crate) holds_global: bool,
     pub(crate) commits: bool,
-    /// When it gives up waiting for a row lock.
+    /// Timeout for a row lock.
     pub(crate) until: Duration,
 }
 
-/// What is committed.
+/// The contents of a commit.
 #[derive(Debug, Default)]
 pub(crate) enum Content {
     /// The session's own rows.
@@ -113,7 +113,7 @@ pub(crate) enum Content {
     Applied { gtid: Gtid, payload: Bytes },
 }
 
-/// A SET statement of which a part is done.
+/// A partly executed SET statement.
 #[derive(Debug)]
 pub(crate) struct SetWork {
     pub(crate) left: VecDeque<Assignment>,
@@ -124,13 +124,13 @@ pub(crate) struct SetWork {
 /// A wait of `SET GLOBAL read_only` or `super_read_only`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Closing {
-    /// What is set when the lock is had.
+    /// The step after the lock is acquired.
     pub(crate) step: ClosingStep,
-    /// Statements that write are over, and no new one begins.
+    /// Writing statements have ended, and no new one begins.
     pub(crate) statements_over: bool,
 }
 
-/// `super_read_only` sets `read_only` first, and takes the lock for each.
+/// `super_read_only` sets `read_only` first, and acquires the lock for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClosingStep {
     ReadOnly,

@@ -1,5 +1,5 @@
-//! Nothing acknowledged is lost: what a client was told to be committed is in the ring's log under that op id, for good.
-//! But for what an operator gave up in a repair. And the other way round: what a client was told not to be taken is never committed.
+//! No acknowledged entry is lost: a transaction acknowledged to a client stays in the ring's log under that op id, unless an operator
+//! discarded it in a repair. Conversely, a transaction refused to a client is never committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ struct Acknowledged {
 impl Acknowledged {
     fn compare(&self, committed: &Seen, repairs: &Repairs) -> Result<(), String> {
         let (mine, theirs) = (self.op_id, committed.op_id);
-        // Who acknowledges in the ring that goes on may do so before anybody's commit mark says it.
+        // An acknowledgement in the continuing ring may precede any member's commit mark.
         let given_up = repairs.replaced(mine, theirs) || repairs.replaced(theirs, mine);
         if given_up || self.op_id == committed.op_id && self.content == committed.content {
             return Ok(());
@@ -43,7 +43,7 @@ impl Acknowledged {
 
 impl NothingAcknowledgedIsLost {
     fn acknowledged(&mut self, acknowledged: &Acknowledged) -> Result<(), String> {
-        // By those that were given up, and have not heard of it yet.
+        // By discarded members that have not been notified yet.
         if self.repairs.gave_up(acknowledged.op_id) {
             return Ok(());
         }
@@ -84,7 +84,7 @@ impl NothingAcknowledgedIsLost {
         }
     }
 
-    /// At the end, when the ring has committed again: all that was acknowledged is there.
+    /// At the end, after a new commit: all acknowledged entries exist.
     fn finished(&self) -> Result<(), String> {
         match self
             .acknowledged
@@ -134,16 +134,16 @@ impl Checker for NothingAcknowledgedIsLost {
     }
 }
 
-// A committed entry never changes: whatever a member's commit mark has moved over, on any member and across restarts, is
-// the same entry on all of them, for good. But for what an operator gave up in a repair.
+// A committed entry never changes: every entry that a commit mark has moved over is permanently the same on all members and across
+// restarts, unless an operator discarded it in a repair.
 
 #[derive(Default)]
 pub(super) struct CommittedNeverChanges {
-    /// What was committed first at each index, and where.
+    /// The first committed entry at each index, and its member.
     committed: BTreeMap<u64, (Seen, MemberId)>,
-    /// How far each member's mark has come.
+    /// Each member's commit mark.
     marks: BTreeMap<MemberId, u64>,
-    /// Where a member has something as committed in whose place a repair has put something else since.
+    /// Members with a committed entry that a repair has since replaced.
     outdated: BTreeSet<(MemberId, u64)>,
     repairs: Repairs,
 }
@@ -162,7 +162,7 @@ impl CommittedNeverChanges {
         if first == entry {
             self.outdated.remove(&(member, index));
         }
-        // A member that has not come back to the ring yet.
+        // A member that has not rejoined the ring yet.
         let left_behind = self.repairs.replaced(entry.op_id, first.op_id);
         if first != entry && !left_behind {
             return Err(format!(

@@ -1,5 +1,4 @@
-//! A member's end of admin calls, before it has a ring and behind that: as the product's member, with its code wherever that needs no
-//! gRPC.
+//! A member's admin calls, before and after it has a ring: uses the product's code wherever that needs no gRPC.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,31 +16,31 @@ use crate::member::directory::Directory;
 use crate::member::process_setup::ProcessSetup;
 use crate::mutation::Mutation;
 
-/// How long making the ring may take, everybody being up.
+/// Time for bootstrap with all members up.
 const FOUNDING_LIMIT: Duration = Duration::from_secs(25);
-/// Between two looks whether it is made.
+/// Interval of checks for its completion.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// An order to make the ring.
+/// An order to bootstrap the ring.
 pub(super) struct BootstrapOrder {
     pub(super) origin: LogOrigin,
-    /// Why it could not be made.
+    /// Why it failed.
     pub(super) failed: oneshot::Sender<String>,
 }
 
-/// See the module. Clones are the same member.
+/// See the module documentation. Clones share the member.
 #[derive(Clone)]
 pub(super) struct Answering {
     setup: Arc<ProcessSetup>,
     directory: Directory,
-    /// Whoever waits for a ring, while it does.
+    /// Receiver of orders, while the member waits for a ring.
     orders: Option<mpsc::Sender<BootstrapOrder>>,
-    /// What takes part in the ring, once it does.
+    /// The participating member, once it takes part.
     takes_part: Option<(Member, Option<MysqldBeside>)>,
 }
 
 impl Answering {
-    /// Of a member that waits for its ring.
+    /// For a member that waits for its ring.
     pub(super) fn before(
         setup: &ProcessSetup,
         directory: &Directory,
@@ -55,7 +54,7 @@ impl Answering {
         }
     }
 
-    /// Of one that takes part.
+    /// For one that takes part.
     pub(super) fn within(
         setup: &ProcessSetup,
         directory: &Directory,
@@ -70,7 +69,7 @@ impl Answering {
         }
     }
 
-    /// Answers; nobody may hear it any more.
+    /// Answers; the caller may be gone.
     pub(super) async fn answer(self, question: Question) {
         match question {
             Question::Identify(answer) => {
@@ -93,7 +92,7 @@ impl Answering {
         }
     }
 
-    /// None where the member's engine has ended: nobody answers then.
+    /// `None` if the member's engine has ended: then there is no answer.
     async fn introduction(&self) -> Option<Introduction> {
         let log_is_empty = match &self.takes_part {
             // It has no log yet, and opens none while it answers.
@@ -167,7 +166,7 @@ impl Answering {
         mysqld.carry_out(&order).await
     }
 
-    /// As the product's member: it may have begun, or be waiting for another one.
+    /// As the product's member: it may have begun already, or wait for another one.
     async fn bootstrap(&self, origin: String) -> Result<(), Refusal> {
         let until = Instant::now() + FOUNDING_LIMIT;
         let mut failed = None;

@@ -1,5 +1,5 @@
-//! A member that comes back, as the product's does: before it takes part it asks the others whether the ring went on without
-//! the end of its log, and cuts that off if it did. Whoever calls it meanwhile finds nobody.
+//! A returning member, as in the product: before it takes part it asks the others whether the ring continued without the end of its log,
+//! and truncates that if so. In the meantime it accepts no calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,18 +20,18 @@ use crate::network::{Body, Message, MessageQueue, PendingCalls, Reception};
 use crate::record::Record;
 use crate::tick::Tick;
 
-/// Why a process did not come up.
+/// Why a process did not start.
 #[derive(Debug)]
 pub(crate) enum OpenFailure {
-    /// The power was cut meanwhile.
+    /// The power was cut in the meantime.
     Off,
-    /// The disk refused a call: it is full, or it was told to fail.
+    /// The disk failed a call: it is full, or has injected failures.
     Disk(String),
-    /// The log cannot be trusted.
+    /// The log is untrusted.
     Refused(String),
 }
 
-/// What a process is made of once its member takes part.
+/// Parts of a process once its member takes part.
 pub(crate) struct Parts {
     pub(super) member: Member,
     pub(super) log: LogHandle,
@@ -39,7 +39,7 @@ pub(crate) struct Parts {
     pub(super) returning: Option<Returning>,
 }
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Asking {
     setup: ProcessSetup,
     record: Record,
@@ -59,7 +59,7 @@ pub(crate) struct Returned {
 }
 
 impl Asking {
-    /// Of a process that takes part when this has ended.
+    /// For a process that takes part after this.
     pub(super) fn new(
         setup: &ProcessSetup,
         record: &Record,
@@ -71,7 +71,7 @@ impl Asking {
         let (done, parts) = oneshot::channel();
         let origin = runtime.block_on(async { Instant::now() });
         runtime.spawn(async move {
-            // Who waits for it is gone with the process.
+            // The receiver is gone together with the process.
             let _ = done.send(taking_part.await);
         });
         Self {
@@ -84,7 +84,7 @@ impl Asking {
         }
     }
 
-    /// Runs until a moment of the world. Whether it asks no more: see [`Asking::end`].
+    /// Runs until a moment of the world. Returns whether it has finished: see [`Asking::end`].
     pub(crate) fn run_until(&mut self, now: Tick) -> bool {
         let until = self.clock.at(now);
         self.runtime
@@ -92,7 +92,7 @@ impl Asking {
         !self.parts.is_empty() || self.parts.is_terminated()
     }
 
-    /// What the process that takes part is made of.
+    /// The parts of the participating process.
     ///
     /// # Errors
     /// Why there is none.
@@ -115,7 +115,7 @@ impl Asking {
         })
     }
 
-    /// Takes answers in. Nothing listens yet for anything else.
+    /// Delivers answers. Nothing else has a receiver yet.
     pub(crate) fn deliver(&self, message: Message, queue: &MessageQueue) {
         let Message { from, to, body } = message;
         match body {
@@ -137,7 +137,7 @@ impl Asking {
     }
 }
 
-/// Asks, and cuts the log back where the ring went on without its end.
+/// Asks, and truncates the log if the ring continued without its end.
 pub(super) async fn come_back(
     store: &mut BinlogStore,
     calls: Arc<dyn MemberCalls>,
@@ -165,7 +165,7 @@ pub(super) async fn come_back(
     let Ok(Rejoin::CutBack { to, .. }) = rejoin else {
         return Ok(asking);
     };
-    // Told before: where the disk is cut off on the way, some of it may be there afterwards.
+    // Recorded before: if the disk is cut off in between, a part may remain afterwards.
     watch.saw(|member| Event::CutBack { member, keep: to });
     let writing = async {
         loop {

@@ -1,5 +1,4 @@
-//! The mysqld beside a database member: a model of the server, which lives on when the member is killed, and the product's own
-//! code that looks after it, which does not.
+//! A database member's mysqld: a model of the server, which survives the member's kill, and the product's own watcher, which does not.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,45 +39,45 @@ use crate::member::process_setup::ProcessSetup;
 use crate::mutation::Mutation;
 use crate::record::Record;
 
-/// Bytes under way between a client and the server.
+/// Bytes in flight between a client and the server.
 const STREAM_BYTES: usize = 64 << 10;
-/// The account of the member.
+/// The member's account.
 const ACCOUNT: &str = "witness";
-/// How long clients may go on at a primary whose member does not serve.
+/// How long clients may continue at a primary whose member does not serve.
 const FENCE_AFTER: Duration = Duration::from_secs(3);
-/// How long a leader's mysqld may not be the primary before another member gets the leadership.
+/// How long a leader's mysqld may fail to be primary before another member gets the leadership.
 const DEMOTE_AFTER: Duration = Duration::from_secs(5);
 
-/// A file and what was in it.
+/// A file and its contents.
 type KeptFile = (PathBuf, Vec<u8>);
 
-/// How a server gets a copy of another one's data.
+/// How a server gets a copy of another server's data.
 pub(crate) struct Copies {
     pub(crate) donors: FindServer,
-    /// How long its files take.
+    /// Time to copy its files.
     pub(crate) take: Duration,
 }
 
-/// A database member's host, but for its Raft: the server, its data directory, and the member's own files beside its log.
+/// A database member's host without its Raft: the server, its data directory, and the member's own files next to its log.
 #[derive(Clone)]
 pub(crate) struct Host {
     pub(crate) mysqld: Mysqld,
     clock: Arc<HostClock>,
     folder: Arc<TempDir>,
-    /// How long the server takes to come up.
+    /// Startup time of the server.
     start_takes: Duration,
-    /// The note of a copy does not outlive the member's process, to see that this is found.
+    /// Mutation: the record of a copy does not survive the member's process.
     forgets_copies: bool,
-    /// Files of the binlog as the process left them that ended last, where its tail is kept on purpose.
+    /// Binlog files as left by the last ended process, if its tail is kept deliberately.
     kept: Option<Arc<Mutex<Vec<KeptFile>>>>,
     record: Record,
 }
 
 impl Host {
-    /// A host on which no server runs yet.
+    /// A host without a running server yet.
     ///
     /// # Errors
-    /// When no temporary folder can be made.
+    /// When no temporary folder can be created.
     pub(crate) fn new(
         number: u64,
         rate: ClockRate,
@@ -114,7 +113,7 @@ impl Host {
         })
     }
 
-    /// The server's host loses its power, and its disk some of what was not forced.
+    /// The server's host loses power, and its disk some unforced data.
     pub(crate) fn lose_power(&self, survival: Survival) {
         let lost = match survival {
             Survival::Nothing => LostTail {
@@ -133,10 +132,10 @@ impl Host {
         }
     }
 
-    /// The server as conversions order about it, with what looks after it, if anything does.
+    /// The server as conversions see it, with its watcher, if any.
     ///
     /// # Errors
-    /// When what the settings name cannot be read.
+    /// When a file in the settings cannot be read.
     pub(super) fn converted(
         &self,
         setup: &ProcessSetup,
@@ -151,7 +150,7 @@ impl Host {
         })
     }
 
-    /// Whether its member leaves it alone: it has no ring yet, or was told to.
+    /// Whether its member leaves it alone: without a ring yet, or by an order.
     pub(crate) fn is_left_alone(&self, setup: &ProcessSetup) -> bool {
         let Some(directory) = &setup.directory else {
             return false;
@@ -160,13 +159,13 @@ impl Host {
             return true;
         }
         let converted = self.converted(setup, directory, None);
-        // Where nobody knows, nothing is done to it.
+        // While unknown, nothing is done to it.
         converted
             .and_then(|converted| converted.is_left_alone())
             .unwrap_or(true)
     }
 
-    /// The host's service manager starts it as a server that nobody manages.
+    /// The host's service manager starts it as an unmanaged server.
     pub(crate) fn start_plainly(&self, option_file: OptionFile) {
         let started = self.mysqld.start(&option_file.words(&self.log_bin()));
         if let Err(why) = started {
@@ -174,7 +173,7 @@ impl Host {
         }
     }
 
-    /// How long it takes to come up.
+    /// Its startup time.
     pub(crate) fn start_takes(&self) -> Duration {
         self.start_takes
     }
@@ -191,12 +190,12 @@ impl Host {
         self.data_dir().join("binlog").display().to_string()
     }
 
-    /// The process of its member runs on this clock from now on, or on none.
+    /// The member's process uses this clock from now on, or none.
     pub(super) fn runs_on(&self, clock: Option<Clock>) {
         self.clock.runs_on(clock);
     }
 
-    /// Begins to look after the server, in tasks of the current runtime.
+    /// Begins to watch the server, in tasks of the current runtime.
     ///
     /// # Errors
     /// When a file of the member cannot be read.
@@ -232,10 +231,10 @@ impl Host {
         MysqldBeside::begin(&settings, &mysql, reached, ring)
     }
 
-    /// How its member reaches the server.
+    /// How its member connects to the server.
     ///
     /// # Errors
-    /// When what the settings name cannot be read.
+    /// When a file in the settings cannot be read.
     pub(crate) fn connect(&self) -> io::Result<ConnectOptions> {
         Ok(ConnectOptions {
             dialer: Dialer::new(Arc::new(self.clone())),
@@ -243,7 +242,7 @@ impl Host {
         })
     }
 
-    /// The words with which a member starts a server of its own; the service manager has them in its configuration.
+    /// The arguments with which a member starts its own server; the service manager has them in its configuration.
     fn command_line(&self) -> Vec<String> {
         let command = ServerCommand {
             command: Vec::new(),
@@ -315,7 +314,7 @@ impl Host {
             own,
             log: LogSettings {
                 durability: Durability::Fsync,
-                // Rotations are the simulated members' own.
+                // Simulated members rotate by themselves.
                 max_file_bytes: u64::MAX,
                 cache_bytes: setup.log.cache_bytes,
                 queue_bytes: 64 << 20,
@@ -353,10 +352,10 @@ impl Host {
     }
 }
 
-/// What a server that nobody manages is started with.
+/// Options of an unmanaged server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OptionFile {
-    /// It is the primary; else it is a replica, and closed.
+    /// It is the primary; otherwise a read-only replica.
     pub(crate) is_primary: bool,
     /// Commits wait for a replica's ACK.
     pub(crate) semi_sync: bool,
@@ -385,11 +384,11 @@ impl OptionFile {
     }
 }
 
-/// What the name of a host's folder begins with; what follows is another one in each run.
+/// Prefix of a host's folder name; the rest differs in each run.
 const FOLDER: &str = "simulated-";
 const DRAWN: usize = 6;
 
-/// Words without what names of folders have of the run, so that a seed says the same each time.
+/// Removes the run-dependent part of folder names, so that a seed's messages are reproducible.
 pub(crate) fn without_folder_names(words: &str) -> String {
     let mut parts = words.split(FOLDER);
     let first = parts.next().unwrap_or_default().to_owned();
@@ -398,7 +397,7 @@ pub(crate) fn without_folder_names(words: &str) -> String {
     })
 }
 
-/// Nobody waits for a disk in a simulation: what a loss of power leaves of the files, the model decides.
+/// A simulation does not wait for a disk: the model decides which file contents survive a power loss.
 fn in_memory() -> io::Result<TempDir> {
     let own = folder_of_this_process();
     fs::create_dir_all(&own)?;
@@ -406,7 +405,7 @@ fn in_memory() -> io::Result<TempDir> {
     folder.prefix(FOLDER).rand_bytes(DRAWN).tempdir_in(own)
 }
 
-/// Each process has its own: names are drawn from the seed, and one that is taken already would cost another draw.
+/// Separate for each process: names are drawn from the seed, and a taken name would cost another draw.
 fn folder_of_this_process() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     let parent = Some(memory).filter(|memory| memory.is_dir());
@@ -414,12 +413,12 @@ fn folder_of_this_process() -> PathBuf {
     parent.join(format!("{FOLDER}{:0DRAWN$x}", std::process::id()))
 }
 
-/// Removes the folders of all hosts: something may still hold them when a run ends, and a process that was killed leaves its own.
+/// Removes the folders of all hosts: they may still be in use at the end of a run, and killed processes leave theirs.
 pub(crate) fn remove_folders() {
     drop(fs::remove_dir_all(folder_of_this_process()));
 }
 
-/// Connections of the member to its server.
+/// The member's connections to its server.
 impl Dial for Host {
     fn dial(&self, _: &Endpoint) -> BoxFuture<'_, io::Result<ByteStream>> {
         let dialed = match self.mysqld.listens() {
@@ -478,9 +477,9 @@ impl ExternalServer for Host {
     }
 }
 
-/// The binlog's tail is kept beside the trim, to see that this is found.
+/// The binlog's tail is kept despite the trim, to prove that this is detected.
 impl Host {
-    /// Called first when the process has just ended, and nobody has cut anything yet.
+    /// Called first after the process's end, before any truncation.
     fn keep_tail(&self) {
         let Some(kept) = &self.kept else {
             return;
@@ -516,7 +515,7 @@ impl Host {
 }
 
 impl Host {
-    /// Each start is another process.
+    /// Each start has a new process id.
     fn process(&self) -> Option<ProcessId> {
         let starts = i32::try_from(self.mysqld.starts()).unwrap_or(i32::MAX);
         self.mysqld.is_running().then_some(ProcessId(starts))
@@ -529,7 +528,7 @@ impl std::fmt::Debug for Host {
     }
 }
 
-/// The member's committed log, as the server's replica threads read it.
+/// The member's committed log, for the server's replica threads.
 struct OwnLog(RingHandle);
 
 impl ReplicaSource for OwnLog {
@@ -548,7 +547,7 @@ impl ReplicaSource for OwnLog {
     }
 }
 
-/// The host's clock: that of the member's process while it runs, which is as fast, and goes on beside it.
+/// The host's clock: that of the member's process while it runs, at the same rate; it continues without the process.
 struct HostClock {
     rate: ClockRate,
     record: Record,
@@ -568,7 +567,7 @@ impl HostClock {
         *self.process.lock().unwrap_or_else(PoisonError::into_inner) = clock;
     }
 
-    /// Time since the beginning of the world.
+    /// Time since the start of the world.
     fn now(&self) -> Duration {
         if let Some(clock) = clock::of_no_member() {
             return clock.since_the_beginning(Instant::now());

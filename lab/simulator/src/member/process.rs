@@ -1,5 +1,4 @@
-//! A member's process: it is started over a disk, runs until a moment of the world, and is gone at once when it is killed,
-//! with everything that it was doing.
+//! A member's process: starts over a disk, runs until a moment of the world, and ends immediately with all its tasks when killed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,22 +44,22 @@ use crate::network::{Message, MessageQueue, Outbound, PendingCalls, Reception, R
 use crate::record::Record;
 use crate::tick::Tick;
 
-/// The end of a member's log and its vote, as the world looks at it.
+/// The end of a member's log and its vote, for the world.
 #[derive(Debug, Clone)]
 pub(crate) struct Outline {
     pub(crate) leadership: Leadership,
     pub(crate) committed: Option<OpId>,
 }
 
-/// Why the engine of a running process stopped by itself.
+/// Why a running process's engine stopped by itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Stopped(pub(crate) Fault);
 
-/// A process that was started.
+/// A started process.
 pub(crate) enum Started {
-    /// It takes part.
+    /// It takes part in the ring.
     Up(Box<Process>),
-    /// It asks the others first.
+    /// It first asks the other members.
     Asking(Box<Asking>),
     /// It has no ring yet.
     Waiting(Box<Waiting>),
@@ -76,23 +75,23 @@ pub(crate) struct Process {
     commits: watch::Receiver<Option<OpId>>,
     record: Record,
     id: MemberId,
-    /// Up to where the commit mark was told to the record.
+    /// Up to where the commit mark was recorded.
     told: Option<OpId>,
-    /// Set by a task of its own when the engine stops.
+    /// Set by a separate task when the engine stops.
     fault: watch::Receiver<Option<Fault>>,
-    /// The server beside it, and what looks after it.
+    /// The server next to it, and its watcher.
     beside: Option<(Host, MysqldBeside)>,
-    /// It was told to stop, and has done what comes before its end.
+    /// It was asked to stop, and has done everything that precedes its end.
     left: Arc<AtomicBool>,
-    /// What answers admin calls, where those are simulated.
+    /// Answers admin calls, if those are simulated.
     answering: Option<Answering>,
 }
 
-/// The directory of a member on its disk.
+/// A member's directory on its disk.
 const DATA_DIR: &str = "data";
 
 impl Process {
-    /// Starts a process. Its log is read back as a whole and told to the record.
+    /// Starts a process. Its log is read completely and recorded.
     pub(crate) fn start(
         setup: &ProcessSetup,
         queue: &MessageQueue,
@@ -132,7 +131,7 @@ impl Process {
         Ok(Started::Up(Box::new(process)))
     }
 
-    /// Whether a member belongs to a ring. One that makes it may have been stopped behind its first entry: the log tells.
+    /// Whether a member belongs to a ring. A bootstrapping member may have been stopped after its first entry: the log shows it.
     fn has_come(
         runtime: &Runtime,
         setup: &ProcessSetup,
@@ -154,7 +153,7 @@ impl Process {
         Ok(has_begun)
     }
 
-    /// Opens the log; whether there is anything in it.
+    /// Opens the log; returns whether it has entries.
     fn open_and_tell(
         runtime: &Runtime,
         setup: &ProcessSetup,
@@ -187,7 +186,7 @@ impl Process {
         Ok((store, has_a_log))
     }
 
-    /// The process of a member that has come to its ring goes on.
+    /// Continues a process whose member has joined its ring.
     ///
     /// # Errors
     /// When its log cannot be opened.
@@ -224,7 +223,7 @@ impl Process {
         Ok(process)
     }
 
-    /// The process of a member that takes part.
+    /// The process of a participating member.
     pub(crate) fn up(returned: Returned) -> Self {
         let Returned {
             setup,
@@ -302,7 +301,7 @@ impl Process {
         process
     }
 
-    /// Opens the log and reads all of it back.
+    /// Opens the log and reads all of it.
     async fn open(
         setup: &ProcessSetup,
         record: &Record,
@@ -316,7 +315,7 @@ impl Process {
             read_batch_bytes: setup.log.read_batch_bytes,
             disk_reserve_bytes: setup.log.disk_reserve_bytes,
             origin: setup.origin(),
-            // With it, the mutation's log is never in doubt, whatever the power took.
+            // With it, the mutation's log is never in doubt after a power cut.
             boot_id: Some("the same after each power cut".to_owned()),
             durability: match setup.mutation {
                 Some(Mutation::AcknowledgeBeforeTheDisk) => Durability::Os,
@@ -336,7 +335,7 @@ impl Process {
         Ok((store, found))
     }
 
-    /// Starts the member over its log, once it knows that the ring goes on from there.
+    /// Starts the member over its log, once it has confirmed that the ring continues from there.
     async fn take_part(
         setup: ProcessSetup,
         mut store: BinlogStore,
@@ -436,7 +435,7 @@ impl Process {
         self.tell_commits();
     }
 
-    /// The process was stopped for a while and goes on: its clock has gone on meanwhile.
+    /// Resumes a stopped process: its clock advanced in the meantime.
     pub(crate) fn resume(&mut self, now: Tick) {
         let until = self.clock.at(now);
         self.runtime.block_on(async {
@@ -445,13 +444,13 @@ impl Process {
         });
     }
 
-    /// Takes messages in.
+    /// Delivers messages.
     pub(crate) fn deliver(&self, message: Message) {
         let _inside = self.runtime.enter();
         self.reception.deliver(message);
     }
 
-    /// Tells the record what the commit mark moved over, as this member reads it.
+    /// Records the entries that the commit mark moved over, as read by this member.
     fn tell_commits(&mut self) {
         if !self.reception.pending.alive() || !self.commits.has_changed().unwrap_or(false) {
             return;
@@ -478,7 +477,7 @@ impl Process {
                     entries,
                 });
             }
-            // The disk fails just now; what can be read later is told later.
+            // The disk fails at the moment; readable entries are recorded later.
             Err(error) => {
                 self.commits.mark_changed();
                 self.record.note(&format!(
@@ -489,7 +488,7 @@ impl Process {
         }
     }
 
-    /// Runs something in the process for as long as it is ready without waiting.
+    /// Runs a function in the process for as long as it needs no wait.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&Member) -> T) -> T {
         let _inside = self.runtime.enter();
         look(&self.member)
@@ -503,7 +502,7 @@ impl Process {
         self.runtime.spawn(task(self.member.clone()));
     }
 
-    /// What it says of itself.
+    /// Its own status.
     pub(crate) fn outline(&self) -> Outline {
         self.with(|member| Outline {
             leadership: member.leadership_now(),
@@ -516,12 +515,12 @@ impl Process {
         self.reception.pending.relayed()
     }
 
-    /// What it has sent by which way.
+    /// What it has sent, by route.
     pub(crate) fn traffic(&self) -> Counted {
         self.reception.relaying.routes.traffic().counted()
     }
 
-    /// What it says of the server beside it.
+    /// Its view of its server.
     pub(crate) fn mysqld(&self) -> Option<MysqlView> {
         let _inside = self.runtime.enter();
         self.beside.as_ref().map(|(_, beside)| beside.view())
@@ -536,8 +535,8 @@ impl Process {
         self.fault.borrow().clone().map(Stopped)
     }
 
-    /// Has its server get a copy of a donor's data, of which that says `theirs`, as an operator's command does; `tell` hears how it
-    /// ended, unless the process ends before.
+    /// Copies a donor's data to its server, as an operator's command does; `theirs` is the donor's description. `tell` receives the
+    /// outcome, unless the process ends before.
     pub(crate) fn provision(
         &self,
         donor: AskedDonor,
@@ -553,7 +552,7 @@ impl Process {
         }
     }
 
-    /// Answers a recipient that asks for its server's data.
+    /// Answers a recipient's request for its server's data.
     pub(crate) fn answer_recipient(&self, call: DonorCall) {
         if let Some((host, beside)) = &self.beside
             && let Ok(connect) = host.connect()
@@ -569,7 +568,7 @@ impl Process {
         }
     }
 
-    /// Begins to leave the ring to the others, beside a server, as the product does when it is told to stop.
+    /// Begins to leave the ring, for a member with a server, as the product does when asked to stop.
     pub(crate) fn leave(&self) {
         let Some((_, beside)) = &self.beside else {
             return;
@@ -581,12 +580,12 @@ impl Process {
         });
     }
 
-    /// Whether it has left the ring to the others, so that it can end.
+    /// Whether it has left the ring, so that it can end.
     pub(crate) fn has_left(&self) -> bool {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Stops it in good order.
+    /// Shuts it down gracefully.
     pub(crate) fn shut_down(self) {
         let member = self.member.clone();
         self.runtime.block_on(async {
@@ -608,7 +607,7 @@ impl Drop for Process {
     }
 }
 
-/// What a member is started over.
+/// Inputs of a member's start.
 struct Over<'a> {
     setup: &'a ProcessSetup,
     store: BinlogStore,
@@ -661,7 +660,7 @@ impl Over<'_> {
     }
 }
 
-/// The power was cut meanwhile, or this is what went wrong.
+/// `Off` after a power cut in the meantime, otherwise this failure.
 fn off_or(setup: &ProcessSetup, failure: OpenFailure) -> OpenFailure {
     match setup.disk.is_off() {
         true => OpenFailure::Off,
@@ -669,7 +668,7 @@ fn off_or(setup: &ProcessSetup, failure: OpenFailure) -> OpenFailure {
     }
 }
 
-/// Tells the record when a member hears that a data directory was put back.
+/// Records reports of a restored data directory.
 async fn watch_accusations(member: Member, record: Record) {
     loop {
         for (member, found) in member.put_back() {

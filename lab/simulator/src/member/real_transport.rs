@@ -1,4 +1,4 @@
-//! A member whose calls go over the real transport: gRPC over simulated connections, in the place of the messages.
+//! A member that uses the real transport, gRPC over simulated connections, instead of messages.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,16 +22,16 @@ use crate::member::process_setup::ProcessSetup;
 use crate::mutation::Mutation;
 use crate::network::ByteStreams;
 
-/// What a version of the program speaks that brings the next format.
+/// Formats of a program version with the next format.
 pub(crate) fn upgraded() -> FormatRange {
     let next = FormatVersion::FIRST.next();
     FormatRange::between(FormatVersion::FIRST, next).unwrap_or(FormatRange::OF_THIS_PROGRAM)
 }
 
-/// Deadlines that nobody lives to see.
+/// Deadlines beyond any run.
 const NEVER: Duration = Duration::from_secs(86_400);
 
-/// What outlives the member's processes: who it is to the others, and which version of its program is installed.
+/// State that survives the member's processes: its identity, and its installed program version.
 #[derive(Clone)]
 pub(crate) struct RealTransport {
     streams: ByteStreams,
@@ -39,18 +39,18 @@ pub(crate) struct RealTransport {
     directory: Arc<Mutex<Directory>>,
 }
 
-/// What stands on its disk.
+/// State on its disk.
 #[derive(Debug, Clone, Copy)]
 struct Directory {
-    /// What the program speaks that is installed.
+    /// Formats of the installed program.
     installed: FormatRange,
-    /// What the one speaks that was started last.
+    /// Formats of the last started program.
     started: FormatRange,
-    /// The format that the data directory has reached.
+    /// The data directory's format.
     reached: FormatVersion,
 }
 
-/// The two ends of one process.
+/// The client and server ends of one process.
 pub(super) struct Ends {
     pub(super) network: GrpcNetworkFactory,
     book: Arc<IdentityBook>,
@@ -88,7 +88,7 @@ impl RealTransport {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another version of the program takes the place of the one that is there, from the next start on.
+    /// Installs another program version, from the next start on.
     pub(crate) fn install(&self, formats: FormatRange) {
         self.directory().installed = formats;
     }
@@ -103,13 +103,13 @@ impl RealTransport {
         self.directory().started
     }
 
-    /// Whether the program that is installed takes this data directory.
+    /// Whether the installed program accepts this data directory.
     pub(crate) fn takes_its_directory(&self) -> bool {
         let directory = self.directory();
         directory.installed.has(directory.reached)
     }
 
-    /// The program, as it tells the others of itself.
+    /// The program as announced to other members.
     pub(super) fn program(&self, mutation: Option<Mutation>) -> Program {
         Program {
             formats: match mutation {
@@ -120,12 +120,12 @@ impl RealTransport {
         }
     }
 
-    /// The machine is switched off: nobody hears of it.
+    /// The machine is switched off, without notice to others.
     pub(crate) fn switch_off(&self, member: MemberId) {
         self.streams.switch_off(member);
     }
 
-    /// Begins to listen, within the process's runtime. Nobody is answered before [`Ends::take_calls`].
+    /// Begins to listen, within the process's runtime. No call is answered before [`Ends::take_calls`].
     pub(super) fn begin(&self, setup: &ProcessSetup, log: Arc<dyn OwnLog>) -> Ends {
         let config = deadlines(&setup.timers, setup.mutation);
         let Directory {
@@ -159,10 +159,10 @@ impl RealTransport {
 }
 
 impl Ends {
-    /// The member takes part: calls reach it, and its own connections are kept up.
+    /// The member takes part: it accepts calls, and maintains its own connections.
     ///
     /// # Errors
-    /// When its data directory cannot be written; here it can.
+    /// When its data directory cannot be written, which does not happen here.
     pub(super) fn take_calls(
         self,
         setup: &ProcessSetup,
@@ -177,7 +177,7 @@ impl Ends {
         self.local.attach(member.inbound());
         let (network, member) = (self.network, member.clone());
         tokio::spawn(async move {
-            // Dropped, it would listen no more.
+            // Dropping it would end the listener.
             let _listening = self.server;
             network.keep_connected(member).await;
         });
@@ -199,7 +199,7 @@ fn deadlines(timers: &Timers, mutation: Option<Mutation>) -> TransportConfig {
     }
 }
 
-/// A member in a simulation never changes its ring. The file is replaced as a whole, and at once.
+/// A simulated member never changes its ring. The file is replaced atomically.
 struct DirectoryFile(Arc<Mutex<Directory>>);
 
 impl IdentityFile for DirectoryFile {

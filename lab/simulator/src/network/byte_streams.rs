@@ -1,7 +1,6 @@
-//! Connections of the real transport: streams of bytes in both directions, as TCP makes them of the links. What is sent arrives in its
-//! order or not at all. What a link loses is sent again, later each time; what is sent to a process that is gone is answered by its
-//! machine with a reset; a machine that is switched off, or cut off, answers nothing, and the other end does not notice. Nor does it
-//! where something between them forgets a connection: nothing arrives on it any more.
+//! Connections of the real transport: bidirectional byte streams, as TCP makes them of the links. Sent bytes arrive in order or not at all.
+//! Lost ones are retransmitted, with increasing delay. For an exited process, its machine answers with a reset. A machine that is off or
+//! cut off answers nothing, and the other end does not notice. The same applies if a device in between drops a connection's state.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -26,21 +25,21 @@ use crate::network::message_queue::MessageQueue;
 use crate::record::Record;
 use crate::tick::Tick;
 
-/// What is sent again waits so many steps at first, and twice as many each time.
+/// First retransmission delay in steps; it doubles each time.
 const FIRST_RETRY: u64 = 40;
-/// And so many at most: a mended link is found within this time.
+/// Maximum delay, which bounds the time to notice a repaired link.
 const LONGEST_RETRY: u64 = 320;
 
-/// What a machine does with what arrives for it.
+/// How a machine treats arriving packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Machine {
-    /// It runs; whatever its process does, its system takes part in connections.
+    /// It runs; its system handles connections, whatever its process does.
     Runs,
     /// It is switched off.
     IsOff,
 }
 
-/// Clones are the same connections.
+/// Clones share the connections.
 #[derive(Clone)]
 pub(crate) struct ByteStreams {
     state: Arc<Mutex<State>>,
@@ -50,17 +49,17 @@ pub(crate) struct ByteStreams {
 
 struct State {
     dice: Rng,
-    /// Bytes of one direction that may be under way, or unread.
+    /// Limit for bytes of one direction in flight or unread.
     window: usize,
     next: u64,
     connections: BTreeMap<u64, Connection>,
-    /// Those that are not there yet.
+    /// Connections being opened.
     connecting: Vec<Connecting>,
-    /// Who listens.
+    /// Listening processes.
     listeners: BTreeMap<MemberId, mpsc::UnboundedSender<(ByteStream, SocketAddr)>>,
 }
 
-/// An attempt, on its way there or back.
+/// A connection attempt, in either direction.
 struct Connecting {
     from: MemberId,
     to: MemberId,
@@ -74,22 +73,22 @@ struct Connecting {
 /// The two directions: from the caller, and to it.
 struct Connection {
     directions: [Direction; 2],
-    /// Something on the way that has to know of it does not any more, and lets nothing through.
+    /// A device in between has dropped its state, and forwards nothing.
     forgotten: bool,
 }
 
-/// What one end sends to the other.
+/// One direction of a connection.
 struct Direction {
     from: MemberId,
     to: MemberId,
     /// The sending end is gone.
     abandoned: bool,
     under_way: VecDeque<Segment>,
-    /// When what is under way last made progress, or began to be.
+    /// When the bytes in flight last made progress, or were sent.
     moved: Tick,
     given_up_after: Option<Duration>,
     arrived: BytesMut,
-    /// Nothing comes behind what has arrived.
+    /// End of the stream after the arrived bytes.
     over: Option<Over>,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -129,7 +128,7 @@ impl Direction {
         }
     }
 
-    /// Bytes that take room.
+    /// Bytes that count for the window.
     fn held(&self) -> usize {
         let under_way = self.under_way.iter().map(|segment| match &segment.content {
             Content::Bytes(bytes) => bytes.len(),
@@ -144,9 +143,8 @@ impl Direction {
         woken.extend(self.writer.take());
     }
 
-    /// The sending end's machine has nothing more to do with the connection, and answers what came over it with a reset, which
-    /// arrives at `at`: behind what is on its way. What got lost is not sent again. Each segment that comes is answered; the first
-    /// answer is the one that counts, and those behind it must not hold it up.
+    /// The sending end's machine has closed the connection, and answers arriving segments with a reset at `at`, after the bytes in flight.
+    /// Lost bytes are not retransmitted. Each segment is answered; the first reset counts, and later ones must not delay it.
     fn answers_with_a_reset(&mut self, at: Tick, now: Tick) {
         let is_reset = |segment: &Segment| matches!(segment.content, Content::Reset);
         if self.under_way.iter().any(is_reset) {
@@ -190,7 +188,7 @@ impl ByteStreams {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a member's process listens with, until it drops that.
+    /// The listener of a member's process, until dropped.
     pub(crate) fn listen(&self, member: MemberId) -> Listening {
         let (listener, callers) = mpsc::unbounded_channel();
         self.state().listeners.insert(member, listener);
@@ -203,7 +201,7 @@ impl ByteStreams {
         }
     }
 
-    /// What a member's process calls with.
+    /// A member's way to call others.
     pub(crate) fn of(&self, member: MemberId) -> Arc<dyn Streams> {
         Arc::new(OfOne {
             member,
@@ -211,7 +209,7 @@ impl ByteStreams {
         })
     }
 
-    /// A machine is switched off: its ends are gone, and nobody is told.
+    /// A machine is switched off: its ends disappear without notice.
     pub(crate) fn switch_off(&self, member: MemberId) {
         let mut state = self.state();
         state.listeners.remove(&member);
@@ -225,7 +223,7 @@ impl ByteStreams {
         }
     }
 
-    /// What is between two members, as a firewall, forgets the connections that they have. Both go on believing in them.
+    /// A device between two members, as a firewall, drops their connections' state. Both ends still consider them open.
     pub(crate) fn forget(&self, one: MemberId, other: MemberId) {
         for connection in self.state().connections.values_mut() {
             let [to_called, _] = &connection.directions;
@@ -234,7 +232,7 @@ impl ByteStreams {
         }
     }
 
-    /// Hands over what arrives now.
+    /// Delivers everything due.
     pub(crate) fn step(&self, now: Tick, machine: impl Fn(MemberId) -> Machine) {
         let mut woken = Vec::new();
         let mut answered = Vec::new();
@@ -260,10 +258,10 @@ impl ByteStreams {
                 .connections
                 .retain(|_, connection| !both_gone(connection));
         });
-        // Without the lock: what is woken or dropped may come back here.
+        // Without the lock: wakers and dropped ends may call back.
         woken.into_iter().for_each(Waker::wake);
         for (caller, answer) in answered {
-            // Who called may have given up.
+            // The caller may have stopped waiting.
             let _ = caller.send(answer);
         }
     }
@@ -281,7 +279,7 @@ impl ByteStreams {
     ) {
         for mut attempt in std::mem::take(&mut state.connecting) {
             if attempt.caller.is_closed() {
-                // An end that is let go looks at the state: behind its lock.
+                // A dropped end locks the state, so this runs after the lock.
                 if let Some(answer) = attempt.answer {
                     answered.push((attempt.caller, answer));
                 }
@@ -311,7 +309,7 @@ impl ByteStreams {
         }
     }
 
-    /// The called machine makes the connection, or refuses it.
+    /// The called machine accepts or refuses the connection.
     fn accept(
         &self,
         state: &mut State,
@@ -352,18 +350,18 @@ impl ByteStreams {
     }
 }
 
-/// How many steps until it is tried again.
+/// Steps until the next attempt.
 fn retry(tries: u32) -> u64 {
     (FIRST_RETRY << tries.min(8)).min(LONGEST_RETRY)
 }
 
-/// Where a member's machine is.
+/// Address of a member's machine.
 fn address(member: MemberId) -> SocketAddr {
     let [.., third, fourth] = member.0.to_be_bytes();
     (Ipv4Addr::new(10, 0, third, fourth), 7001).into()
 }
 
-/// What a segment goes over.
+/// Path of a segment.
 struct Wire<'a> {
     links: &'a Links,
     dice: &'a mut Rng,
@@ -371,7 +369,7 @@ struct Wire<'a> {
 }
 
 impl Wire<'_> {
-    /// When something arrives that is sent now; `None`: it gets lost.
+    /// Arrival time of a segment sent now; `None`: lost.
     fn arrival(&mut self, connection: u64, from: MemberId, to: MemberId) -> Option<Tick> {
         match self
             .links
@@ -383,7 +381,7 @@ impl Wire<'_> {
     }
 }
 
-/// Where only the streams of a member stall, every second of its connections does: half of them look open and are not.
+/// If only a member's streams stall, every second connection does: half of them seem open but are not.
 fn is_stalled_kind(connection: u64) -> bool {
     connection.is_multiple_of(2)
 }
@@ -418,7 +416,7 @@ impl Connection {
                 break;
             };
             match segment.content {
-                // Of both directions: who writes is told, also who has seen the end of what it reads.
+                // For both directions: a writer is notified, even after the end of its reads.
                 Content::Reset => {
                     for direction in &mut self.directions {
                         direction.ends(Over::Failed(io::ErrorKind::ConnectionReset), woken);
@@ -426,7 +424,7 @@ impl Connection {
                     self.directions[1 - side].under_way.clear();
                     return;
                 }
-                // Nobody has it any more: the machine says so.
+                // No process owns it any longer: the machine answers with a reset.
                 Content::Bytes(_) if other_is_gone => {
                     let at = wire.arrival(id, to, from).unwrap_or(now + FIRST_RETRY);
                     self.directions[1 - side].answers_with_a_reset(at, now);
@@ -450,7 +448,7 @@ impl Connection {
     }
 }
 
-/// One member's way to the others.
+/// One member's path to the others.
 struct OfOne {
     member: MemberId,
     streams: ByteStreams,
@@ -472,7 +470,7 @@ impl Streams for OfOne {
             .queue
             .links(|links| links.alarmed().contains(&from));
         if refused {
-            // By whoever stands between it and the address.
+            // By a device between it and the address.
             return std::future::ready(Err(io::ErrorKind::ConnectionRefused.into())).boxed();
         }
         let (caller, answer) = oneshot::channel();
@@ -620,7 +618,7 @@ impl AsyncWrite for End {
 }
 
 impl Drop for End {
-    /// As a system closes a socket: what was sent still arrives, and behind it the end.
+    /// Like a closed socket: sent bytes still arrive, followed by the end.
     fn drop(&mut self) {
         let is_gone = {
             let state = self.streams.state();
@@ -658,7 +656,7 @@ mod tests {
     }
 
     impl Net {
-        /// Both in one region, whose links take a step; the second one listens.
+        /// Both in one region, with links of one step; the second one listens.
         fn new() -> Self {
             let record = Record::new(Trace::new(false), false);
             let home = |id| (id, Region("home".to_owned()));
@@ -772,7 +770,7 @@ mod tests {
         }
         assert_eq!(read(&mut one).expect("the end").expect("the end"), b"");
         net.steps(1);
-        // Who has seen the end of what it reads is told all the same.
+        // A writer is notified even after the end of its reads.
         let written = now(one.write_all(b"a")).map_err(|error| error.kind());
         assert_eq!(written, Err(io::ErrorKind::ConnectionReset));
         drop(one);
@@ -797,7 +795,7 @@ mod tests {
         direction.under_way.extend([segment(9, 0), segment(20, 1)]);
         direction.answers_with_a_reset(Tick(5), Tick(2));
         assert_eq!(resets(&direction), [(9, false), (9, true)]);
-        // What answers the bytes behind those does not hold it up.
+        // A reset for later bytes does not delay it.
         direction.answers_with_a_reset(Tick(30), Tick(3));
         assert_eq!(resets(&direction), [(9, false), (9, true)]);
     }

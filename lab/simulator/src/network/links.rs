@@ -1,5 +1,4 @@
-//! The links: which way a message may go, how long it takes, and what may happen to it on the way. Pure: the dice and
-//! the clock are arguments.
+//! Links: whether a message passes, how long it takes, and its faults on the way. Pure: the dice and the clock are arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +16,10 @@ pub(crate) struct Distances {
     pub(crate) jitter: u64,
 }
 
-/// What happens to messages beside their latency. Probabilities of 1,000.
+/// Faults of messages, in addition to latency. Probabilities of 1,000.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Weather {
-    /// A call or an answer gets lost; on a stream it is sent again and arrives later.
+    /// A call or an answer is lost; on a stream it is retransmitted and arrives later.
     pub(crate) lost: u32,
     /// A call arrives twice.
     pub(crate) twice: u32,
@@ -28,16 +27,16 @@ pub(crate) struct Weather {
     pub(crate) straggles: u32,
 }
 
-/// What becomes of one message.
+/// The fate of one message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It arrives after each of these many steps: once, or twice.
+    /// It arrives after each of these numbers of steps: once, or twice.
     Arrives(Vec<u64>),
     Lost,
 }
 
-/// A leader's entries and heartbeats for these voters arrive at a learner, whose answers it takes for theirs: so a leader sees
-/// it that counts who has no vote.
+/// Mutation: a leader's entries and heartbeats for these voters go to a learner, whose answers count as theirs, so that a member without a
+/// vote counts.
 #[derive(Debug, Clone)]
 pub(crate) struct StandIn {
     pub(crate) leader: MemberId,
@@ -45,24 +44,24 @@ pub(crate) struct StandIn {
     pub(crate) learner: MemberId,
 }
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Links {
     regions: BTreeMap<MemberId, Region>,
     distances: Distances,
     pub(crate) weather: Weather,
-    /// Directed: the first does not reach the second, for so many reasons.
+    /// Directed: the first does not reach the second, with the number of reasons.
     cut: BTreeMap<(MemberId, MemberId), u32>,
-    /// Members whose streams do not get through, while their calls do.
+    /// Members whose streams are blocked, but not their calls.
     stalled: BTreeSet<MemberId>,
-    /// Members whose entries take so many steps longer; all else is as fast as ever.
+    /// Members whose entries take this many steps longer; everything else is as fast as usual.
     lagging: BTreeMap<MemberId, u64>,
-    /// Members that every address refuses, and to which leaders seem to hang up.
+    /// Members for which every address refuses and leaders seem to hang up.
     alarmed: BTreeSet<MemberId>,
-    /// Nobody, unless the ring is broken on purpose.
+    /// `None`, unless the ring is deliberately broken.
     stand_in: Option<StandIn>,
 }
 
-/// How much later a message of a stream arrives that had to be sent again, in steps.
+/// Delay of a retransmitted stream message, in steps.
 const RETRANSMISSION: u64 = 40;
 
 impl Links {
@@ -79,12 +78,12 @@ impl Links {
         }
     }
 
-    /// Lets a learner stand in for voters, or nobody.
+    /// Sets or removes a learner's substitution for voters.
     pub(crate) fn stand_in(&mut self, stand_in: Option<StandIn>) {
         self.stand_in = stand_in;
     }
 
-    /// Who gets what a leader sends to a voter.
+    /// The receiver of a leader's messages for a voter.
     pub(crate) fn stands_in_for(&self, from: MemberId, to: MemberId) -> MemberId {
         let stand_in = self.stand_in.as_ref();
         let stand_in = stand_in.filter(|one| one.leader == from && one.voters.contains(&to));
@@ -101,7 +100,7 @@ impl Links {
         *self.cut.entry((from, to)).or_default() += 1;
     }
 
-    /// Takes back one of the cuts of one direction.
+    /// Removes one of the cuts of one direction.
     pub(crate) fn mend(&mut self, from: MemberId, to: MemberId) {
         if let Some(reasons) = self.cut.get_mut(&(from, to)) {
             *reasons -= 1;
@@ -111,12 +110,12 @@ impl Links {
         }
     }
 
-    /// Takes back every cut of one direction.
+    /// Removes all cuts of one direction.
     pub(crate) fn open_up(&mut self, from: MemberId, to: MemberId) {
         self.cut.remove(&(from, to));
     }
 
-    /// Lets no stream of this member through, or again.
+    /// Blocks or unblocks this member's streams.
     pub(crate) fn stall(&mut self, member: MemberId, stalled: bool) {
         match stalled {
             true => self.stalled.insert(member),
@@ -124,7 +123,7 @@ impl Links {
         };
     }
 
-    /// Lets the entries that this member sends lag, or not any more.
+    /// Sets or removes the delay of this member's entries.
     pub(crate) fn lag(&mut self, member: MemberId, steps: Option<u64>) {
         match steps {
             Some(steps) => self.lagging.insert(member, steps),
@@ -132,12 +131,12 @@ impl Links {
         };
     }
 
-    /// How much longer the entries of this member take.
+    /// The additional delay of this member's entries.
     pub(crate) fn lag_of(&self, member: MemberId) -> u64 {
         self.lagging.get(&member).copied().unwrap_or_default()
     }
 
-    /// Lets every address refuse new connections of this member, or not any more.
+    /// Makes every address refuse this member's new connections, or ends that.
     pub(crate) fn alarm(&mut self, member: MemberId, alarmed: bool) {
         match alarmed {
             true => self.alarmed.insert(member),
@@ -145,12 +144,12 @@ impl Links {
         };
     }
 
-    /// Whom every address refuses.
+    /// Members that every address refuses.
     pub(crate) fn alarmed(&self) -> &BTreeSet<MemberId> {
         &self.alarmed
     }
 
-    /// Mends everything.
+    /// Removes all faults.
     pub(crate) fn heal(&mut self) {
         self.cut.clear();
         self.stalled.clear();
@@ -164,12 +163,12 @@ impl Links {
         !self.cut.contains_key(&(from, to))
     }
 
-    /// Whether a message gets through, at its start and at its end.
+    /// Whether a message passes, both at its start and at its end.
     pub(crate) fn lets_through(&self, from: MemberId, to: MemberId, streamed: bool) -> bool {
         self.open(from, to) && !(streamed && self.stalled.contains(&from))
     }
 
-    /// What becomes of a message that is sent now; one of a stream is never lost or doubled on an open link.
+    /// The fate of a message sent now; one of a stream is never lost or duplicated on an open link.
     pub(crate) fn fate(
         &self,
         from: MemberId,
@@ -236,7 +235,7 @@ mod tests {
         let mut dice = Rng::with_seed(1);
         assert_eq!(links.fate(ONE, TWO, false, &mut dice), Fate::Lost);
         assert_ne!(links.fate(TWO, ONE, false, &mut dice), Fate::Lost);
-        // Two cuts are mended one by one.
+        // Two cuts are removed one by one.
         links.cut(ONE, TWO);
         links.mend(ONE, TWO);
         assert!(!links.open(ONE, TWO));

@@ -1,5 +1,5 @@
-//! [`Scenario::ColdDamage`]: files of a log are damaged while the member runs, and another member lacks what is in them. That one
-//! waits; whoever has the damaged file goes on, and gets another member's copy; then everybody has everything.
+//! [`Scenario::ColdDamage`]: a running member's log files are damaged, and another member lacks their entries. That one waits; the damaged
+//! member keeps running and gets another member's copy; then all members have everything.
 //!
 //! [`Scenario::ColdDamage`]: crate::scenario::Scenario::ColdDamage
 
@@ -22,19 +22,19 @@ use crate::member::FileRepair;
 use crate::shape::Shape;
 use crate::workload::Workload;
 
-/// How often files are damaged in a run.
+/// Damaged files in a run.
 const ROUNDS: usize = 3;
-/// How long the ring may take to write the files that somebody lacks.
+/// Time for the ring to write the files that a member lacks.
 const TIME_TO_WRITE: Duration = Duration::from_secs(20);
-/// How long it may take beside an election until a damaged file is replaced, and who lacks it has it: some tries to copy it, and as
+/// Time, in addition to an election, until a damaged file is replaced and the lacking member has it: several attempts to copy it, and as
 /// many pauses of the stream.
 const TIME_TO_MEND: Duration = Duration::from_secs(20);
 /// Longer than any round.
 const UNTIL_BROUGHT_BACK: Duration = Duration::from_secs(3_600);
-/// What a disk loses at once.
+/// Bytes that a disk loses together.
 const SECTOR: usize = 512;
 
-/// How somebody comes to lack what the others write.
+/// How a member misses the others' writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Absence {
     Killed,
@@ -42,30 +42,30 @@ enum Absence {
     Paused,
 }
 
-/// What else happens until the damaged file is replaced.
+/// An additional fault until the damaged file is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disturbance {
     Nothing,
-    /// The leadership goes to somebody else.
+    /// The leadership is transferred.
     Transfer,
-    /// Another member with a good copy is killed, and is back soon.
+    /// Another member with a good copy is killed, and returns soon.
     LoseACopy,
-    /// Who has the damaged file hears nobody for a while.
+    /// The damaged member is disconnected for a while.
     CutOff,
-    /// It loses its power after so many calls to its disk: in the middle of the repair, or beside it.
+    /// It loses power after this many disk calls: during the repair, or next to it.
     PowerCut(u64),
 }
 
-/// How far a member's log is.
+/// Progress of a member's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Front {
-    /// The file that is written.
+    /// The current file.
     file: FileNumber,
     durable: u64,
     committed: u64,
 }
 
-/// Clients write many files, and logs keep little of them in memory.
+/// Clients write many files, and logs cache little of them.
 pub(super) fn with_cold_files(shape: &mut Shape, workload: &mut Workload, dice: &mut Rng) {
     workload.write_pause = Duration::from_millis(dice.u64(40..120));
     workload.rotate_one_in = dice.u32(4..9);
@@ -74,7 +74,7 @@ pub(super) fn with_cold_files(shape: &mut Shape, workload: &mut Workload, dice: 
     }
 }
 
-/// Two of five rings read their files back, quickly or slowly; in the others damage is found by those that want entries.
+/// Two of five rings scrub their files, at different rates; in the others, members that need the entries find the damage.
 pub(super) fn file_repair(dice: &mut Rng) -> FileRepair {
     let pause = *pick(dice, &[None, None, None, Some(200), Some(1_000)]);
     FileRepair {
@@ -121,7 +121,7 @@ impl World {
             && let Some(settled) = self.wait_for_files(leader, lacking, first)
             && self.serving() == Some((leader, term))
         {
-            // Of what a lone voter wrote while nobody heard it there is no other copy.
+            // A lone voter's writes while disconnected have no other copy.
             let others = self.there().into_iter();
             let others = others.filter(|id| ![leader, lacking].contains(id));
             let copied = others
@@ -130,7 +130,7 @@ impl World {
             let end = copied.max().map_or(0, |copied| copied.min(settled).get());
             let of_leader = first.get() + 1..end;
             self.damage_a_file(leader, of_leader);
-            // Where files are read back, it need not be one that somebody lacks.
+            // With scrubbing, no member needs to lack the file.
             if self
                 .file_repair
                 .is_some_and(|how| how.scrub_every.is_some())
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// A member whose loss the ring bears, and whose own files are as they were written.
+    /// A member that the ring can lose, and whose own files are intact.
     fn one_to_spare(&mut self, but: &[MemberId]) -> Option<MemberId> {
         let mut may = self.may_lose_bits();
         may.retain(|id| {
@@ -178,8 +178,8 @@ impl World {
         })
     }
 
-    /// Until the leader has written some files more, and all that is in them is committed and applied: nothing but a stream to
-    /// another member reads them any more. Behind them comes the file that is returned.
+    /// Waits until the leader has written some more files, and everything in them is committed and applied: only a stream to another member
+    /// still reads them. The returned file follows them.
     fn wait_for_files(
         &mut self,
         leader: MemberId,
@@ -202,7 +202,7 @@ impl World {
         Some(written.file)
     }
 
-    /// Whether every database member but this one is lost: who was down when this one was chosen may not have come up again.
+    /// Whether every database member but this one is lost: members that were down at its choice may still be down.
     fn nobody_can_write_without(&self, lacking: MemberId) -> bool {
         self.slots.iter().all(|(id, slot)| {
             *id == lacking || slot.is_lost() || slot.setup.record.kind == MemberKind::Witness
@@ -262,7 +262,7 @@ impl World {
             .collect()
     }
 
-    /// Damages one of these files of a member's log that nobody else has damaged; nothing, where there is none.
+    /// Damages one of these files of a member's log that is not damaged elsewhere, if there is one.
     fn damage_a_file(&mut self, member: MemberId, numbers: std::ops::Range<u64>) {
         let damaged_elsewhere = |path: &Path| {
             let mut others = self.slots.values();
@@ -339,7 +339,7 @@ impl World {
                 });
             }
             Disturbance::PowerCut(after_calls) => {
-                // It may have to be given up: see `Slot::start`.
+                // It may have to be excused: see `Slot::start`.
                 if self.may_lose_bits().contains(&leader) {
                     let survival = Survival::Seeded(self.dice.u64(..));
                     self.play(Fault::Crash {
@@ -354,7 +354,7 @@ impl World {
         chosen
     }
 
-    /// Until this holds, or else the run fails with these words.
+    /// Waits until this holds; otherwise the run fails with this message.
     pub(super) fn wait_until(
         &mut self,
         otherwise: &str,
@@ -373,7 +373,7 @@ impl World {
 }
 
 impl Slot {
-    /// A file of its log is not what was written.
+    /// Whether one of its log files is damaged.
     pub(super) fn has_cold_damage(&self) -> bool {
         self.cold
             .iter()
@@ -385,7 +385,7 @@ impl Slot {
         here.any(|file| file.is_damaged(&self.setup.disk))
     }
 
-    /// While its disk is on, what is replaced stays so.
+    /// While its disk is on, replaced files stay replaced.
     fn forget_replaced_files(&mut self) {
         let disk = &self.setup.disk;
         if !disk.is_off() {
@@ -394,7 +394,7 @@ impl Slot {
     }
 }
 
-/// The file with one bit turned around, or with the sector around a place lost.
+/// The file with one bit flipped, or with the sector around an offset lost.
 fn damaged(good: &[u8], byte: usize, whole_sector: bool, bit: u8) -> Vec<u8> {
     let mut bad = good.to_vec();
     let sector = byte / SECTOR * SECTOR..(byte / SECTOR * SECTOR + SECTOR).min(bad.len());
@@ -417,7 +417,7 @@ mod tests {
         for (byte, whole_sector, changed) in [
             (7, false, 1),
             (1_299, false, 1),
-            // Zeros are lost without a trace.
+            // A lost sector of zeros is unnoticeable.
             (7, true, 1),
             (600, true, SECTOR),
             (1_299, true, 1_300 - 2 * SECTOR),

@@ -1,7 +1,7 @@
-//! [`Scenario::Conversions`]: servers in plain replication become a ring, and go back. An operator runs `enable-raft` and `disable-raft`
-//! on the primary's host, is killed at random points, and runs the command again, while clients go on and members, servers, hosts and
-//! links fail. Between the two the ring works for a while, and everything goes wrong that goes wrong in a ring. In each phase
-//! everything is mended before the next one, and the command has to come to its end then.
+//! [`Scenario::Conversions`]: servers in plain replication become a ring, and back. An operator runs `enable-raft` and `disable-raft` on
+//! the primary's host, is killed at random points, and repeats the command, under client load and failures of members, servers, hosts and
+//! links. In between, the ring works for a while, under all faults of a ring. In each phase all faults are fixed before the next one, and
+//! then the command has to complete.
 //!
 //! ```text
 //!   plain replication ─ enable-raft ─► ring ─ disable-raft ─► plain replication ─ (enable-raft ─► ring)
@@ -30,43 +30,42 @@ use crate::world::World;
 use crate::world::mysqlds::TIME_FOR_SERVERS;
 use crate::world::slot::Slot;
 
-/// Until replicas follow the primary at the beginning.
+/// Time until replicas follow the primary at the beginning.
 const TIME_TO_FOLLOW: Duration = Duration::from_secs(20);
-/// How long operators may take to the command's end, once everything is mended: a run that is under way may have to come to its own
-/// time limit first.
+/// Time for operators to complete the command, after all faults are fixed: a running command may first have to reach its own timeout.
 const TIME_TO_CONVERT: Duration = Duration::from_secs(180);
-/// How long things go wrong where the command never comes to its end.
+/// Duration of faults if the command never completes.
 const LONG_CHAOS: Duration = Duration::from_secs(45);
-/// Between two runs of the command.
+/// Pause between two runs of the command.
 const RUN_AGAIN: Duration = Duration::from_secs(1);
 
-/// What is converted, and by whom.
+/// The conversion and its operator.
 pub(super) struct Conversions {
     hosts: Hosts,
     pub(super) calls: AdminCalls,
-    /// Commits wait for an ACK before there is a ring.
+    /// Commits wait for an ACK before the conversion to a ring.
     semi_sync: bool,
-    /// Nothing was converted yet: option files are those of plain replication as it was at first.
+    /// Nothing was converted yet: option files are the original ones of plain replication.
     at_first: bool,
-    /// Beside which member the primary was when that was last known.
+    /// The primary's member, as last known.
     primary: MemberId,
-    /// What the operator is at.
+    /// The operator's current goal.
     goal: Option<Direction>,
     run: Option<Run>,
-    /// When the command is run next.
+    /// Next run of the command.
     next: Tick,
-    /// Servers that the service manager starts, and when.
+    /// Servers that the service manager will start, and when.
     starts: BTreeMap<MemberId, Tick>,
 }
 
-/// A run of the command.
+/// One run of the command.
 struct Run {
     own: MemberId,
     task: AbortHandle,
     outcome: Outcome,
 }
 
-/// How a run has ended, once it has.
+/// Outcome of a run, once ended.
 type Outcome = Arc<Mutex<Option<Result<(), String>>>>;
 
 impl Conversions {
@@ -182,7 +181,7 @@ impl World {
         }
     }
 
-    /// Waits for a ring with a primary that takes writes, and followers.
+    /// Waits for a ring with a primary that accepts writes, and followers.
     fn until_servers_follow(&mut self) {
         let start = self.now;
         while self.goes_on() && !self.is_calm() {
@@ -195,7 +194,7 @@ impl World {
         }
     }
 
-    /// An operator begins, things go wrong for a while, all of it is mended, and the command comes to its end.
+    /// An operator begins, faults occur for a while and are fixed, and the command completes.
     fn convert(&mut self, direction: Direction) {
         self.record
             .note(&format!("an operator is to {}", direction.name()));
@@ -204,7 +203,7 @@ impl World {
             conversions.goal = Some(direction);
             conversions.next = now;
         }
-        // Now and then nothing goes wrong.
+        // Sometimes without faults.
         let is_quiet = self.dice.u32(0..5) == 0 && self.mutation.is_none();
         let chaos = match self.mutation {
             Some(Mutation::ReleaseInWords) => LONG_CHAOS,
@@ -240,7 +239,7 @@ impl World {
         conversions.is_some_and(|conversions| conversions.goal.is_some())
     }
 
-    /// The next thing that goes wrong in the middle of a conversion.
+    /// The next fault during a conversion.
     fn fault_of_a_conversion(&mut self) -> Option<Fault> {
         let servers: Vec<MemberId> = self.servers().into_keys().collect();
         let all = self.there();
@@ -293,7 +292,7 @@ impl World {
                 to: *pick(&mut self.dice, &servers),
             },
         };
-        // Nothing of a host goes on without power.
+        // Without power, nothing on a host runs.
         if let Fault::Crash {
             crash: Crash::PowerCut(_),
             ..
@@ -309,7 +308,7 @@ impl World {
         Some(fault)
     }
 
-    /// Beside which member an operator works: where the primary is, as far as that can be seen.
+    /// The operator's host: the primary's, as far as visible.
     fn where_the_primary_is(&self) -> MemberId {
         let servers = self.servers();
         let mut open = servers.iter().filter(|(_, server)| server.is_open());
@@ -332,9 +331,9 @@ impl World {
         host.is_some_and(|(slot, host)| host.is_left_alone(&slot.setup))
     }
 
-    // What is looked at behind each step.
+    // Checks after each step.
 
-    /// What runs on hosts goes on; so does the operator.
+    /// Advances the hosts' processes and the operator.
     pub(super) fn look_at_conversions(&mut self) {
         let Some(conversions) = self.conversions.take() else {
             return;
@@ -352,7 +351,7 @@ impl World {
         self.nobody_writes_beside_the_primary();
     }
 
-    /// The service manager starts servers that have died and that nobody manages.
+    /// The service manager restarts exited unmanaged servers.
     fn start_servers_plainly(&mut self) {
         let alone = |(member, slot): (&MemberId, &Slot)| {
             let host = slot.setup.host.as_ref()?;
@@ -402,7 +401,7 @@ impl World {
             if ended.is_ok() {
                 conversions.goal = None;
                 conversions.primary = own;
-                // Now option files are as the documentation says.
+                // Now option files are as documented.
                 conversions.at_first = false;
             }
             return;
@@ -437,7 +436,7 @@ impl World {
         };
         conversions.next = next;
         if direction == Direction::DisableRaft && host.mysqld.is_open() {
-            // Whoever gives plain replication back sees first that no other server starts open.
+            // Before restoring plain replication, the command ensures that no other server starts open.
             conversions.primary = own;
         }
         let Ok(connect) = host.connect() else {
@@ -464,7 +463,7 @@ impl World {
         conversions.run = Some(Run { own, task, outcome });
     }
 
-    /// Beside a server that takes writes and that no member manages, no other one takes any.
+    /// No other server accepts writes while an unmanaged one does.
     fn nobody_writes_beside_the_primary(&self) {
         let hosts = self.slots.iter().filter_map(|(member, slot)| {
             let host = slot.setup.host.as_ref()?;
@@ -484,7 +483,7 @@ impl World {
 
     // The end.
 
-    /// What a conversion leaves behind, as the documentation promises it.
+    /// Checks the documented result of a conversion.
     pub(super) fn what_is_left_is_as_promised(&self) {
         let left_alone = |(member, slot): (&MemberId, &Slot)| {
             let host = slot.setup.host.as_ref()?;

@@ -1,15 +1,14 @@
-//! Scenarios in which the room or the pace of disks is what is wrong.
+//! Scenarios with faults of the disks' space or speed.
 //!
-//! [`Scenario::Purges`]: a region is cut off for a while, and all others purge their logs as the product's members do, as far as the
-//! ring does not need them any more. When the region is back it catches up, and leads next.
+//! [`Scenario::Purges`]: a region is cut off for a while, and all others purge their logs as the product's members do, as far as the ring
+//! no longer needs them. When the region is back it catches up, and leads next.
 //!
-//! [`Scenario::FullDisks`]: the disks of all members fill together, as they do where all are of one size and have the same log.
-//! The leader refuses transactions then, and nothing stops: when it dies, somebody else is elected and serves, and once there is
-//! room commits go on, without a restart of anybody.
+//! [`Scenario::FullDisks`]: the disks of all members fill together, as with equal sizes and logs. The leader then refuses transactions, and
+//! nothing stops: when it fails, another member is elected and serves. Once there is room, commits continue without any restart.
 //!
-//! [`Scenario::SlowDisk`]: the leader's own disk takes longer for a sync than others wait for a leader, while clients write large
-//! transactions. The others' disks decide the commits, so that nothing is amiss: it goes on leading, and commits. Then it dies, and the
-//! disks of those whose votes are needed are as slow: somebody is elected all the same.
+//! [`Scenario::SlowDisk`]: the leader's disk takes longer for a sync than others wait for a leader, under large transactions. The others'
+//! disks decide the commits, so that it keeps leading and committing. Then it fails, and the disks of the voters needed for an election are
+//! equally slow: a leader is elected nevertheless.
 //!
 //! [`Scenario::Purges`]: crate::scenario::Scenario::Purges
 //! [`Scenario::FullDisks`]: crate::scenario::Scenario::FullDisks
@@ -37,12 +36,12 @@ use crate::world::slot::Slot;
 
 /// How often a region is cut off.
 const CUTS: u32 = 2;
-/// How often each member looks what it may purge.
+/// Interval of each member's purge checks.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
-/// How long a region that is back is waited for.
+/// Time for a returning region to catch up.
 const CATCHES_UP: Duration = Duration::from_secs(8);
 
-/// Everybody votes, so that every region has a majority, and files are short.
+/// All members vote, so that every region has a majority, and files are short.
 pub(super) fn with_short_files(shape: &mut Shape, workload: &mut Workload) {
     shape.with_databases_only();
     workload.write_pause = Duration::from_millis(40);
@@ -107,7 +106,7 @@ impl World {
         }
     }
 
-    /// Every member purges as far as its leader says that the ring does not need the log.
+    /// Every member purges as far as its leader permits.
     fn purge_what_nobody_needs(&mut self, absent_after: Duration) {
         let past_regions = self.mutation == Some(Mutation::PurgePastRegions);
         let view = self.leading_view().map(|(_, view)| view);
@@ -135,7 +134,7 @@ impl World {
     }
 }
 
-/// What a majority of the leader's own region has.
+/// The last entry on a majority of the leader's own region.
 fn majority_at_home(view: &RingView) -> Option<OpId> {
     let home = &view.member(view.own)?.record.region;
     let mut regions = region_watermarks(view).into_iter();
@@ -144,28 +143,27 @@ fn majority_at_home(view: &RingView) -> Option<OpId> {
 
 // Full disks.
 
-/// What is kept of each disk for the ring's own entries, and for what is proposed before the leader hears that the room is gone: it
-/// asks every two heartbeats, which is up to a second here, and clients write some 35 kB in one.
+/// Space of each disk reserved for the ring's own entries, and for proposals before the leader notices the lack of room. It checks every
+/// two heartbeats, up to a second here, in which clients write some 35 kB.
 const RESERVE: u64 = 80_000;
-/// What transactions get.
+/// Room for transactions.
 const ROOM: u64 = 4_000;
-/// Less than this is a full disk, for clients who write up to a few hundred bytes at a time.
+/// Room below which a disk is full, for clients that write up to a few hundred bytes at a time.
 const FULL: u64 = 800;
-/// The largest transaction may not fit any more where members have so little, with what the log writes around it: those whose disks
-/// decide may have less than most.
+/// The largest transaction with the log's overhead may no longer fit with less room: the disks that decide may have less than most.
 const NEARLY_FULL: u64 = 3_000;
-/// How long nothing may have been written where a disk is nearly full, until it counts as full: clients try all the time.
+/// Time without writes until a nearly full disk counts as full: clients try permanently.
 const NOTHING_FITS: Duration = Duration::from_secs(3);
-/// How long clients may take to write that much.
+/// Time for clients to write that much.
 const TIME_TO_FILL: Duration = Duration::from_secs(10);
-/// How long they go on trying: long enough for the reserve, if they were let in.
+/// How long they keep trying: long enough to fill the reserve, if they were admitted.
 const STAYS_FULL: Duration = Duration::from_secs(4);
 
-/// Each log keeps a reserve, and clients write much and end no files.
+/// Each log keeps a reserve, and clients write much without ending files.
 pub(super) fn with_reserves(shape: &mut Shape, workload: &mut Workload) {
     workload.write_pause = Duration::from_millis(40);
     workload.largest = 600;
-    // The room goes in one moment; what is under way then has to fit into the reserve, as the product's is made for.
+    // The room disappears at one moment; transactions in flight then have to fit into the reserve, as designed for the product's.
     workload.largest_of_all = 600;
     workload.rotate_one_in = u32::MAX;
     for member in shape.members.values_mut() {
@@ -204,8 +202,8 @@ impl World {
         self.wait_until_leader("there is room, and nobody writes", allowed, goes_on);
     }
 
-    /// What more than half of the members have no more than for transactions, and how many the log of whoever serves has. The
-    /// leader may have more left: logs were not equally long when the room was given out.
+    /// The room for transactions that more than half of the members have at most, and the entries in the serving member's log. The leader
+    /// may have more: logs differed in length when the room was assigned.
     fn left_and_written(&self) -> Option<(u64, u128)> {
         let (leader, _) = self.serving()?;
         let written = self.slots.get(&leader)?.process()?.log().gtid_set().count();
@@ -243,20 +241,20 @@ impl World {
 
 // A slow disk.
 
-/// How much may wait for a disk: some transactions.
+/// Queued bytes per disk: some transactions.
 pub(super) const QUEUE: u64 = 64 << 10;
-/// Bytes of a large transaction at most; every second one is large.
+/// Maximum bytes of a large transaction; every second one is large.
 const LARGE: usize = 40_000;
-/// How long a new leader has the ring to itself before.
+/// How long a new leader runs without faults before.
 const SETTLES: Duration = Duration::from_secs(2);
-/// A sync takes so many times the longest election.
+/// A sync takes this multiple of the longest election.
 const SLOWER: u32 = 2;
-/// So many of them are waited for.
+/// Number of syncs to wait for.
 const SYNCS: u32 = 3;
-/// Within so many of them somebody is elected who needs votes of slow disks.
+/// Maximum number of syncs until the election of a leader that needs votes from slow disks.
 const VOTES: u32 = 12;
 
-/// Clients write much at once.
+/// Clients write large transactions.
 pub(super) fn with_large_transactions(workload: &mut Workload) {
     workload.write_pause = Duration::from_millis(60);
     workload.large_one_in = 2;
@@ -295,14 +293,14 @@ impl World {
         self.slow_voters(sync);
     }
 
-    /// Each sync of a member's disk takes so much longer than usual from now on.
+    /// Each sync of a member's disk takes this much longer from now on.
     pub(super) fn slow_down(&self, member: MemberId, by: Duration) {
         if let Some(slot) = self.slots.get(&member) {
             slot.setup.pace.set(by);
         }
     }
 
-    /// The leader dies while the disks of all other voters but one take longer to save a vote than a candidate waits for it.
+    /// The leader fails while the disks of all other voters but one save a vote more slowly than a candidate waits.
     fn slow_voters(&mut self, sync: Duration) {
         self.steps(SETTLES);
         self.wait_for_leader(None);

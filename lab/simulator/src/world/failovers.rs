@@ -1,9 +1,9 @@
-//! An adversary that watches: what has just happened is cut off before anybody hears of it.
+//! An adversary that reacts to events: it cuts off a member before others receive its news.
 //!
-//! A siege is the worst that it does. A leader that has just appended a change of the membership gets nothing of it through: at
-//! first only its streams stall, so that its heartbeats still tell what is committed, then it is cut off. When
-//! somebody else leads, or narrows the quorum in its turn, that one's region is cut off and the first leader is let back to its
-//! own: now two leaders each have a quorum of some membership, unless every step between memberships was made as it must be.
+//! A siege is its worst attack. A leader that has just appended a membership change cannot send it: at first only its streams stall, so
+//! that its heartbeats still carry the commit index, then it is cut off. When another member leads, or narrows the quorum in turn, its
+//! region is cut off, and the first leader rejoins its own. Now two leaders each have a quorum of some membership, unless every membership
+//! step was made correctly.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,18 +26,18 @@ use crate::world::healing::time_to_commit;
 use crate::world::slot::Slot;
 use crate::world::undo::Undo;
 
-/// Who is under siege, and until when.
+/// The besieged member, and the end of the siege.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Siege {
     leader: MemberId,
     until: Tick,
 }
 
-/// How long the first leader is cut off when nobody follows it.
+/// How long the first leader is cut off without a successor.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 impl World {
-    /// Strikes at what has just happened, or does not.
+    /// Attacks a recent event, or not.
     pub(super) fn ambush(&mut self) {
         let news = self.record.take_news();
         if news.is_empty() {
@@ -45,7 +45,7 @@ impl World {
         }
         let leader = self.leader();
         for news in news {
-            // A follower that appends what it was sent is no news.
+            // A follower's append of received entries is not news.
             if let News::Widens(member) | News::Narrows(member) = news
                 && leader != Some(member)
             {
@@ -61,12 +61,12 @@ impl World {
         }
     }
 
-    /// Begins a siege, or goes on with one. Whether it did.
+    /// Begins or continues a siege. Returns whether it did.
     fn besiege(&mut self, news: News) -> bool {
         let siege = self.siege.filter(|siege| siege.until > self.now);
         match (news, siege) {
             (News::Widens(member) | News::Narrows(member), None) => {
-                // What narrows is where it hurts: its entry needs one quorum, the others still wait for two.
+                // Narrowing is the most vulnerable: its entry needs one quorum, while the others still need two.
                 let chance = match news {
                     News::Narrows(_) => 2,
                     _ => 10,
@@ -86,8 +86,8 @@ impl World {
                 });
                 true
             }
-            // Rather when it takes its first step with the quorum than when it has just been elected: until it hears from a
-            // quorum the engine lets it do nothing.
+            // Preferably at its first step with the quorum, not right after its election: without contact to a quorum the engine does
+            // nothing.
             (News::Leads(next), Some(siege)) if next != siege.leader && self.dice.u32(0..4) > 0 => {
                 false
             }
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// Its heartbeats have told what is committed; now nothing gets through.
+    /// Its heartbeats have sent the commit index; now nothing gets through.
     pub(super) fn cut_off(&mut self, member: MemberId) {
         self.queue.links(|links| links.stall(member, false));
         let besieged = self.siege.is_some_and(|siege| siege.leader == member);
@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// The links of one member work again.
+    /// Restores the links of one member.
     fn let_back(&mut self, member: MemberId) {
         let others = self.there();
         self.queue.links(|links| {
@@ -141,19 +141,19 @@ impl World {
     }
 }
 
-// [`Scenario::Failovers`]: a leader dies, its successor dies, and a proxy dies. Each time, and soon, whoever leads sends entries
-// through proxies again: nothing that a failover leaves behind turns proxying off.
+// [`Scenario::Failovers`]: a leader fails, its successor fails, and a proxy fails. Each time, the current leader soon sends entries through
+// proxies again: no state left by a failover disables proxying.
 //
 // [`Scenario::Failovers`]: crate::scenario::Scenario::Failovers
 
-/// How long a member that was killed stays away.
+/// How long a killed member stays down.
 const DOWN: Duration = Duration::from_secs(1);
-/// Within this time of serving, or of the death of a proxy, entries go through proxies.
+/// Within this time after a member serves or a proxy fails, entries are proxied.
 const SOON: Duration = Duration::from_secs(3);
-/// So many entries; the first could be stragglers.
+/// Minimum number of entries; the first could be stragglers.
 const ENOUGH: u64 = 5;
 
-/// Payloads are proxied as they are where nobody has chosen otherwise.
+/// Payloads are proxied uncompressed by default.
 pub(super) fn with_proxies(shape: &mut Shape) {
     shape.proxies = ProxyOptions {
         mode: ProxyMode::Region,
@@ -171,7 +171,7 @@ impl World {
             let Some((leader, term)) = self.serving() else {
                 return;
             };
-            // Whoever was started a moment ago may have granted somebody a lease before, and votes for nobody until it is over.
+            // A recently started member may have granted a lease before, and does not vote until it expires.
             let all_vote = killed.is_none_or(|at| self.now - at > DOWN + 2 * lease);
             let near = all_vote && self.heirs_are_near(leader);
             self.kill(leader);
@@ -200,7 +200,7 @@ impl World {
             })
     }
 
-    /// Until somebody leads a later term: before anybody can have missed a heartbeat, whatever the heartbeat is.
+    /// Waits until a member leads a later term: before a heartbeat can be missed, for any heartbeat interval.
     fn followed_at_once(&mut self, before: Term) {
         let (start, lease) = (self.now, self.shape.timers.lease);
         let leads = |slot: &Slot| slot.process()?.outline().leadership.leading_term();
@@ -217,7 +217,7 @@ impl World {
         ));
     }
 
-    /// A proxy that whoever serves is in a session with.
+    /// A proxy with a session of the serving member.
     fn proxy(&self) -> Option<MemberId> {
         let (leader, _) = self.serving()?;
         let mut relayed = self.relayed().into_iter();
@@ -234,7 +234,7 @@ impl World {
         });
     }
 
-    /// Who serves clients, and in which term.
+    /// The serving member and its term.
     pub(super) fn serving(&self) -> Option<(MemberId, Term)> {
         let serving = self.slots.iter().filter_map(|(id, slot)| {
             let term = slot.process()?.outline().leadership.serving_term()?;
@@ -243,7 +243,7 @@ impl World {
         serving.max_by_key(|(_, term)| *term)
     }
 
-    /// Until a later term than this one is served.
+    /// Waits until a later term than this one is served.
     pub(super) fn wait_for_leader(&mut self, before: Option<Term>) {
         let (start, allowed) = (self.now, time_to_commit(&self.shape));
         while self.goes_on() && self.serving().map(|(_, term)| term) <= before {
@@ -255,7 +255,7 @@ impl World {
         }
     }
 
-    /// Until whoever serves has sent entries through proxies, and goes on with it.
+    /// Waits until the serving member sends entries through proxies continuously.
     fn wait_for_proxies(&mut self) {
         let start = self.now;
         let mut begun = None;
@@ -278,7 +278,7 @@ impl World {
         }
     }
 
-    /// How many entries a member has sent through proxies since it was started.
+    /// Entries that a member has proxied since its start.
     fn proxied_by(&self, leader: MemberId) -> u64 {
         let process = self.slots.get(&leader).and_then(|slot| slot.process());
         let sent = process.map(|process| process.traffic().members);
@@ -287,16 +287,16 @@ impl World {
     }
 }
 
-// [`Scenario::Learners`]: a leader is left with members that have no vote. It is cut off from the other voters of its quorum, and
-// reaches everybody else; the others elect one of their own, and the first one loses its power. What it acknowledged in
-// between would be lost, so that it must acknowledge nothing: whoever has no vote in force counts for nothing in a commit.
+// [`Scenario::Learners`]: a leader keeps only members without a vote. It is cut off from the other voters of its quorum, but reaches all
+// others. Those voters elect a new leader, and the first one loses power. Its acknowledgements in between would be lost, so there must be
+// none: members without a vote do not count for a commit.
 //
 // [`Scenario::Learners`]: crate::scenario::Scenario::Learners
 
-/// How often a leader is left with them.
+/// Number of sieges.
 const SIEGES: u32 = 3;
 
-/// Everybody could lead, so that those that are cut off elect one of their own, and entries go the straight way.
+/// Every member could lead, so that the disconnected ones elect a leader, and entries take direct routes.
 pub(super) fn without_proxies(shape: &mut Shape) {
     shape.proxies.mode = proxy::ProxyMode::Off;
     shape.with_databases_only();
@@ -311,7 +311,7 @@ impl World {
         }
     }
 
-    /// The leader has nobody but learners for a while, then its power goes.
+    /// The leader keeps only learners for a while, then loses power.
     fn leave_with_learners(&mut self) {
         let Some((leader, view)) = self.leading_view() else {
             return;

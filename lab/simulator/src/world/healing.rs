@@ -1,4 +1,4 @@
-//! Everything is mended, and the ring has to come back by itself in a time that is written down here.
+//! Fixes all faults; the ring has to recover within a documented time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,25 +16,24 @@ use crate::world::World;
 use crate::world::mysqlds::TIME_FOR_SERVERS;
 use crate::world::slot::Slot;
 
-/// How long the ring may take from the mending to the first commit of a client.
+/// Time from the end of faults to a client's first commit.
 ///
-/// An election timeout is the lease, in which a dead leader is not given up, and a random part of a second one: two
-/// leases. Three of them are for an election, a second one after split votes, and a third one in which a witness that was
-/// elected gives the leadership to a database member. On top of them comes what no election can shorten: a connection that
-/// died while links were cut is given up only when it has not answered for its deadline, and called again after a pause; and
-/// the search of a ring that is without the local answers.
+/// An election timeout is the lease, during which a dead leader is not replaced, plus a random part of a second one: two leases. Three of
+/// them cover an election, one after split votes, and one in which an elected witness transfers the leadership to a database member. In
+/// addition: connections that died during link cuts are closed after their deadline, and reopened after a pause; and the search of a ring
+/// without the local answers.
 pub(super) fn time_to_commit(shape: &Shape) -> Duration {
     let timers = &shape.timers;
     let elections = timers.longest_election() * 3;
     elections + dead_after(timers) + LONGEST_RECONNECT + time_to_search(shape)
 }
 
-/// How long the engine's own search for a member's matching point may take. No commit of a new leader comes before it, and
-/// entries do not flow during it: each step is one request, and the next one waits for its answer.
+/// Time of the engine's own search for a member's matching point. A new leader's first commit follows it, and it blocks entries: each step
+/// is one request, and the next one waits for its answer.
 ///
-/// The product's members answer the search themselves (`consensus::matching`), so that it takes one exchange; a quarter of
-/// the seeds leaves that out. Then an answer to a part of a step's request is the step's, too: what else it says comes to
-/// an end that nobody waits at. So a step brings a single entry where the leader, or a proxy on the way, reads no more at once.
+/// The product's members answer the search themselves (`consensus::matching`), in one exchange; a quarter of the seeds disables that. Then
+/// an answer to a part of a step's request counts for the step, and the other answers are ignored. So a step transfers a single entry if
+/// the leader, or a proxy on the route, reads no more at a time.
 fn time_to_search(shape: &Shape) -> Duration {
     if shape.searches_itself {
         return Duration::ZERO;
@@ -50,34 +49,33 @@ fn time_to_search(shape: &Shape) -> Duration {
     (link * links * 2 + LONGEST_SYNC) * STEPS_OF_A_SEARCH
 }
 
-/// The most steps of the engine's search in a log of 2,000 entries, which no run has, where each step brings one entry: halvings
-/// down to the last 16 entries, and those one by one.
+/// Maximum steps of the engine's search in a log of 2,000 entries, more than in any run, with one entry per step: halvings down to the last
+/// 16 entries, and those one by one.
 const STEPS_OF_A_SEARCH: u32 = 22;
 
-/// The longest usual time of a disk to make an entry durable.
+/// Maximum normal time of a disk to make an entry durable.
 const LONGEST_SYNC: Duration = Duration::from_millis(20);
 
-/// The longest pause of the engine before it calls an unreachable member again.
+/// The engine's maximum pause before it calls an unreachable member again.
 const LONGEST_RECONNECT: Duration = Duration::from_millis(500);
 
-/// How long a member that comes back waits for the others' answers before it campaigns all the same, with the second that it asks
-/// before it takes part.
+/// How long a returning member waits for the others' answers before it campaigns regardless, including the second for which it asks before
+/// it takes part.
 const LONGEST_QUESTION: Duration = Duration::from_secs(11);
 
-/// How long connections of the real transport may take to be there again: what was sent before is sent again, and what comes behind
-/// it waits for that.
+/// Time for connections of the real transport to recover: earlier bytes are retransmitted, and later ones wait for them.
 const TIME_FOR_CONNECTIONS: Duration = Duration::from_secs(4);
 
-/// How long a connection to another region is believed in that carries nothing any more.
+/// How long a dead connection to another region counts as open.
 fn given_up_after(shape: &Shape) -> Duration {
     TransportConfig::for_timers(&shape.timers).far_deadline
 }
 
-/// How long everybody may take after that to have what the first commit has.
+/// Time for all members to catch up with the first commit.
 const TIME_TO_CATCH_UP: Duration = Duration::from_secs(20);
 
 impl World {
-    /// Mends everything and waits for the ring.
+    /// Fixes all faults and waits for the ring.
     pub(super) fn heal(&mut self) {
         if !self.goes_on() {
             return;
@@ -109,7 +107,7 @@ impl World {
         }
     }
 
-    /// Nothing is wrong any more.
+    /// Ends all faults.
     pub(super) fn mend(&mut self) {
         self.undo.clear();
         self.queue.links(|links| links.heal());
@@ -201,15 +199,15 @@ impl World {
         marks.all(|mark| mark >= goal)
     }
 
-    /// Whether clients could write anywhere: a voting database member of the ring can run.
+    /// Whether clients could write: a voting database member of the ring can run.
     fn can_write(&self) -> bool {
         let members = self.members_of_any_log();
         let mut there = self.slots.iter().filter(|(id, _)| members.contains(id));
         there.any(|(_, slot)| self.may_lead(&slot.setup.record) && !slot.is_lost() && !slot.absent)
     }
 
-    /// A member whose log's end is in doubt elects nobody before all others have answered, and one whose disk is gone does not:
-    /// `witness quorum fix` is the way out (decision 41), and nobody gives that order here.
+    /// A member with a doubtful log end votes only after all others have answered, which one with a lost disk never does. `witness quorum
+    /// fix` resolves this (decision 41), but no operator runs it here.
     fn waits_for_the_lost(&self) -> bool {
         let members = self.members_of_any_log();
         let mut there = self.slots.iter().filter(|(id, _)| members.contains(id));
@@ -220,7 +218,7 @@ impl World {
             })
     }
 
-    /// Who is a member, as any running member has it.
+    /// The members, by any running member's log.
     fn members_of_any_log(&self) -> BTreeSet<MemberId> {
         let running = self.slots.values().filter_map(Slot::process);
         let views = running.map(|process| process.with(|member| member.status().ring_view));
@@ -228,7 +226,7 @@ impl World {
         members.map(|standing| standing.id).collect()
     }
 
-    /// Who is a member, as who leads has it.
+    /// The members, by the leader's log.
     pub(super) fn members(&self) -> Option<BTreeSet<MemberId>> {
         let leader = self
             .leader()
@@ -237,7 +235,7 @@ impl World {
         Some(view.members.iter().map(|standing| standing.id).collect())
     }
 
-    /// Where everybody is, in words.
+    /// The state of all members as text.
     pub(super) fn standing(&self) -> String {
         let standings = self.slots.iter().map(|(id, slot)| match slot.process() {
             Some(process) => {
@@ -267,8 +265,8 @@ mod tests {
     use crate::faults::Stress;
     use crate::network::Distances;
 
-    /// How many steps the engine's search takes in a log of this length, when the member has the first `same` entries of it and
-    /// each step brings one entry (openraft `ProgressEntry::next_send`, `calc_mid`).
+    /// Steps of the engine's search in a log of this length, if the member has its first `same` entries and each step transfers one entry
+    /// (openraft `ProgressEntry::next_send`, `calc_mid`).
     fn steps(length: u64, same: u64) -> u32 {
         let (mut matching, mut end, mut same, mut steps) = (0, length, same, 0);
         while matching < end {
@@ -300,7 +298,7 @@ mod tests {
             across: 7,
             jitter: 3,
         };
-        // Of seed 202339: 15 steps of 0.2 s each over two proxies, behind 1.9 s of an election and a transfer.
+        // Of seed 202339: 15 steps of 0.2 s each over two proxies, after 1.9 s of an election and a transfer.
         for (searches_itself, mode, allowed) in [
             (true, ProxyMode::Off, 0),
             (true, edges(), 0),

@@ -1,7 +1,6 @@
-//! A quorum that is lost for good, and the operator who repairs it: the leader and a majority of its voters lose their power after
-//! they were alone for a while, so that they have acknowledged what nobody else has. The operator asks those that are left for
-//! evidence, and either accepts the plan or brings the missing ones back. Whoever was lost comes back some time behind the
-//! repair, as the product's members do ([`Asking`](crate::member::Asking)).
+//! A permanently lost quorum, and its repair by the operator. The leader and a majority of its voters lose power after a time alone, so
+//! that only they have some acknowledged entries. The operator collects evidence from the others, and either accepts the plan or restores
+//! the missing members. Lost members return some time after the repair, as the product's members do ([`Asking`](crate::member::Asking)).
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -19,20 +18,20 @@ use crate::faults::{Crash, Fault, Stress};
 use crate::mutation::Mutation;
 use crate::record::News;
 
-/// How long the operator waits for the members' evidence: each asks the leader that it follows for a heartbeat at most.
+/// The operator's timeout for the members' evidence: each waits at most for a heartbeat of its leader.
 const EVIDENCE: Duration = Duration::from_millis(550);
-/// How long he waits before he looks again.
+/// Pause before the operator's next check.
 const AGAIN: Duration = Duration::from_millis(600);
-/// How long nobody hears from a survivor that is to be lost, and when it is back.
+/// How long a survivor that will be lost is disconnected before.
 const UNHEARD: Duration = Duration::from_millis(150);
 const BACK: Duration = Duration::from_secs(4);
-/// How often he looks.
+/// Number of the operator's checks.
 const LOOKS: u32 = 12;
 /// Longer than any run.
 const FOR_GOOD: Duration = Duration::from_secs(3_600);
 
 impl World {
-    /// In a run that is for it, the quorum is lost once, at some time.
+    /// In a run of this scenario, the quorum is lost once, at some time.
     pub(super) fn plan_the_loss(&mut self) {
         let at_a_move = self.mutation.is_some_and(Mutation::concerns_narrowing);
         if self.intensity.stress == Stress::Lost && !at_a_move {
@@ -41,7 +40,7 @@ impl World {
         }
     }
 
-    /// A quorum that narrows is lost at its worst moment: those left have seen the joint one last. Whether it is.
+    /// Loses a narrowing quorum at the worst moment: the others last received the joint one. Returns whether it did.
     pub(super) fn loses_what_narrows(&mut self, news: News) -> bool {
         let narrows = matches!(news, News::Narrows(_));
         if self.intensity.stress != Stress::Lost || !narrows {
@@ -55,7 +54,7 @@ impl World {
         true
     }
 
-    /// The leader and a majority of the voters of its set are alone for a moment, then lose their power.
+    /// The leader and a majority of its set's voters are alone for a moment, then lose power.
     pub(super) fn lose_quorum(&mut self) {
         let Some(leader) = self.leader().filter(|_| !self.quorum_was_lost) else {
             return;
@@ -112,15 +111,15 @@ impl World {
         self.later(looks, Undo::Look(LOOKS));
     }
 
-    /// Where a quorum was lost, the operator goes on looking once everything is mended: the survivor of his repair may have lost its
-    /// power between the term and the entry, and then the ring waits for what nobody has.
+    /// After the loss of a quorum, the operator continues checking once all faults are fixed: the survivor may have lost power between the
+    /// term and the entry, and then the ring waits for lost entries.
     pub(super) fn keep_looking(&mut self) {
         if self.quorum_was_lost {
             self.later(AGAIN, Undo::Look(LOOKS));
         }
     }
 
-    /// The operator asks everybody for evidence.
+    /// The operator collects evidence from all members.
     pub(super) fn look(&mut self, looks: u32) {
         let given = Given::default();
         for process in self.slots.values().filter_map(Slot::process) {
@@ -136,7 +135,7 @@ impl World {
         self.later(EVIDENCE, Undo::Decide(given, looks));
     }
 
-    /// The operator reads the plan.
+    /// The operator checks the plan.
     pub(super) fn decide(&mut self, given: &Given, looks: u32) {
         let given = given.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match plan_repair(&given) {
@@ -153,7 +152,7 @@ impl World {
         }
     }
 
-    /// The operator gives up nobody whose process may come back without him, as the plan tells him.
+    /// Whether the missing processes are lost: as the plan instructs, the operator gives up no member whose process may return by itself.
     fn are_lost(&self, missing: &BTreeSet<MemberId>) -> bool {
         let soon = self.now.after(FOR_GOOD / 2);
         let mut slots = missing.iter().filter_map(|id| self.slots.get(id));
@@ -173,7 +172,7 @@ impl World {
             self.bring_back(&plan.missing);
             return;
         }
-        // All clocks of the world show the same when an operator looks at them.
+        // For an operator, all clocks of the world show the same time.
         let clock = match self.mutation {
             Some(Mutation::RepairWithoutAClock) => UNIX_EPOCH,
             _ => UNIX_EPOCH + self.now.elapsed(),
@@ -186,7 +185,7 @@ impl World {
         for slot in self.slots.values_mut() {
             slot.repaired = true;
         }
-        // The survivor waits for the end of a lease, and asks those that are given up once more. Only then they may be back.
+        // The survivor waits for the end of a lease, and asks the discarded members again. They may return only afterwards.
         let timers = &self.shape.timers;
         let done = timers.lease + timers.heartbeat;
         self.repairs_until = self.now.after(done);
@@ -208,7 +207,7 @@ impl World {
         });
     }
 
-    /// Where that is wanted: nobody hears of the first repair before its survivor falls, and it is back behind the second.
+    /// If requested, the first repair's survivor fails before it has contacted others, and returns after the second repair.
     fn lose_the_survivor(&mut self, survivor: MemberId) {
         let wanted = self.mutation.is_some_and(Mutation::concerns_second_repairs);
         if !wanted || std::mem::replace(&mut self.survivor_was_lost, true) {

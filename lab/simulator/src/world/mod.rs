@@ -1,8 +1,7 @@
-//! The world of one run: members, links, faults and the clock that all of it follows, from one seed.
+//! The world of one run: members, links, faults and their common clock, from one seed.
 //!
-//! It goes step by step. In each step messages that are due are handed over, faults that are due are played, and every
-//! running member runs until the end of the step on its own clock. A message takes at least one step, so the order in
-//! which members run within a step changes nothing that they could notice.
+//! It advances in steps. Each step delivers due messages, plays due faults, and runs every running member until the end of the step on its
+//! own clock. A message takes at least one step, so the members' order within a step is not observable.
 
 mod cold_damage;
 mod conversions;
@@ -59,65 +58,65 @@ use crate::world::single_links::SingleLinks;
 use crate::world::slot::Slot;
 use crate::world::undo::Undo;
 
-/// The mean time between two, where nothing else goes wrong.
+/// Mean time between two relapses, without other faults.
 const BETWEEN_RELAPSES: Duration = Duration::from_millis(2_500);
 
-/// To whom is alarmed without a cause the leader seems to hang up in one of so many steps.
+/// For a member under a false alarm, the leader seems to hang up in one of this many steps.
 const FALSE_ALARMS: u32 = 4;
 
-/// The longest time between two writes there: who hears nothing from the leader for a lease must not lack much.
+/// Maximum time between two writes there: a member without contact to the leader for a lease must not lack much.
 const BETWEEN_WRITES: Duration = Duration::from_millis(600);
 
 /// A run.
 pub(crate) struct World {
     record: Record,
     queue: MessageQueue,
-    /// The connections of the real transport, where that is used.
+    /// The connections of the real transport, if used.
     streams: Option<ByteStreams>,
     dice: Rng,
     now: Tick,
     shape: Shape,
     slots: BTreeMap<MemberId, Slot>,
     intensity: Intensity,
-    /// What ends by itself, and when.
+    /// Faults that end by themselves, and when.
     undo: BTreeMap<(Tick, u64), Undo>,
     undo_number: u64,
     removed: Arc<Removed>,
     siege: Option<Siege>,
-    /// An operator has removed a member. No disk rots in such a run: a member that is let go while another one dies may
-    /// take the majority with it, and no ring can know.
+    /// An operator has removed a member. No disk rots in such a run: a removal together with another failure may remove the majority, which
+    /// no ring can detect.
     removals: bool,
-    /// A quorum was lost; it is done once.
+    /// A quorum was lost; once per run.
     quorum_was_lost: bool,
-    /// Who went on alone was lost as well; it is done once.
+    /// The repair's survivor was lost as well; once per run.
     survivor_was_lost: bool,
-    /// Until when the operator waits for the answer to an order to repair.
+    /// Until when the operator waits for the answer to a repair order.
     repairs_until: Tick,
     scenario: Option<Scenario>,
     mutation: Option<Mutation>,
-    /// What members do about damaged files.
+    /// The members' handling of damaged files.
     file_repair: Option<FileRepair>,
-    /// What a sync takes when nothing is wrong with a disk.
+    /// Normal time of a sync.
     usual_sync: Duration,
-    /// Clients of the servers, where there are servers.
+    /// Clients of the servers, if there are servers.
     clients: Option<SqlClients>,
-    /// What operators do to these.
+    /// The operators' actions on these.
     operations: Operations,
-    /// What they have servers copy.
+    /// The operators' copies between servers.
     provisions: Provisions,
-    /// Other hosts, as servers and members reach them for a copy.
+    /// Other hosts, as reached by servers and members for a copy.
     neighbours: Neighbours,
-    /// From plain replication into a ring and back, where that is played.
+    /// Conversions between plain replication and a ring, if played.
     conversions: Option<Conversions>,
     /// What clients do.
     workload: Workload,
-    /// Who sees a leader dead that lives.
+    /// Members that see a living leader as dead.
     false_alarms: FalseAlarms,
     single_links: SingleLinks,
 }
 
 impl World {
-    /// The world of a seed; nothing runs yet.
+    /// The world of a seed, without running processes yet.
     pub(crate) fn new(
         seed: u64,
         mutation: Option<Mutation>,
@@ -129,7 +128,7 @@ impl World {
         let record = Record::new(trace, mutation.is_some_and(Mutation::breaks_a_property));
         let mut intensity = Intensity::choose(&mut dice);
         let needed = mutation.and_then(Mutation::stress);
-        // Regions in which several members vote.
+        // Regions with several voters.
         let needed = needed.or(scenario.and_then(|scenario| match scenario {
             Scenario::ColdDamage
             | Scenario::Conversions
@@ -311,7 +310,7 @@ impl World {
         }
     }
 
-    /// The whole run: the ring is made, things go wrong, everything is mended, and the ring comes back.
+    /// The whole run: bootstrap, faults, their end, and the ring's recovery.
     pub(crate) fn run(&mut self) {
         match self.scenario {
             Some(Scenario::Conversions) => self.begin_plainly(),
@@ -361,7 +360,7 @@ impl World {
         self.now
     }
 
-    /// Starts everybody and makes the ring.
+    /// Starts all members and bootstraps the ring.
     fn found(&mut self) {
         let members: Vec<MemberId> = self.slots.keys().copied().collect();
         members.into_iter().for_each(|id| self.change_timers(id));
@@ -401,7 +400,7 @@ impl World {
         }
     }
 
-    /// What goes wrong next; where the one thing is broken that only leases show, nothing else comes in between.
+    /// The next fault; if the mutation only shows with leases, there are no other faults.
     fn next_fault(&mut self) -> Option<Fault> {
         if self.mutation == Some(Mutation::RefuseForTheLiving) {
             let time = Duration::from_millis(self.dice.u64(500..1_500));
@@ -465,13 +464,13 @@ impl World {
         regions.collect()
     }
 
-    /// The members that the ring has, or had and may have again.
+    /// The ring's current members, and former ones that it may have again.
     pub(super) fn there(&self) -> Vec<MemberId> {
         let there = self.slots.iter().filter(|(_, slot)| !slot.absent);
         there.map(|(id, _)| *id).collect()
     }
 
-    /// Who leads the latest term, as far as a running member says so.
+    /// The leader of the latest term, by the running members.
     fn leader(&self) -> Option<MemberId> {
         self.leads().map(|(_, id)| id)
     }
@@ -537,7 +536,7 @@ impl World {
         }
     }
 
-    /// Leaders seem to hang up to those that are alarmed without a cause.
+    /// Members under a false alarm see leaders hang up.
     fn alarm(&mut self) {
         let alarmed = self.queue.links(|links| links.alarmed().clone());
         for to in alarmed {
@@ -551,7 +550,7 @@ impl World {
         }
     }
 
-    /// What is under way on connections arrives.
+    /// Delivers bytes in flight on connections.
     fn connect(&mut self) {
         let Some(streams) = &self.streams else {
             return;
@@ -571,10 +570,10 @@ impl World {
         }
     }
 
-    /// The machines of processes that ended close their connections.
+    /// Machines of exited processes close their connections.
     fn hang_up(&mut self) {
         if self.streams.is_some() {
-            // They do, and nobody has to be told.
+            // They do so themselves, without further notice.
             return;
         }
         let members = self.there();

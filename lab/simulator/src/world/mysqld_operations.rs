@@ -1,6 +1,6 @@
-//! [`Scenario::MysqldOperations`]: what operators do to a ring with servers, while clients go on and things go wrong. Members are
-//! stopped in good order, as `witness run` is on SIGTERM; servers are, by others than their members; failover is paused, and
-//! resumed. One thing of that is done while nothing is wrong, where it has to go as the documentation says; then all of it at random.
+//! [`Scenario::MysqldOperations`]: operators' actions on a ring with servers, under client load and faults. Members stop gracefully, as
+//! `witness run` on SIGTERM; other processes stop servers; failover is paused and resumed. One action runs without faults, and has to
+//! behave as documented; then everything is random.
 //!
 //! [`Scenario::MysqldOperations`]: crate::scenario::Scenario::MysqldOperations
 
@@ -22,52 +22,52 @@ use crate::world::World;
 use crate::world::mysqlds::TIME_FOR_SERVERS;
 use crate::world::slot::Slot;
 
-/// Until a ring to which nothing has happened has a primary and followers, or has them again.
+/// Time for an unaffected ring to have a primary and followers, or to have them again.
 const TIME_TO_BE_CALM: Duration = Duration::from_secs(20);
-/// How long a member may take to stop where nothing is wrong.
+/// Time for a member's stop without faults.
 const TIME_TO_STOP: Duration = Duration::from_secs(20);
-/// What a server takes that others have asked to stop, with the ten seconds that it gives its sessions.
+/// Time of a server's stop by other processes, including ten seconds for its sessions.
 const TIME_OF_AN_UNASKED_STOP: Duration = Duration::from_secs(12);
-/// Between two attempts of an operator.
+/// Pause between two attempts of an operator.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
-/// By so much a pause may end sooner than it was ordered for: its end is in whole seconds.
+/// A pause may end this much early, because its end is in whole seconds.
 const SECONDS_ARE_WHOLE: Duration = Duration::from_secs(1);
-/// Who is told to be in charge.
+/// The recorded operator.
 const OPERATOR: &str = "anna";
-/// Who resumes failover without being asked, where that is broken on purpose.
+/// The caller that resumes failover without an order, in the deliberately broken ring.
 const NOBODY: &str = "nobody";
 
-/// What operators have under way.
+/// The operators' running work.
 #[derive(Default)]
 pub(super) struct Operations {
-    /// Whose servers take writes.
+    /// Members whose servers accept writes.
     open: BTreeSet<MemberId>,
     pause: Option<PauseOrder>,
-    /// Who leads, is told to stop, and has to hand over.
+    /// The leader that was asked to stop, and has to hand over.
     hands_over: Option<MemberId>,
 }
 
-/// A pause of failover that an operator has asked for.
+/// An operator's request to pause failover.
 struct PauseOrder {
     ends: PauseEnd,
-    /// Who is the pinned primary.
+    /// The pinned primary.
     answer: Answer<MemberId>,
-    /// It was told to the checkers.
+    /// The checkers were notified.
     in_force: bool,
-    /// An operator has begun to ask for its end.
+    /// An operator's request to end it.
     resumes: Option<Answer<()>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PauseEnd {
-    /// An operator resumes from this moment on, as often as it takes.
+    /// An operator resumes after this moment, repeating the request as needed.
     ByOrder(Tick),
-    /// It was asked for with an end.
+    /// It was requested with an end.
     ByItself(Tick),
     Never,
 }
 
-/// What a leader has answered, once it has.
+/// A leader's answer, once given.
 type Answer<T> = Arc<Mutex<Option<Result<T, PauseError>>>>;
 
 fn told<T: Clone>(answer: &Answer<T>) -> Option<Result<T, PauseError>> {
@@ -88,9 +88,9 @@ impl World {
         self.everything_goes_wrong();
     }
 
-    // What is done where nothing is wrong.
+    // Actions without faults.
 
-    /// Waits for a primary that takes writes, and for followers.
+    /// Waits for a primary that accepts writes, and for followers.
     pub(super) fn until_calm(&mut self) {
         let start = self.now;
         while self.goes_on() && !self.is_calm() {
@@ -120,7 +120,7 @@ impl World {
             && self.slots.iter().all(follows)
     }
 
-    /// A member is stopped in good order, mostly the primary's.
+    /// A member is stopped gracefully, mostly the primary's.
     fn planned_stop(&mut self) {
         let Some((leader, _)) = self.serving().filter(|_| self.goes_on()) else {
             return;
@@ -133,7 +133,7 @@ impl World {
         let heirs = self.slots.iter().filter(|(id, slot)| {
             **id != leader && slot.setup.host.is_some() && self.may_lead(&slot.setup.record)
         });
-        // The engine's own search may take longer than a member that stops waits for its successor.
+        // The engine's own search may take longer than a stopping member waits for its successor.
         let has_an_heir = heirs.count() > 0 && self.shape.searches_itself;
         self.operations.hands_over = (member == leader && has_an_heir).then_some(leader);
         let down = Duration::from_millis(self.dice.u64(10..4_000));
@@ -159,7 +159,7 @@ impl World {
         self.until_calm();
     }
 
-    /// The pinned primary is away for a while, or its server is; nobody takes its place, and it comes back to it.
+    /// The pinned primary or its server is down for a while; no other member takes over, and it resumes its role.
     fn paused_outage(&mut self) {
         self.pause_failover(None);
         self.steps(TRY_AGAIN);
@@ -226,7 +226,7 @@ impl World {
         host.is_some_and(|host| host.mysqld.takes_writes())
     }
 
-    /// Somebody else than its member asks the primary to stop, mostly when its commits cannot end: it must not let them through.
+    /// Another process stops the primary's server, mostly while commits wait: it must not complete them.
     fn unasked_stop(&mut self) {
         let Some((primary, _)) = self.serving().filter(|_| self.goes_on()) else {
             return;
@@ -237,7 +237,7 @@ impl World {
                 .into_iter()
                 .filter(|id| *id != primary)
                 .collect();
-            // Commits begin to wait.
+            // Commits start to wait.
             let before = Duration::from_millis(self.dice.u64(0..300));
             self.play(Fault::Cut {
                 from: vec![primary],
@@ -251,7 +251,7 @@ impl World {
             member: primary,
             fault: MysqldFault::Terminate,
         });
-        // The whole host is shut down.
+        // The whole host shuts down.
         if self.dice.bool() {
             let before = Duration::from_millis(self.dice.u64(0..1_500));
             self.steps(before);
@@ -266,9 +266,9 @@ impl World {
         self.steps(TIME_OF_AN_UNASKED_STOP);
     }
 
-    // What is done while things go wrong.
+    // Actions during faults.
 
-    /// The next thing that an operator does to a server or its member.
+    /// An operator's next action on a server or its member.
     pub(super) fn operation(&mut self) -> Option<Fault> {
         let servers: Vec<MemberId> = self.servers().into_keys().collect();
         let leader = self.leader().filter(|leader| servers.contains(leader));
@@ -300,7 +300,7 @@ impl World {
                 None
             }
             _ => {
-                // What an open one does then rests on its member, which may not be there: see `unasked_stop`.
+                // An open server then depends on its member, which may be absent: see `unasked_stop`.
                 let closed = servers.into_iter().filter(|id| {
                     let host = self.slots.get(id).and_then(|slot| slot.setup.host.as_ref());
                     host.is_some_and(|host| !host.mysqld.is_open())
@@ -314,7 +314,7 @@ impl World {
         }
     }
 
-    /// An operator pauses failover at who leads, if nobody has.
+    /// An operator pauses failover at the leader, unless it is paused.
     fn pause_failover(&mut self, length: Option<Duration>) {
         if self.operations.pause.is_some() {
             return;
@@ -353,7 +353,7 @@ impl World {
         order.is_some_and(|order| order.in_force)
     }
 
-    /// Somebody resumes failover at who leads.
+    /// Requests the leader to resume failover.
     fn ask_to_resume(&self, by: &'static str) -> Answer<()> {
         let answer = Answer::default();
         let (record, tell) = (self.record.clone(), answer.clone());
@@ -368,9 +368,9 @@ impl World {
         answer
     }
 
-    // What is looked at behind each step.
+    // Checks after each step.
 
-    /// Tells the checkers what has become of the servers and of members that were stopped, and ends pauses.
+    /// Notifies the checkers of servers and stopped members, and ends pauses.
     pub(super) fn look_at_operations(&mut self) {
         let open: BTreeSet<MemberId> = self
             .servers()
@@ -408,10 +408,10 @@ impl World {
         }
     }
 
-    /// What has become of a pause; whether there is nothing more to be done about it.
+    /// Tracks a pause; returns whether nothing remains to be done.
     fn is_over(&self, order: &mut PauseOrder) -> bool {
         match told(&order.answer) {
-            // If it comes about all the same, it stays to the end.
+            // If it takes effect nevertheless, it stays to the end.
             Some(Err(_)) => return true,
             Some(Ok(primary)) if !order.in_force && order.resumes.is_none() => {
                 order.in_force = true;
@@ -431,7 +431,7 @@ impl World {
         }
     }
 
-    /// The operator asks until failover is resumed. Whether it is.
+    /// The operator repeats the request until failover is resumed. Returns whether it is.
     fn is_resumed(&self, order: &mut PauseOrder) -> bool {
         match order.resumes.as_ref().map(told) {
             Some(Some(Ok(()) | Err(PauseError::NotPaused))) => return true,

@@ -1,6 +1,6 @@
-//! Rings with servers beside their database members, and clients of these: servers are killed, stopped where they stand and lose
-//! their power, alone and with their members, while leaders change and links are cut. What the clients were told has to
-//! have an order, and when everything is mended all servers have to come to the same state by themselves.
+//! Rings with servers and their clients: servers are killed, paused and lose power, alone and with their members, while leaders change and
+//! links are cut. The clients' results must have a consistent order, and after all faults are fixed all servers have to reach the same
+//! state by themselves.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use crate::world::World;
 use crate::world::slot::Slot;
 use crate::world::undo::Undo;
 
-/// How long a run goes wrong, in milliseconds.
+/// Duration of faults in a run, in milliseconds.
 const CHAOS: std::ops::Range<u64> = 10_000..40_000;
-/// How long the ring has for its first commit and for its servers to agree once everything is mended: a server that died again and
-/// again is started again half a minute later at the latest, one that cannot be the primary keeps the leadership for five seconds,
-/// and a comparison that came to nothing is tried again.
+/// Time for the ring's first commit and for its servers to agree, after all faults are fixed. A repeatedly crashed server is restarted
+/// within half a minute, a member whose server cannot be primary keeps the leadership for five seconds, and a failed comparison is
+/// repeated.
 pub(super) const TIME_FOR_SERVERS: Duration = Duration::from_secs(75);
 
-/// Two or three servers: the first of every region, and another one where there is a single region.
+/// Two or three servers: the first of every region, and another one in a single-region ring.
 pub(super) fn with_servers(shape: &mut Shape) {
     let regions = shape.regions();
     let mut seen = Vec::new();
@@ -38,7 +38,7 @@ pub(super) fn with_servers(shape: &mut Shape) {
             true => MemberKind::Database,
             false => MemberKind::Witness,
         };
-        // The host's two clocks are one.
+        // The host's two clocks are the same.
         member.rate = match is_server {
             true => ClockRate(1000),
             false => member.rate,
@@ -59,7 +59,7 @@ impl World {
         hosts.collect()
     }
 
-    /// Clients begin, and things go wrong.
+    /// Starts clients and faults.
     pub(super) fn mysqlds(&mut self) {
         self.clients_begin();
         self.everything_goes_wrong();
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// Everything was mended: servers come to the same state, and what clients were told has an order.
+    /// All faults are fixed: servers reach the same state, and the clients' results have a consistent order.
     pub(super) fn servers_agree(&mut self) {
         if let Some(clients) = &mut self.clients {
             clients.rest();
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    /// What the clients saw, and what the primary has at the end.
+    /// Checks the clients' results against the primary's final contents.
     fn judge(&mut self) {
         let servers = self.servers();
         let unknown = servers
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// Whether nobody waits, one server takes writes, and all have the same transactions and content.
+    /// Whether no commit waits, one server accepts writes, and all have the same transactions and contents.
     fn are_alike(&self) -> bool {
         let servers = self.servers();
         let mut servers_there = servers.values();
@@ -233,7 +233,7 @@ impl World {
         )
     }
 
-    /// The lists that are not the same at all servers, each with the first place at which they part.
+    /// The lists that differ between servers, each with its first difference.
     fn rows_apart(&self) -> String {
         let contents = self.servers().into_iter();
         let contents: Vec<(MemberId, Lists)> =
@@ -269,7 +269,7 @@ impl World {
         words
     }
 
-    /// Hosts that were stopped where they stand go on.
+    /// Paused hosts resume.
     pub(super) fn servers_go_on(&mut self) {
         for host in self
             .slots

@@ -1,5 +1,5 @@
-//! What an operator does at the leader, or at one member: transfers, promotions, members, purges. It takes its time in a
-//! task of that member's process, and its outcome stands in the trace.
+//! An operator's commands at the leader, or at one member: transfers, promotions, membership changes, purges. They run in a task of that
+//! member's process, and the outcome is recorded in the trace.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -16,7 +16,7 @@ use crate::member::{Process, RealTransport};
 use crate::operations::Operation;
 use crate::scenario::Scenario;
 
-/// Members that were removed and are to be switched off.
+/// Removed members that are to be switched off.
 pub(super) type Removed = Mutex<Vec<MemberId>>;
 
 impl World {
@@ -57,8 +57,8 @@ impl World {
         });
     }
 
-    /// A voter campaigns at once, as it does when it is asked to; it is never asked while somebody serves. Who has answered
-    /// a heartbeat has promised to wait for a lease, so then the leadership is given to it instead.
+    /// A voter campaigns immediately, as on request; it is never asked while a member serves. A voter that answered a heartbeat has
+    /// promised to wait for a lease, so it gets the leadership instead.
     pub(super) fn campaign(&mut self, member: MemberId) {
         let serves = |slot: &Slot| {
             let outline = slot.living().map(Process::outline);
@@ -75,22 +75,22 @@ impl World {
         self.stand(member);
     }
 
-    /// The voter campaigns, if nothing keeps it from that.
+    /// The voter campaigns, unless it is prevented.
     pub(super) fn stand(&mut self, member: MemberId) {
         let Some(process) = self.slots.get(&member).and_then(|slot| slot.process()) else {
             return;
         };
         process.spawn(|member| async move {
-            // What the one that asks is told: `Question::Campaign`.
+            // The answer to a requesting member: `Question::Campaign`.
             if member.stays_out_of_elections().is_some() {
                 return;
             }
-            // It is refused where the engine has stopped.
+            // Refused if the engine has stopped.
             let _ = member.engine().trigger().elect(false).await;
         });
     }
 
-    /// Members that were never there.
+    /// Members that never existed.
     pub(super) fn spares(&self) -> Vec<MemberId> {
         let spares = self.shape.members.iter().filter(|(id, member)| {
             member.spare
@@ -124,7 +124,7 @@ impl World {
         });
     }
 
-    /// Voting database members that do not lead; those of other regions than the leader's, if there are such.
+    /// Voting database members that do not lead; of other regions than the leader's, if there are any.
     pub(super) fn primaries(&self) -> Vec<MemberId> {
         let leader = self.leader();
         let home = leader.and_then(|id| Some(self.slots.get(&id)?.setup.record.region.clone()));
@@ -139,14 +139,14 @@ impl World {
         chosen.into_iter().map(|(id, _)| *id).collect()
     }
 
-    /// Whether a voting database member is there besides this one.
+    /// Whether there is another voting database member.
     pub(super) fn another_can_lead(&self, member: MemberId) -> bool {
         self.slots.iter().any(|(id, slot)| {
             *id != member && self.may_lead(&slot.setup.record) && !slot.damaged && !slot.absent
         })
     }
 
-    /// Whether a member of this record can be the primary: a voting database member, in a region that the policy counts.
+    /// Whether a member with this record can be the primary: a voting database member, in a region that the policy counts.
     pub(super) fn may_lead(&self, record: &MemberRecord) -> bool {
         let counts = match &self.shape.rules.policy {
             QuorumPolicy::Regions(regions) | QuorumPolicy::SomeRegions { regions, .. } => {

@@ -1,4 +1,4 @@
-//! Plays faults, and ends those that end by themselves.
+//! Plays faults, and ends temporary ones.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::world::World;
 use crate::world::slot::Slot;
 use crate::world::undo::Undo;
 
-/// How long a crash waits for the call to the disk after which it comes.
+/// Time until a crash, if its disk call does not occur before.
 const CRASH_PATIENCE: Duration = Duration::from_millis(300);
-/// When all who were killed for a moment are back.
+/// Time until all briefly killed members are back.
 const BACK_AGAIN: Duration = Duration::from_millis(35);
-/// How long a member that fell stays down when nothing else was said.
+/// Default downtime of a failed member.
 const SHORT_STOP: Duration = Duration::from_millis(200);
 
 impl World {
@@ -174,14 +174,14 @@ impl World {
         let process = self.slots.get(&leader).and_then(Slot::process);
         let view = process.map(|process| process.with(|member| member.status().ring_view));
         let sets = view.map(|view| view.voter_sets).unwrap_or_default();
-        // Where the leader's vote is needed as well, nothing can come of it.
+        // If the leader's vote is needed as well, this cannot have an effect.
         if sets.iter().any(|set| set.len() < 3) {
             return;
         }
-        // Behind this time it has waited for a lease, and campaigns again and again.
+        // After this time it has waited for a lease, and campaigns repeatedly.
         let timers = self.shape.timers;
         let alone = match self.mutation.is_some_and(Mutation::concerns_primaries) {
-            // It must not lack what was written meanwhile.
+            // It must not lack the writes in the meantime.
             true => timers.lease + alone / 5,
             false => timers.longest_election() + alone,
         };
@@ -226,7 +226,7 @@ impl World {
         self.later(BACK_AGAIN, Undo::Stand(candidate));
     }
 
-    /// Everybody but this member and the leader hears nothing for so long: what is committed meanwhile, those two have alone.
+    /// All members except this one and the leader are disconnected for this time: only these two have the commits in between.
     fn alone_with_the_leader(&mut self, member: MemberId, time: Duration) {
         let leader = self.leader();
         let (pair, others): (Vec<_>, Vec<_>) = self
@@ -247,7 +247,7 @@ impl World {
         self.later(time, Undo::Mend(pairs));
     }
 
-    /// The member's log rots at its end behind a time in which it was alone with the leader.
+    /// The member's log rots at its end after a time alone with the leader.
     fn rot_tail_soon(&mut self, member: MemberId, place: u64, after: Duration, down: Duration) {
         self.alone_with_the_leader(member, after);
         self.later(
@@ -285,7 +285,7 @@ impl World {
         self.undo.insert((at, self.undo_number), undo);
     }
 
-    /// Ends what ends now.
+    /// Ends faults whose time is over.
     pub(super) fn undo_due(&mut self) {
         while let Some((&key, _)) = self.undo.range(..=(self.now, u64::MAX)).next() {
             if let Some(undo) = self.undo.remove(&key) {
@@ -360,7 +360,7 @@ impl World {
                 place,
                 down,
             } => {
-                // Another disk may have rotted meanwhile.
+                // Another disk may have rotted in the meantime.
                 if self.may_lose_bits().contains(&member) {
                     self.rot_tail(member, place, down);
                 }
@@ -375,7 +375,7 @@ impl World {
         }
     }
 
-    /// Members that are down start again when their time has come.
+    /// Starts members whose downtime is over.
     pub(super) fn restart_fallen(&mut self) {
         let again: Tick = self.now.after(SHORT_STOP);
         let due = |slot: &Slot| slot.is_down() && slot.start_at.is_some_and(|at| at <= self.now);

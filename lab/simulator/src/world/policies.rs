@@ -1,5 +1,5 @@
-//! [`Scenario::Policies`]: the file of each member says another policy, and an operator sets policies through the log while leaders
-//! change. When everything is mended, the quorum is where the log's policy wants it, whoever leads, and stays there.
+//! [`Scenario::Policies`]: the members' files have different policies, and an operator sets policies through the log while leaders change.
+//! After all faults are fixed, the quorum is as the log's policy requires, under any leader, and stays so.
 //!
 //! [`Scenario::Policies`]: crate::scenario::Scenario::Policies
 
@@ -22,18 +22,17 @@ use crate::world::World;
 use crate::world::healing::time_to_commit;
 use crate::world::undo::{PolicyRequest, Undo};
 
-/// One fault of so many is the operator, with another policy.
+/// One fault in this many is an operator's policy change.
 const ONE_IN: u32 = 3;
-/// How often he asks for it, and how long he waits in between: the ring is busy with something else now and then.
+/// The operator's attempts, and the pause in between: the ring is sometimes busy.
 const TRIES: u32 = 12;
 const AGAIN: Duration = Duration::from_millis(700);
-/// How long the quorum may take to where it is wanted, beside an election: it goes there in steps, each of which waits until the
-/// members of the next one have caught up.
+/// Time for the quorum to move, in addition to an election: it moves in steps, each of which waits until the next members have caught up.
 const TIME_TO_MOVE: Duration = Duration::from_secs(10);
-/// How long it stays there with nothing going wrong.
+/// How long it stays there without faults.
 const STAYS: Duration = Duration::from_secs(2);
 
-/// What the file of a member says: what the seed has chosen where the ring is made, one of two policies elsewhere.
+/// A member's file: the seed's choice on the bootstrapping member, one of two policies elsewhere.
 pub(super) fn of_the_file(shape: &Shape, makes_the_ring: bool, dice: &mut Rng) -> RingRules {
     if makes_the_ring {
         return shape.rules.clone();
@@ -48,7 +47,7 @@ pub(super) fn of_the_file(shape: &Shape, makes_the_ring: bool, dice: &mut Rng) -
 }
 
 impl World {
-    /// Another policy, now and then, in a run that is for that.
+    /// Another policy now and then, in a run of this scenario.
     pub(super) fn another_policy(&mut self) -> Option<Fault> {
         if self.dice.u32(0..ONE_IN) > 0 {
             return None;
@@ -58,7 +57,7 @@ impl World {
         Some(Fault::SetPolicy { policy })
     }
 
-    /// All but the one that the leader's log says.
+    /// All except the policy in the leader's log.
     fn other_policies(&self) -> Vec<QuorumPolicy> {
         let regions: BTreeSet<Region> = self.regions().into_values().collect();
         let mut policies = vec![
@@ -75,7 +74,7 @@ impl World {
         policies
     }
 
-    /// The operator wants a policy, and asks whoever leads until he has it.
+    /// The operator requests a policy from the current leader until it is in force.
     pub(super) fn set_policy(&mut self, policy: QuorumPolicy) {
         self.ask_for_policy(PolicyRequest {
             policy,
@@ -156,7 +155,7 @@ impl World {
         }
     }
 
-    /// Whether the quorum is as the leader's log wants it; otherwise how it is.
+    /// Checks that the quorum is as the leader's log requires; the error describes it.
     fn quorum_and_policy(&self) -> Result<(), String> {
         let leader = self.leader_process().ok_or("nobody leads")?;
         let status = leader.with(Member::status);
@@ -179,8 +178,7 @@ impl World {
     }
 }
 
-/// Whether these are voter sets that the policy wants with a leader in `home`. Written down once more, in other words than the
-/// product's.
+/// Whether the policy requires these voter sets with a leader in `home`. Implemented independently of the product.
 fn is_as_wanted(
     policy: &QuorumPolicy,
     sets: &VoterSets,
@@ -208,27 +206,27 @@ fn is_as_wanted(
     }
 }
 
-// [`Scenario::Removals`]: members die for good, one or a few at a time, and an operator lets others go: those that are dead, and
-// those that answer. The ring may refuse; but where it lets a member go, those that answered then go on to commit.
+// [`Scenario::Removals`]: members fail permanently, one or a few at a time, and an operator removes others: dead and answering ones. The
+// ring may refuse; but if it removes a member, the members that answered continue to commit.
 //
-// The rings are of three regions with one member each, or with three each, and the policy is `majority`: there the voters of a
-// region say nothing about the quorum.
+// The rings have three regions with one or three members each, and the policy `majority`: the voters of a region then do not matter for the
+// quorum.
 //
 // [`Scenario::Removals`]: crate::scenario::Scenario::Removals
 
-/// How often an operator lets somebody go.
+/// Removals by the operator.
 const REMOVALS: u32 = 4;
 /// Longer than any run.
 const FOR_GOOD: Duration = Duration::from_secs(3_600);
-/// How long an operator waits to be told what came of it.
+/// How long an operator waits for the outcome.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// How long the engine is given where the ring is broken on purpose.
+/// Time for the engine in a deliberately broken ring.
 const BROKEN_PATIENCE: Duration = Duration::from_millis(400);
 
-/// What came of a removal, once it is known.
+/// Outcome of a removal, once known.
 type Outcome = Arc<Mutex<Option<Result<OpId, ReconfigurationError>>>>;
 
-/// A ring over three equal regions, in which a majority of all decides and everybody may lead.
+/// A ring over three equal regions, in which a majority of all voters decides and every member may lead.
 pub(super) fn with_a_majority(shape: &mut Shape, dice: &mut Rng) {
     while !is_over_three_equal_regions(shape) {
         *shape = Shape::choose(Stress::Everything, dice);
@@ -254,7 +252,7 @@ impl World {
             let calm = Duration::from_millis(self.dice.u64(200..1_500));
             self.steps(calm);
             self.some_die();
-            // A leader counts on an answer for a lease.
+            // A leader counts an answer for a lease.
             self.steps(self.shape.timers.lease * 2);
             if !self.goes_on() {
                 return;
@@ -263,7 +261,7 @@ impl World {
         }
     }
 
-    /// Some that do not lead die for good, as many as leave a majority at most.
+    /// Some members that do not lead fail permanently; a majority stays.
     fn some_die(&mut self) {
         let Some((leader, view)) = self.leading_view() else {
             return;
@@ -287,7 +285,7 @@ impl World {
         }
     }
 
-    /// An operator lets somebody go who does not lead, and looks whether the ring goes on.
+    /// An operator removes a member that does not lead, and checks that the ring continues.
     fn let_one_go(&mut self) {
         let Some((leader, view)) = self.leading_view() else {
             return;
@@ -357,7 +355,7 @@ impl World {
         outcome
     }
 
-    /// As [`Mutation::RemoveByRegion`] has it: the other voters of its region are asked after, and nobody else.
+    /// As in [`Mutation::RemoveByRegion`]: only the other voters of its region are checked.
     fn remove_by_region(&mut self, view: &RingView, leaving: MemberId) -> Outcome {
         let outcome = Outcome::default();
         if !its_region_can_do_without(view, leaving, self.shape.timers.lease) {
@@ -369,7 +367,7 @@ impl World {
         if let Some(leader) = self.leader_process() {
             leader.spawn(move |leading| async move {
                 let change = leading.engine().change_membership(left, false);
-                // What comes of it stands in the log.
+                // The outcome is in the log.
                 let _ = tokio::time::timeout(patience, change).await;
                 let waited =
                     ReconfigurationError::Move(MoveError::Uncommitted { waited: patience });
@@ -379,7 +377,7 @@ impl World {
         outcome
     }
 
-    /// Who leads, and the ring as it sees it.
+    /// The leader, and its view of the ring.
     pub(super) fn leading_view(&self) -> Option<(MemberId, RingView)> {
         let leader = self.leader()?;
         let process = self.slots.get(&leader)?.process()?;
@@ -387,7 +385,7 @@ impl World {
     }
 }
 
-/// The rule that the product once had.
+/// The product's former rule.
 fn its_region_can_do_without(view: &RingView, leaving: MemberId, lease: Duration) -> bool {
     let Some(standing) = view.member(leaving) else {
         return false;
@@ -401,7 +399,7 @@ fn its_region_can_do_without(view: &RingView, leaving: MemberId, lease: Duration
     });
     let (answering, silent): (Vec<_>, Vec<_>) = left.partition(|other| other.answers(lease));
     let all = answering.len() + silent.len();
-    // A region may be given up as a whole.
+    // A whole region may be removed.
     all == 0 || answering.len() > all / 2
 }
 

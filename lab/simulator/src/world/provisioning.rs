@@ -1,7 +1,6 @@
-//! [`Scenario::Provisioning`]: operators have servers get a copy of another one's data, while clients go on and things go wrong. One
-//! copy is made while nothing is wrong, where it has to come in its time. Then all of it at random: a server that the ring is fine
-//! with is copied anew, or one with a transaction that nobody else has; recipients and donors, their servers and their links fail in
-//! the middle, the leadership moves. An operator gives the command again until the server follows.
+//! [`Scenario::Provisioning`]: operators copy one server's data to another, under client load and faults. One copy is made without faults,
+//! within a time limit. Then everything is random: a healthy server is copied again, or one with an errant transaction. Recipients, donors,
+//! their servers and their links fail in the middle, and the leadership moves. An operator repeats the command until the server follows.
 //!
 //! [`Scenario::Provisioning`]: crate::scenario::Scenario::Provisioning
 
@@ -22,26 +21,26 @@ use crate::tick::Tick;
 use crate::world::World;
 use crate::world::slot::Slot;
 
-/// How long a copy may take, with everything around it, where nothing is wrong.
+/// Time for a copy with all its steps, without faults.
 const TIME_FOR_A_COPY: Duration = Duration::from_secs(40);
-/// How long operators may take, once everything is mended, until every server that they work on follows: an attempt that is under
-/// way has to end first, and a server that has died again and again is started again half a minute later.
+/// Time for operators, after all faults are fixed, until every server being provisioned follows. A running attempt has to end first, and a
+/// repeatedly crashed server is restarted half a minute later.
 const TIME_TO_PROVISION: Duration = Duration::from_secs(150);
-/// Between two attempts.
+/// Pause between two attempts.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// The list to which somebody appends at one server, beside the ring.
+/// The list of appends at one server, outside the ring.
 const ERRANT: u64 = 1_000_000;
 
-/// How long the files of a server take.
+/// Time to copy a server's files.
 pub(super) fn copy_takes(dice: &mut Rng) -> Duration {
     Duration::from_millis(dice.u64(200..6_000))
 }
 
-/// What operators have under way, by the recipients.
+/// The operators' running work, by recipient.
 #[derive(Default)]
 pub(super) struct Provisions {
     orders: BTreeMap<MemberId, Order>,
-    /// Appends beside the ring so far.
+    /// Number of appends outside the ring.
     errant: u64,
 }
 
@@ -49,19 +48,19 @@ pub(super) struct Provisions {
 #[derive(Default)]
 struct Order {
     attempt: Option<Attempt>,
-    /// So far.
+    /// Attempts so far.
     attempts: u32,
-    /// When the command is given next.
+    /// Next run of the command.
     next: Tick,
 }
 
-/// The command, given once.
+/// One run of the command.
 struct Attempt {
     donor: MemberId,
     answer: Answer,
 }
 
-/// Where the member that carries the command out tells how it ended; the member's end lets go of it.
+/// Outcome of the command, set by the member that executes it; the member's end drops it.
 type Answer = Arc<Mutex<Option<Result<Provisioned, Refusal>>>>;
 
 impl World {
@@ -72,7 +71,7 @@ impl World {
         self.everything_goes_wrong();
     }
 
-    /// A follower gets a copy where nothing is wrong.
+    /// A follower gets a copy without faults.
     fn planned_copy(&mut self) {
         let Some(recipient) = self.choose_recipient() else {
             return;
@@ -89,7 +88,7 @@ impl World {
         self.until_calm();
     }
 
-    /// A server that takes no writes, and that nobody works on.
+    /// A server that takes no writes, and has no running work.
     fn choose_recipient(&mut self) -> Option<MemberId> {
         let servers = self.servers().into_iter();
         let free = servers
@@ -98,7 +97,7 @@ impl World {
         (!free.is_empty()).then(|| *pick(&mut self.dice, &free))
     }
 
-    /// The next thing that an operator does, or that goes wrong with a copy.
+    /// The next action of an operator, or fault of a copy.
     pub(super) fn fault_of_a_copy(&mut self) -> Option<Fault> {
         let under_way = self.provisions.orders.iter();
         let under_way: Vec<(MemberId, MemberId)> = under_way
@@ -122,7 +121,7 @@ impl World {
             0..=1 => server(MysqldFault::Kill),
             2 => server(MysqldFault::KillWithMember),
             3 => server(MysqldFault::Pause(down)),
-            // What an open one does then rests on its member, which may not be there.
+            // An open server then depends on its member, which may be absent.
             4 if !self.is_open(member) => server(MysqldFault::Terminate),
             4 => server(MysqldFault::Kill),
             5 => crash(faults::power_cut(&mut self.dice)),
@@ -148,7 +147,7 @@ impl World {
         let Some(recipient) = self.choose_recipient() else {
             return;
         };
-        // Whoever does that to the last server with data has no ring any more.
+        // Losing the last server with data would lose the ring.
         if self.dice.u32(0..3) == 0 && self.another_has_its_data(recipient) {
             self.append_beside_the_ring(recipient);
         }
@@ -164,7 +163,7 @@ impl World {
         self.provisions.orders.insert(recipient, order);
     }
 
-    /// Whether another server has its data, and nobody is to replace them.
+    /// Whether another server has its data, and is not to be replaced.
     fn another_has_its_data(&self, than: MemberId) -> bool {
         let servers = self.servers();
         servers.iter().any(|(id, server)| {
@@ -173,7 +172,7 @@ impl World {
         })
     }
 
-    /// Somebody writes at a follower as an administrator can.
+    /// An administrator writes at a follower.
     fn append_beside_the_ring(&mut self, member: MemberId) {
         self.provisions.errant += 1;
         let value = self.provisions.errant;
@@ -192,9 +191,9 @@ impl World {
         ));
     }
 
-    // What is looked at behind each step.
+    // Checks after each step.
 
-    /// Carries questions to donors, goes on with what operators have under way, and looks that no server is used without its data.
+    /// Delivers requests to donors, continues the operators' work, and checks that no server is used without its data.
     pub(super) fn look_at_copies(&mut self) {
         for call in self.neighbours.calls() {
             if let Some(donor) = self.slots.get(&call.donor).and_then(Slot::process) {
@@ -217,17 +216,17 @@ impl World {
         }
     }
 
-    /// What is left of an order, if it is not carried out.
+    /// The rest of an order, unless it is complete.
     fn go_on_with_order(&mut self, recipient: MemberId, mut order: Order) -> Option<Order> {
         if let Some(attempt) = &order.attempt {
-            // The member that carries it out is there as long as somebody else has it.
+            // The executing member is alive while another owner exists.
             let is_lost = Arc::strong_count(&attempt.answer) == 1;
             let told = attempt.answer.lock();
             let told = told.unwrap_or_else(PoisonError::into_inner).take();
             match told {
                 Some(Ok(done)) if done.follows => return None,
                 None if !is_lost => return Some(order),
-                // Also where it was copied and does not follow: what somebody wrote at its donor meanwhile came with the copy.
+                // Also if it was copied and does not follow: errant writes at its donor came with the copy.
                 Some(_) | None => order.next = self.now.after(TRY_AGAIN),
             }
             order.attempt = None;
@@ -235,7 +234,7 @@ impl World {
         if self.now < order.next {
             return Some(order);
         }
-        // Nobody moves the primary away for a copy that it does not need.
+        // The primary is not moved for an unnecessary copy.
         let leads = self.leader() == Some(recipient);
         if (leads || order.attempts > 0) && self.is_fine(recipient) {
             return None;
@@ -246,13 +245,13 @@ impl World {
         Some(order)
     }
 
-    /// Whether an operator finds nothing to be done.
+    /// Whether an operator has nothing to do.
     fn is_fine(&self, member: MemberId) -> bool {
         let Some(slot) = self.slots.get(&member) else {
             return false;
         };
         let view = slot.process().and_then(Process::mysqld);
-        // What was written at the primary beside the ring is the ring's all the same.
+        // Writes at the primary outside the ring belong to the ring nevertheless.
         let servers = self.servers();
         let errant = |server: &mysqld_model::Mysqld| server.lists().remove(&ERRANT);
         let primary = servers.values().find(|server| server.is_open());
@@ -284,7 +283,7 @@ impl World {
         record.note(&format!("{recipient} is provisioned from {donor}"));
         let asked = self.neighbours.donor(donor, &name);
         process.provision(asked, donors.remove(&donor), force, move |outcome| {
-            // The same words each time: folders have names of the run.
+            // The same text each time: folder names depend on the run.
             let told = without_folder_names(&format!("{outcome:?}"));
             record.note(&format!("{recipient} is provisioned: {told}"));
             *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
@@ -294,7 +293,7 @@ impl World {
 
     // The end.
 
-    /// Everything was mended: operators come to an end with what they began, and no account of a copy stays where it has to go.
+    /// All faults are fixed: operators complete their work, and no copy's account remains where it has to be removed.
     pub(super) fn copies_end(&mut self) {
         let start = self.now;
         while self.goes_on() && !self.provisions.orders.is_empty() {
@@ -311,8 +310,8 @@ impl World {
         self.accounts_of_copies_are_gone();
     }
 
-    /// A recipient has none but what it has made since as a donor, and a donor one at most for each recipient: that of an attempt whose
-    /// withdrawal did not come about, which its next offer takes away.
+    /// A recipient has only accounts that it made since as a donor. A donor has at most one for each recipient: of an attempt whose
+    /// withdrawal failed, which its next offer removes.
     fn accounts_of_copies_are_gone(&self) {
         let may_be = self.neighbours.accounts();
         for (donor, server) in self.servers() {

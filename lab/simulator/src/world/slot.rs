@@ -1,4 +1,4 @@
-//! The place of one member in the world: its disk, which stays, and the process over it, which comes and goes.
+//! A member's place in the world: its permanent disk, and its current process, if any.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::panics;
 use crate::record::Record;
 use crate::tick::Tick;
 
-/// A closed file of a log as it was before it was damaged.
+/// A closed log file before its damage.
 #[derive(Debug)]
 pub(super) struct ColdFile {
     pub(super) path: PathBuf,
@@ -27,42 +27,42 @@ pub(super) struct ColdFile {
 }
 
 impl ColdFile {
-    /// Whether the disk has it otherwise still.
+    /// Whether the disk's version still differs.
     pub(super) fn is_damaged(&self, disk: &FaultyDisk) -> bool {
         let now = disk.contents(&self.path);
         now.is_some_and(|bytes| bytes != self.good)
     }
 }
 
-/// See the module.
+/// See the module documentation.
 pub(super) struct Slot {
     pub(super) setup: ProcessSetup,
     state: State,
     /// How the process will end when its disk is cut off.
     pub(super) crash: Option<Crash>,
-    /// Its process ended and its machine did not: the others are to hear that.
+    /// Its process ended and its machine did not: the others are to be notified.
     pub(super) hung_up: bool,
-    /// Its process has ended as it was told to, with its server.
+    /// Its process ended as requested, with its server.
     pub(super) left: bool,
-    /// When it starts again.
+    /// Time of its next start.
     pub(super) start_at: Option<Tick>,
-    /// How long it stays down when it falls.
+    /// How long it stays down after a failure.
     pub(super) down_for: Option<Duration>,
-    /// It is no member yet, or not any more; nothing starts it.
+    /// It is not a member yet or no longer; nothing starts it.
     pub(super) absent: bool,
-    /// There is no space on its disk.
+    /// Its disk is full.
     pub(super) full: bool,
-    /// Up to where its log cannot be taken back any more, when it was last seen.
+    /// Up to where its log can no longer be truncated, as last seen.
     pub(super) settled: Option<u64>,
-    /// Its disk was told to fail, so it may stop by itself.
+    /// Its disk has injected failures, so it may stop by itself.
     pub(super) disk_fails: bool,
-    /// The ring went on without what it has, by an operator's order: it may stop by itself.
+    /// The ring continued without its entries, by an operator's order: it may stop by itself.
     pub(super) repaired: bool,
-    /// One bit of its disk was turned around: another disk must not rot for the sake of the majority.
+    /// One bit of its disk was flipped: no other disk may rot, for the sake of the majority.
     pub(super) damaged: bool,
-    /// What its log will find when it is opened next.
+    /// Damage that its log finds at the next start.
     pub(super) damage: Damage,
-    /// Files of its log that were damaged while it ran.
+    /// Log files damaged while it ran.
     pub(super) cold: Vec<ColdFile>,
 }
 
@@ -72,17 +72,17 @@ enum State {
     Asking(Box<Asking>),
     /// It has no ring yet.
     Waiting(Box<Waiting>),
-    /// Stopped where it stands; it goes on later.
+    /// Paused; it resumes later.
     Paused(Process),
-    /// No process; the machine refuses calls, or is silent.
+    /// No process; the machine refuses calls, or does not answer.
     Down {
         refuses: bool,
     },
-    /// It runs over an empty disk, and takes no calls of the ring.
+    /// It runs over an empty disk, and accepts no calls of the ring.
     Stranger {
         why: String,
     },
-    /// It cannot come back.
+    /// It cannot return.
     Lost,
 }
 
@@ -115,7 +115,7 @@ impl Slot {
         }
     }
 
-    /// The process, whether it runs or is stopped where it stands: then it believes what it believed.
+    /// The process, running or paused: a paused one keeps its state.
     pub(super) fn living(&self) -> Option<&Process> {
         match &self.state {
             State::Running(process) | State::Paused(process) => Some(process),
@@ -139,7 +139,7 @@ impl Slot {
         matches!(self.state, State::Down { .. }) && !self.absent
     }
 
-    /// Starts the process. False when it did not come up and may be tried again.
+    /// Starts the process. False if it failed and may be retried.
     pub(super) fn start(&mut self, queue: &MessageQueue, record: &Record, now: Tick) -> bool {
         if !self.is_down() {
             return true;
@@ -154,7 +154,7 @@ impl Slot {
             transport.install(upgraded());
         }
         self.disk_fails = self.full;
-        // What was not replaced before it fell, or not durably, is found by the start.
+        // Files not durably replaced before its failure are found by the start.
         if self.has_cold_damage() {
             (self.damaged, self.damage) = (true, Damage::Closed);
         }
@@ -175,7 +175,7 @@ impl Slot {
         }
     }
 
-    /// Whether it may be left alone.
+    /// Whether it may stay down.
     fn did_not_start(&mut self, failure: OpenFailure, record: &Record) -> bool {
         match failure {
             OpenFailure::Off => {
@@ -199,7 +199,7 @@ impl Slot {
         }
     }
 
-    /// What becomes of what arrives at its machine.
+    /// How its machine treats arriving packets.
     pub(super) fn machine(&self) -> Machine {
         match &self.state {
             State::Down { refuses: false } | State::Lost => Machine::IsOff,
@@ -207,7 +207,7 @@ impl Slot {
         }
     }
 
-    /// Whether messages reach it or its machine; those for a stopped process wait.
+    /// Whether messages reach it or its machine; a paused process's messages wait.
     pub(super) fn takes_messages(&self) -> bool {
         !matches!(self.state, State::Paused(_))
     }
@@ -250,19 +250,19 @@ impl Slot {
         }
     }
 
-    /// Has the process answer an admin call; gives it back where it is stopped where it stands.
+    /// Passes an admin call to the process; returns it if the process is paused.
     pub(super) fn answer(&self, call: AdminCall) -> Option<AdminCall> {
         match &self.state {
             State::Running(process) => process.answer(call),
             State::Waiting(waiting) => waiting.answer(call),
             State::Paused(_) => return Some(call),
-            // Nobody hears it.
+            // No process receives it.
             State::Asking(_) | State::Down { .. } | State::Stranger { .. } | State::Lost => {}
         }
         None
     }
 
-    /// Runs the process until `now`; it ends when its disk was cut off, or its engine stopped.
+    /// Runs the process until `now`; it ends if its disk was cut off, or its engine stopped.
     pub(super) fn run_until(&mut self, now: Tick, record: &Record) {
         if let State::Asking(asking) = &mut self.state {
             if !asking.run_until(now) && !self.setup.disk.is_off() {
@@ -322,14 +322,14 @@ impl Slot {
         }
     }
 
-    /// The process is told to stop in good order. Beside a server that takes a while.
+    /// Stops the process gracefully. With a server this takes time.
     pub(super) fn stop(&mut self) {
         let first = self.setup.mutation == Some(Mutation::StopTheServerFirst);
         match (&self.state, &self.setup.host) {
             (State::Running(process), Some(_)) if !first => process.leave(),
             (State::Paused(process), Some(_)) if !first => process.leave(),
             (_, host) => {
-                // Where the member does not run, its unit's `KillMode=mixed` kills what is left of its processes.
+                // Without a running member, its unit's `KillMode=mixed` kills its remaining processes.
                 match host {
                     Some(host) if first => host.mysqld.terminate(),
                     Some(host) => host.mysqld.kill(),
@@ -341,11 +341,11 @@ impl Slot {
         }
     }
 
-    /// The process is gone at once, and its disk is what the crash leaves of it.
+    /// The process ends immediately, and its disk is in the crash's state.
     pub(super) fn fall(&mut self) {
         let crash = self.crash.take().unwrap_or(Crash::Kill);
         self.note_settled();
-        // A store that is dropped in good order would still write down how far it is.
+        // A store that is dropped normally would still write its position.
         if crash != Crash::Stop {
             let disk = &self.setup.disk;
             disk.cut_power_after(disk.calls());
@@ -384,8 +384,8 @@ impl Slot {
         }
     }
 
-    /// The disk is gone, and the machine comes back with an empty one and the configuration that it had. Whether it takes part, the
-    /// product decides by what stands on the ring's calls: the directory that they mean, and the ring that this one belongs to.
+    /// The disk is lost, and the machine returns with an empty one and its old configuration. The product decides whether it takes part, by
+    /// the directory and the ring named in the ring's calls.
     pub(super) fn wipe(&mut self, record: &Record) {
         self.crash = Some(Crash::Kill);
         self.fall();
@@ -419,7 +419,7 @@ impl Slot {
         }
     }
 
-    /// Stops the process where it stands.
+    /// Pauses the process.
     pub(super) fn pause(&mut self) {
         self.state = match std::mem::replace(&mut self.state, State::Lost) {
             State::Running(process) => State::Paused(process),
@@ -438,7 +438,7 @@ impl Slot {
         };
     }
 
-    /// The machine's disk works again as it should.
+    /// The machine's disk works normally again.
     pub(super) fn mend_disk(&mut self) {
         self.setup.disk.set_capacity(None);
         self.full = false;
@@ -447,12 +447,12 @@ impl Slot {
         self.crash = None;
     }
 
-    /// Nothing was ever written to its disk.
+    /// Whether its disk was never written.
     pub(super) fn is_new(&self) -> bool {
         self.setup.disk.calls() == 0
     }
 
-    /// Remembers up to where its log is settled: committed, and durable here.
+    /// Records up to where its log is settled: committed, and durable here.
     pub(super) fn note_settled(&mut self) {
         let Some(process) = self.living() else {
             return;
@@ -462,7 +462,7 @@ impl Slot {
         self.settled = self.settled.max(committed.min(durable));
     }
 
-    /// It is no member any more, and is switched off.
+    /// It is no longer a member, and is switched off.
     pub(super) fn leave(&mut self) {
         self.fall();
         self.absent = true;

@@ -1,19 +1,19 @@
-//! Writes of one row in a run that are joined: a row that is written again and again is written once, as it is in the end.
+//! Joins writes of one row in a run: a row that is written repeatedly is written once, in its final state.
 //!
 //! ```text
 //! update 7: A → B │ update 8 … │ update 7: B → C │ update 7: C → D    becomes    update 7: A → D │ update 8 …
 //! ```
 //!
-//! An update is joined to a write before it only if
+//! An update is joined to an earlier write only if
 //!
 //! * it begins with the image, byte for byte, that the other one leaves, so that it is the same row, and nothing has changed
 //!   it in between;
-//! * it leaves every key of the row as it is, those of parents too. So it takes no value that another row of the run has or
-//!   had, and refers to no row that comes or goes in the run: its place among the other rows does not matter;
-//! * nothing in between takes a key of the row, or all keys of its table.
+//! * it leaves every key of the row unchanged, those of parents too. So it takes no value that another row of the run has or
+//!   had, and refers to no row that appears or disappears in the run: its position among the other rows does not matter;
+//! * no write in between takes a key of the row, or all keys of its table.
 //!
-//! Rows of a run become visible at once, so that nobody can have seen the states that are left out. Transactions that commit
-//! one by one are not joined: a refusal has to name the row.
+//! Rows of a run become visible together, so no reader can have seen the omitted states. Transactions that commit
+//! one by one are not joined: a refusal must name the row.
 
 #[cfg(test)]
 mod tests;
@@ -24,38 +24,38 @@ use crate::batch::{Batch, Commits};
 use crate::keys::{Access, KeyHash, KeyMap};
 use crate::mysql::row_run::{NUMBER, Part, map_of, parts};
 
-/// What becomes of a row's write.
+/// How a row's write appears in the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Write<'a> {
     /// It is written as it is in the log.
     AsLogged,
-    /// It is written with another image after: that of the last write that is joined to it.
+    /// With another image after: that of the last write joined to it.
     EndsAs(&'a [u8]),
-    /// It is joined to one before it.
+    /// Omitted: joined to an earlier one.
     LeftOut,
 }
 
-/// Who took a key last.
+/// The last write that took a key.
 #[derive(Debug, Clone, Copy)]
 struct Taken<'a> {
-    /// As a place in the run.
+    /// Its index in the run.
     at: usize,
     /// The write to which an update of the same row may be joined; `None` where none may.
     open: Option<Open<'a>>,
 }
 
-/// A row that a later update may change where it is written.
+/// A row that a later update may change at its earlier position.
 #[derive(Debug, Clone, Copy)]
 struct Open<'a> {
-    /// Where it is written, as a place in the run.
+    /// The index of its write in the run.
     written_at: usize,
     /// The map of its table, without the table's number.
     map: &'a [u8],
-    /// How the last write leaves it.
+    /// The image that the last write leaves.
     after: &'a [u8],
 }
 
-/// What becomes of each row of a run, in the order of [`parts`]. Empty: all of them are written as they are.
+/// The form of each row of a run, in the order of [`parts`]. Empty: all of them are written unchanged.
 pub(super) fn joined(batch: &Batch, rows: Range<usize>) -> Vec<Write<'_>> {
     if batch.commits == Commits::OneByOne || rows.len() < 2 {
         return Vec::new();
@@ -115,11 +115,11 @@ struct Joinable<'a> {
 }
 
 impl<'a> Joinable<'a> {
-    /// `None` as well where a key of the table cannot be told: such a write takes the table as a whole.
+    /// `None` also where a key of the table is unknown: such a write takes the table as a whole.
     fn of(part: &Part<'a>, row: usize) -> Option<Self> {
         let write = part.changes.rows.get(row)?;
         let after_at = write.joinable_after?.get();
-        // A write whose keys are told has its table first, and then its primary key.
+        // A write with known keys has its table first, and then its primary key.
         let [table, primary_key, ..] = part.changes.keys_of(row) else {
             return None;
         };

@@ -1,4 +1,4 @@
-//! Rows cut anywhere and put together again are the same rows, in statements that the server can apply.
+//! Rows split at any point and reassembled are the same rows, in statements that the server can apply.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::keys::Fold;
 use crate::schema::{ColumnShape, TableName, TableShape};
 use crate::transaction::{Body, Transaction};
 
-/// One row of the log: what happened to it in which table, and its images.
+/// One row of the log: its table, the kind of change, and its images.
 pub(super) type Logged = (String, RowsChange, Vec<u8>);
 
 fn table(number: u64) -> Table {
@@ -77,7 +77,7 @@ fn transaction(changes: &[Change]) -> Transaction {
     })
 }
 
-/// A transaction as it comes out of a log.
+/// A transaction as read from a log.
 pub(super) fn logged_transaction(
     shape: impl Fn(&TableName) -> Option<Arc<TableShape>>,
     add_changes: impl FnOnce(&mut RowTransaction),
@@ -127,7 +127,7 @@ fn rows_of(transaction: &Transaction) -> &RowChanges {
     }
 }
 
-/// What a BINLOG statement's events do, checked to be what the server can apply.
+/// The effect of a BINLOG statement's events, checked to be applicable by the server.
 pub(super) fn read_statement(mut events: &[u8]) -> Vec<Logged> {
     let mut maps: Vec<TableMap<'_>> = Vec::new();
     let (mut logged, mut flags) = (Vec::new(), Vec::new());
@@ -319,7 +319,7 @@ fn rows_that_are_not_there_end() {
     assert!(events.is_empty());
 }
 
-/// The numbers of tables are a server's own: another one that led in between gives them to other tables.
+/// Table numbers are local to a server: another leader in between assigns them to other tables.
 #[test]
 fn tables_with_one_number_in_two_transactions_stay_apart() {
     let numbered = |transaction: Transaction, table: u64| {

@@ -1,5 +1,5 @@
-//! How transactions become batches: as they come while somebody has time for them, and more at once the further everybody is
-//! behind. No timer is needed: a worker that gets free takes what has come in since the last one did.
+//! Forms batches of transactions: immediately while a worker is free, and larger ones the more the
+//! workers lag. No timer is needed: a worker that becomes free takes everything that arrived since the last batch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Plan {
         }
     }
 
-    /// What has come in becomes a batch when a worker has nothing to do.
+    /// Arrived transactions become a batch when a worker is idle.
     pub(super) fn gather_for_free_workers(&mut self, now: Duration) {
         let somebody_is_free = self.waiting == 0 && self.slots.iter().any(WorkerSlot::is_free);
         let may_begin = self.begin_upto.is_none() && self.pace.allowed(now) > 0;
@@ -58,7 +58,7 @@ impl Plan {
         }
     }
 
-    /// What came in so far is a batch, or several where the limit has become lower meanwhile.
+    /// Arrived transactions become a batch, or several if the limit has been lowered in the meantime.
     fn end_batch(&mut self) {
         let Gathering { transactions, .. } = std::mem::take(&mut self.gathering);
         for transactions in transactions.chunks(self.batch_limit().transactions.max(1)) {
@@ -91,7 +91,7 @@ impl Plan {
         self.look_at(seq);
     }
 
-    /// How large a batch gets now. One whose transactions commit one by one is for a session that goes on alone: others would
+    /// The current size limit of a batch. One whose transactions commit one by one is for a session that runs alone: others would
     /// wait for its end.
     fn batch_limit(&self) -> BatchSize {
         let alone =

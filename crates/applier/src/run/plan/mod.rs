@@ -1,8 +1,8 @@
-//! Which worker does what next. Pure: no clock, no task, no database; moments are time since the run began.
+//! Which worker does what next. Pure: no clock, no task, no database; moments are durations since the run began.
 //!
-//! Transactions come in in the log's order and are gathered into batches, workers report, and the answers are orders. The
+//! Input: transactions in the log's order, which are gathered into batches, and workers' reports. Output: orders. The
 //! lowest batch that may begin goes to a free worker, which keeps it until it is committed. The first uncommitted one always
-//! has a worker or is the next to get one, and waits for nothing but the database, so that a run never stands still.
+//! has a worker or is the next to get one, and waits for nothing but the database, so that a run never stalls.
 
 mod gathering;
 mod pacing;
@@ -28,7 +28,7 @@ pub use crate::run::plan::worker_slot::{Failure, Order, Report, WorkerId};
 use crate::scheduler::Scheduler;
 use crate::transaction::Transaction;
 
-/// A batch that is not committed, or stands behind one.
+/// A batch that is not committed, or follows one.
 #[derive(Debug)]
 struct Entry {
     batch: Arc<Batch>,
@@ -42,19 +42,19 @@ enum State {
     Committed,
 }
 
-/// With fewer batches waiting than this, there is nothing to catch up with.
+/// With fewer waiting batches than this, there is no backlog.
 const BACKLOG_BATCHES: usize = 2;
 
-/// How often batches did not go through at once.
+/// How often batches did not succeed at the first attempt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mishaps {
-    /// Batches that began again after a failure.
+    /// Batches retried after a failure.
     pub retries: u64,
-    /// Batches that were taken back since they were in the way of an earlier one.
+    /// Batches rolled back because they blocked an earlier one.
     pub step_backs: u64,
 }
 
-/// Which worker does what, decided purely: what workers report goes in, their orders come out.
+/// The pure decision of which worker does what: workers' reports in, their orders out.
 #[derive(Debug)]
 pub struct Plan {
     scheduler: Scheduler,
@@ -63,11 +63,11 @@ pub struct Plan {
     pace: Pace,
     pacing: Pacing,
     passing: Passing,
-    /// What came in and is in no batch yet.
+    /// Transactions that are in no batch yet.
     gathering: Gathering,
     /// From the scheduler's base on.
     entries: VecDeque<Entry>,
-    /// Batches that wait, and how many transactions came in and are not committed.
+    /// Waiting batches, and the number of uncommitted transactions.
     waiting: usize,
     depth: usize,
     /// Waiting batches that may begin.
@@ -75,9 +75,9 @@ pub struct Plan {
     slots: Vec<WorkerSlot>,
     /// The last batch that was begun.
     last_begun: BatchSeq,
-    /// Transactions that were begun since somebody asked.
+    /// Transactions begun since the last query.
     begun: Vec<Arc<Transaction>>,
-    /// Nothing behind this one begins.
+    /// No batch after this one begins.
     begin_upto: Option<BatchSeq>,
     stopped: bool,
     refused: Option<(BatchSeq, Arc<Transaction>, Box<Refusal>)>,
@@ -118,12 +118,12 @@ impl Plan {
         self
     }
 
-    /// The session that commits this batch has taken its turn: the next one may be asked.
+    /// The session that commits this batch has taken its turn: the next one may request its own.
     pub fn turn_taken(&mut self, seq: BatchSeq) {
         self.passing.taken(seq);
     }
 
-    /// Nothing new begins, but what those need that are begun.
+    /// Nothing new begins, except what begun transactions need.
     pub fn hold(&mut self) {
         self.begin_upto = Some(self.last_begun);
     }
@@ -135,17 +135,17 @@ impl Plan {
         self.stopped = true;
     }
 
-    /// Transactions may begin again behind the one at which [`Plan`] was held.
+    /// Transactions may begin again after the point at which [`Plan`] was held.
     pub fn resume(&mut self) {
         self.begin_upto = None;
     }
 
-    /// So many transactions may begin in a second from now on.
+    /// Sets the maximum number of transactions that begin in a second from now on.
     pub fn set_rate(&mut self, per_second: Option<f64>, now: Duration) {
         self.pace.set(per_second, now);
     }
 
-    /// What is to be done now.
+    /// The orders that are due now.
     pub fn orders(&mut self, now: Duration) -> Vec<(WorkerId, Order)> {
         let mut orders = Vec::new();
         let lost_from = self.lost_from();
@@ -201,7 +201,7 @@ impl Plan {
         Some(worker)
     }
 
-    /// How the workers go on now.
+    /// The workers' current mode.
     fn way(&mut self, now: Duration) -> PacingMode {
         if self.passing.on || self.slots.len() < 2 || self.batch.transactions < 2 {
             return PacingMode::All;
@@ -226,17 +226,17 @@ impl Plan {
         std::mem::take(&mut self.begun)
     }
 
-    /// Whether a worker is at something.
+    /// Whether a worker has an order.
     pub fn is_busy(&self) -> bool {
         self.slots.iter().any(|slot| slot.running.is_some())
     }
 
-    /// Transactions that came in and are not committed.
+    /// Uncommitted transactions.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// The first transaction that is not committed, when there is one.
+    /// The first uncommitted transaction, if any.
     pub fn front(&self) -> Option<&Arc<Transaction>> {
         let Some(first) = self.entries.front() else {
             return self.gathering.first();
@@ -247,7 +247,7 @@ impl Plan {
         first.batch.transactions().get(committed)
     }
 
-    /// The first transaction that was not begun, when there is one.
+    /// The first transaction not begun, if any.
     pub fn first_waiting(&self) -> Option<&Arc<Transaction>> {
         match self.first_waiting_batch() {
             Some(batch) => batch.transactions().first(),
@@ -261,19 +261,19 @@ impl Plan {
         Some(&waiting.batch)
     }
 
-    /// The transaction that the database refuses, when all before it are committed.
+    /// The transaction that the database refuses, once all earlier ones are committed.
     pub fn refused(&self) -> Option<(&Transaction, &Refusal)> {
         self.refused
             .as_ref()
             .map(|(_, transaction, refusal)| (transaction.as_ref(), refusal.as_ref()))
     }
 
-    /// What went on besides, so far.
+    /// Retries and rollbacks so far.
     pub fn mishaps(&self) -> Mishaps {
         self.mishaps
     }
 
-    /// From here on nothing can be committed any more: a transaction is refused, or the run is stopped and does not begin one.
+    /// From here on nothing can be committed: a transaction is refused, or the run is stopped and does not begin one.
     fn lost_from(&self) -> Option<BatchSeq> {
         match &self.refused {
             Some((seq, ..)) => Some(*seq),
@@ -287,7 +287,7 @@ impl Plan {
         held.is_some_and(|held| held.seq >= from)
     }
 
-    /// Takes back what is open. It may be in the way of a call that is to end.
+    /// Rolls back an open transaction, which may block a call that should end.
     fn leave_off(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
         let slot = self.slots.get(worker.0)?;
         let is_open = slot.held.as_ref().is_some_and(|held| held.written > 0);
@@ -296,7 +296,7 @@ impl Plan {
             .flatten()
     }
 
-    /// The next step of the batch that a worker holds.
+    /// The next step of a worker's batch.
     fn go_on(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
         let base = self.scheduler.base();
         let slot = self.slots.get(worker.0)?;
@@ -344,7 +344,7 @@ impl Plan {
         self.run(worker, call, now)
     }
 
-    /// Writes down that a worker does something about the batch that it holds, and makes the order of it.
+    /// Records a worker's call for its batch, and returns the order.
     fn run(&mut self, worker: WorkerId, call: Call, now: Duration) -> Option<Order> {
         let slot = self.slots.get(worker.0)?;
         let held = slot.held.as_ref()?;
@@ -380,7 +380,7 @@ impl Plan {
                 .is_some_and(|entry| entry.state == State::Committed)
     }
 
-    /// Puts a waiting batch among those that are ready, if it is.
+    /// Adds a waiting batch to the ready ones, if it is ready.
     fn look_at(&mut self, seq: BatchSeq) {
         let waits = self
             .entry(seq)

@@ -1,14 +1,14 @@
-//! Whether one worker goes ahead alone, with many transactions in each packet, or all workers go on beside each other: whichever
-//! was faster a moment ago.
+//! Whether one worker runs alone, with many transactions in each packet, or all workers run concurrently: whichever
+//! was faster in the last measurement.
 //!
-//! In the log's order a commit is asked for when the one before it is answered. Where transactions are small, these answers are
-//! what takes time, and one session with whole batches is faster than several that take turns. Where they are large, where the
-//! database has processors to spare, or where it passes on the turn and a force of its log takes long, several are. What it is
-//! depends on the machine, its disk and the log, so it is measured: each way for a short while, then the faster one for a longer while.
+//! In the log's order a commit is requested when the previous one is answered. For small transactions these answers
+//! dominate, and one session with whole batches is faster than several that take turns. Several are faster for large transactions,
+//! on a database with idle processors, or where it passes on the turn and a sync of its log takes long. That depends
+//! on the machine, its disk and the log, so it is measured: each mode for a short while, then the faster one for a longer while.
 
 use std::time::Duration;
 
-/// How the workers go on.
+/// The workers' mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PacingMode {
     /// One at the front, with batches.
@@ -16,19 +16,19 @@ pub(super) enum PacingMode {
     All,
 }
 
-/// How long each way is tried.
+/// How long each mode is measured.
 const TRIAL: Duration = Duration::from_millis(150);
-/// How long the faster one is kept before both are tried again.
+/// How long the faster one is kept before both are measured again.
 const KEPT: Duration = Duration::from_millis(2_700);
 
-/// Which way was faster, and which one is tried now. Pure: moments are time since the run began.
+/// The faster mode, and the one being measured. Pure: moments are durations since the run began.
 #[derive(Debug)]
 pub(super) struct Pacing {
     phase: Phase,
     since: Duration,
-    /// What was committed when the phase began.
+    /// Number of commits when the phase began.
     committed: u64,
-    /// Transactions a second while all went on.
+    /// Transactions per second with all workers.
     beside: f64,
 }
 
@@ -49,8 +49,8 @@ impl Pacing {
         }
     }
 
-    /// The way to go now. Without a backlog there is nothing to measure, and all go on: a transaction that comes in begins at
-    /// once.
+    /// The mode from now on. Without a backlog there is nothing to measure, and all workers run: an arriving transaction begins
+    /// immediately.
     pub(super) fn look(&mut self, now: Duration, committed: u64, backlog: bool) -> PacingMode {
         if !backlog {
             self.enter(Phase::TryBeside, now, committed);
@@ -76,7 +76,7 @@ impl Pacing {
         self.mode()
     }
 
-    /// The way that is gone since the last look.
+    /// The mode since the last update.
     pub(super) fn mode(&self) -> PacingMode {
         match self.phase {
             Phase::TryBeside => PacingMode::All,
@@ -94,7 +94,7 @@ impl Pacing {
 mod tests {
     use super::*;
 
-    /// How much of `seconds` goes by alone, with these transactions a second either way.
+    /// The share of `seconds` in mode alone, with these rates of transactions per second.
     fn share_alone(alone: u64, beside: u64, seconds: u64, backlog: bool) -> f64 {
         let mut pacing = Pacing::new();
         let (mut committed, mut by_alone) = (0, 0);

@@ -1,4 +1,4 @@
-//! Which session may commit in the log's order before the commit before it is answered: the database passes on the turn.
+//! Which session may commit in the log's order before the previous commit is answered: the database passes on the turn.
 //!
 //! ```text
 //! session of k      turn k │ COMMIT k ········ force of the log ·│ answer
@@ -6,8 +6,8 @@
 //! session of k+1               turn k+1 (waits for k) │ COMMIT k+1 ··│ answer      both share a force
 //! ```
 //!
-//! The database lets k+1 have its turn when k is committed in its memory, and refuses it when k failed
-//! (`docs/decisions/0032-pass-the-commit-turn-through-one-innodb-row.md`). So k+1 is only asked when the turn of k is known to
+//! The database grants k+1 its turn when k is committed in its memory, and refuses it when k failed
+//! (`docs/decisions/0032-pass-the-commit-turn-through-one-innodb-row.md`). So k+1 requests its turn only once that of k is known to
 //! be taken.
 
 use crate::backend::Turn;
@@ -16,7 +16,7 @@ use crate::batch::BatchSeq;
 /// The last batch that may be followed before its commit is answered.
 #[derive(Debug, Default)]
 pub(super) struct Passing {
-    /// The database can do it.
+    /// Whether the database supports it.
     pub(super) on: bool,
     /// The last one that has taken its turn and has not failed since.
     last: Option<BatchSeq>,
@@ -28,14 +28,14 @@ impl Passing {
         self.last = Some(seq);
     }
 
-    /// A batch was rolled back: nothing may follow it, whatever it had taken.
+    /// A batch was rolled back: nothing may follow it, even if it had taken its turn.
     pub(super) fn failed(&mut self, seq: BatchSeq) {
         if self.last == Some(seq) {
             self.last = None;
         }
     }
 
-    /// How a batch commits in its turn, if it is to; `base` is the first that is not committed.
+    /// How a batch commits in its turn, if it does; `base` is the first uncommitted one.
     pub(super) fn turn(&self, seq: BatchSeq, base: BatchSeq) -> Option<Turn> {
         if seq == base {
             return self.on.then_some(Turn::First);

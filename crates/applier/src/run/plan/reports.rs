@@ -1,4 +1,4 @@
-//! What follows from what workers say.
+//! Consequences of workers' reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::run::plan::{Plan, State};
 use crate::transaction::Transaction;
 
 impl Plan {
-    /// A worker's order came to its end. Names the transactions that are committed by it.
+    /// A worker's order has ended. Returns the transactions that it committed.
     pub fn report(
         &mut self,
         worker: WorkerId,
@@ -25,7 +25,7 @@ impl Plan {
         let Some(batch) = self.entry(held.seq).map(|entry| Arc::clone(&entry.batch)) else {
             return Vec::new();
         };
-        // What the order was to commit.
+        // The transactions that the order should commit.
         let rest = batch.transactions().get(held.committed..);
         let rest = rest.filter(|_| running.call.commits()).unwrap_or_default();
         let committed = match &report.failure {
@@ -57,7 +57,7 @@ impl Plan {
                 held.not_before = now.saturating_add(pause(held.attempts));
                 let batch = self.entry(held.seq).map(|entry| &entry.batch);
                 match batch.and_then(|batch| batch.barrier()) {
-                    // Nothing else is applied meanwhile, and what it had done is done again.
+                    // Nothing else is applied in the meantime, and its work is repeated.
                     Some(barrier) if held.attempts > 1 && held.attempts.is_power_of_two() => {
                         let (gtid, attempts) = (barrier.gtid, held.attempts);
                         tracing::warn!(%gtid, attempts, %words, "a statement of the log begins again and again");
@@ -78,7 +78,7 @@ impl Plan {
                 let as_one = batch.is_some_and(|batch| batch.commits == Commits::AsOne);
                 let first = batch.and_then(|batch| batch.transactions().get(held.committed));
                 if as_one && !held.one_by_one {
-                    // One of its transactions cannot be applied, or not beside the others: that is to be named.
+                    // One of its transactions cannot be applied, or not together with the others: it must be identified.
                     tracing::debug!(seq = held.seq.0, %refusal, "the transactions of a batch are tried one by one");
                     held.one_by_one = true;
                 } else if held.seq == self.scheduler.base()
@@ -86,7 +86,7 @@ impl Plan {
                 {
                     self.refused = Some((held.seq, Arc::clone(first), refusal));
                 } else {
-                    // What is before it may be what is missing; if it is not, the same comes once more.
+                    // A missing predecessor may be the cause; if not, the same error recurs.
                     tracing::debug!(seq = held.seq.0, %refusal, "a transaction is tried again when all before it is committed");
                     held.at_front_only = true;
                 }

@@ -1,5 +1,5 @@
-//! Writes that wait for locks of later transactions. Those wait for their turn, which the database knows nothing of: it sees
-//! no deadlock. They are taken back and begin again when the earlier one is committed.
+//! Writes that wait for locks of later transactions. Those wait for their turn, which the database does not see, so it detects
+//! no deadlock. They are rolled back and begin again when the earlier one is committed.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::run::plan::worker_slot::{Call, Held, WorkerId};
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 impl Plan {
-    /// The earliest transaction that has been writing for long, when some later one may be in its way: the database is to
-    /// be asked what blocks its worker's session, and [`Self::blocked_by`] to be told.
+    /// The earliest transaction with a long write that a later one may block: the caller should
+    /// query the database for the blockers of its worker's session, and pass them to [`Self::blocked_by`].
     pub fn stalled(&mut self, now: Duration) -> Option<(WorkerId, BatchSeq)> {
         let latest_open = self.open_transactions().map(|(_, held)| held.seq).max()?;
         let slots = self.slots.iter_mut().enumerate();
@@ -30,7 +30,7 @@ impl Plan {
         Some((WorkerId(worker), seq))
     }
 
-    /// These workers' sessions block the one that writes transaction `seq`: later transactions among them step back, unless
+    /// These workers' sessions block the one that writes transaction `seq`: later transactions among them are rolled back, unless
     /// they are about to be committed.
     pub fn blocked_by(&mut self, seq: BatchSeq, workers: &[WorkerId]) {
         if self.is_committed(seq) {
@@ -59,14 +59,14 @@ impl Plan {
         }
     }
 
-    /// The first transaction that is not committed has failed more than once: whatever it waits for, no later one is to have it.
-    /// The database may not know, or not say, who is in its way.
+    /// The first uncommitted transaction has failed more than once: no later one may hold what it waits for.
+    /// The database may not know, or not report, its blockers.
     pub(super) fn make_way(&mut self, seq: BatchSeq) {
         let all: Vec<WorkerId> = (0..self.slots.len()).map(WorkerId).collect();
         self.blocked_by(seq, &all);
     }
 
-    /// Transactions that have or are getting locks, and whose commit was not asked for.
+    /// Transactions that hold or request locks, and whose commit was not requested.
     fn open_transactions(&self) -> impl Iterator<Item = (WorkerId, &Held)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(worker, slot)| {

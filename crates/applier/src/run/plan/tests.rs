@@ -1,8 +1,8 @@
-//! The plan beside small logs: what each worker is asked to do, written as words.
+//! The plan with small logs: each worker's orders, written as text.
 //!
 //! `0:w1[0..2]` worker 0 writes rows 0 and 1 of transaction 1, `0:W1[0..2]` and commits it, `0:c1` commits it, `0:a1-3` applies
 //! transactions 1 to 3 one by one, `0:f1[0..2]` and `0:n1-3[0..4]` commit a batch in its turn, as the first or next, `0:b1` a barrier,
-//! `0:r` takes back what it has.
+//! `0:r` rolls back.
 
 use std::time::Duration;
 
@@ -224,7 +224,7 @@ fn those_in_the_way_step_back_until_the_earlier_one_is_committed() {
         .plan
         .blocked_by(BatchSeq(1), &[WorkerId(1), WorkerId(2)]);
     table.now = MS(60);
-    // The third is still at its call; it steps back when that is done.
+    // The third is still in its call; it is rolled back after that.
     table.orders("1:r");
     table.done(2, &[]);
     table.done(1, &[]);
@@ -236,7 +236,7 @@ fn those_in_the_way_step_back_until_the_earlier_one_is_committed() {
     assert_eq!(table.plan.mishaps().step_backs, 2);
 }
 
-/// A database need not know who is in whose way.
+/// A database need not know which session blocks which.
 #[test]
 fn when_the_first_one_fails_again_everything_behind_it_steps_back() {
     let mut table = Table::new(3, |_| {});
@@ -256,7 +256,7 @@ fn when_the_first_one_fails_again_everything_behind_it_steps_back() {
     table.done(0, &[1]);
     table.orders("1:W2[0..1] 2:w3[0..1]");
     table.done(1, &[2]);
-    // Only the first one may ask for that.
+    // Only the first one may request that.
     table.orders("");
     table.done(2, &[]);
     table.orders("2:c3");
@@ -309,7 +309,7 @@ fn stopped_what_needs_one_that_is_not_begun_is_taken_back() {
     table.orders("0:W1[0..1] 1:w3[0..1] 2:w4[0..1] 3:w5[0..1]");
     table.done(1, &[]);
     table.plan.stop();
-    // What is at its call may wait for what is open.
+    // A transaction in a call may wait for an open one.
     table.orders("1:r");
     table.done(2, &[]);
     table.done(0, &[1]);
@@ -408,8 +408,8 @@ fn a_batch_is_full_at_its_limits_and_ends_before_a_barrier() {
     table.orders("0:f7-8[0..2]");
 }
 
-/// Rows of one key inside of a batch are in nobody's way; those of two batches go on beside each other up to the row that they
-/// have in common.
+/// Rows of one key within a batch do not conflict; those of two batches proceed concurrently up to their common
+/// row.
 #[test]
 fn batches_go_on_beside_each_other_row_by_row() {
     let mut table = as_one(2);
@@ -541,7 +541,7 @@ fn nobody_follows_a_transaction_that_failed_behind_its_turn() {
     table.orders("");
     table.now = MS(1);
     table.orders("0:f1[0..1]");
-    // This one had been asked already: the database did not let it commit.
+    // This one had been requested already: the database did not let it commit.
     table.plan.turn_taken(BatchSeq(1));
     table.orders("1:n2[1..1]");
     table.reported(0, again(), &[]);

@@ -1,4 +1,4 @@
-//! What a worker holds, what it is asked to do, and what it says about it.
+//! A worker's batch, its orders, and its reports.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use crate::transaction::Transaction;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub usize);
 
-/// What a worker is asked to do on its session.
+/// A worker's order, for its session.
 #[derive(Debug, Clone)]
 pub enum Order {
     /// Writes rows of a batch; row 0 begins it.
     Write {
         /// The batch that the rows are of.
         batch: Arc<Batch>,
-        /// Which of its rows are written now.
+        /// The range of rows to write now.
         rows: Range<usize>,
-        /// Whether it stays open behind them or is committed.
+        /// Whether it then stays open or is committed.
         then: Then,
     },
     /// Writes the last rows of a batch that commits as one, or none, and commits it in its turn.
     InTurn {
         /// The batch that the rows are of.
         batch: Arc<Batch>,
-        /// Which of its rows are written now; may be none.
+        /// The range of rows to write now; may be empty.
         rows: Range<usize>,
-        /// The batch whose commit it waits for.
+        /// Its predecessor in the order of commits.
         turn: Turn,
     },
     /// Commits the batch whose rows are written.
@@ -39,16 +39,16 @@ pub enum Order {
     Apply(Arc<Batch>, usize),
     /// Applies a transaction that has to run alone.
     Barrier(Arc<Transaction>),
-    /// Takes the open transaction back.
+    /// Rolls back the open transaction.
     RollBack,
 }
 
-/// What became of an order.
+/// Result of an order.
 #[derive(Debug)]
 pub struct Report {
-    /// Of the order's transactions, so many are committed, from the first on. Looked at when it was not done as a whole.
+    /// The number of the order's transactions that are committed, from the first on. Only used after a failure.
     pub committed: usize,
-    /// Why it was not done as a whole: the transaction behind those is rolled back.
+    /// Why the order was not completed: the transaction after those is rolled back.
     pub failure: Option<Failure>,
 }
 
@@ -60,14 +60,14 @@ impl Report {
     };
 }
 
-/// Why an order was not done.
+/// Why an order failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// A deadlock, or a lock that was not had in time.
+    /// A deadlock, or a lock timeout.
     Again(String),
     /// The session was lost; the worker has a new one.
     Reopened(String),
-    /// The database refuses it, and would again.
+    /// The database refuses it, and a retry would fail too.
     Refused(Box<Refusal>),
 }
 
@@ -75,21 +75,21 @@ pub enum Failure {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) seq: BatchSeq,
-    /// Rows that the open transaction of the session has.
+    /// Number of rows in the session's open transaction.
     pub(super) written: usize,
     /// Its transactions go one by one, when everything before it is committed.
     pub(super) one_by_one: bool,
-    /// So many of its transactions are committed, one by one.
+    /// The number of its transactions committed one by one.
     pub(super) committed: usize,
-    /// How often it began again after a failure.
+    /// The number of retries.
     pub(super) attempts: u32,
-    /// It goes on from here on.
+    /// It pauses until this moment.
     pub(super) not_before: Duration,
-    /// It goes on when this one is committed.
+    /// It pauses until this one is committed.
     pub(super) after: Option<BatchSeq>,
-    /// It goes on when everything before it is committed.
+    /// It pauses until everything before it is committed.
     pub(super) at_front_only: bool,
-    /// It is to be taken back, for it is in the way of an earlier one.
+    /// It must be rolled back, because it blocks an earlier one.
     pub(super) steps_back: bool,
 }
 
@@ -109,7 +109,7 @@ impl Held {
     }
 }
 
-/// What a worker does at the moment.
+/// A worker's current call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
     Write { upto: usize, then: Then },
@@ -131,16 +131,16 @@ impl Call {
     }
 }
 
-/// A call that was not answered yet.
+/// An unanswered call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Running {
     pub(super) call: Call,
-    /// When to ask what holds it up, and how long to wait until the next time.
+    /// When to query its blockers, and the wait until the next query.
     pub(super) ask_at: Duration,
     pub(super) ask_again: Duration,
 }
 
-/// A worker as the plan knows it.
+/// The plan's state of a worker.
 #[derive(Debug, Default)]
 pub(super) struct WorkerSlot {
     pub(super) held: Option<Held>,
@@ -156,7 +156,7 @@ impl WorkerSlot {
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long a transaction pauses before it begins again for the `attempt`th time.
+/// The pause of a transaction before its `attempt`th retry.
 pub(super) fn pause(attempt: u32) -> Duration {
     let doubled = 1_u32.checked_shl(attempt.saturating_sub(1).min(16));
     FIRST_PAUSE

@@ -1,4 +1,4 @@
-//! What is refused, and how the framer goes on after it.
+//! Refused events, and the framer's state after them.
 
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventFlags, EventType, RawEvent};
@@ -167,7 +167,7 @@ fn the_announced_length_must_be_that_of_the_events() {
             .xid()
     };
     transaction(length).transaction();
-    // What a source without checksums announces.
+    // The length announced by a source without checksums.
     transaction(length - 3 * 4).transaction();
     for announced in [length - 1, length + 1] {
         let error = transaction(announced).error();

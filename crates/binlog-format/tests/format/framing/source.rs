@@ -1,4 +1,4 @@
-//! A source that sends whatever it is told to.
+//! A source with scripted events.
 
 use binlog_format::canonical::stamp;
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -12,7 +12,7 @@ use binlog_format::gtid::Gtid;
 pub(crate) const LIMIT: u64 = 1 << 20;
 pub(crate) const SOURCE: &str = "d14fb9f6-e498-11f1-aa34-02fc00000001";
 
-/// Writes events as a source's file holds them, and remembers where it is.
+/// Writes events as in a source's file, and tracks its position.
 pub(crate) struct Source {
     pub(crate) offset: u64,
     pub(crate) sent: Vec<RawEvent>,
@@ -81,7 +81,7 @@ impl Source {
         Ok(items)
     }
 
-    /// The one transaction that all events make.
+    /// The single transaction of all events.
     pub(crate) fn transaction(&self) -> FramedTransaction {
         let items = self.frame().unwrap();
         match items.as_slice() {

@@ -1,5 +1,5 @@
-//! What two replicas were sent that asked for everything, up to their second heartbeat: the events of
-//! all files, with what the source makes up around them.
+//! Streams of two replicas that requested everything, up to their second heartbeat: the events of all files, with the source's artificial
+//! events around them.
 
 use std::fs;
 
@@ -87,7 +87,7 @@ fn a_stream_has_the_transactions_of_all_files() {
                 .map(|framed| (framed.gtid, framed.payload.clone())),
         );
     }
-    // The last file got one transaction more, and its end, behind the streams.
+    // After the streams, the last file got one more transaction and its end.
     let (late, of_files) = of_files.split_last().unwrap();
     for name in ["crc32", "none"] {
         let items = stream(name).items();

@@ -1,4 +1,4 @@
-//! The golden files, their listings, and that the bytes are understood as the listing says.
+//! The golden files and their listings; decoding matches the listings.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(crate) struct GoldenFile {
     pub(crate) listing: Vec<Line>,
 }
 
-/// What the server says about one event.
+/// The server's listing of one event.
 pub(crate) struct Line {
     pub(crate) offset: u64,
     pub(crate) event_type: String,
@@ -96,7 +96,7 @@ pub(crate) fn split(mut buffer: Bytes, mut offset: u64) -> Vec<(u64, RawEvent)> 
 }
 
 impl GoldenFile {
-    /// A format description has a CRC32 whatever it says of the others.
+    /// A format description has a CRC32, whatever it announces for other events.
     pub(crate) fn checksum_of(&self, event: &RawEvent) -> ChecksumAlgorithm {
         match event.event_type() {
             EventType::FormatDescription => ChecksumAlgorithm::Crc32,
@@ -111,8 +111,7 @@ impl GoldenFile {
             .collect()
     }
 
-    /// The listing without the lines of events within compressed payloads, which have no place of
-    /// their own in the file.
+    /// The listing without events in compressed payloads, which have no position in the file.
     fn listing_of_the_file(&self) -> Vec<&Line> {
         self.listing
             .iter()

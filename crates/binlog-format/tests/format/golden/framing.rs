@@ -25,7 +25,7 @@ fn frame(file: &GoldenFile) -> (Vec<FramedTransaction>, Vec<StreamItem>) {
     (transactions, others)
 }
 
-/// A transaction begins with its GTID and goes up to the next one, or to what ends the file.
+/// A transaction extends from its GTID to the next one, or to the event that ends the file.
 struct Listed {
     gtid: String,
     begin: u64,
@@ -122,7 +122,7 @@ fn transactions_end_as_their_statements_say() {
     assert_eq!(ends("savepoints"), [Xid]);
     assert_eq!(ends("load_data"), [Xid, Xid]);
     assert!(ends("statements").contains(&Commit));
-    // CREATE TABLE … SELECT is rows between BEGIN and XID, the rest of DDL stands alone.
+    // CREATE TABLE … SELECT is rows between BEGIN and XID; other DDL is a single statement.
     let ddl = ends("ddl");
     assert_eq!(ddl.iter().filter(|end| **end == Xid).count(), 1);
     assert_eq!(

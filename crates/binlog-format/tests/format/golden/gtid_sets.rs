@@ -1,4 +1,4 @@
-//! GTID sets read, print and combine as the server's own functions do.
+//! GTID sets are parsed, printed and combined as by the server's own functions.
 
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::EventType;
@@ -52,7 +52,7 @@ fn a_file_adds_its_transactions_to_the_previous_gtids() {
             assert!(gtids.add(gtid), "{gtid} was there before");
         }
         let (next, _) = head_and_transactions(&pair[1]);
-        // Changing the checksum algorithm rotates on its own; nothing is between the files all the same.
+        // Changing the checksum algorithm causes a rotation of its own; there is still no transaction between the files.
         assert_eq!(gtids, next, "{} to {}", pair[0], pair[1]);
     }
 }

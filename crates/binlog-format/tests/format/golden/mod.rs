@@ -1,4 +1,4 @@
-//! What a real server wrote, and what it says about it. `testdata/README.md` tells how it was made.
+//! Files of a real server, and its own listings. `testdata/README.md` describes how they are made.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests stand outside of #[test] functions"

@@ -1,4 +1,4 @@
-//! Every event that has a typed view comes back from it byte for byte.
+//! Every event with a typed view is re-encoded byte for byte.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::files::{golden_file, golden_files};
 
 const LIMIT: u64 = 1 << 20;
 
-/// The event encoded anew from its typed view; `None` when it has none.
+/// The event re-encoded from its typed view; `None` without one.
 fn through_its_view(event: EventRef<'_>) -> Result<Option<Vec<u8>>, DecodeError> {
     let origin = EventOrigin::from(event.header());
     Ok(Some(match event.event_type() {
@@ -44,7 +44,7 @@ fn through_its_view(event: EventRef<'_>) -> Result<Option<Vec<u8>>, DecodeError>
     }))
 }
 
-/// All events of all files and streams in canonical form, those within compressed payloads too.
+/// All events of all files and streams in canonical form, including those in compressed payloads.
 fn all_canonical_events() -> Vec<Bytes> {
     let mut events: Vec<Bytes> = golden_files()
         .iter()
@@ -73,7 +73,7 @@ fn decoding_and_encoding_is_identity_on_every_golden_event() {
         let again = through_its_view(event)
             .unwrap_or_else(|error| panic!("{}: {error}", event.event_type()));
         if let Some(again) = again {
-            // Within a compressed payload events keep what the server left in the end position.
+            // Events in a compressed payload keep the server's end position.
             let mut expected = bytes.to_vec();
             expected[13..17].fill(0);
             assert_eq!(again, expected, "{}", event.event_type());

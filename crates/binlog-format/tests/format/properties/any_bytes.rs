@@ -1,4 +1,4 @@
-//! No bytes make a reader panic: neither arbitrary ones nor golden events with a few changes.
+//! No input makes a reader panic: neither arbitrary bytes nor altered golden events.
 
 use std::sync::LazyLock;
 
@@ -17,7 +17,7 @@ static GOLDEN: LazyLock<Vec<RawEvent>> = LazyLock::new(golden_events);
 #[derive(Debug, Clone)]
 enum Damage {
     Overwrite(prop::sample::Index, u8),
-    /// As a length field would be.
+    /// Overwrites a value as wide as a length field.
     OverwriteWide(prop::sample::Index, u64),
     Remove(prop::sample::Index),
     Insert(prop::sample::Index, u8),
@@ -61,7 +61,7 @@ fn damaged(bytes: &[u8], damages: &[Damage]) -> Vec<u8> {
     bytes
 }
 
-/// Makes the size in the header that of the bytes, so that readers get beyond it.
+/// Sets the size in the header to that of the bytes, so that readers pass the check.
 fn with_right_size(mut event: Vec<u8>) -> Vec<u8> {
     let size = event.len() as u32;
     if let Some(field) = event.get_mut(9..13) {
@@ -92,7 +92,7 @@ proptest! {
         at in any::<prop::sample::Index>(),
         damages in damages(),
     ) {
-        // Without checksums, so that damage gets beyond them.
+        // Without checksums, so that damage passes them.
         let mut description = FormatDescription::built_in("9.7.4");
         description.checksum = ChecksumAlgorithm::None;
         let mut stream = Vec::new();
@@ -118,13 +118,13 @@ proptest! {
         damages in damages(),
     ) {
         let event = &GOLDEN[at.index(GOLDEN.len())];
-        // Whether a file is in use is the one bit that no checksum covers.
+        // The in-use flag is the only bit that no checksum covers.
         prop_assume!(event.event_type() != EventType::FormatDescription);
         let mut stored = Vec::new();
         stamp_payload(event.bytes(), offset, &mut stored).unwrap();
         prop_assert_eq!(&unstamp(&stored).unwrap(), event.bytes());
         let broken = damaged(&stored, &damages);
-        // All of it may be gone, and no event is a valid sequence of events.
+        // All of it may be removed, and no event is a valid sequence of events.
         if broken != stored && !broken.is_empty() {
             prop_assert!(unstamp(&broken).is_err());
         }

@@ -1,4 +1,4 @@
-//! Whatever a typed view can say comes back from its bytes.
+//! All values of typed views survive encoding and decoding.
 
 use std::borrow::Cow;
 
@@ -28,7 +28,7 @@ fn origins() -> impl Strategy<Value = EventOrigin> {
     })
 }
 
-/// Encodes, stamps, takes back, and compares with what went in; then hands the event to `check`.
+/// Encodes, stamps, decodes, and compares with the input; then passes the event to `check`.
 fn through_a_file(
     event: &impl EncodeEvent,
     origin: EventOrigin,
@@ -62,7 +62,7 @@ fn versions() -> impl Strategy<Value = ServerVersion> {
 }
 
 prop_compose! {
-    /// With everything that the tagged form can say.
+    /// With all fields of the tagged form.
     fn tagged_events()(
         flags in any::<u8>(),
         source in any::<[u8; 16]>(),
@@ -94,7 +94,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// With the pieces up to some version of MySQL.
+    /// With the fields up to some version of MySQL.
     fn classic_events()(
         tagged in tagged_events(),
         pieces in 0..=4,

@@ -1,4 +1,4 @@
-//! What holds for all inputs.
+//! Properties of all inputs.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests stand outside of #[test] functions"

@@ -1,4 +1,4 @@
-//! Rows that were written come back value by value; and every type's values end where its metadata says.
+//! Encoded rows decode to equal values, and every type's values have the length in its metadata.
 
 use std::borrow::Cow;
 
@@ -73,7 +73,7 @@ fn is(image: &Image<'_>, row: &[Value]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// A type byte, its metadata, and the coded form of a value of so many bytes.
+/// A type byte, its metadata, and a function that encodes a value of a given size.
 type Coded = (u8, &'static [u8], fn(usize) -> Vec<u8>);
 
 fn fixed<const N: usize>(_: usize) -> Vec<u8> {
@@ -86,7 +86,7 @@ fn counted<const WIDTH: usize>(length: usize) -> Vec<u8> {
     coded
 }
 
-/// Every type with sizes that MySQL's manual gives (storage requirements), fractions and long texts included.
+/// Every type with its sizes from MySQL's manual (storage requirements), including fractions and long texts.
 const EVERY_TYPE: [(Coded, usize); 44] = [
     ((1, &[], fixed::<1>), 1),
     ((2, &[], fixed::<2>), 2),
@@ -231,7 +231,7 @@ proptest! {
             columns_after: Cow::Borrowed(&[]),
             images: images.into(),
         };
-        // Twice, so that the first row's end matters.
+        // Twice, so that the end of the first row matters.
         let doubled = rows([images.clone(), images.clone()].concat());
         let mut reader = RowReader::new(&doubled, &columns).unwrap();
         for round in 0..if images.is_empty() { 1 } else { 2 } {
@@ -246,7 +246,7 @@ proptest! {
             }
         }
         prop_assert_eq!(reader.next_row().unwrap(), None);
-        // Cut off anywhere, it is refused.
+        // Truncated anywhere, it is refused.
         if !images.is_empty() {
             let cut = rows(images[..cut.index(images.len())].to_vec());
             let mut reader = RowReader::new(&cut, &columns).unwrap();

@@ -1,5 +1,4 @@
-//! A column of every type that MySQL 9.7 has, with random values for it, and how to compare what the log has of it with what
-//! the server says.
+//! A column of every type of MySQL 9.7, with random values, and the comparison of logged values with the server's.
 
 use std::fmt::Write as _;
 
@@ -7,10 +6,10 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-/// How a value's bytes and the server's answer are made the same text.
+/// How a value's bytes and the server's answer are converted to equal text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compare {
-    /// A whole number, with its sign or without, as the log says.
+    /// An integer, with the signedness in the log.
     Number,
     /// FLOAT, DOUBLE.
     Real,
@@ -20,18 +19,18 @@ pub(crate) enum Compare {
     Date,
     /// The bytes.
     Hex,
-    /// The bytes, without zeros at the end.
+    /// The bytes, without trailing zeros.
     Binary,
-    /// Not compared: its coding is not simple. Its length still has to be right.
+    /// Not compared: its encoding is complex. Its length is still checked.
     Not,
 }
 
-/// A column and values for it.
+/// A column and its values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TestColumn {
     pub(crate) definition: &'static str,
     pub(crate) compare: Compare,
-    /// SQL of a value, from a number.
+    /// SQL of a value, generated from a number.
     pub(crate) value: fn(u64) -> String,
 }
 
@@ -166,7 +165,7 @@ fn time(n: u64) -> String {
     format!("{:02}:{:02}:{:02}", n % 24, n % 60, n % 59)
 }
 
-/// A text of at most so many characters, all of which latin1 has.
+/// A text with at most this many characters, all of which latin1 has.
 fn text(n: u64, longest: u64) -> String {
     let length = n % (longest + 1);
     let word = ["a", "é", "Zz", " "][(n >> 32) as usize % 4];
@@ -182,7 +181,7 @@ fn bytes(n: u64, longest: u64) -> String {
 }
 
 impl Compare {
-    /// What the server is asked for.
+    /// The query for the server's value.
     pub(crate) fn query(self, name: &str) -> Option<String> {
         Some(match self {
             Self::Number | Self::BigEndian | Self::Year => format!("{name} + 0"),
@@ -192,7 +191,7 @@ impl Compare {
         })
     }
 
-    /// What it must answer.
+    /// The expected answer.
     pub(crate) fn text(self, value: &[u8], unsigned: bool) -> String {
         let little_endian = |value: &[u8]| {
             let mut wide = [0; 8];
@@ -229,10 +228,10 @@ impl Compare {
         }
     }
 
-    /// The server's answer in that form.
+    /// The server's answer, converted to that form.
     pub(crate) fn answer(self, answer: &str) -> String {
         match self {
-            // Zeros at the end: a pair of digits of a byte that is not zero may end with one.
+            // Trailing zeros: the hex digits of a nonzero byte may end with one.
             Self::Binary => {
                 let mut digits = answer;
                 while let Some(rest) = digits.strip_suffix("00") {
@@ -252,8 +251,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Statements that fill, change and empty a table of these columns, from a fixed seed; with how many rows they insert and
-/// delete.
+/// Statements that fill, change and empty a table of these columns, from a fixed seed, with the numbers of inserted and deleted rows.
 pub(crate) fn statements(round: u64) -> (String, usize, usize) {
     let mut runner = TestRunner::deterministic();
     let mut next = || any::<u64>().new_tree(&mut runner).unwrap().current();

@@ -1,5 +1,5 @@
-//! A table with a column of every type, changed at random under all forms of row images: every row is found, and the values
-//! that the log has are those that the server has.
+//! A table with a column of every type, changed at random under all forms of row images: every row is found, and the log's values are the
+//! server's.
 
 use binlog_format::event::{EventRef, EventType, RawEvent};
 use binlog_format::events::{EncodeEvent, EventOrigin, Rows, RowsChange};
@@ -20,7 +20,7 @@ const SETTINGS: [&str; 6] = [
     "binlog_row_image = FULL, binlog_row_value_options = '', binlog_transaction_compression = ON",
 ];
 
-/// What was seen in the log.
+/// Kinds of events found in the log.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     inserted: usize,
@@ -30,7 +30,7 @@ struct Seen {
     json_diffs: usize,
 }
 
-/// Reads a rows event as it is, and as one of version 1 where that can say the same.
+/// Reads a rows event, and its version 1 equivalent, if there is one.
 fn read(event: &RawEvent, maps: &TableMaps, table: &mut ReplayedTable, seen: &mut Seen) {
     let rows = Rows::decode(event.canonical()).unwrap();
     let columns = Columns::of(maps.get(rows.table_id)).unwrap();
@@ -158,7 +158,7 @@ fn every_row_is_found_and_its_values_are_those_of_the_server() {
             let replayed = match &table.rows[&id.to_le_bytes()[..]][at + 1] {
                 Replayed::Null => "NULL".to_owned(),
                 Replayed::Bytes(bytes) => {
-                    // ENUM and SET have no sign, and the log says of numbers only whether they have one.
+                    // ENUM and SET have no sign, and the log records signs only for numbers.
                     let is_set = column.definition.starts_with("SET")
                         || column.definition.starts_with("ENUM");
                     column.compare.text(bytes, unsigned[at + 1] || is_set)

@@ -1,4 +1,4 @@
-//! The events of a server's binlog files, out of their payloads and with their tables.
+//! The events of a server's binlog files, decompressed and with their tables.
 
 use std::collections::HashMap;
 
@@ -8,8 +8,7 @@ use binlog_format::event::{EventType, RawEvent};
 use binlog_format::events::{TableId, TableMap, TransactionPayload};
 use testkit::mysqld::Mysqld;
 
-/// All events of the server's files, in order, in canonical form; compressed ones in the place of their payload, which is
-/// counted.
+/// All events of the server's files, in order, in canonical form; compressed ones replace their payload, which is counted.
 pub(crate) fn events(server: &Mysqld) -> (Vec<RawEvent>, usize) {
     let mut all = Vec::new();
     let mut payloads = 0;
@@ -31,12 +30,12 @@ pub(crate) fn events(server: &Mysqld) -> (Vec<RawEvent>, usize) {
     (all, payloads)
 }
 
-/// The table maps that hold at a place of the log.
+/// The current table maps at a place of the log.
 #[derive(Default)]
 pub(crate) struct TableMaps(HashMap<TableId, TableMap<'static>>);
 
 impl TableMaps {
-    /// Notes a table map; other events are none of its business.
+    /// Records a table map; ignores other events.
     pub(crate) fn note(&mut self, event: &RawEvent) {
         if event.event_type() != EventType::TableMap {
             return;

@@ -1,4 +1,4 @@
-//! Rows events of a real mysqld, read down to their values.
+//! Rows events of a real mysqld, decoded to values.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests stand outside of #[test] functions"

@@ -1,4 +1,4 @@
-//! A table as the row images of a log make it.
+//! A table reconstructed from a log's row images.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use binlog_format::row_image::{Image, Row, Value};
 pub(crate) enum Replayed {
     Null,
     Bytes(Vec<u8>),
-    /// A JSON value of which differences came: not followed further.
+    /// A JSON value changed by differences: not tracked further.
     Patched,
 }
 
@@ -62,7 +62,7 @@ fn key(image: &Image<'_>) -> Vec<u8> {
     key.to_vec()
 }
 
-/// What an image before shows is what came before it in the log.
+/// Checks a before image against the values replayed so far.
 fn assert_shows(before: &Image<'_>, old: &[Replayed]) {
     for (shown, value) in before.values().iter().zip(old) {
         match (shown, value) {

@@ -1,4 +1,4 @@
-//! What QUERY, INTVAR, RAND and USER_VAR events say of the session, beside what was set.
+//! The session in QUERY, INTVAR, RAND and USER_VAR events, compared with the variables that were set.
 
 use binlog_format::event::EventType;
 use binlog_format::events::{

@@ -1,4 +1,4 @@
-//! What a server leaves out of its images, and what it puts in unasked. The keys of rows are computed on these grounds.
+//! Columns that a server omits from its images or adds to them. The computation of row keys depends on them.
 
 use binlog_format::event::EventType;
 use binlog_format::events::{Rows, RowsChange, TableMap};
@@ -8,7 +8,7 @@ use testkit::mysqld::Mysqld;
 
 use super::logged_events::{TableMaps, events};
 
-/// A row of the log: its table, its event's flags and change, and which columns its images have.
+/// A row of the log: its table, its event's flags and change, and its images' columns.
 type LoggedRow = (String, u16, RowsChange, Vec<Vec<usize>>);
 
 fn logged_rows(server: &Mysqld) -> Vec<LoggedRow> {

@@ -1,4 +1,4 @@
-//! The events have the server's bytes, and our own framer and views read them.
+//! The events equal the server's bytes, and this crate's framer and views decode them.
 
 #![allow(
     clippy::unwrap_used,
@@ -143,7 +143,7 @@ fn rows_are_written_byte_for_byte_as_a_server_writes_them() {
     let ours = events(&transaction.commit());
     assert_eq!(ours.len(), original.len());
 
-    // We leave out the session's schema in BEGIN (four bytes), and a flag that 9.7 sets on rows.
+    // Synthesis omits the session's schema in BEGIN (four bytes), and a flag that 9.7 sets on rows.
     let our_gtid = GtidEvent::decode(ours[0].canonical()).unwrap();
     let length = gtid.transaction_length.map(|length| length - 4);
     assert_eq!(

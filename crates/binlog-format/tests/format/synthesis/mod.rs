@@ -1,4 +1,4 @@
-//! Transactions of our own making are what a server would have written, and a server applies them.
+//! Synthesized transactions equal a server's, and a server applies them.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests stand outside of #[test] functions"

@@ -1,4 +1,4 @@
-//! A stock mysqlbinlog decodes a file of our own making, and a stock mysqld applies it.
+//! A stock mysqlbinlog decodes a synthesized file, and a stock mysqld applies it.
 
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::Mysqld;

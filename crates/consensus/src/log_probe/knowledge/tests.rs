@@ -1,4 +1,4 @@
-//! What is answered from a report, and what never is.
+//! Requests that are answered from a report, and those that never are.
 
 use openraft::raft::StreamAppendError;
 use raft_types::{MemberId, OpId, TermRun};
@@ -54,7 +54,7 @@ fn own() -> LogReport {
     report(vote(3), &[(1, 0, 99), (3, 100, 110)])
 }
 
-/// After one exchange with a follower that has this of it, and its moment.
+/// The state after one exchange with a follower with this report, and the time of that.
 fn after(theirs: &LogReport) -> (Knowledge, Instant) {
     let mut known = Knowledge::default();
     let sent = Instant::now();
@@ -68,7 +68,7 @@ fn after(theirs: &LogReport) -> (Knowledge, Instant) {
 
 #[test]
 fn every_step_of_the_search_is_answered_from_one_report() {
-    // Behind, with a tail of term 2 that nobody else has.
+    // Lagging, with a tail of term 2 that no other log has.
     let theirs = report(vote(3), &[(1, 0, 30), (2, 31, 250)]);
     let (mut known, sent) = after(&theirs);
     let now = sent + RTT;
@@ -151,7 +151,7 @@ fn rule_1_a_log_that_a_later_leader_rewrites_is_not_compared() {
 /// Figure 8 of the Raft paper. Five members; every log is a prefix of what is listed, by terms.
 ///
 /// Member 1 leads term 2 and has its entry at index 1 on members 1 and 2. Member 5 leads term 3 with an
-/// entry of its own at index 1 that nobody else gets. Member 2 leads term 4, and member 3 follows it
+/// entry of its own at index 1 that no other member gets. Member 2 leads term 4, and member 3 follows it
 /// and takes the entry of term 2 from it. Only then does the answer that member 3 gave in term 2
 /// reach member 1, with the log as it is now. Member 5 still wins term 5, with the votes of 3, 4 and 5.
 #[test]
@@ -196,7 +196,7 @@ fn rule_2_the_window_begins_with_the_sending() {
     let almost = sent + WINDOW - Duration::from_millis(1);
     assert_eq!(known.decide(&asked, almost, WINDOW), answered);
     assert_eq!(known.decide(&asked, sent + WINDOW, WINDOW), SEARCH);
-    // Another exchange, whose answer came when the first one's window was over.
+    // Another exchange, whose answer came after the first one's window.
     let again = sent + WINDOW;
     let exchange = known.begin(&vote(3), again);
     known.learn(&exchange, &Ok(Some(id(1, 98))), None);
@@ -225,7 +225,7 @@ fn a_failed_call_and_a_snapshot_make_it_forget() {
     let under_way = known.begin(&vote(3), sent);
     known.forget();
     assert_eq!(known.decide(&asked, sent, WINDOW), SEARCH);
-    // What was under way then says nothing of the follower of now.
+    // Requests in flight at that time show nothing about the follower now.
     known.learn(&under_way, &Ok(Some(id(1, 98))), Some((&own(), &own())));
     assert_eq!(known.decide(&asked, sent, WINDOW), SEARCH);
     // A higher vote ends the leadership.
@@ -256,13 +256,13 @@ fn the_engine_is_never_told_less_than_before() {
 fn a_follower_that_lost_what_it_had_acknowledged_is_believed() {
     let (mut known, sent) = after(&own());
     known.acknowledge(&vote(3), Some(id(3, 110)));
-    // Its process has ended: calls fail. It comes back without its last five entries.
+    // Its process has ended: calls fail. It restarts without its last five entries.
     known.forget();
     let lost = report(vote(3), &[(1, 0, 99), (3, 100, 105)]);
     let exchange = known.begin(&vote(3), sent);
     let conflict = Err(StreamAppendError::Conflict(id(3, 110)));
     known.learn(&exchange, &conflict, Some((&own(), &lost)));
-    // The engine searches again, and no answer comes from what was known before.
+    // The engine searches again, and no request is answered from earlier knowledge.
     let asked = ask(id(1, 40), id(1, 48));
     assert_eq!(known.decide(&asked, sent, WINDOW), SEARCH);
     let exchange = known.begin(&vote(3), sent);
@@ -280,7 +280,7 @@ fn a_conflict_behind_what_is_known_takes_nothing_back() {
     known.lacks(id(3, 106));
     let way = known.decide(&ask(id(3, 105), id(3, 110)), sent, WINDOW);
     assert_eq!(way, THE_REST);
-    // A heartbeat's: it names what the engine was told.
+    // From a heartbeat: it names what the engine has recorded.
     known.acknowledge(&vote(3), Some(id(3, 105)));
     known.lacks(id(3, 105));
     let way = known.decide(&ask(id(1, 40), id(1, 48)), sent, WINDOW);
@@ -312,7 +312,7 @@ fn an_earlier_leadership_gets_nothing_and_teaches_nothing() {
     known.learn(&exchange, &Ok(Some(id(3, 300))), None);
     let way = known.decide(&ask(id(1, 90), id(1, 98)), sent, WINDOW);
     assert_eq!(way, Way::Answer(Ok(Some(id(1, 98)))));
-    // A later one begins without anything.
+    // A later leadership begins without knowledge.
     let later = Outline {
         vote: vote(4),
         ..ask(id(1, 90), id(1, 98))
@@ -339,7 +339,7 @@ fn a_request_waits_for_what_was_sent_ahead() {
     );
     asked = ask(id(3, 103), id(3, 105));
     assert_eq!(known.decide(&asked, sent, WINDOW), Way::Wait);
-    // What was not sent ahead goes out, and ends the sending ahead.
+    // An entry that was not sent ahead is sent, and ends the push.
     asked = ask(id(3, 103), id(3, 106));
     assert!(known.is_pushing(&begun));
     assert_eq!(known.decide(&asked, sent, WINDOW), THE_REST);

@@ -1,6 +1,6 @@
-//! The proof that nothing is lost, against a ring in which everything is known: six members over two regions, logs,
-//! elections, replication and memberships by the engine's rules, in any order. After each schedule every part of the members is
-//! taken for those that answer; where the plan says that nothing is lost, the survivor has all that was committed.
+//! Tests the no-loss proof against a fully observed ring of six members in two regions. Logs, elections, replication and memberships follow
+//! the engine's rules, in any order. After each schedule, every subset of the members is taken as the answering one. If the plan promises
+//! no loss, the survivor must have all committed entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ const MEMBERS: usize = 6;
 #[derive(Debug, Clone, PartialEq)]
 struct Entry {
     term: u64,
-    /// A membership; none: a transaction.
+    /// A membership; `None` for a transaction.
     sets: Option<VoterSets>,
 }
 
@@ -25,14 +25,14 @@ struct Node {
     term: u64,
     leads: bool,
     log: Vec<Entry>,
-    /// How many entries it knows to be committed.
+    /// The number of entries it has recorded as committed.
     committed: usize,
-    /// As the leader: how many entries each one has acknowledged to it.
+    /// If it leads: the number of entries that each member has acknowledged.
     acknowledged: BTreeMap<MemberId, usize>,
 }
 
 impl Node {
-    /// Where its last membership is, and the one before that.
+    /// The positions of its last two memberships.
     fn memberships(&self) -> (usize, Option<usize>) {
         let mut found = (0..self.log.len())
             .rev()
@@ -53,17 +53,17 @@ impl Node {
 
 #[derive(Debug, Clone)]
 enum Turn {
-    /// This member campaigns, and these hear of it.
+    /// This member campaigns, and these members receive the request.
     Campaign(usize, u8),
-    /// Who leads takes a transaction.
+    /// The leader accepts a transaction.
     Write(usize),
-    /// Who leads sends this one so many entries more.
+    /// The leader sends this member that many more entries.
     Send(usize, usize, usize),
-    /// Who leads appends these voter sets, if the engine lets it.
+    /// The leader appends these voter sets, if the engine permits it.
     Change(usize, Vec<u8>),
 }
 
-/// Members by bits.
+/// Decodes members from bits.
 fn ids(bits: u8) -> BTreeSet<MemberId> {
     (0..MEMBERS)
         .filter(|at| bits & (1 << at) != 0)
@@ -77,7 +77,7 @@ fn at(id: MemberId) -> usize {
 
 struct World {
     nodes: Vec<Node>,
-    /// What was acknowledged, in its order.
+    /// The acknowledged entries, in order.
     acknowledged: Vec<Entry>,
 }
 
@@ -164,7 +164,7 @@ impl World {
         self.commit(who);
     }
 
-    /// Commits what a quorum has followed this leader to, and remembers it as acknowledged.
+    /// Commits the entries that a quorum has acknowledged to this leader, and records them as acknowledged.
     fn commit(&mut self, who: usize) {
         let leader = &self.nodes[who];
         let has = |upto: usize| -> BTreeSet<MemberId> {
@@ -242,7 +242,7 @@ impl World {
         ids(answering).into_iter().map(one).collect()
     }
 
-    /// Asks every part of the members; how many plans promised that nothing is lost.
+    /// Plans with every subset of the members; returns how many plans promised no loss.
     fn check(&self) -> usize {
         let mut promised = 0;
         for answering in 1..1u8 << MEMBERS {
@@ -274,7 +274,7 @@ fn is_quorum(sets: &VoterSets, members: &BTreeSet<MemberId>) -> bool {
         .all(|set| set.intersection(members).count() >= majority_of(set.len()))
 }
 
-/// Regions of three, with single members that come and go, and what lies between them.
+/// Regions of three, single members that are added and removed, and intermediate sets.
 const SETS: [&[u8]; 16] = [
     &[0b00_0111],
     &[0b11_1000],
@@ -295,7 +295,7 @@ const SETS: [&[u8]; 16] = [
 ];
 
 fn a_turn() -> impl Strategy<Value = Turn> {
-    // Few lead, so that schedules get anywhere.
+    // Few members lead, so that schedules make progress.
     let leader = || prop_oneof![4 => 0..2usize, 1 => 3..4usize, 1 => 0..MEMBERS];
     prop_oneof![
         2 => (leader(), 0u8..64).prop_map(|(who, hear)| Turn::Campaign(who, hear)),
@@ -324,12 +324,12 @@ proptest! {
 
 #[test]
 fn there_are_plans_that_promise_that_nothing_is_lost() {
-    // Half of the four are gone, so that no three of them agree, and all of the other set answer.
+    // Half of the four are lost, so no three of them agree, and all of the other set answer.
     let world = World::new(&[0b00_1111, 0b11_0000]);
     assert!(world.check() > 0);
 }
 
-/// The schedule by which the rule "all of one set answer" was wrong.
+/// A schedule that disproves the rule "all of one set answer".
 #[test]
 fn a_set_that_went_on_alone_unseen_is_not_promised() {
     let (a, b) = (0b00_0111, 0b11_1000);
@@ -339,7 +339,7 @@ fn a_set_that_went_on_alone_unseen_is_not_promised() {
     turns.extend(to_all(3));
     turns.push(Turn::Change(3, vec![b, a]));
     turns.extend(to_all(3));
-    // Member 1 leads, and goes home; 2 hears of it, and nobody else does.
+    // Member 1 leads, and moves the quorum back; only 2 receives it.
     turns.push(Turn::Campaign(0, 0b11_1111));
     turns.extend(to_all(0));
     turns.push(Turn::Change(0, vec![a]));

@@ -38,7 +38,7 @@ fn to_do(scene: &DetachScene) -> Vec<String> {
     open.map(|planned| format!("{:?}", planned.step)).collect()
 }
 
-/// No follower is managed when the primary is let go, and nobody replicates from it before.
+/// No follower is managed when the primary is released, and no server replicates from it before.
 #[test]
 fn from_the_begin_to_the_end() {
     let mut scene = scene();
@@ -46,7 +46,7 @@ fn from_the_begin_to_the_end() {
     assert_eq!(to_do(&scene), all);
     scene.others[0].managed = false;
     assert_eq!(to_do(&scene), all[1..]);
-    // Let go, and stopped before it was opened: the same step goes on.
+    // Released, and interrupted before it was opened: the same step continues.
     scene.primary.managed = false;
     look(&mut scene.primary).writable = false;
     assert_eq!(to_do(&scene), all[1..]);
@@ -63,8 +63,7 @@ fn from_the_begin_to_the_end() {
     assert!(to_do(&scene).is_empty());
 }
 
-/// A follower that was released is closed, and nobody manages it, as a primary that was drained: but what the ring has acknowledged
-/// since, it lacks.
+/// A released follower is closed and unmanaged, like a drained primary, but lacks what the ring has acknowledged since.
 #[test]
 fn a_follower_that_was_released_is_not_released_as_the_primary() {
     type Change = fn(&mut DetachServer);
@@ -101,7 +100,7 @@ fn a_follower_that_was_released_is_not_released_as_the_primary() {
     }
 }
 
-/// The primary's server followed another leader between two runs, and has purged what came meanwhile; the ring still has it.
+/// The primary's server followed another leader between two runs, and has purged that time; the ring still has it.
 #[test]
 fn a_follower_that_lacks_what_the_primary_has_purged_is_managed_again() {
     let mut scene = scene();

@@ -81,7 +81,7 @@ fn from_the_begin_to_the_end() {
         "Follow(\"db-2\")",
     ];
     assert_eq!(to_do(&scene), all);
-    // Whatever was done before it was stopped, the rest is left.
+    // A later run does only the remaining steps.
     scene.primary.unmanaged = true;
     assert_eq!(to_do(&scene), all[1..]);
     scene.others[0].unmanaged = true;
@@ -90,19 +90,19 @@ fn from_the_begin_to_the_end() {
     assert_eq!(to_do(&scene), all[3..]);
     scene.leads = true;
     assert_eq!(to_do(&scene), all[4..]);
-    // Its takeover is not complete: nobody follows before.
+    // Its takeover is not complete: no server follows yet.
     let mut begun = scene.clone();
     begun.primary.managed = true;
     assert_eq!(to_do(&begun), all[5..]);
-    // As an older version has left it.
+    // The state that an older version left.
     scene.primary.unmanaged = false;
     scene.primary.managed = true;
     look(&mut scene.primary).waits_for_acks = true;
     assert_eq!(to_do(&scene), [all[5], all[7]]);
-    // It has left the source, and was not told to follow.
+    // It has left the source, and its member was not instructed to follow.
     look(&mut scene.others[0]).replicates_from.clear();
     assert_eq!(to_do(&scene), all[7..]);
-    // However much was written since then.
+    // However many transactions came since then.
     look(&mut scene.primary).executed = gtids(PRIMARY, "1-20000");
     assert_eq!(to_do(&scene), all[7..]);
     scene.others[0].managed = true;
@@ -111,7 +111,7 @@ fn from_the_begin_to_the_end() {
     assert!(to_do(&scene).is_empty());
 }
 
-/// A member that ended in the middle of a takeover, or of a release, may have left the primary closed.
+/// A member that stopped during a takeover or a release may have left the primary closed.
 #[test]
 fn a_closed_primary_is_taken_over_where_it_was_left_as_the_primary() {
     let mut scene = scene();
@@ -121,7 +121,7 @@ fn a_closed_primary_is_taken_over_where_it_was_left_as_the_primary() {
     assert!(to_do(&scene).contains(&"TakeOver".to_owned()));
 }
 
-/// They wait for an ACK that nobody gives any more, as behind a start with semi-sync in the option file.
+/// They wait for an ACK that no replica gives, as after a start with semi-sync in the option file.
 #[test]
 fn what_waits_at_the_primary_is_not_errant_at_a_replica() {
     let mut scene = scene();
@@ -145,7 +145,7 @@ fn no_follower_is_managed_before_the_primary() {
     );
 }
 
-/// The ring may cut the primary's binlog back to what it has: nobody may have got more by then.
+/// The ring may trim the primary's binlog to its own log: no replica may have more by then.
 #[test]
 fn no_replica_gets_what_the_ring_has_not() {
     let steps = plan_enable(&scene()).unwrap();
@@ -171,7 +171,7 @@ fn semi_sync_ends_at_the_source_before_it_ends_at_the_replicas() {
             "LeaveSource(\"db-2\")"
         ]
     );
-    // Afterwards it waits for the ring, and nobody switches that off.
+    // Afterwards it waits for the ring, and no step switches that off.
     scene.primary.managed = true;
     assert!(!to_do(&scene).contains(&"StopWaiting".to_owned()));
 }

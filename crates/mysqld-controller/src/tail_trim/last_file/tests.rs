@@ -1,4 +1,4 @@
-//! Files that a real mysqld wrote, cut and damaged at every byte.
+//! Files written by a real mysqld, cut and damaged at every byte.
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ fn golden(name: &str) -> Vec<u8> {
     fs::read(folder.join(name).with_extension("binlog")).unwrap()
 }
 
-/// A file of these bytes, and what it begins with.
+/// A file of these bytes, and its beginning.
 fn open(bytes: &[u8]) -> (tempfile::NamedTempFile, Beginning) {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), bytes).unwrap();
@@ -51,7 +51,7 @@ fn golden_server(gtids: &GtidSet) -> Option<SourceId> {
     gtids.intervals().next().map(|(source, ..)| source)
 }
 
-/// Its header's end, and its transactions with the places at which they begin.
+/// Its header's end, and its transactions with their offsets.
 fn contents(bytes: &[u8]) -> (FileOffset, Vec<(FileOffset, Gtid)>) {
     let (file, beginning) = open(bytes);
     let Beginning::Header(header) = beginning else {
@@ -107,7 +107,7 @@ fn a_file_that_ends_anywhere_is_cut_where_it_would_be_anyway() {
         let (header_end, transactions) = contents(&bytes);
         let committed: GtidSet = transactions[..1].iter().map(|(_, gtid)| *gtid).collect();
         let first_lost = transactions[1].0;
-        // A number that no size of an event is a multiple of.
+        // No event size is a multiple of this number.
         for length in (0..bytes.len()).step_by(7) {
             let (_, beginning) = open(&bytes[..length]);
             if (length as u64) < header_end.0 {
@@ -143,7 +143,7 @@ fn a_damaged_file_is_refused_unless_only_its_end_is() {
             Plan::Keep(Keep::AllCommitted) => {}
             other => panic!("{at}: {other:?}"),
         }
-        // What nobody has acknowledged goes with its damage.
+        // An unacknowledged transaction is cut off with its damage.
         let (_, last) = transactions[transactions.len() - 1];
         let but_the_last: GtidSet = all.iter().filter(|gtid| *gtid != last).collect();
         let (begins, _) = transactions[transactions.len() - 1];
@@ -152,7 +152,7 @@ fn a_damaged_file_is_refused_unless_only_its_end_is() {
                 Plan::Cut { at, .. } => assert_eq!(at, begins),
                 // Its GTID event has another length, beyond the end.
                 Plan::Keep(Keep::AllCommitted) => {}
-                // Behind its last event: it is one of an engine without transactions.
+                // After its last event: it is one of an engine without transactions.
                 Plan::Refuse(Refusal::CannotBeUndone { .. }) => {}
                 other => panic!("{at}: {other:?}"),
             }
@@ -189,7 +189,7 @@ fn without_checksums_what_a_gtid_event_says_is_looked_at() {
         Plan::Refuse(Refusal::WithoutGtid { at: found, .. }) => assert_eq!(found, at),
         other => panic!("{other:?}"),
     }
-    // Behind its flags and its source: a number that no transaction has.
+    // After its flags and its source: an invalid transaction number.
     let mut unreadable = bytes.clone();
     unreadable[event + HEADER_LEN + 17..][..8].fill(0xff);
     // And one that is shorter than its own header.
@@ -235,7 +235,7 @@ fn damage_behind_a_statement_that_is_a_transaction_is_not_in_it() {
     assert_eq!(plan(&bytes, &[has].into_iter().collect()), cut);
 }
 
-/// As a write to MyISAM that has no room in the statement cache is logged: a GTID, and that events are lost.
+/// A write to MyISAM that exceeds the statement cache is logged like this: a GTID, and an incident for the lost events.
 #[test]
 fn what_an_incident_stands_for_is_not_undone() {
     let bytes = golden("no_checksum");

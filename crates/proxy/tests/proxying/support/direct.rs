@@ -1,4 +1,4 @@
-//! The network that knows no proxies: it carries requests to the members' logs and notes who sent what.
+//! The network without proxies: it carries requests to the members' logs and records each sender.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,7 +13,7 @@ use testkit::network::{Call, Carrier, Link, Port, Reply};
 
 use super::log::Log;
 
-/// What a call takes.
+/// Duration of a call.
 const LATENCY: Duration = Duration::from_millis(1);
 
 /// A request that arrived at a member, and who sent it.
@@ -47,18 +47,18 @@ impl Members {
         self.state().logs.entry(id).or_default().clone()
     }
 
-    /// The requests that arrived there since the last look.
+    /// The requests that arrived there since the last call.
     pub(crate) fn received(&self, id: MemberId) -> Vec<Received> {
         let mut state = self.state();
         std::mem::take(state.received.entry(id).or_default())
     }
 
-    /// Calls from the one to the other fail.
+    /// Calls from one to the other fail.
     pub(crate) fn cut(&self, from: MemberId, to: MemberId) {
         self.state().unreachable.insert(Link { from, to });
     }
 
-    /// This member answers nothing any more.
+    /// This member no longer answers.
     pub(crate) fn deafen(&self, id: MemberId) {
         self.state().deaf.insert(id);
     }

@@ -1,4 +1,4 @@
-//! Sessions in memory: what a leader sends goes to the proxy's relay, as long as the proxy behaves.
+//! Sessions in memory: a leader's requests go to the proxy's relay, as long as the proxy behaves.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,18 +11,18 @@ use raft_types::{MemberId, MemberRecord};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
-/// How a proxy behaves towards who calls it.
+/// A proxy's behaviour towards its callers.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Behaviour {
     #[default]
     Serves,
-    /// Nothing gets through: open sessions break, and others cannot be opened.
+    /// The network is cut: open sessions break, and others cannot be opened.
     Dead,
-    /// Requests are taken in, and not answered.
+    /// Requests are accepted, and not answered.
     Silent,
     /// Sessions are not even opened.
     Hangs,
-    /// Requests are taken in, and answered like this.
+    /// Requests are accepted, and get these answers.
     Lies(Vec<ProxyAnswer>),
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Lines(Arc<Mutex<BTreeMap<MemberId, Line>>>);
 struct Line {
     relay: Option<Arc<dyn ProxyService>>,
     behaviour: watch::Sender<Behaviour>,
-    /// What leaders sent.
+    /// The leaders' requests.
     requests: Vec<ProxyRequest>,
     sessions: usize,
     /// Held by each session that is open.
@@ -59,13 +59,13 @@ impl Lines {
             .send_replace(behaviour);
     }
 
-    /// What was sent to a proxy since the last look.
+    /// The requests to a proxy since the last call.
     pub(crate) fn requests(&self, id: MemberId) -> Vec<ProxyRequest> {
         let mut lines = self.lines();
         std::mem::take(&mut lines.entry(id).or_default().requests)
     }
 
-    /// How many sessions were asked of a proxy.
+    /// How many sessions were requested from a proxy.
     pub(crate) fn sessions(&self, id: MemberId) -> usize {
         self.lines().get(&id).map_or(0, |line| line.sessions)
     }
@@ -78,7 +78,7 @@ impl Lines {
             .map_or(0, |line| Arc::strong_count(&line.open) - 1)
     }
 
-    /// Carries requests as long as they come, whatever becomes of them.
+    /// Carries requests while they arrive, whatever their outcome.
     fn carry(
         &self,
         proxy: MemberId,
@@ -104,7 +104,7 @@ impl Lines {
     }
 }
 
-/// Ends with the session.
+/// Aborted with the session.
 struct Carrying(AbortHandle);
 
 impl Drop for Carrying {
@@ -168,7 +168,7 @@ fn broken() -> LineBroken {
     LineBroken("the line is cut".to_owned())
 }
 
-/// What is said for as long as the proxy behaves as it did when the session was opened.
+/// The answers while the proxy behaves as it did when the session was opened.
 fn lively(
     said: BoxStream<'static, ProxyAnswer>,
     carrying: Carrying,

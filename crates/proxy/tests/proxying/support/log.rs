@@ -1,4 +1,4 @@
-//! A member's log. It is judged by as an engine judges, and read as a proxy reads its own.
+//! A member's log. It answers as an engine does, and is read as a proxy reads its own.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,10 +12,10 @@ use raft_types::{
 };
 use tokio::sync::watch;
 
-/// Of the tests' clock.
+/// By the tests' clock.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An entry that says which one it is.
+/// An entry that contains its own id.
 pub(crate) fn entry(term: u64, index: u64) -> Entry {
     sized_entry(term, index, format!("{term}.{index}").into())
 }
@@ -91,7 +91,7 @@ impl Log {
         there.map(|(_, entry)| entry.clone()).collect()
     }
 
-    /// Waits until there are so many entries, and not for ever.
+    /// Waits until there are so many entries, but not indefinitely.
     pub(crate) async fn reaches(&self, count: u64) {
         let reached = tokio::time::timeout(PATIENCE, self.grows_to(count)).await;
         reached.unwrap_or_else(|_| panic!("{} of {count} entries are there", self.next_index()));
@@ -107,7 +107,7 @@ impl Log {
         self.content().entries.get(&index).map(|entry| entry.log_id)
     }
 
-    /// What an engine over this log answers.
+    /// The answer of an engine over this log.
     pub(crate) fn append(
         &self,
         request: &AppendEntriesRequest<TypeConfig>,

@@ -14,11 +14,11 @@ use super::lines::Lines;
 use super::log::Log;
 use super::sending::{Replication, Sending};
 
-/// The leader's.
+/// The leader's term.
 pub(crate) const TERM: u64 = 7;
 pub(crate) const LEADER: MemberId = MemberId(1);
 
-/// For those that were heard of at the start: nobody has heartbeats here.
+/// For members that answered at the start: there are no heartbeats here.
 const HEARD_WITHIN: Duration = Duration::from_secs(3600);
 
 pub(crate) fn vote() -> Vote {
@@ -105,7 +105,7 @@ impl Ring {
         self.network.new_heartbeat_client(id, record).await
     }
 
-    /// A stream of the engine to a member, by hand.
+    /// A stream of the engine to a member, controlled by the test.
     pub(crate) async fn stream(&mut self, id: u64) -> Sending {
         Sending::over(self.client(id).await, self.log(1))
     }
@@ -115,7 +115,7 @@ impl Ring {
         Replication::over(self.client(id).await, self.log(1))
     }
 
-    /// Sends a member all that the leader has at the moment.
+    /// Sends a member all entries that the leader has now.
     pub(crate) async fn bring_up(&mut self, id: u64) {
         let upto = self.log(1).next_index();
         let mut stream = self.stream(id).await;
@@ -146,7 +146,7 @@ impl Ring {
         self.boards[&MemberId(id)].traffic().counted().relayed
     }
 
-    /// Through whom a member got its entries last.
+    /// The proxies through which a member got its entries last.
     pub(crate) fn route(&self, id: u64) -> Vec<u64> {
         let routes = self.route_table.routes();
         let route = routes.iter().find(|route| route.member == MemberId(id));

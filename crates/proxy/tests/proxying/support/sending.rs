@@ -1,4 +1,4 @@
-//! What an engine does with a client: streams of requests, one after the other.
+//! An engine's use of a client: consecutive streams of requests.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) fn request(log: &Log, range: Range<u64>) -> Asked {
     )
 }
 
-/// One stream after the other, whose requests are the test's.
+/// Consecutive streams with the test's requests.
 pub(crate) struct Sending {
     log: Log,
     requests: mpsc::UnboundedSender<Asked>,
@@ -94,7 +94,7 @@ impl Sending {
         self.answers.recv().await
     }
 
-    /// Up to where the member's log is like the leader's, as its next answer says.
+    /// Up to where the member's log equals the leader's, by its next answer.
     pub(crate) async fn matching(&mut self) -> Option<u64> {
         let answered = self.answer().await.expect("an answer").unwrap();
         answered.result.unwrap().map(|matching| matching.index)
@@ -107,7 +107,7 @@ impl Drop for Sending {
     }
 }
 
-/// Sends a member all that the leader's log gets, until it is dropped.
+/// Sends a member all new entries of the leader's log, until it is dropped.
 pub(crate) struct Replication(JoinHandle<()>);
 
 impl Drop for Replication {
@@ -141,7 +141,7 @@ impl Replication {
     }
 }
 
-/// All entries behind `matching`, and those that come.
+/// All entries after `matching`, and new ones.
 fn requests(log: Log, matching: Option<LogId>) -> impl futures::Stream<Item = Asked> + Send {
     let next = matching.map_or(0, |matching| matching.index + 1);
     stream::unfold((log, next), |(log, next)| async move {

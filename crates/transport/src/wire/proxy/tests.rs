@@ -1,4 +1,4 @@
-//! What one end of a session writes, the other reads; what cannot be is refused.
+//! Both ends of a session agree; invalid parts are refused.
 
 use consensus::log_probe::Answered;
 use openraft::raft::StreamAppendError;

@@ -1,4 +1,4 @@
-//! `witness apply`: applies a log to a mysqld, with a progress bar for people and a report at the end.
+//! `witness apply`: applies a log to a mysqld, with a progress bar and a final report.
 
 mod origin;
 mod page;
@@ -97,7 +97,7 @@ fn rate(text: &str) -> Result<f64, String> {
 /// Runs `witness apply`.
 ///
 /// # Errors
-/// Exit 2 for arguments that cannot be, 4 when the target, the log or a missing right stops it, 1 when a server is away.
+/// Exit 2 for invalid arguments, 4 when the target, the log or a missing privilege stops it, 1 when a server is unreachable.
 pub(crate) fn run(args: &ApplyArgs, format: Format) -> Result<(), Failure> {
     let options = args.options();
     options.validate().map_err(|error| {
@@ -181,7 +181,7 @@ impl ApplyArgs {
         let took = began.elapsed();
         stop.cancel();
         listening.abort();
-        // It only shows.
+        // It only displays.
         let _ = showing.await;
         let ended = ended.map_err(|error| failure(&error))?;
         let report = Report::new(ended, &progress, took);

@@ -1,4 +1,4 @@
-//! Where the log comes from: files, a mysqld, or a member, behind one type.
+//! The source of the log, as one type: files, a mysqld, or a member.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::config::nearest;
 use crate::operator::Asker;
 use crate::terminal::{Exit, Failure};
 
-/// Where the log comes from; one of the three.
+/// The source of the log; one of three.
 #[derive(Debug, clap::Args)]
 pub(super) struct OriginArgs {
     /// Binlog files of a mysqld or of a member, in their order
@@ -40,10 +40,10 @@ pub(super) struct OriginArgs {
     server_id: u32,
 }
 
-/// What the log is read with.
+/// Settings for reading the log.
 pub(super) struct Reading {
     pub(super) executed: GtidSet,
-    /// How long a source may be away before it is given up.
+    /// How long a source may be unreachable.
     pub(super) patience: Duration,
     pub(super) max_transaction_bytes: u64,
 }
@@ -55,7 +55,7 @@ pub(super) enum Origin {
 }
 
 impl OriginArgs {
-    /// Whether the log ends by itself.
+    /// Whether the log has an end.
     pub(super) fn ends(&self) -> bool {
         !self.files.is_empty()
     }
@@ -111,7 +111,7 @@ fn client(config: &ConfigArgs, name: &str) -> Result<transport::AdminClient, Fai
 }
 
 impl Origin {
-    /// How far files are read; nothing for a log without an end.
+    /// Bytes read of the files; none for a log without an end.
     pub(super) fn read(&self) -> Option<ReadBytes> {
         match self {
             Self::Files(files) => Some(files.read()),
@@ -138,12 +138,12 @@ impl Source for Origin {
     }
 }
 
-/// A member's log as the applier reads it. A connection that breaks is opened again where the log was left.
+/// A member's log for the applier. A broken connection is reopened at the same position.
 pub(super) struct MemberSource {
     client: AdminClient,
-    /// What the target had, and what was given out since.
+    /// Transactions of the target at the start, and those delivered since.
     have: GtidSet,
-    /// How long the member may be away before it is given up.
+    /// How long the member may be unreachable.
     patience: Duration,
     max_transaction_bytes: u64,
     pieces: Option<LogPieces>,
@@ -220,9 +220,9 @@ impl Source for MemberSource {
     }
 }
 
-// Where a mysqld is and as whom to log in there, as the command line gives it.
+// Address and login of a mysqld, from the command line.
 
-/// The mysqld that transactions are applied to.
+/// The mysqld to which transactions are applied.
 #[derive(Debug, clap::Args)]
 pub(super) struct TargetLogin {
     /// The mysqld to apply to: HOST:PORT, or the path of its socket
@@ -302,18 +302,18 @@ fn password(file: Option<&Path>, variable: &str) -> Result<Secret, Failure> {
     }
 }
 
-/// How far a log of files is read, in bytes.
+/// Bytes read of a log's files.
 #[derive(Debug, Default)]
 pub(super) struct ReadSoFar {
-    /// Bytes of the files that were read so far.
+    /// Bytes of the files read so far.
     pub(super) file_done: AtomicU64,
     /// Bytes of all files together.
     pub(super) file_total: AtomicU64,
-    /// Of the transactions that were given out.
+    /// Bytes of the transactions delivered.
     pub(super) given: AtomicU64,
 }
 
-/// A source that says how far it was read, for the progress bar.
+/// A source that reports its progress, for the progress bar.
 pub(super) struct Watched {
     origin: Origin,
     read: Arc<ReadSoFar>,

@@ -1,4 +1,4 @@
-//! The applier over HTTP: its progress and metrics, and what an operator may change while it runs.
+//! The applier's HTTP page: progress, metrics, and settings that an operator may change while it runs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What a person sees while a log is applied, on standard error: for files a bar with the time to go, for a log without an end
-//! the lag, the rate, and how long catching up will take.
+//! Progress display of an apply on standard error: for files a bar with the remaining time, for a log without an end the lag, the rate, and
+//! the time to catch up.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::apply::origin::ReadSoFar;
 use crate::terminal::Format;
 
-/// How often it is drawn.
+/// Interval of the display.
 const PERIOD: Duration = Duration::from_millis(250);
-/// A rate is that of about this long.
+/// Time span of the displayed rate.
 const RATE_OVER: Duration = Duration::from_secs(3);
 
 pub(super) struct Screen {
@@ -28,7 +28,7 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// With `files`, they have an end.
+    /// With `files`, the log has an end.
     pub(super) fn new(
         format: Format,
         progress: Arc<Progress>,
@@ -53,7 +53,7 @@ impl Screen {
         }
     }
 
-    /// Draws until it is told to stop.
+    /// Draws until stopped.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         while tokio::time::timeout(PERIOD, stop.cancelled())
             .await
@@ -95,7 +95,7 @@ impl Screen {
     }
 }
 
-/// Bytes that are committed, and all of them: what is read and not committed yet counts as not done.
+/// Committed bytes, and all bytes: bytes read and not committed count as not done.
 fn place(files: &ReadSoFar, progress: &Progress) -> (u64, u64) {
     let given = files.given.load(Relaxed);
     let received = progress.passed(StageName::Received).bytes;
@@ -108,7 +108,7 @@ fn place(files: &ReadSoFar, progress: &Progress) -> (u64, u64) {
     (given.saturating_sub(open), given + unread)
 }
 
-/// The rate of the last few seconds, and what follows from it.
+/// The rate of the last few seconds, and derived values.
 #[derive(Debug, Default)]
 struct Pace {
     looks: std::collections::VecDeque<Look>,
@@ -134,14 +134,14 @@ impl Pace {
         }
     }
 
-    /// The first and the last look, and the seconds between them.
+    /// The first and the last sample, and the seconds between them.
     fn span(&self) -> Option<(Look, Look, f64)> {
         let (first, last) = (*self.looks.front()?, *self.looks.back()?);
         let seconds = (last.at - first.at).as_secs_f64();
         (seconds > 0.0).then_some((first, last, seconds))
     }
 
-    /// Transactions a second over the last seconds; 0 while there is no measure.
+    /// Transactions a second over the last seconds; 0 without a measurement.
     fn rate(&self) -> f64 {
         match self.span() {
             Some((first, last, seconds)) => {
@@ -151,7 +151,7 @@ impl Pace {
         }
     }
 
-    /// Until the lag is gone; `None` while it does not shrink, or is small.
+    /// Time until the lag is zero; `None` while it does not shrink, or is small.
     fn to_go(&self) -> Option<Duration> {
         const SMALL_MS: u64 = 1_000;
         let (first, last, seconds) = self.span()?;
@@ -164,29 +164,29 @@ impl Pace {
     }
 }
 
-// How a run of the applier went.
+// Result of a run of the applier.
 
-/// What is printed at the end.
+/// The final output.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     /// `log_ended` or `stopped`.
     ended: &'static str,
     transactions: u64,
     rows: u64,
-    /// Transactions that the target had already.
+    /// Transactions that the target already had.
     skipped: u64,
-    /// The last one in the log's order.
+    /// The last transaction in log order.
     last: Option<String>,
     seconds: f64,
     transactions_per_second: f64,
-    /// Begun again after a deadlock, a lock wait, or a lost session.
+    /// Restarts after a deadlock, a lock wait, or a lost session.
     retries: u64,
-    /// Taken back because an earlier one waited for their locks.
+    /// Rollbacks because an earlier transaction waited for their locks.
     step_backs: u64,
     tables_without_primary_key: Vec<String>,
-    /// Of an engine that takes nothing back.
+    /// Tables of an engine without rollback.
     tables_without_transactions: Vec<String>,
-    /// The most memory that this process had; 0 where the system does not tell.
+    /// Peak memory of this process; 0 where the system does not report it.
     peak_memory_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! `witness archive backup`: a base backup of the data of this host's mysqld, while it runs, or of a stopped one's directory.
+//! `witness archive backup`: a base backup of this host's running mysqld, or of a stopped server's data directory.
 
 use std::fs;
 use std::io::{self, Write};
@@ -56,11 +56,11 @@ pub(crate) struct BackupArgs {
     config: Option<PathBuf>,
 }
 
-/// How long the member may take to say what its mysqld is, behind a copy that took hours.
+/// How long the member may take to report its mysqld after the copy.
 const ANSWERS: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What is known of data before they are in the archive.
+/// Attributes of data before they are in the archive.
 struct Data {
     directory: PathBuf,
     ring: RingId,
@@ -73,10 +73,10 @@ struct Data {
     keyring_needed: Option<bool>,
 }
 
-/// What `witness archive backup --output json` prints.
+/// Output of `witness archive backup --output json`.
 #[derive(Debug, Serialize)]
 struct Document {
-    /// Whether one was taken; where it was not due, the newest one stands below.
+    /// Whether one was taken; if none was due, the newest one follows.
     taken: bool,
     #[serde(flatten)]
     base: ListedBase,
@@ -90,7 +90,7 @@ pub(super) async fn backup(args: &BackupArgs, format: Format) -> Result<(), Fail
     let archive = OwnArchive::open(args.config.clone())?;
     let known = survey(&archive.storage, None).await;
     let known = known.map_err(|error| unreachable(&error))?;
-    // One that is only registered is none that a restore can begin with.
+    // A restore cannot begin with one that is only registered.
     let newest = known.bases.iter().rfind(|base| base.has_data());
     if let Some(newest) = newest
         && !is_due(Some(newest.began_at), args.if_older_than, now())
@@ -103,7 +103,7 @@ pub(super) async fn backup(args: &BackupArgs, format: Format) -> Result<(), Fail
         say(format, &format!("removed {name}, which was not finished"));
     }
     let stop = CancellationToken::new();
-    // What a second signal leaves, the next backup removes.
+    // The next backup removes the remains of a second signal.
     let tell = |name: &str| drop(writeln!(io::stderr(), "witness: {name}: ending cleanly"));
     let listening = tokio::spawn(StopSignals::new()?.cancel(stop.clone(), tell));
     let taken = match &args.data_directory {
@@ -126,15 +126,15 @@ fn told(taken: bool, base: &BaseManifest, format: Format) -> Result<(), Failure>
     }
 }
 
-/// On standard error, for people.
+/// On standard error, for operators.
 fn say(format: Format, what: &str) {
     if format == Format::Table {
-        // Somebody who closed standard error wants to see nothing.
+        // The caller may have closed standard error.
         drop(writeln!(io::stderr(), "{what}"));
     }
 }
 
-/// Of the mysqld beside this member, which goes on.
+/// Of this host's mysqld, which continues.
 async fn of_running(
     archive: &OwnArchive,
     args: &BackupArgs,
@@ -181,7 +181,7 @@ async fn of_running(
     };
     let taken = taken.await;
     let removed = remove(&directory);
-    // One that is in the archive counts, whatever became of the copy; that it is there still, is told.
+    // A stored backup counts, whatever happened to the copy; a remaining copy is reported.
     let base = taken?;
     removed?;
     Ok(base)
@@ -219,7 +219,7 @@ async fn name_of(archive: &OwnArchive, began_at: u64) -> Result<BaseName, Failur
     name.map_err(|error| unreachable(&error))
 }
 
-/// The member's view after the copy, if the data are the ring's still. The member may be restarting at that moment.
+/// The member's view after the copy, if the data still belong to the ring. The member may be restarting at that moment.
 async fn sound_still(archive: &OwnArchive) -> Result<MemberView, Failure> {
     let deadline = Instant::now() + ANSWERS;
     loop {
@@ -234,7 +234,7 @@ async fn sound_still(archive: &OwnArchive) -> Result<MemberView, Failure> {
     }
 }
 
-/// Of a server that does not run.
+/// Of a stopped server.
 async fn of_stopped(
     archive: &OwnArchive,
     directory: &Path,
@@ -273,7 +273,7 @@ async fn of_stopped(
     base
 }
 
-/// Puts the data into the archive, and then the manifest.
+/// Stores the data in the archive, then the manifest.
 async fn store(
     archive: &OwnArchive,
     name: BaseName,
@@ -333,10 +333,10 @@ fn manifest(name: BaseName, member: MemberId, data: Data, packed: Packed) -> Bas
     }
 }
 
-/// In which mysqld writes down its versions (from 8.4 on).
+/// mysqld's record of its versions (from 8.4 on).
 const UPGRADE_HISTORY: &str = "mysql_upgrade_history";
 
-/// The version that a data directory had last.
+/// The last version of a data directory.
 fn last_version(history: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct History {

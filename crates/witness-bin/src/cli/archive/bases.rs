@@ -1,4 +1,4 @@
-//! Base backups as the commands of the archive show and verify them.
+//! Base backups for output and verification by the archive commands.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, UNIX_EPOCH};
@@ -12,7 +12,7 @@ use super::faults::{Damage, no_identity};
 use super::place::unreachable;
 use crate::terminal::{Failure, Table, bytes_bar};
 
-/// A base backup, in a listing.
+/// A base backup in a listing.
 #[derive(Debug, Serialize)]
 pub(super) struct ListedBase {
     name: String,
@@ -52,7 +52,7 @@ impl ListedBase {
         }
     }
 
-    /// What it is, in a sentence.
+    /// Its description in a sentence.
     pub(super) fn text(&self) -> String {
         let Self {
             name,
@@ -78,7 +78,7 @@ impl ListedBase {
     }
 }
 
-/// Seconds since 1970 as people read them.
+/// Seconds since 1970 in readable form.
 fn time(seconds: u64) -> String {
     let time = UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
     time.map_or_else(
@@ -91,7 +91,7 @@ fn time(seconds: u64) -> String {
 #[derive(Debug, Default, Serialize)]
 pub(super) struct ListedBases {
     base_backups: Vec<ListedBase>,
-    /// Those whose manifests are not what they should be.
+    /// Those with invalid manifests.
     damaged_base_backups: Vec<Damage>,
     /// Those without a manifest.
     unfinished_base_backups: Vec<String>,
@@ -111,7 +111,7 @@ impl ListedBases {
         self.damaged_base_backups.is_empty()
     }
 
-    /// Lines behind those of the log; none where there are no base backups.
+    /// Lines after those of the log; none without base backups.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         if !self.base_backups.is_empty() {
@@ -168,14 +168,14 @@ fn words(damaged: &[Damage]) -> String {
     lines.collect()
 }
 
-/// What reading all base backups has shown.
+/// Result of reading all base backups.
 #[derive(Debug, Serialize)]
 pub(super) struct VerifiedBases {
-    /// How many were read and are whole.
+    /// Base backups read and found intact.
     base_backups: usize,
     /// Bytes of their files.
     base_backup_bytes: u64,
-    /// How many are only registered, so that there was nothing to read.
+    /// Base backups that are only registered, with nothing to read.
     registered_base_backups: usize,
     damaged_base_backups: Vec<Damage>,
 }
@@ -184,7 +184,7 @@ impl VerifiedBases {
     /// Reads all of them.
     ///
     /// # Errors
-    /// Exit 1 where the storage does not give them, 2 where an identity is missing or another one.
+    /// Exit 1 where the storage fails to provide them, 2 where an identity is missing or does not match.
     pub(super) async fn read(
         storage: &Storage,
         survey: &Survey,

@@ -1,4 +1,4 @@
-//! Whether a base backup may be taken now, and of this server: pure decisions over what the member, its mysqld and the disk say.
+//! Whether a base backup of this server may now be taken: pure decisions from the state of member, mysqld and disk.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use raft_types::RingId;
 
 use crate::terminal::{Exit, Failure};
 
-/// From which server a copy is wanted.
+/// The server requirements of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// Also from the primary.
+    /// The primary is allowed.
     pub(super) on_primary: bool,
-    /// How far a follower may be behind the ring.
+    /// Largest lag of a follower behind the ring.
     pub(super) max_lag: Duration,
 }
 
-/// Whether the data of the mysqld beside a member are those of its ring, and may be copied now. The ring.
+/// Whether the data of a member's mysqld belong to its ring, and may now be copied. Returns the ring.
 ///
 /// # Errors
-/// Exit 4, why not.
+/// Exit 4 with the reason.
 pub(super) fn may_copy(view: &MemberView, wanted: Wanted) -> Result<RingId, Failure> {
     let Some(ring) = view.ring.id else {
         return Err(refused(
@@ -66,10 +66,10 @@ pub(super) fn may_copy(view: &MemberView, wanted: Wanted) -> Result<RingId, Fail
     ))
 }
 
-/// Whether a mysqld has nothing that the ring does not have, as far as its member has compared them.
+/// Whether a mysqld has no transactions that the ring lacks, as of its member's last comparison.
 ///
 /// # Errors
-/// Exit 4, what it has.
+/// Exit 4 with those transactions.
 pub(super) fn belongs_to_the_ring(view: &MemberView) -> Result<(), Failure> {
     let errant = (view.mysql.as_ref()).and_then(|mysql| mysql.errant.as_ref());
     match errant {
@@ -84,7 +84,7 @@ pub(super) fn belongs_to_the_ring(view: &MemberView) -> Result<(), Failure> {
     }
 }
 
-/// Whether a base backup is due, where the newest one was begun then, in seconds since 1970.
+/// Whether a base backup is due, from the start of the newest one, in seconds since 1970.
 pub(super) fn is_due(newest: Option<u64>, older_than: Option<Duration>, now: u64) -> bool {
     match (newest, older_than) {
         (Some(newest), Some(older_than)) => now.saturating_sub(newest) >= older_than.as_secs(),
@@ -92,10 +92,10 @@ pub(super) fn is_due(newest: Option<u64>, older_than: Option<Duration>, now: u64
     }
 }
 
-/// Whether a copy has room, with a tenth more than its data have now: the server goes on writing.
+/// Whether a copy has room for the current data plus a tenth, since the server continues to write.
 ///
 /// # Errors
-/// Exit 4 where it has not.
+/// Exit 4 if not.
 pub(super) fn has_room(data: u64, free: u64, directory: &str) -> Result<(), Failure> {
     let needed = data.saturating_add(data / 10);
     match needed <= free {
@@ -209,7 +209,7 @@ mod tests {
         assert!(is_due(Some(5), None, 5));
         assert!(!is_due(Some(5), day, 86_404));
         assert!(is_due(Some(5), day, 86_405));
-        // Clocks of two hosts.
+        // The clocks of two hosts differ.
         assert!(!is_due(Some(50), day, 5));
     }
 

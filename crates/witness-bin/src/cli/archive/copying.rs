@@ -1,5 +1,5 @@
-//! A copy of a running mysqld's data, made by the server itself, in a directory of its own that is removed when it is in the archive.
-//! One backup of a member at a time: what another one has left, one that was killed has left.
+//! A copy of a running mysqld's data, made by the server itself in a separate directory that is removed once archived. A member has one
+//! backup at a time, so remains of another one are of a killed backup.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -19,20 +19,20 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::archive::conditions::{has_room, refused};
 use crate::terminal::{Exit, Failure};
 
-/// What the names of directories with copies begin with.
+/// Prefix of directories with copies.
 const PREFIX: &str = "witness-base-";
 /// In the member's data directory.
 const LOCK: &str = "base-backup.lock";
-/// A commit is in the engine, and so in a copy, a moment before it is in `gtid_executed`.
+/// A commit is in the engine, and so in a copy, shortly before it is in `gtid_executed`.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Held by a backup of a member from its beginning to its end.
+/// Lock for one backup of a member, held for its whole duration.
 pub(super) struct Alone {
     _file: File,
 }
 
 impl Alone {
-    /// Waits for nobody.
+    /// Does not wait.
     ///
     /// # Errors
     /// Exit 4 where another backup of this member is being taken.
@@ -53,7 +53,7 @@ impl Alone {
     }
 }
 
-/// A copy that is whole.
+/// A complete copy.
 pub(super) struct Copied {
     pub(super) directory: PathBuf,
     pub(super) source: LocalSource,
@@ -61,7 +61,7 @@ pub(super) struct Copied {
     pub(super) at_most: GtidSet,
 }
 
-/// Where copies of one member are made, and by which mysqld.
+/// Directory for a member's copies, and their mysqld.
 pub(super) struct Copying {
     pub(super) connect: ConnectOptions,
     pub(super) directory: PathBuf,
@@ -69,10 +69,10 @@ pub(super) struct Copying {
 }
 
 impl Copying {
-    /// Whether the directory is one in which a copy can be made.
+    /// Checks that a copy can be made in the directory.
     ///
     /// # Errors
-    /// Exit 2 for a relative path, 4 where it is not there.
+    /// Exit 2 for a relative path, 4 where it does not exist.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let shown = self.directory.display();
         if !self.directory.is_absolute() {
@@ -91,10 +91,10 @@ impl Copying {
         }
     }
 
-    /// Removes what backups of this member have left that were killed, and ends the copy that mysqld still makes for one.
+    /// Removes the remains of this member's killed backups, and ends a copy that mysqld still makes for one.
     ///
     /// # Errors
-    /// Exit 4 where mysqld makes a copy for somebody else, 1 where something cannot be removed.
+    /// Exit 4 where mysqld makes a copy for another client, 1 where removal fails.
     pub(super) async fn remove_left(&self) -> Result<Vec<PathBuf>, Failure> {
         if let Some(under_way) = copy_under_way(&self.connect).await.map_err(failed)? {
             if !self.is_own(&under_way.into) {
@@ -118,7 +118,7 @@ impl Copying {
         Ok(own)
     }
 
-    /// Whether this is the place of a copy of this member.
+    /// Whether this is the directory of a copy of this member.
     fn is_own(&self, path: &Path) -> bool {
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.and_then(|name| name.strip_prefix(PREFIX)?.parse::<BaseName>().ok());
@@ -126,10 +126,10 @@ impl Copying {
             && name.is_some_and(|name| name.member() == self.member)
     }
 
-    /// Has mysqld copy its data. What was begun is removed when it fails or is stopped.
+    /// Makes mysqld copy its data. A partial copy is removed after a failure or stop.
     ///
     /// # Errors
-    /// Exit 4 where there is no room, or a copy would lack tables; 1 where mysqld does not do it, or `stop` came.
+    /// Exit 4 where there is no room, or a copy would lack tables; 1 where mysqld fails, or `stop` was cancelled.
     pub(super) async fn copy(
         &self,
         name: BaseName,
@@ -165,7 +165,7 @@ impl Copying {
                 at_most,
             }),
             Err(failure) => {
-                // What cannot be removed now, the next backup removes.
+                // The next backup removes the rest.
                 let _ = remove(&directory);
                 Err(failure)
             }
@@ -195,7 +195,7 @@ impl Copying {
     }
 }
 
-/// Removes a copy, as far as it is there.
+/// Removes a copy, as far as it exists.
 ///
 /// # Errors
 /// Exit 1 where it cannot be removed.
@@ -210,7 +210,7 @@ pub(super) fn remove(directory: &Path) -> Result<(), Failure> {
     }
 }
 
-/// It was interrupted.
+/// The failure after an interruption.
 pub(super) fn stopped() -> Failure {
     Failure::error("it was stopped, and left nothing")
 }

@@ -1,5 +1,5 @@
-//! `witness archive drill`: restores the newest base backup and all of the log behind it, looks at what came out, and removes it. For a
-//! timer: a backup that nobody has restored is a hope.
+//! `witness archive drill`: restores the newest base backup and the log after it, checks the result, and removes it. For a timer: only a
+//! restored backup is proven.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
@@ -20,9 +20,9 @@ use crate::cli::session::block_on;
 use crate::config::LoggingSettings;
 use crate::terminal::{Failure, Format, print_json, print_text};
 
-/// Below the directory of a drill: the data directory.
+/// The data directory in a drill's directory.
 const DATA: &str = "data";
-/// And what a restore needs beside it.
+/// The work directory of the restore, next to it.
 const WORK: &str = "work";
 
 /// Arguments of `witness archive drill`.
@@ -49,7 +49,7 @@ struct Drilled {
 /// Runs `witness archive drill`.
 ///
 /// # Errors
-/// As a restore; exit 4 where there is something already in the place of what it makes. What was made is removed all the same.
+/// As a restore; exit 4 where its directories exist already. Created files are removed in any case.
 pub(crate) fn run(args: &DrillArgs, format: Format) -> Result<(), Failure> {
     start_log(&LoggingSettings {
         json: false,
@@ -91,13 +91,13 @@ async fn drill(args: &DrillArgs, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// Where a drill restores to. It removes what it has made itself, and nothing else: what was there before is somebody's.
+/// The directory of a drill. It removes only what it has created itself.
 #[derive(Debug)]
 struct Room {
     directory: PathBuf,
-    /// Whether that was made, too.
+    /// Whether this directory was created as well.
     is_new: bool,
-    /// What was made in it.
+    /// Paths created in it.
     made: Vec<PathBuf>,
 }
 
@@ -114,7 +114,7 @@ impl Room {
         made.map_err(|error| unfit(directory, &error))?;
         for name in [DATA, WORK] {
             let path = room.within(name);
-            // Of two drills in one directory, one makes it.
+            // Of two drills in one directory, only one creates it.
             if let Err(error) = builder.recursive(false).create(&path) {
                 if let Err(error) = room.remove() {
                     tracing::warn!(%error, "an empty directory is left in {}", directory.display());
@@ -138,7 +138,7 @@ impl Room {
             return Ok(());
         }
         match fs::remove_dir(&self.directory) {
-            // Somebody uses it, too, or has removed it: a second drill, perhaps, that was refused.
+            // Another process uses it or has removed it, such as a second drill that was refused.
             Err(error)
                 if matches!(
                     error.kind(),

@@ -1,4 +1,4 @@
-//! What is missing in an archive, or damaged, and what is no fault of the archive.
+//! Missing or damaged parts of an archive, and other failures.
 
 use std::fmt;
 
@@ -51,7 +51,7 @@ impl Damage {
     }
 }
 
-/// What lies between pieces that do not adjoin.
+/// Gaps between pieces.
 pub(super) fn gaps(wanted: &[PieceName]) -> Vec<Range> {
     let pairs = wanted
         .windows(2)
@@ -60,7 +60,7 @@ pub(super) fn gaps(wanted: &[PieceName]) -> Vec<Range> {
     gaps.map(|(from, to)| Range::new(from, to)).collect()
 }
 
-/// What is missing before the first piece.
+/// The gap before the first piece.
 pub(super) fn gap_before(log: &ArchivedLog, first: &Manifest) -> Option<Range> {
     let (from, to) = log.missing_before(first)?;
     Some(Range::new(from, to))
@@ -71,8 +71,8 @@ pub(super) fn pieces(log: &ArchivedLog) -> impl Iterator<Item = PieceName> + '_ 
     log.runs().iter().flat_map(|run| &run.pieces).copied()
 }
 
-/// The failure that ends the command, where a fault says nothing of what is in the archive: the storage fails, there is no identity, or
-/// somebody pruned meanwhile.
+/// The failure that ends the command without a result about the archive: the storage fails, an identity is missing, or another process has
+/// pruned the archive in the meantime.
 pub(super) async fn says_nothing(
     log: &ArchivedLog,
     piece: PieceName,
@@ -102,7 +102,7 @@ pub(super) async fn says_nothing(
     }
 }
 
-/// Something is encrypted, and cannot be decrypted with what is given.
+/// An object is encrypted, and the given identities do not decrypt it.
 pub(super) fn no_identity(object: &str, error: &EncryptionError) -> Failure {
     let advice = match error {
         EncryptionError::NoIdentity => {

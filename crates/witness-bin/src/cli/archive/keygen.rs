@@ -1,4 +1,4 @@
-//! `witness archive keygen`: a pair of keys for an archive that is encrypted.
+//! `witness archive keygen`: a key pair for an encrypted archive.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -16,7 +16,7 @@ struct Made {
     identity_file: String,
 }
 
-/// Writes the secret key into a file of the caller's alone, and prints the public one.
+/// Writes the secret key into a file that only the caller can access, and prints the public one.
 pub(super) fn keygen(file: &Path, format: Format) -> Result<(), Failure> {
     let (identity, recipient) = new_identity();
     let mut options = OpenOptions::new();

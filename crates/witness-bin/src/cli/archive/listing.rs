@@ -1,4 +1,4 @@
-//! `witness archive list`: what an archive has, by its names and manifests.
+//! `witness archive list`: an archive's contents, from its names and manifests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::faults::{Damage, Range, gap_before, gaps, pieces, says_nothing, words
 use super::place::{PlaceArgs, unreachable};
 use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
 
-/// A file of the log, as far as the archive has it.
+/// The archived part of a log file.
 #[derive(Debug, Default, Serialize)]
 struct ArchivedFile {
     log_name: String,
@@ -29,7 +29,7 @@ struct ArchivedFile {
     transactions: u64,
     first_op_id: Option<String>,
     last_op_id: Option<String>,
-    /// UTC, when its first and its last transaction were committed.
+    /// UTC time of its first and last commits.
     first_time: Option<String>,
     last_time: Option<String>,
 }
@@ -37,16 +37,16 @@ struct ArchivedFile {
 #[derive(Debug, Default, Serialize)]
 struct Listing {
     ring: Option<RingId>,
-    /// None where there are base backups alone.
+    /// None with base backups only.
     history: Option<u32>,
     files: Vec<ArchivedFile>,
     gaps: Vec<Range>,
-    /// Where the archive begins, and the file before which it was pruned, if it was.
+    /// Start of the archive, and the file before which it was pruned, if any.
     begins: Option<String>,
     pruned_before: Option<String>,
-    /// Where the archive ends.
+    /// End of the archive.
     ends: Option<String>,
-    /// Pieces that are not what they should be.
+    /// Invalid pieces.
     damaged: Vec<Damage>,
     #[serde(flatten)]
     bases: ListedBases,
@@ -90,7 +90,7 @@ impl ArchivedFile {
 }
 
 impl Listing {
-    /// What there is of the log.
+    /// The archived log.
     async fn of(mut log: ArchivedLog) -> Result<Self, Failure> {
         let mut files: BTreeMap<FileNumber, ArchivedFile> = BTreeMap::new();
         let mut damaged = Vec::new();

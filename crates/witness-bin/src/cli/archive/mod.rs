@@ -1,5 +1,5 @@
-//! `witness archive`: looks at the archive of a ring, verifies it, gets files of the log from it, prunes it, and puts base backups into
-//! it. No member has to run for what only reads it, and none has to be left.
+//! `witness archive`: lists and verifies the archive of a ring, fetches log files from it, prunes it, and adds base backups. Reading it
+//! requires no running member, nor any remaining one.
 
 mod backup;
 mod bases;
@@ -55,11 +55,11 @@ pub(crate) struct KeygenArgs {
     file: PathBuf,
 }
 
-/// Runs a verb.
+/// Runs a subcommand.
 ///
 /// # Errors
-/// Exit 7 where something of the archive is damaged or missing, 4 where something is refused, 2 for a wrong configuration or argument, and
-/// where an identity is missing or another one, 1 for everything else.
+/// Exit 7 where a part of the archive is damaged or missing, 4 where the command is refused, 2 for a wrong configuration, argument or
+/// identity, 1 for everything else.
 pub(crate) fn run(command: &ArchiveCommand, format: Format) -> Result<(), Failure> {
     match command {
         ArchiveCommand::List(place) => block_on(listing::list(place, format)),

@@ -1,4 +1,4 @@
-//! What the commands share that put base backups into the archive of this host's member.
+//! Shared parts of the commands that add base backups to the archive of this host's member.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,13 +25,13 @@ pub(super) struct OwnArchive {
     pub(super) storage: Storage,
     pub(super) member: MemberId,
     pub(super) settings: ArchiveSettings,
-    /// For whom what is put into it is encrypted.
+    /// Recipients of the encryption.
     pub(super) recipients: Option<Recipients>,
     pub(super) config: Config,
 }
 
 impl OwnArchive {
-    /// Reads the configuration; the storage is not asked yet.
+    /// Reads the configuration, without access to the storage.
     ///
     /// # Errors
     /// Exit 2 where the configuration is wrong or names no archive.
@@ -55,7 +55,7 @@ impl OwnArchive {
         })
     }
 
-    /// What this host's member says of itself.
+    /// The view of this host's member.
     ///
     /// # Errors
     /// Exit 4 where it does not answer.
@@ -74,10 +74,10 @@ impl OwnArchive {
         })
     }
 
-    /// The ring whose archive it is: as the member says, or else what is in the archive.
+    /// The archive's ring: from the member, or else from the archive.
     ///
     /// # Errors
-    /// Exit 4 where neither says.
+    /// Exit 4 where neither knows it.
     pub(super) async fn ring(&self) -> Result<RingId, Failure> {
         if let Ok(view) = self.view().await
             && let Some(ring) = view.ring.id
@@ -118,13 +118,13 @@ pub(super) fn gtids(text: &str) -> Result<GtidSet, String> {
     }
 }
 
-/// Seconds since 1970, now.
+/// Current time, in seconds since 1970.
 pub(super) fn now() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
     since_1970.unwrap_or_default().as_secs()
 }
 
-/// How a command ends with it.
+/// The command's failure.
 pub(super) fn base_failure(error: &BaseError) -> Failure {
     match error {
         BaseError::Stopped => stopped(),

@@ -1,4 +1,4 @@
-//! Which archive, and with what it is read.
+//! The archive's location, and the keys to read it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use url::Url;
 use crate::cli::config_args::ConfigArgs;
 use crate::terminal::{Exit, Failure};
 
-/// How long one call of the storage may take where no configuration says it.
+/// Time limit of one storage call without a configuration.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
 
 /// Which archive.
@@ -43,9 +43,9 @@ pub(crate) struct ReadArgs {
 pub(super) struct Place {
     pub(super) url: Url,
     pub(super) storage: Storage,
-    /// How long what was committed is kept there, as the configuration says, if that was read.
+    /// How long committed entries are kept there, if a configuration was read.
     pub(super) keep: Option<Duration>,
-    /// And how many of the newest base backups.
+    /// How many of the newest base backups are kept.
     pub(super) keep_base_backups: Option<usize>,
 }
 
@@ -83,13 +83,13 @@ impl PlaceArgs {
         })
     }
 
-    /// What is in the archive of the log, by its names.
+    /// The log's archive, from its names.
     pub(super) async fn open(&self) -> Result<ArchivedLog, Failure> {
         let (_, log) = self.look().await?;
         log.ok_or_else(|| Failure::error("there is no log of a ring in the archive"))
     }
 
-    /// The storage, and the archive of the log, if there is one: there may be base backups alone.
+    /// The storage and the log's archive, if any: there may be base backups only.
     pub(super) async fn look(&self) -> Result<(Storage, Option<ArchivedLog>), Failure> {
         let Place { url, storage, .. } = self.place()?;
         let log = ArchivedLog::look(storage.clone(), None).await;
@@ -115,7 +115,7 @@ impl PlaceArgs {
     }
 }
 
-/// Neither a flag nor the configuration says where the archive is.
+/// Neither a flag nor the configuration names the archive.
 pub(super) fn no_archive() -> Failure {
     Failure::new(
         Exit::Usage,
@@ -125,24 +125,24 @@ pub(super) fn no_archive() -> Failure {
 }
 
 impl ReadArgs {
-    /// The storage, and what is with it.
+    /// The storage and its settings.
     pub(super) fn place(&self) -> Result<Place, Failure> {
         self.place.place()
     }
 
-    /// With what it is decrypted.
+    /// The keys for decryption.
     pub(super) fn identities(&self) -> Result<Identities, Failure> {
         let identities = Identities::of_files(&self.identities);
         identities.map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))
     }
 
-    /// What is in the archive of the log, by its names.
+    /// The log's archive, from its names.
     pub(super) async fn open(&self) -> Result<ArchivedLog, Failure> {
         let identities = self.identities()?;
         Ok(self.place.open().await?.with_identities(identities))
     }
 
-    /// The storage, and the archive of the log, if there is one.
+    /// The storage and the log's archive, if any.
     pub(super) async fn look(&self) -> Result<(Storage, Option<ArchivedLog>), Failure> {
         let identities = self.identities()?;
         let (storage, log) = self.place.look().await?;

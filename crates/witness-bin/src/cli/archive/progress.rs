@@ -1,4 +1,4 @@
-//! What is seen of a restore while it goes on, and how long each part of it took.
+//! Progress display of a restore, and the duration of each part.
 
 use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,14 +10,14 @@ use serde::Serialize;
 
 use crate::terminal::Format;
 
-/// How long a part took.
+/// Duration of a part.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Took {
     pub(super) stage: &'static str,
     pub(super) seconds: f64,
 }
 
-/// A bar for each part, for people at a terminal; when each began, for everybody.
+/// A bar for each part on a terminal; the start of each part elsewhere.
 pub(super) struct Progress {
     hidden: bool,
     so_far: Mutex<SoFar>,
@@ -39,7 +39,7 @@ impl Progress {
         }
     }
 
-    /// Nothing is shown any more. Says how long each part took, the last one until now.
+    /// Ends the display. Returns the duration of each part, the last one until now.
     pub(super) fn end(&self) -> Vec<Took> {
         let so_far = self.so_far();
         so_far.bar.finish_and_clear();
@@ -63,7 +63,7 @@ fn took(begun: &[(Stage, Instant)], end: Instant) -> Vec<Took> {
 impl Watching for Progress {
     fn begins(&self, stage: Stage, total: u64) {
         let mut so_far = self.so_far();
-        // One may be told of twice, once it is known how much there is to do.
+        // A part may be reported twice, once its size is known.
         if so_far.begun.last().is_none_or(|(last, _)| *last != stage) {
             so_far.begun.push((stage, Instant::now()));
         }

@@ -1,4 +1,4 @@
-//! `witness archive prune`: deletes what may go, or says what would.
+//! `witness archive prune`: deletes prunable objects, or lists them.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use super::place::PlaceArgs;
 use crate::config::keep_of;
 use crate::terminal::{Failure, Format, print_json, print_text};
 
-/// Objects that are deleted before it is looked at a limit again.
+/// Objects deleted between two checks for prunable objects.
 const AT_ONCE: usize = 100;
 
 /// Arguments of `witness archive prune`.
@@ -32,7 +32,7 @@ pub(crate) struct PruneArgs {
 #[derive(Debug, Serialize)]
 struct Pruned {
     dry_run: bool,
-    /// The file with which the archive begins then, if it was ever pruned.
+    /// First file of the archive afterwards, if it was ever pruned.
     begins: Option<String>,
     replaced: Objects,
     expired: Objects,

@@ -1,4 +1,4 @@
-//! `witness archive verify` and `fetch`: read what an archive has of the log, all of which is verified.
+//! `witness archive verify` and `fetch`: read and verify all of an archived log.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -43,9 +43,9 @@ struct Verdict {
     ends: Option<String>,
     gaps: Vec<Range>,
     damaged: Vec<Damage>,
-    /// What can be restored: each of these from a backup that was taken within it, up to its end.
+    /// Restorable ranges: each from a backup taken within it, to its end.
     intact: Vec<Range>,
-    /// Nothing where files of the log alone were wanted.
+    /// None where only log files were requested.
     #[serde(flatten)]
     bases: Option<VerifiedBases>,
 }
@@ -107,8 +107,7 @@ pub(super) async fn fetch(args: &FetchArgs, format: Format) -> Result<(), Failur
     verdict.told(format, &format!("written to {}", directory.display()))
 }
 
-/// A file of the log in a directory, to be written from where a piece begins: what may have been written behind that was of a damaged
-/// one.
+/// A log file in a directory, to be written from the start of a piece: later bytes may be of a damaged piece.
 fn open_at(directory: &Path, piece: PieceName) -> io::Result<File> {
     let path = directory.join(piece.file.name());
     let file = (OpenOptions::new().create(true).append(true).mode(0o600)).open(&path)?;
@@ -123,7 +122,7 @@ fn open_at(directory: &Path, piece: PieceName) -> io::Result<File> {
     Ok(file)
 }
 
-/// Reads pieces one after the other, from a file on. Behind one that is damaged or missing, files go on where the next one begins.
+/// Reads pieces in turn, from a file on. After a damaged or missing piece, files continue at the next one.
 async fn read_all(
     log: &mut ArchivedLog,
     from: Option<FileNumber>,
@@ -225,7 +224,7 @@ impl Verdict {
     }
 }
 
-/// What went wrong with a file of our own, which is no damage of the archive.
+/// A failure with a local file, which is no damage of the archive.
 #[derive(Clone, Default)]
 struct OwnError(Arc<Mutex<Option<io::Error>>>);
 
@@ -249,7 +248,7 @@ impl OwnError {
 
 type Opens = Box<dyn FnOnce() -> io::Result<Box<dyn Write + Send>> + Send>;
 
-/// A file of our own, which is opened once there is something to be written: of what cannot be decrypted there is none.
+/// A local file, opened at the first write: an entry that cannot be decrypted creates none.
 struct Sink {
     open: Option<Opens>,
     to: Option<Box<dyn Write + Send>>,

@@ -1,4 +1,4 @@
-//! `witness archive register`: an operator's own backup gets a manifest, so that the log behind it is kept and a restore finds it.
+//! `witness archive register`: adds a manifest for an operator's own backup, so that the log after it is kept and a restore finds it.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ pub(crate) struct RegisterArgs {
     config: Option<PathBuf>,
 }
 
-/// One line of text, with something in it.
+/// One non-empty line of text.
 fn words(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("it is empty".to_owned()),
@@ -56,7 +56,7 @@ fn moment(text: &str) -> Result<u64, String> {
 /// Registers a backup.
 ///
 /// # Errors
-/// Exit 2 for what cannot be, 4 where nobody knows which ring it is, 1 where the storage does not take it.
+/// Exit 2 for invalid arguments, 4 where the ring is unknown, 1 where the storage rejects it.
 pub(super) async fn register(args: &RegisterArgs, format: Format) -> Result<(), Failure> {
     let has_password = Url::parse(&args.place).is_ok_and(|url| url.password().is_some());
     if has_password {

@@ -1,4 +1,4 @@
-//! `witness archive restore`: a new data directory for mysqld, up to a moment or a transaction. No member has to run.
+//! `witness archive restore`: a new data directory for mysqld, up to a time or a transaction. Requires no running member.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub(super) struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// A restore into a directory, with what it needs meanwhile in another one.
+    /// A restore into a directory, with temporary files in another one.
     pub(super) fn restore(&self, data_dir: PathBuf, work_dir: PathBuf) -> Restore {
         Restore {
             data_dir,
@@ -80,7 +80,7 @@ impl ServerArgs {
     }
 }
 
-/// Up to where; all that is archived where none is given.
+/// The end of the restore; by default all of the archive.
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 struct TargetArgs {
@@ -127,8 +127,8 @@ fn one_gtid(text: &str) -> Result<Gtid, String> {
 /// Runs `witness archive restore`.
 ///
 /// # Errors
-/// Exit 2 for arguments that cannot be, 4 where nothing in the archive leads to the point, 7 where something of the archive is damaged or
-/// missing, 1 for everything else. What was written stays, and is of no use.
+/// Exit 2 for invalid arguments, 4 where nothing in the archive leads to the point, 7 where a part of it is damaged or missing, 1 for
+/// everything else. Written files remain, and are unusable.
 pub(crate) fn run(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
     start_log(&LoggingSettings {
         json: false,
@@ -179,7 +179,7 @@ async fn restore(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
     let restored = until_a_signal(&archive, &plan, &what, progress.clone()).await;
     let stages = progress.end();
     let restored = restored.map_err(failure)?;
-    // It is there, and the log is in the archive.
+    // The restore is complete, and the log is in the archive.
     if let Err(error) = std::fs::remove_dir_all(&what.work_dir) {
         tracing::warn!(%error, "{} is not needed any more, and cannot be removed", what.work_dir.display());
     }
@@ -192,7 +192,7 @@ async fn restore(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
     report.told(format)
 }
 
-/// Restores, until somebody asks this program to end.
+/// Restores until complete or until a signal.
 pub(super) async fn until_a_signal(
     archive: &Archive,
     plan: &RestorePlan,
@@ -244,7 +244,7 @@ pub(super) fn failure(error: RestoreError) -> Failure {
     Failure::new(exit, error.to_string(), advice)
 }
 
-/// What a restore reads, and what came of it.
+/// Input and result of a restore.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     base: String,
@@ -252,11 +252,11 @@ pub(super) struct Report {
     bytes_to_read: u64,
     /// `gtid_executed` at the point.
     gtids: String,
-    /// When the last transaction of it was committed.
+    /// Commit time of its last transaction.
     last_commit: Option<String>,
-    /// When the last transaction was committed that the archive has: what came later is lost.
+    /// Commit time of the archive's last transaction: later ones are lost.
     archive_ends: Option<String>,
-    /// The archive ends before the time that was wanted.
+    /// The archive ends before the requested time.
     ends_early: bool,
     /// Of `--to-time`: the transaction that ends the range.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -281,7 +281,7 @@ pub(super) struct EndOfRange {
     committed: String,
     /// How many transactions after it in the log have earlier timestamps than `--to-time`.
     excluded_earlier: u64,
-    /// For `--to-gtid`, to restore these as well.
+    /// A value for `--to-gtid` that restores these as well.
     #[serde(skip_serializing_if = "Option::is_none")]
     to_gtid: Option<String>,
 }
@@ -385,7 +385,7 @@ impl Report {
 }
 
 impl EndOfRange {
-    /// What the range lacks because the clocks of servers differ.
+    /// The warning about transactions excluded because the clocks of servers differ.
     fn warning(&self) -> Option<String> {
         let to_gtid = self.to_gtid.as_ref()?;
         Some(format!(

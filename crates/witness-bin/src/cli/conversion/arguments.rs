@@ -1,4 +1,4 @@
-//! What both commands are given: the configuration, replicas without a member, and for how long.
+//! Arguments of both commands: the configuration, replicas without a member, and the timeout.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::cli::conversion::asked_members::AskedMembers;
 use crate::operator::{Asker, Operator};
 use crate::terminal::{Exit, Failure};
 
-/// A run, but for when it gives up.
+/// A run without its deadline.
 pub(super) struct Given {
     settings: Settings,
     connect: ConnectOptions,
@@ -25,7 +25,7 @@ impl Given {
     /// For the database member of this configuration.
     ///
     /// # Errors
-    /// Exit 2 when it is a witness, or something given cannot be read.
+    /// Exit 2 when it is a witness, or an argument cannot be read.
     pub(super) fn new(settings: Settings, stock: &StockArgs) -> Result<Self, Failure> {
         let mysql = settings.mysql.as_ref().ok_or_else(|| witness(&settings))?;
         let connect = account(mysql)?;
@@ -36,7 +36,7 @@ impl Given {
         })
     }
 
-    /// Who asks the members of the configuration.
+    /// A client for the configured members.
     ///
     /// # Errors
     /// Exit 2 when its files for TLS cannot be used.
@@ -112,9 +112,9 @@ fn account(settings: &MysqlSettings) -> Result<ConnectOptions, Failure> {
     Ok(connect)
 }
 
-// Replicas without a member: the command itself connects to them, with an account that is given on the command line.
+// Replicas without a member: the command itself connects to them, with an account from the command line.
 
-/// Which they are, and the account there.
+/// Their addresses and account.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct StockArgs {
     /// A replica without a member that is to change its source as well; may be given more than once
@@ -133,7 +133,7 @@ pub(super) struct StockArgs {
 }
 
 impl StockArgs {
-    /// Those that were given; what was not given of the account is taken from `usual`.
+    /// The given replicas; missing parts of the account come from `usual`.
     ///
     /// # Errors
     /// Exit 2 when an address or the password's file cannot be read.

@@ -1,4 +1,4 @@
-//! The members of a configuration, as a command asks them: over their admin calls.
+//! The configured members, reached over their admin calls.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ use crate::terminal::Failure;
 
 pub(super) struct AskedMembers {
     operator: Operator,
-    /// What all of them said when they were asked last.
+    /// The last answers of all members.
     last: Mutex<Option<RingReport>>,
 }
 

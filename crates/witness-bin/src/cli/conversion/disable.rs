@@ -1,4 +1,4 @@
-//! `witness disable-raft`: gives plain MySQL replication back, with the primary where it is.
+//! `witness disable-raft`: restores plain MySQL replication, without moving the primary.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub(crate) struct DisableArgs {
 /// Runs `witness disable-raft`.
 ///
 /// # Errors
-/// Exit 4 when something stands in the way, 3 when a member does not answer, 5 when a step is not done in time.
+/// Exit 4 when there is an obstacle, 3 when a member does not answer, 5 when a step is not complete in time.
 pub(crate) fn run(args: &DisableArgs, format: Format) -> Result<(), Failure> {
     let settings = args.config.member()?;
     let account = ReplicationAccount {

@@ -34,7 +34,7 @@ pub(crate) struct EnableArgs {
 /// Runs `witness enable-raft`.
 ///
 /// # Errors
-/// Exit 4 when something stands in the way, 3 when a member does not answer, 5 when a step is not done in time.
+/// Exit 4 when there is an obstacle, 3 when a member does not answer, 5 when a step is not complete in time.
 pub(crate) fn run(args: &EnableArgs, format: Format) -> Result<(), Failure> {
     let settings = args.config.member()?;
     let binlog_server = args

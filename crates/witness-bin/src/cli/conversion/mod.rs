@@ -1,5 +1,5 @@
-//! `witness enable-raft` and `witness disable-raft`: their arguments, and what they print. What they do is `member::conversion`; here
-//! is who asks the members for it.
+//! `witness enable-raft` and `witness disable-raft`: arguments, output, and calls to the members. The conversion itself is
+//! `member::conversion`.
 
 mod arguments;
 mod asked_members;
@@ -13,7 +13,7 @@ pub(crate) use crate::cli::conversion::disable::{DisableArgs, run as disable};
 pub(crate) use crate::cli::conversion::enable::{EnableArgs, run as enable};
 use crate::terminal::{Exit, Failure};
 
-/// Reads what a journal says, and writes it.
+/// Parses a journal, and serializes it.
 pub(crate) fn journal_written_again(bytes: &[u8]) -> Option<Vec<u8>> {
     let entries: JournalEntries = serde_json::from_slice(bytes).ok()?;
     serde_json::to_vec(&entries).ok()

@@ -1,4 +1,4 @@
-//! What both commands show: the plan and what stands in its way, the question, each step with its time, and the end.
+//! Output of both commands: plan, obstacles, question, each step with its duration, and result.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,25 +10,25 @@ use serde::Serialize;
 use crate::cli::session::{Consent, milliseconds};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
-/// How a command speaks.
+/// Output of a command.
 pub(super) struct Screen<'a> {
     pub(super) direction: Direction,
     pub(super) format: Format,
     pub(super) dry_run: bool,
     pub(super) consent: &'a Consent,
-    /// What is asked before anything is done.
+    /// The question before the first step.
     pub(super) question: String,
 }
 
 #[derive(Debug, Serialize)]
 struct Document {
-    /// The steps, with what was done before.
+    /// The steps, including completed ones.
     plan: Vec<StepDocument>,
-    /// What stands in the way.
+    /// The obstacles.
     obstacles: Vec<String>,
     remarks: Vec<String>,
     done: bool,
-    /// For how long clients could not write, if that was seen.
+    /// How long clients could not write, if measured.
     write_pause_seconds: Option<f64>,
 }
 
@@ -39,10 +39,10 @@ struct StepDocument {
 }
 
 impl Screen<'_> {
-    /// Shows a plan and has it carried out, as far as that is wanted. `end` is what is told at the end, with what clients noticed.
+    /// Shows a plan and has it executed, as far as requested. `end` is the final message, with the effects on clients.
     ///
     /// # Errors
-    /// Exit 4 when something stands in the way or nobody agrees, and those of the steps.
+    /// Exit 4 when there is an obstacle or the operator does not confirm, and those of the steps.
     pub(super) async fn go<W: Work>(
         &self,
         course: &mut Course<W>,
@@ -60,7 +60,7 @@ impl Screen<'_> {
         self.consent.to(&self.question)?;
         let told = |step: &W::Step, seconds: f64| {
             if self.format == Format::Table {
-                // Nobody who closes this stream wants the steps behind it left undone.
+                // Closing this stream must not leave later steps undone.
                 let _ = writeln!(
                     std::io::stderr().lock(),
                     "{:<60} {:>10}",
@@ -77,10 +77,10 @@ impl Screen<'_> {
         self.end(&document(course, true, pause), &end(&noticed))
     }
 
-    /// Prints a plan, or what stands in its way.
+    /// Prints a plan, or its obstacles.
     ///
     /// # Errors
-    /// Exit 4 with what stands in the way.
+    /// Exit 4 with the obstacles.
     fn show<W: Work>(&self, course: &Course<W>) -> Result<(), Failure> {
         let mut text = String::new();
         for Planned { step, done } in course.steps() {
@@ -123,7 +123,7 @@ impl Screen<'_> {
         )
     }
 
-    /// Prints how it ended.
+    /// Prints the result.
     ///
     /// # Errors
     /// When it cannot be printed.

@@ -1,4 +1,4 @@
-//! `witness log diff`: where two members' logs part.
+//! `witness log diff`: where two members' logs diverge.
 
 use std::path::PathBuf;
 
@@ -22,9 +22,9 @@ struct DifferenceLine {
     log_name: String,
     /// `only_in`, `shorter` or `differs`.
     difference: &'static str,
-    /// `left` or `right`: who has the file, or fewer bytes of it.
+    /// `left` or `right`: the log with the file, or with fewer bytes of it.
     side: Option<&'static str>,
-    /// The first byte that is not the same.
+    /// The first differing byte.
     offset: Option<u64>,
     text: String,
 }

@@ -1,4 +1,4 @@
-//! One entry of a log as the `log` verbs print it.
+//! One log entry as output of the `log` commands.
 
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::checksum::CHECKSUM_LEN;
@@ -16,7 +16,7 @@ use time::macros::format_description;
 pub(super) struct EntryLine {
     pub(super) log_name: String,
     pub(super) pos: u64,
-    /// Where it ends, payload included.
+    /// End position, payload included.
     pub(super) end_log_pos: u64,
     /// None in mysqld's own binlog.
     #[serde(serialize_with = "op_id_text")]
@@ -93,7 +93,7 @@ impl EntryLine {
     }
 }
 
-/// Columns of fixed widths, so that lines can be printed as they come.
+/// Columns of fixed widths, so that lines can be printed immediately.
 fn joined(cells: [String; 8]) -> String {
     let padded = cells.iter().zip(COLUMNS).map(|(cell, (_, width))| {
         let wide = usize::from(width.unsigned_abs());
@@ -116,7 +116,7 @@ pub(super) fn kind_name(kind: MarkerKind) -> &'static str {
     }
 }
 
-/// Seconds since the epoch as people read them; none for zero.
+/// Seconds since 1970 in readable form; none for zero.
 pub(super) fn time_text(seconds: u32) -> Option<String> {
     if seconds == 0 {
         return None;
@@ -152,11 +152,11 @@ pub(super) struct EventLine {
     info: String,
 }
 
-/// Longer statements are cut in text, as terminals are not endless.
+/// Longer statements are truncated in text output.
 const LONGEST_INFO: usize = 160;
 
 impl EventLine {
-    /// The marker of an entry and, of a transaction, every event behind it.
+    /// The marker of an entry and, for a transaction, every later event.
     pub(super) fn all_of(record: &EntryRecord, entry: &Entry) -> Vec<Self> {
         let payload = match &entry.payload {
             EntryPayload::Normal(AppEntry::Transaction(payload)) => Some(payload.bytes().clone()),

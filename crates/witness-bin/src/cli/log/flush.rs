@@ -16,18 +16,18 @@ pub(crate) struct FlushArgs {
     ring: RingArgs,
 }
 
-/// What `witness log flush --output json` prints.
+/// Output of `witness log flush --output json`.
 #[derive(Debug, Serialize)]
 struct Document {
     entry: OpId,
-    /// The file that is written to behind it.
+    /// The next file.
     file: String,
 }
 
 /// Runs `witness log flush`.
 ///
 /// # Errors
-/// Exit 3 without a leader, 5 when its end is not known.
+/// Exit 3 without a leader, 5 when its result is unknown.
 pub(crate) fn run(args: &FlushArgs, format: Format) -> Result<(), Failure> {
     let session = Session::open(&args.ring)?;
     block_on(async {

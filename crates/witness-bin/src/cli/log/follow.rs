@@ -24,16 +24,16 @@ pub(crate) struct FollowArgs {
 
 #[derive(Debug, Serialize)]
 struct TruncatedLine {
-    /// The last entry that stays.
+    /// The last remaining entry.
     truncated_after: Option<String>,
 }
 
-/// How often the log is looked at.
+/// How often the log is checked.
 const LOOK: Duration = Duration::from_millis(200);
-/// How many entries are read before they are printed.
+/// Entries read before they are printed.
 const AT_ONCE: usize = 1024;
 
-/// Runs `witness log follow`, until it is interrupted or its reader has gone.
+/// Runs `witness log follow`, until interrupted or its reader has closed the pipe.
 ///
 /// # Errors
 /// Exit 7 where the log is damaged.

@@ -23,9 +23,9 @@ struct FileLine {
     closed: bool,
     /// The GTIDs of its own transactions.
     gtid_set: String,
-    /// What the files before it hold.
+    /// The GTIDs of the files before it.
     previous_gtid_set: String,
-    /// What is wrong with it.
+    /// Its fault, if any.
     fault: Option<String>,
 }
 
@@ -62,7 +62,7 @@ pub(super) fn run(args: &TargetArgs, format: Format) -> Result<(), Failure> {
     let last = files.last().map(|file| file.file);
     let damaged = files.iter().find_map(|file| {
         let fault = file.fault.as_ref()?;
-        // The end of the last file may be just being written.
+        // The end of the last file may currently be written.
         let unfinished = Some(file.file) == last && fault.kind.is_cut_off();
         (!unfinished).then(|| format!("{}: {fault}", file.file.name()))
     });
@@ -76,7 +76,7 @@ pub(super) fn run(args: &TargetArgs, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// Lists the files of mysqld's own binlog, which have no op ids.
+/// Lists the files of mysqld's own binlog, without op ids.
 fn of_mysqld(log: &MysqldsLog, format: Format) -> Result<(), Failure> {
     let (mut lines, mut damaged) = (Vec::new(), None);
     for file in log.files() {

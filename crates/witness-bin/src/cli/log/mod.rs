@@ -1,4 +1,4 @@
-//! `witness log`: looks at a log on disk, whether or not its member runs; purges and rotates that of running members.
+//! `witness log`: reads a log on disk, whether or not its member runs; purges and rotates logs of running members.
 
 mod diff;
 mod entry_line;
@@ -42,7 +42,7 @@ pub(crate) enum LogCommand {
     Trimmed(trimmed::TrimmedArgs),
 }
 
-/// Runs a verb.
+/// Runs a subcommand.
 ///
 /// # Errors
 /// Exit 7 where a log is damaged, 1 for everything else.

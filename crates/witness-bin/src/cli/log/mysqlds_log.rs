@@ -1,5 +1,5 @@
-//! mysqld's own binlog files, as far as the `log` verbs read them: they have transactions and GTIDs, but no op ids. Files that a server
-//! still writes may end within a transaction; that is no damage.
+//! mysqld's own binlog files for the `log` commands: they have transactions and GTIDs, but no op ids. A file that a server still writes may
+//! end within a transaction; that is no damage.
 
 use std::fmt;
 use std::fs::File;
@@ -20,7 +20,7 @@ const READ_BYTES: usize = 1 << 20;
 
 /// Files of one mysqld, in their order.
 pub(super) struct MysqldsLog {
-    /// The path that was named, or the directory of the files.
+    /// The given path, or the directory of the files.
     pub(super) path: PathBuf,
     /// The files.
     pub(super) files: Vec<PathBuf>,
@@ -69,9 +69,9 @@ impl MysqldsLog {
 /// Why a file is not read to its end.
 #[derive(Debug)]
 pub(super) enum ReadError {
-    /// Its bytes are not those that the server wrote.
+    /// Its bytes are damaged.
     Damaged(String),
-    /// It may be whole, and cannot be read here.
+    /// It may be intact, but cannot be read here.
     Unreadable(String),
 }
 
@@ -88,7 +88,7 @@ impl From<ReadError> for Failure {
     }
 }
 
-/// An event with its place, and the transaction that it ends.
+/// An event with its position, and the transaction that it ends.
 pub(super) struct ReadEvent {
     pos: u64,
     end: u64,
@@ -117,21 +117,21 @@ impl ReadEvent {
     }
 }
 
-/// One file, which is read from front to back.
+/// One file, read from front to back.
 pub(super) struct MysqldsFile {
     name: String,
     path: PathBuf,
     from: BufReader<File>,
     size: u64,
-    /// Bytes that were read.
+    /// Bytes read.
     offset: u64,
     /// Whether no file follows.
     is_last: bool,
-    /// The server did not close it: it writes to it, or ended without closing it.
+    /// The server did not close it: it still writes to it, or ended without closing it.
     in_use: bool,
     framer: TransactionFramer,
     checksum: ChecksumAlgorithm,
-    /// Where the open transaction begins.
+    /// Start of the open transaction.
     begin: Option<u64>,
     previous_gtids: GtidSet,
     unfinished: Option<String>,
@@ -180,7 +180,7 @@ impl MysqldsFile {
         self.size
     }
 
-    /// Bytes that were read and are right.
+    /// Bytes read and valid.
     pub(super) fn position(&self) -> u64 {
         self.offset
     }
@@ -195,7 +195,7 @@ impl MysqldsFile {
         !self.in_use
     }
 
-    /// What its server had not finished at the end of the last file.
+    /// The unfinished end of the last file.
     pub(super) fn unfinished(&self) -> Option<String> {
         self.unfinished.clone()
     }
@@ -277,7 +277,7 @@ impl MysqldsFile {
         })
     }
 
-    /// The end of the file is not that of an event or a transaction.
+    /// The file ends within an event or a transaction.
     fn ends_early(&mut self, what: &str) -> Result<Option<ReadEvent>, ReadError> {
         if !(self.in_use && self.is_last) {
             return Err(self.damaged(&what));

@@ -1,4 +1,4 @@
-//! `witness log purge`: removes old files of a running member's log, as far as the ring does not need them.
+//! `witness log purge`: removes old files of a running member's log that the ring does not need.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -57,7 +57,7 @@ impl Files {
     }
 }
 
-/// What `witness log purge --output json` prints.
+/// Output of `witness log purge --output json`.
 #[derive(Debug, Serialize)]
 struct Document {
     member: MemberId,
@@ -70,7 +70,7 @@ struct Document {
 /// Runs `witness log purge`.
 ///
 /// # Errors
-/// Exit 3 when nobody can say what the ring still needs, 4 when it is refused, 5 when its end is not known.
+/// Exit 3 when the ring's needs are unknown, 4 when it is refused, 5 when its result is unknown.
 pub(crate) fn run(args: &PurgeArgs, format: Format) -> Result<(), Failure> {
     let session = Session::open(&args.ring)?;
     block_on(async {

@@ -24,7 +24,7 @@ pub(crate) struct ShowArgs {
 /// Runs `witness log show`.
 ///
 /// # Errors
-/// Exit 7 where the log is damaged; what stands before it is shown.
+/// Exit 7 where the log is damaged; earlier entries are shown.
 pub(super) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
     let directory = match args.target.log()? {
         Log::Members(directory) => directory,

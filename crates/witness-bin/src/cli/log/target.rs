@@ -1,5 +1,5 @@
-//! What a `log` verb looks at: a member's data directory, the directory of its binlog files, or one
-//! file alone; some verbs read mysqld's own binlog files as well. Nothing is changed, and no member has to run.
+//! The log of a `log` command: a member's data directory, the directory of its binlog files, or one file. Some commands also read mysqld's
+//! own binlog files. Nothing is changed, and no member has to run.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::cli::config_args::ConfigArgs;
 use crate::cli::log::mysqlds_log::MysqldsLog;
 use crate::terminal::{Exit, Failure};
 
-/// What a verb looks at.
+/// The log to read.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TargetArgs {
     /// A data directory, the directory of binlog files (a member's or mysqld's own), or one file; without it, `data_dir` of the configuration
@@ -26,7 +26,7 @@ pub(crate) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// Opens the log that is named, a member's or a mysqld's own.
+    /// Opens the given log, a member's or a mysqld's own.
     pub(super) fn log(&self) -> Result<Log, Failure> {
         let path = self.path()?;
         if path.is_file() && LogDirectory::is_mysqlds_binlog(&path) {
@@ -53,15 +53,15 @@ impl TargetArgs {
     }
 }
 
-/// A log that a verb reads.
+/// A log to read.
 pub(super) enum Log {
     /// The log of a member.
     Members(LogDirectory),
-    /// The binlog of a mysqld, which knows nothing of a ring.
+    /// The binlog of a mysqld, without ring data.
     Mysqlds(MysqldsLog),
 }
 
-/// Where to begin: an index, or an op id.
+/// The start: an index, or an op id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct From(pub(super) u64);
 
@@ -78,7 +78,7 @@ impl FromStr for From {
     }
 }
 
-/// Opens what a path names.
+/// Opens the log at a path.
 ///
 /// # Errors
 /// When there is no log.
@@ -116,7 +116,7 @@ fn open_file(path: &Path) -> Result<LogDirectory, DirectoryError> {
     LogDirectory::open(fs, &dir)
 }
 
-/// The exit code and the sentence for a log that cannot be read.
+/// The exit code and the message for an unreadable log.
 pub(super) fn failure(error: &DirectoryError) -> Failure {
     if matches!(error, DirectoryError::MysqldsBinlog(_)) {
         return Failure::new(
@@ -136,7 +136,7 @@ pub(super) fn failure(error: &DirectoryError) -> Failure {
     }
 }
 
-/// A directory in which only one file is to be seen.
+/// A directory restricted to one file.
 struct OneFile {
     dir: PathBuf,
     name: String,

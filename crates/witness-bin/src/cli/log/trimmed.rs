@@ -1,5 +1,5 @@
-//! `witness log trimmed`: what was cut off the member's own log and off the binlog of the mysqld beside it. The bytes
-//! are kept; nothing but an operator removes them.
+//! `witness log trimmed`: lists the transactions trimmed from the member's own log and from its mysqld's binlog. The bytes are kept; only
+//! an operator removes them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,31 +23,31 @@ pub(crate) struct TrimmedArgs {
     config: Option<PathBuf>,
 }
 
-/// What was cut off in one place.
+/// One trimmed tail.
 #[derive(Debug, Serialize)]
 struct TailLine {
-    /// `log`: the member's own; `mysqld`: the binlog of the mysqld beside it.
+    /// `log`: the member's own; `mysqld`: the binlog of its mysqld.
     of: &'static str,
-    /// When it was cut off, in seconds since 1970.
+    /// Time of the trim, in seconds since 1970.
     at: u64,
     time: Option<String>,
-    /// The file that it was cut off.
+    /// The trimmed file.
     from: String,
-    /// Where in that file it began.
+    /// Its start in that file.
     offset: u64,
     bytes: u64,
-    /// How many GTIDs went; none where their text cannot be read.
+    /// Number of trimmed GTIDs; none where their text cannot be read.
     transactions: Option<u64>,
     gtid_set: String,
     reason: String,
-    /// The file to look into.
+    /// The file with the trimmed bytes.
     kept_in: PathBuf,
 }
 
 /// Runs `witness log trimmed`.
 ///
 /// # Errors
-/// Exit 1 when what is kept cannot be read.
+/// Exit 1 when kept files cannot be read.
 pub(super) fn run(args: &TrimmedArgs, format: Format) -> Result<(), Failure> {
     let data_dir = match &args.data_dir {
         Some(path) => path.clone(),

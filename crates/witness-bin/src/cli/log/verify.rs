@@ -1,4 +1,4 @@
-//! `witness log verify`: reads a log whole and checks every checksum and every position.
+//! `witness log verify`: reads a whole log and checks every checksum and every position.
 
 use binlog_store::{LogDirectory, VerifyProgress};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use crate::terminal::{Exit, Failure, Format, bytes_bar, print_json, print_text};
 #[derive(Debug, Serialize)]
 pub(super) struct Verdict {
     ok: bool,
-    /// `member`, or `mysqld` where it is mysqld's own binlog: it has no op ids then.
+    /// `member`, or `mysqld` for mysqld's own binlog, which has no op ids.
     owner: &'static str,
     path: String,
     files: usize,
@@ -18,11 +18,11 @@ pub(super) struct Verdict {
     bytes: u64,
     first_op_id: Option<String>,
     last_op_id: Option<String>,
-    /// A write at the very end that is not finished; normal while the member runs, and after a crash.
+    /// An unfinished write at the end; normal while the member runs, and after a crash.
     unfinished: Option<String>,
-    /// The first of what is damaged.
+    /// The first damage.
     damage: Option<String>,
-    /// All of it, from the oldest file on.
+    /// All damages, from the oldest file on.
     damaged: Vec<String>,
 }
 

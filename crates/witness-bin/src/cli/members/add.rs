@@ -1,4 +1,4 @@
-//! `witness members add`: takes a new member in, and shows how it catches up.
+//! `witness members add`: adds a new member, and shows its catch-up.
 
 use std::time::Duration;
 
@@ -59,26 +59,26 @@ enum Kind {
     Database,
 }
 
-/// What `witness members add --output json` prints.
+/// Output of `witness members add --output json`.
 #[derive(Debug, Serialize)]
 struct Document {
     member: MemberId,
     name: String,
-    /// The entry of the ring's log that says so.
+    /// The log entry with the addition.
     entry: OpId,
-    /// How far it is at the end.
+    /// Its final state.
     state: State,
-    /// How many more voters may fail with it, in the worst case, before commits wait; none where it is not known.
+    /// Additional voters that may fail with it, in the worst case, before commits wait; none if unknown.
     tolerates: Option<usize>,
     /// Warnings of the ring with it.
     warnings: Vec<String>,
 }
 
-/// How far a new member is.
+/// Progress of a new member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum State {
-    /// It was not waited for.
+    /// The command did not wait for it.
     Added,
     /// It has the log, and counts in the quorum.
     Votes,
@@ -86,9 +86,9 @@ enum State {
     CaughtUp,
 }
 
-/// How often the leader is asked how far it is.
+/// How often the leader's lag of it is queried.
 const LOOK: Duration = Duration::from_millis(200);
-/// So few entries behind, it has caught up with a ring that goes on writing.
+/// Lag in entries that counts as caught up, since the ring continues to write.
 const NEAR: u64 = 64;
 
 /// Runs `witness members add`.
@@ -159,7 +159,7 @@ fn record(args: &AddArgs, incarnation: Incarnation) -> MemberRecord {
     }
 }
 
-/// A slip in a region's name would begin a region of one member.
+/// Rejects a typo in a region's name, which would create a region of one member.
 fn known_region(args: &AddArgs, directory: &Directory) -> Result<(), Failure> {
     let regions = || directory.places().map(|place| place.region.0.as_str());
     if args.new_region || regions().any(|region| region == args.region) {
@@ -175,7 +175,7 @@ fn known_region(args: &AddArgs, directory: &Directory) -> Result<(), Failure> {
     ))
 }
 
-/// Asks the new member who it is; it must be new, or half taken in already.
+/// Queries the new member's identity; it must be new, or partly added already.
 async fn introduced(
     args: &AddArgs,
     session: &Session,
@@ -198,7 +198,7 @@ async fn introduced(
     Ok(introduction.identity.incarnation)
 }
 
-/// Whether who answers at the address can be taken in under that number.
+/// Whether the member at the address can be added under that number.
 fn fit(
     args: &AddArgs,
     introduction: &Introduction,
@@ -220,7 +220,7 @@ fn fit(
             "give it an empty `data_dir`, and start it again",
         )),
         RingState::Fresh => Ok(()),
-        // An earlier attempt gave it the ring and came no further.
+        // An earlier attempt gave it the ring and then stopped.
         RingState::Belongs { ring: theirs } if Some(theirs) == ring => Ok(()),
         RingState::Belongs { ring } => Err((
             format!("the member at {} belongs to ring {ring}", args.address),
@@ -236,7 +236,7 @@ fn fit(
     }
 }
 
-/// Waits until the newcomer has the log, and its vote where it gets one now.
+/// Waits until the new member has the log, and its vote if due now.
 async fn caught_up(
     args: &AddArgs,
     session: &Session,
@@ -283,7 +283,7 @@ async fn caught_up(
     }
 }
 
-/// What the leader sees of the newcomer.
+/// The leader's observation of the new member.
 struct Seen {
     behind: u64,
     votes_now: bool,
@@ -293,7 +293,7 @@ struct Seen {
 fn seen(report: &RingReport, id: MemberId) -> Option<Seen> {
     let leader = report.leader_view()?;
     let peer = leader.peers.iter().find(|peer| peer.id == id)?;
-    // Before it has answered once, how far it is is only a guess.
+    // Before its first answer its progress is only a guess.
     peer.answered_seconds?;
     let region = leader
         .regions
@@ -326,7 +326,7 @@ fn show(document: &Document, votes: bool, format: Format) -> Result<(), Failure>
     ))
 }
 
-/// What the ring tolerates with it, each a line of its own.
+/// The ring's failure tolerance with it, each fact on a line.
 fn lines(tolerates: Option<usize>, warnings: &[String]) -> String {
     let tolerates = tolerates.map(|tolerates| {
         let failures = if tolerates == 1 {

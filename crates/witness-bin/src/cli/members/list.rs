@@ -1,4 +1,4 @@
-//! `witness members list`: every member as the ring's log says it, and how far it is.
+//! `witness members list`: every member in the ring's log, and its progress.
 
 use member::status::PeerView;
 use raft_types::{MemberId, MemberKind};
@@ -17,7 +17,7 @@ pub(crate) struct ListArgs {
     ring: RingArgs,
 }
 
-/// What `witness members list --output json` prints.
+/// Output of `witness members list --output json`.
 #[derive(Debug, Serialize)]
 struct Document {
     ring: String,
@@ -34,7 +34,7 @@ struct Row {
     kind: MemberKind,
     votes: bool,
     priority: Option<u32>,
-    /// Whether it counts in the quorum now; none when nobody could say.
+    /// Whether it counts in the quorum now; none if unknown.
     in_quorum: Option<bool>,
     role: String,
     /// Entries that it lacks; only a leader knows.
@@ -47,7 +47,7 @@ struct Row {
 /// Runs `witness members list`.
 ///
 /// # Errors
-/// Exit 3 when nobody answers.
+/// Exit 3 when no member answers.
 pub(crate) fn run(args: &ListArgs, format: Format) -> Result<(), Failure> {
     let session = Session::asking(&args.ring, args.limit)?;
     let (report, _) = block_on(session.ring())?;
@@ -74,7 +74,7 @@ fn document(report: RingReport) -> Document {
     let peer =
         |id: MemberId| -> Option<&PeerView> { leader?.peers.iter().find(|peer| peer.id == id) };
     let rows = report.members.iter().map(|member| {
-        // The ring's word counts, where there is one.
+        // The ring's log takes precedence, if known.
         let logged = roster.iter().find(|logged| logged.id == member.id);
         let record = logged.map(|logged| &logged.record);
         Row {

@@ -1,4 +1,4 @@
-//! `witness members`: who is in the ring; takes members in and lets them go, one at a time.
+//! `witness members`: lists the ring's members; adds and removes members one at a time.
 
 mod add;
 mod list;
@@ -23,7 +23,7 @@ pub(crate) enum MembersCommand {
 /// Runs `witness members …`.
 ///
 /// # Errors
-/// As each says.
+/// Those of each subcommand.
 pub(crate) fn run(command: &MembersCommand, format: Format) -> Result<(), Failure> {
     match command {
         MembersCommand::List(args) => list::run(args, format),

@@ -1,4 +1,4 @@
-//! `witness members remove`: lets a member go.
+//! `witness members remove`: removes a member.
 
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, OpId};
@@ -24,19 +24,19 @@ pub(crate) struct RemoveArgs {
     ring: RingArgs,
 }
 
-/// What `witness members remove --output json` prints.
+/// Output of `witness members remove --output json`.
 #[derive(Debug, Serialize)]
 struct Document {
     member: MemberId,
     name: String,
-    /// The entry of the ring's log that says so.
+    /// The log entry with the removal.
     entry: OpId,
 }
 
 /// Runs `witness members remove`.
 ///
 /// # Errors
-/// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known.
+/// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
 pub(crate) fn run(args: &RemoveArgs, format: Format) -> Result<(), Failure> {
     let session = Session::open(&args.ring)?;
     block_on(async {

@@ -1,4 +1,4 @@
-//! `witness members update`: changes what the ring's log says of a member.
+//! `witness members update`: changes a member's record in the ring's log.
 
 use consensus::{Amendment, RecordChange};
 use member::protocol::{CommandResult, OperatorCommand};
@@ -54,7 +54,7 @@ impl UpdateArgs {
     }
 }
 
-/// What `witness members update --output json` prints.
+/// Output of `witness members update --output json`.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     member: MemberId,
@@ -63,14 +63,14 @@ struct Document<'a> {
     after: &'a MemberRecord,
     voter_sets: &'a [std::collections::BTreeSet<MemberId>],
     wanted_sets: &'a [std::collections::BTreeSet<MemberId>],
-    /// The entry of the ring's log that says so.
+    /// The log entry with the change.
     entry: Option<OpId>,
 }
 
 /// Runs `witness members update`.
 ///
 /// # Errors
-/// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known.
+/// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
 pub(crate) fn run(args: &UpdateArgs, format: Format) -> Result<(), Failure> {
     let change = args.change();
     if change == RecordChange::default() {

@@ -1,5 +1,5 @@
-//! `witness quorum fix`: the repair of a quorum that is lost for good. Asks every member for evidence, also
-//! where nobody leads, shows it and the plan, and carries the plan out only when it is told to.
+//! `witness quorum fix`: the repair of a permanently lost quorum. Queries every member for evidence, also without a leader, shows it and
+//! the plan, and executes the plan only on request.
 
 use std::time::Duration;
 
@@ -33,30 +33,30 @@ pub(crate) struct FixArgs {
     ring: RingArgs,
 }
 
-/// What `witness quorum fix --output json` prints.
+/// Output of `witness quorum fix --output json`.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     evidence: &'a [Evidence],
     plan_id: String,
     plan: &'a RepairPlan,
-    /// Why it was not, or would not be, carried out.
+    /// Why it was not, or would not be, executed.
     refusal: Option<String>,
-    /// The entry of the log that says so, when it was carried out.
+    /// The log entry with the repair, when executed.
     applied: Option<OpId>,
-    /// Who leads now, when it was carried out.
+    /// The leader afterwards, when executed.
     leader: Option<MemberId>,
 }
 
-/// How often is looked whether the ring serves again.
+/// How often to check whether the ring serves again.
 const LOOK: Duration = Duration::from_millis(200);
-/// For the evidence of one member.
+/// Time limit for the evidence of one member.
 const EVIDENCE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs `witness quorum fix`.
 ///
 /// # Errors
-/// Exit 4 when there is nothing to repair, when a loss threatens that was not accepted, and when the plan is
-/// another than the one that was looked at; 3 when nobody answers, 5 when its end is not known.
+/// Exit 4 when there is nothing to repair, when a possible loss was not accepted, and when the plan has changed since it was shown; 3 when
+/// no member answers, 5 when its result is unknown.
 pub(crate) fn run(args: &FixArgs, format: Format) -> Result<(), Failure> {
     let session = Session::open(&args.ring)?;
     block_on(async {
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &FixArgs, format: Format) -> Result<(), Failure> {
     })
 }
 
-/// Asks every member that is known, all at once.
+/// Queries every known member concurrently.
 async fn gather(session: &Session, report: &RingReport, directory: &Directory) -> Vec<Evidence> {
     let until = Instant::now() + EVIDENCE_PATIENCE;
     let asked = directory.places().map(async |place| {
@@ -114,13 +114,13 @@ async fn gather(session: &Session, report: &RingReport, directory: &Directory) -
     futures::future::join_all(asked).await
 }
 
-/// Why a member has not said anything at all.
+/// Why a member gave no evidence.
 fn silence(report: &RingReport, id: MemberId) -> Option<String> {
     let member = report.members.iter().find(|member| member.id == id)?;
     member.error.clone()
 }
 
-/// Whether the operator has said everything that the plan needs.
+/// Whether the operator has given all options that the plan needs.
 fn may_apply(args: &FixArgs, plan: &RepairPlan, directory: &Directory) -> Result<(), Failure> {
     let id = identity(plan);
     if let Some(looked_at) = args.plan.as_ref().filter(|looked_at| **looked_at != id) {
@@ -133,7 +133,7 @@ fn may_apply(args: &FixArgs, plan: &RepairPlan, directory: &Directory) -> Result
     accept_repair(plan, args.accept_loss).map_err(|refusal| directory.failure(&refusal.into()))
 }
 
-/// A plan's identity: what is to be done, with whom, and on what evidence.
+/// A plan's identity: its actions, members and evidence.
 fn identity(plan: &RepairPlan) -> String {
     // Plain values, which always have a JSON form.
     let json = serde_json::to_vec(plan).unwrap_or_default();
@@ -151,7 +151,7 @@ fn dry_run(args: &FixArgs, document: &Document<'_>, format: Format) -> Result<()
     print_text(&format!("\nNothing was done. To carry it out: {command}\n"))
 }
 
-/// Asks the operator, who may take his time, and then everybody again: the plan has to be what it was.
+/// Asks the operator without a time limit, then queries all members again: the plan must be unchanged.
 async fn consented(
     args: &FixArgs,
     session: &Session,
@@ -252,7 +252,7 @@ fn end(document: &Document<'_>, directory: &Directory, format: Format) -> Result
     }
 }
 
-/// What an operator does after a repair.
+/// The operator's tasks after a repair.
 fn steps(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
     let names = |ids: &std::collections::BTreeSet<MemberId>| {
         let names = ids.iter().map(|id| directory.name(*id));
@@ -275,10 +275,9 @@ fn steps(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
     steps
 }
 
-// What the members say of themselves when a quorum may be lost for good, and the plan that follows from it,
-// as an operator reads them.
+// Evidence of the members about a possibly permanent loss of quorum, and the resulting plan, as output for an operator.
 
-/// One member's, or why there is none.
+/// One member's evidence, or why there is none.
 #[derive(Debug, Serialize)]
 pub(super) struct Evidence {
     id: MemberId,
@@ -299,7 +298,7 @@ impl Evidence {
         }
     }
 
-    /// The evidence, when there is some.
+    /// The evidence, if any.
     pub(super) fn given(&self) -> Option<MemberEvidence> {
         self.evidence.clone()
     }

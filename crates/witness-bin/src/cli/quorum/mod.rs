@@ -1,5 +1,4 @@
-//! `witness quorum`: what a commit waits for, region by region, and the repair of a quorum that is lost
-//! for good.
+//! `witness quorum`: the requirements of a commit, region by region, and the repair of a permanently lost quorum.
 
 mod fix;
 mod set;
@@ -21,7 +20,7 @@ pub(crate) enum QuorumCommand {
 /// Runs `witness quorum …`.
 ///
 /// # Errors
-/// As each says.
+/// Those of each subcommand.
 pub(crate) fn run(command: &QuorumCommand, format: Format) -> Result<(), Failure> {
     match command {
         QuorumCommand::Show(args) => show::run(args, format),

@@ -105,7 +105,7 @@ impl SetArgs {
     }
 }
 
-/// What `witness quorum set --output json` prints.
+/// Output of `witness quorum set --output json`.
 #[derive(Debug, Serialize)]
 struct Document {
     dry_run: bool,
@@ -116,7 +116,7 @@ struct Document {
 /// Runs `witness quorum set`.
 ///
 /// # Errors
-/// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known.
+/// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
 pub(crate) fn run(args: &SetArgs, format: Format) -> Result<(), Failure> {
     let change = args.change()?;
     let session = Session::open(&args.ring)?;

@@ -1,4 +1,4 @@
-//! `witness quorum show`: for each region who votes, who answers, and who holds commits back.
+//! `witness quorum show`: voters, reachable voters and blockers of commits in each region.
 
 use std::time::Duration;
 
@@ -22,20 +22,20 @@ pub(crate) struct ShowArgs {
     ring: RingArgs,
 }
 
-/// What `witness quorum show --output json` prints.
+/// Output of `witness quorum show --output json`.
 #[derive(Debug, Serialize)]
 struct Document {
     ring: String,
     leader: Option<MemberId>,
     policy: String,
     voter_sets: Vec<Vec<MemberId>>,
-    /// As the leader sees them; as the answers of all members show them when nobody leads.
+    /// As seen by the leader; without a leader, from the answers of all members.
     regions: Vec<RegionQuorum>,
-    /// What a commit waits for, in words.
+    /// The requirements of a commit, as text.
     commit: Option<String>,
-    /// What the leader would like to change about the quorum, in words.
+    /// The leader's intended change of the quorum, as text.
     wanted: Option<String>,
-    /// Whether commits can go on, in words.
+    /// Whether commits can proceed, as text.
     #[serde(skip)]
     verdict: String,
     cause: Option<String>,
@@ -46,7 +46,7 @@ struct Document {
 /// Runs `witness quorum show`.
 ///
 /// # Errors
-/// Exit 3 when nobody answers, or nobody leads with a quorum behind it.
+/// Exit 3 when no member answers, or none leads with a quorum.
 pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
     let session = Session::asking(&args.ring, args.limit)?;
     let (report, directory) = block_on(session.ring())?;
@@ -97,7 +97,7 @@ fn document(report: &RingReport, directory: &Directory) -> Document {
     }
 }
 
-/// Without a leader: who answered just now, and where each log ends.
+/// Without a leader: the members that just answered, and the end of each log.
 fn from_outside(report: &RingReport, latest: &MemberView) -> Vec<RegionQuorum> {
     let view_of = |id: MemberId| {
         let member = report.members.iter().find(|member| member.id == id);

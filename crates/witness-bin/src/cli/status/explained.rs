@@ -1,5 +1,5 @@
-//! `witness status --explain`: what a commit waits for, and why each member can or cannot be elected now. Only
-//! a leader knows; without one, what the answers of all members tell. Then, which versions run.
+//! `witness status --explain`: the requirements of a commit, and why each member can or cannot be elected now. Without a leader, this is
+//! derived from the answers of all members. Then the running versions.
 
 use crate::operator::RingReport;
 use crate::operator::sentences::explained;

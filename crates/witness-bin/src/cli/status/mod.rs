@@ -1,4 +1,4 @@
-//! `witness status`: asks every member of the configuration and shows the ring.
+//! `witness status`: queries every configured member and shows the ring.
 
 mod explained;
 mod routes_tree;
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
         let mut watched = Watched::new(SystemTime::now());
         loop {
             let report = asker.report().await;
-            // Nothing but addresses is known of the ring.
+            // Only addresses of the ring are known.
             if report.members.is_empty() && !args.watch {
                 return Err(nobody_answers(&report));
             }
@@ -90,7 +90,7 @@ fn show_again(
     if !on_a_terminal {
         return print_text(&format!("{page}\n"));
     }
-    // Home, the page, and nothing of an older and longer one below it.
+    // Cursor home, the page, and a clear of each old line's rest.
     let page = page.replace('\n', "\x1b[K\n");
     print_text(&format!("\x1b[H{page}\x1b[J"))
 }

@@ -1,4 +1,4 @@
-//! The tree by which entries reach the members, when some of them reach one over another.
+//! The tree of replication routes, when a member receives entries through another one.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use raft_types::MemberId;
 
 use crate::operator::hops;
 
-/// The lines, the leader first; none when everybody gets the entries from the leader.
+/// The lines, the leader first; none when all members receive entries from the leader.
 pub(super) fn lines(leader: &MemberView) -> Vec<String> {
     let Some(routes) = &leader.replication_routes else {
         return Vec::new();
@@ -24,7 +24,7 @@ pub(super) fn lines(leader: &MemberView) -> Vec<String> {
             .or_default()
             .push(member);
     }
-    // Whoever sends on stands behind those that do not: the tree is read from top to bottom.
+    // Relaying members come after the others: the tree is read from top to bottom.
     let mut lines = vec![format!("Entries travel from `{}`", leader.member.name)];
     draw(own, "", &below, &mut lines);
     lines

@@ -1,4 +1,4 @@
-//! `witness status` for people: one line a member, and what is wrong below.
+//! The table of `witness status`: one line a member, and problems below.
 
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use crate::operator::sentences::{self, notes, role, span};
 use crate::operator::{MemberReport, RingReport};
 use crate::terminal::Table;
 
-/// The page, its lines ended.
+/// The page, with line ends.
 pub(super) fn page(report: &RingReport, colours: bool) -> String {
     let (members, quorum) = (members(report), quorum_lines(report, colours));
     let (notes, warnings) = (notes_lines(report), warnings(report, false));
@@ -43,7 +43,7 @@ pub(super) fn members(report: &RingReport) -> String {
     out
 }
 
-/// The ways of the log, a pause, and what is to be said of members.
+/// Replication routes, a pause, and notes on members.
 pub(super) fn notes_lines(report: &RingReport) -> String {
     let mut out = String::new();
     for line in report
@@ -77,14 +77,14 @@ pub(super) fn notes_lines(report: &RingReport) -> String {
     out
 }
 
-/// What contradicts each other.
+/// Contradictions.
 pub(super) fn warnings(report: &RingReport, colours: bool) -> String {
     let warning = paint(colours, "33", "Warning:");
     let lines = report.warnings.iter();
     lines.map(|line| format!("{warning} {line}\n")).collect()
 }
 
-/// A text in the colour of that code.
+/// A text in the color of that code.
 pub(super) fn paint(colours: bool, code: &str, text: &str) -> String {
     match colours {
         true => format!("\x1b[{code}m{text}\x1b[0m"),
@@ -138,9 +138,9 @@ pub(super) fn quorum_lines(report: &RingReport, colours: bool) -> String {
     out
 }
 
-// How the reading back of a member's log is getting on, in one line.
+// The scrub progress of a member's log, in one line.
 
-/// The line; none while there is nothing to report: no closed file, or files that are read back soon, as in a new ring.
+/// The line; none while there is nothing to report: no closed file, or files that will soon be read back, as in a new ring.
 pub(super) fn scrub_line(scrub: &ScrubView, now: u64) -> Option<String> {
     let is_due = scrub.completed_at.is_none() && scrub.turn_bytes == 0;
     let is_on = scrub.bytes_per_second.is_some();

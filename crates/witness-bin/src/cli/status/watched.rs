@@ -1,5 +1,5 @@
-//! `witness status --watch`: what needs somebody's attention first, then the members, what a commit waits for, and what happened since
-//! the watch began.
+//! `witness status --watch`: conditions that need attention first, then the members, the requirements of a commit, and events since the
+//! watch began.
 
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,15 +12,15 @@ use crate::operator::events::{Event, Events, Level};
 use crate::operator::history::time_of_day;
 use crate::operator::sentences::explained as explanation;
 
-/// So many of the newest events are shown on a terminal.
+/// Newest events shown on a terminal.
 const SHOWN: usize = 12;
 
-/// A ring that is looked at again and again.
+/// A ring that is polled.
 pub(super) struct Watched {
     began_ms: u64,
     now_ms: u64,
     events: Events,
-    /// Through whom the ring was seen last.
+    /// The last view of the ring.
     view: Option<MemberView>,
     /// The newest event that was printed.
     printed_ms: u64,
@@ -38,14 +38,14 @@ impl Watched {
         }
     }
 
-    /// Takes in what the members have answered.
+    /// Adds the members' answers.
     pub(super) fn see(&mut self, now: SystemTime, report: &RingReport) {
         self.now_ms = milliseconds(now);
         let is_first = self.view.is_none();
         let views = report.members.iter().filter_map(|one| one.view.as_ref());
         let furthest = || views.max_by_key(|view| (view.term, view.log_end));
         let seen = report.leader_view().or_else(furthest).cloned();
-        // Where nobody answers, nobody is known to lead any more.
+        // Without answers, no leader is known any longer.
         let view = seen.or_else(|| {
             self.view.clone().map(|last| MemberView {
                 leader: None,
@@ -61,8 +61,7 @@ impl Watched {
         self.view = Some(view);
     }
 
-    /// The page of this moment. On a terminal it takes the place of the one before; elsewhere all pages are kept, and each event is in
-    /// one of them.
+    /// The current page. On a terminal it replaces the previous one; elsewhere all pages are kept, and each event is in one of them.
     pub(super) fn page(
         &mut self,
         report: &RingReport,

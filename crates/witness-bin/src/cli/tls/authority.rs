@@ -1,4 +1,4 @@
-//! The authority of a ring, and whom it makes certificates for. No file is touched here.
+//! The CA of a ring, and its certificates. Does not access files.
 
 use std::net::IpAddr;
 
@@ -9,19 +9,19 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-/// How long an authority is valid. Replacing one takes three rounds of restarts.
+/// Validity of a CA. Replacing one takes three rounds of restarts.
 const AUTHORITY_DAYS: i64 = 3650;
-/// A certificate is valid from a little before it was made: clocks differ.
+/// A certificate becomes valid shortly before its creation, since clocks differ.
 const CLOCK_SKEW: Duration = Duration::hours(1);
 
-/// Whom a certificate is for.
+/// The holder of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) role: Role,
     pub(super) name: String,
-    /// What callers look for in a member's certificate, besides its name: hosts as names or addresses.
+    /// Hosts that callers accept in a member's certificate, in addition to its name: as names or addresses.
     hosts: Vec<String>,
-    /// Where a member is reached.
+    /// A member's address.
     pub(super) address: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl Role {
 }
 
 impl Holder {
-    /// A member of the ring. `peer_name` is the name that the configuration has callers look for instead of the host.
+    /// A member of the ring. Callers check the configured `peer_name` instead of the host.
     pub(super) fn member(entry: &MemberEntry, peer_name: Option<&str>) -> Self {
         let host = host_of(&entry.address);
         let hosts = [Some(host), peer_name].into_iter().flatten();
@@ -56,7 +56,7 @@ impl Holder {
         }
     }
 
-    /// Somebody who only calls members.
+    /// A client that only calls members.
     pub(super) fn caller(role: Role, name: &str) -> Self {
         Self {
             role,
@@ -66,7 +66,7 @@ impl Holder {
         }
     }
 
-    /// What its files are called, without `.crt` and `.key`.
+    /// Base name of its files, without `.crt` and `.key`.
     pub(super) fn file_name(&self) -> String {
         match self.role {
             Role::Member => self.name.clone(),
@@ -74,7 +74,7 @@ impl Holder {
         }
     }
 
-    /// The names in its certificate; the last one is a URI that tells what it may do.
+    /// The names in its certificate; the last one is a URI with its role.
     pub(super) fn names(&self) -> Vec<String> {
         let own = match self.role {
             Role::Member => Some(self.name.clone()),
@@ -113,7 +113,7 @@ pub(super) struct Pair {
     pub(super) key: String,
 }
 
-/// What signs the ring's certificates.
+/// The CA of the ring's certificates.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     ring: String,
@@ -121,7 +121,7 @@ pub(super) struct Authority {
 }
 
 impl Authority {
-    /// A new one.
+    /// Creates a CA.
     pub(super) fn make(ring: &str, now: OffsetDateTime) -> Result<(Self, Pair), Error> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let not_after = now + Duration::days(AUTHORITY_DAYS);
@@ -144,7 +144,7 @@ impl Authority {
         Ok((authority, pair))
     }
 
-    /// The one of these files, whose certificate is valid until then.
+    /// The CA in these files, with a certificate valid until then.
     pub(super) fn of(pair: &Pair, ring: &str, not_after: OffsetDateTime) -> Result<Self, Error> {
         let key = KeyPair::from_pem(&pair.key)?;
         Ok(Self {
@@ -154,7 +154,7 @@ impl Authority {
         })
     }
 
-    /// A certificate with a new key. It is not valid for longer than the authority.
+    /// A certificate with a new key. It expires no later than the CA.
     pub(super) fn sign(
         &self,
         holder: &Holder,
@@ -169,7 +169,7 @@ impl Authority {
         params.subject_alt_names = alternatives.collect::<Result<_, _>>()?;
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        // A member calls the others, too.
+        // A member also calls the others.
         params.extended_key_usages = match holder.role {
             Role::Member => vec![
                 ExtendedKeyUsagePurpose::ServerAuth,

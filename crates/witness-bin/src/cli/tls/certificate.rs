@@ -1,4 +1,4 @@
-//! What a file of certificates says.
+//! Contents of certificate files.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -27,10 +27,10 @@ pub(super) struct Certificate {
 }
 
 impl Certificate {
-    /// All of a file, which holds one at least.
+    /// All certificates of a file, at least one.
     ///
     /// # Errors
-    /// When it cannot be read, or is not what it should be.
+    /// When it cannot be read, or is invalid.
     pub(super) fn all_of(path: &Path) -> Result<Vec<Self>, Failure> {
         let file = path.display();
         let pem = std::fs::read(path)
@@ -38,7 +38,7 @@ impl Certificate {
         Self::all_in(&pem, path)
     }
 
-    /// All of what a file holds.
+    /// All certificates in a file's content.
     pub(super) fn all_in(pem: &[u8], path: &Path) -> Result<Vec<Self>, Failure> {
         let file = path.display();
         let damaged = |error: &dyn std::fmt::Display| {
@@ -76,7 +76,7 @@ impl Certificate {
         }
     }
 
-    /// Whether that authority's key made its signature.
+    /// Whether that CA's key made its signature.
     pub(super) fn is_signed_by(&self, authority: &Self) -> bool {
         let own = X509Certificate::from_der(&self.der);
         let other = X509Certificate::from_der(&authority.der);
@@ -116,7 +116,7 @@ fn usage(parsed: &X509Certificate<'_>) -> Vec<&'static str> {
     words
 }
 
-/// Whether all certificates of what a file holds can be read, and there is one; each is looked for the authority that signed it.
+/// Whether a file's content holds at least one certificate and all are readable. Also searches for each certificate's CA.
 pub(crate) fn are_read(pem: &[u8]) -> bool {
     let Ok(all) = Certificate::all_in(pem, Path::new("all.pem")) else {
         return false;
@@ -127,12 +127,12 @@ pub(crate) fn are_read(pem: &[u8]) -> bool {
     true
 }
 
-/// Whether a key belongs to the first certificate of a file, as a member checks it when it starts.
+/// Whether a key belongs to the first certificate of a file, as a starting member checks it.
 pub(super) fn check_key(certificate: &Path, key: &Path) -> Result<(), TlsError> {
     let files = TlsFiles {
         certificate: certificate.to_owned(),
         key: key.to_owned(),
-        // Any certificate will do: nobody is called.
+        // Any certificate will do, since no call follows.
         authority: certificate.to_owned(),
         peer_name: None,
         roles: NamedRoles::default(),
@@ -140,7 +140,7 @@ pub(super) fn check_key(certificate: &Path, key: &Path) -> Result<(), TlsError> 
     TlsMaterial::load(&files).map(drop)
 }
 
-/// A day as people write it.
+/// A date in readable form.
 pub(super) fn day(time: OffsetDateTime) -> String {
     let form = format_description!("[year]-[month]-[day]");
     time.format(&form).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! `witness tls init`: the files of a ring's authority and certificates. What exists is kept.
+//! `witness tls init`: files of a ring's CA and certificates. Existing files are kept.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -40,7 +40,7 @@ pub(crate) struct InitArgs {
     config: ConfigArgs,
 }
 
-/// It becomes part of a file's name.
+/// A part of a file name.
 fn caller_name(text: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if text.is_empty() || !text.chars().all(allowed) {
@@ -49,7 +49,7 @@ fn caller_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// What happened to a pair of files.
+/// Result for a pair of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Outcome {
@@ -68,7 +68,7 @@ impl Outcome {
     }
 }
 
-/// What `witness tls init --output json` prints.
+/// Output of `witness tls init --output json`.
 #[derive(Debug, Serialize)]
 struct Report {
     ring: String,
@@ -98,7 +98,7 @@ struct Line {
     valid_until: String,
 }
 
-/// Certificate and key of somebody.
+/// A holder's certificate and key files.
 struct Files {
     certificate: PathBuf,
     key: PathBuf,
@@ -112,10 +112,10 @@ impl Files {
         }
     }
 
-    /// Whether both are there.
+    /// Whether both exist.
     ///
     /// # Errors
-    /// Exit 4 when one is.
+    /// Exit 4 when only one does.
     fn exist(&self, lost: &str) -> Result<bool, Failure> {
         match (self.certificate.exists(), self.key.exists()) {
             (true, true) => Ok(true),
@@ -125,13 +125,13 @@ impl Files {
         }
     }
 
-    /// Writes both, where nothing is.
+    /// Writes both, where neither exists.
     fn create(&self, pair: &Pair) -> Result<(), Failure> {
         write_new(&self.key, &pair.key, SECRET)?;
         write_new(&self.certificate, &pair.certificate, PUBLIC)
     }
 
-    /// Writes both in the place of others. Each file is the old one or the new one at any moment.
+    /// Replaces both. At any moment, each file is the old or the new one.
     fn replace(&self, pair: &Pair) -> Result<(), Failure> {
         let (key, certificate) = (beside(&self.key), beside(&self.certificate));
         for left_over in [&key, &certificate] {
@@ -281,7 +281,7 @@ fn unmade(error: rcgen::Error) -> Failure {
     Failure::error(format!("a certificate cannot be made: {error}"))
 }
 
-/// Every file has one owner, and what is to be renewed is known.
+/// Checks that every file has one owner, and that all names in `renew` exist.
 fn check_names(holders: &[Holder], renew: &[String]) -> Result<(), Failure> {
     let names: Vec<String> = holders.iter().map(Holder::file_name).collect();
     for (index, name) in names.iter().enumerate() {
@@ -313,7 +313,7 @@ fn first_of(file: &Path) -> Result<Certificate, Failure> {
     Ok(Certificate::all_of(file)?.remove(0))
 }
 
-/// The authority of a directory; a new one where there is none. `there` is a certificate that an authority has signed.
+/// The CA of a directory; a new one if none exists. `there` is a certificate signed by a CA.
 fn authority_in(
     directory: &Path,
     ring: &str,
@@ -379,7 +379,7 @@ fn authority_in(
     Ok((authority, line))
 }
 
-/// Why the others would not take a certificate that was kept.
+/// Why the other members would reject a kept certificate.
 fn unfit(
     holder: &Holder,
     files: &Files,

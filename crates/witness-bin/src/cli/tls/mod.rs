@@ -1,4 +1,4 @@
-//! `witness tls`: makes the certificates of a ring, and shows what is in a certificate.
+//! `witness tls`: creates the certificates of a ring, and shows certificates.
 
 mod authority;
 mod certificate;
@@ -20,7 +20,7 @@ pub(crate) enum TlsCommand {
 /// Runs `witness tls`.
 ///
 /// # Errors
-/// Exit 1 when a file cannot be used or a certificate is not good, 2 for a wrong configuration or name, 4 when a file is in the way.
+/// Exit 1 when a file cannot be used or a certificate is invalid, 2 for a wrong configuration or name, 4 when a file exists already.
 pub(crate) fn run(command: &TlsCommand, format: Format) -> Result<(), Failure> {
     match command {
         TlsCommand::Init(args) => init::run(args, format),

@@ -1,4 +1,4 @@
-//! `witness tls show`: what is in files of certificates, and what is wrong with them.
+//! `witness tls show`: contents of certificate files, and their problems.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -28,16 +28,16 @@ struct Shown {
     valid_until: String,
     days_left: i64,
     usage: Vec<&'static str>,
-    /// The key beside the file, if there is one.
+    /// The key next to the file, if any.
     key_file: Option<PathBuf>,
-    /// What is wrong with it; empty when nothing is.
+    /// Its problems; empty without any.
     problems: Vec<String>,
 }
 
 /// Runs `witness tls show`.
 ///
 /// # Errors
-/// Exit 1 when a file cannot be read, or something is wrong with a certificate.
+/// Exit 1 when a file cannot be read, or a certificate has a problem.
 pub(super) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
     let now = OffsetDateTime::now_utc();
     let mut all = Vec::new();
@@ -57,7 +57,7 @@ pub(super) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// `is_first`: the key beside a file is that of its first certificate.
+/// `is_first`: the key next to a file is that of its first certificate.
 fn shown(file: &Path, is_first: bool, certificate: Certificate, now: OffsetDateTime) -> Shown {
     let mut problems = validity_problem(&certificate, now)
         .into_iter()

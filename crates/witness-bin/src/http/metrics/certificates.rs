@@ -1,5 +1,5 @@
-//! When the certificates that the member has loaded expire. They are read when it starts and when it reloads its configuration, as
-//! those that are in use are.
+//! Expiry of the certificates that the member has loaded. Their files are read at a start and at a reload, together with the
+//! certificates themselves.
 
 use std::fmt::Error;
 use std::path::Path;
@@ -12,33 +12,33 @@ use x509_parser::pem::Pem;
 
 use crate::openmetrics::MetricWriter;
 
-/// A configured file of certificates, and when the first of them expires.
+/// A configured file of certificates, and the first expiry in it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Expiry {
     /// The key of the configuration that names the file.
     key: &'static str,
-    /// Since 1970.
+    /// Seconds since 1970.
     seconds: i64,
 }
 
 impl Expiry {
-    /// When the first certificate of the file that a key names expires, in seconds since 1970.
+    /// The first expiry in the file that a key names, in seconds since 1970.
     pub fn new(key: &'static str, seconds: i64) -> Self {
         Self { key, seconds }
     }
 }
 
-/// Those of the certificates in use. Clones share them.
+/// The expiries of the certificates in use. Clones share them.
 #[derive(Clone)]
 pub struct Expiries(Arc<watch::Sender<Vec<Expiry>>>);
 
 impl Expiries {
-    /// Of all files that are configured.
+    /// For all configured files.
     pub fn of(settings: &Settings) -> Self {
         expiries(settings).into()
     }
 
-    /// Tells of these from now on.
+    /// Replaces them with those of these settings.
     pub fn renew(&self, settings: &Settings) {
         self.0.send_replace(expiries(settings));
     }
@@ -50,7 +50,7 @@ impl From<Vec<Expiry>> for Expiries {
     }
 }
 
-/// Of all files that are configured. One that cannot be read is left out: whoever uses it says so.
+/// For all configured files. An unreadable file is left out: its user reports it.
 fn expiries(settings: &Settings) -> Vec<Expiry> {
     let mut files = Vec::new();
     if let Some(tls) = &settings.tls {
@@ -77,12 +77,12 @@ fn expiries(settings: &Settings) -> Vec<Expiry> {
     known.collect()
 }
 
-/// The first moment at which one of a file's certificates has expired.
+/// The first expiry of a file's certificates.
 fn first_expiry(file: &Path) -> Option<i64> {
     first_expiry_in(&std::fs::read(file).ok()?)
 }
 
-/// The same of what a file holds.
+/// The first expiry in a file's content.
 pub(crate) fn first_expiry_in(pem: &[u8]) -> Option<i64> {
     let certificates = Pem::iter_from_buffer(pem).filter_map(|block| {
         let block = block.ok()?;
@@ -92,7 +92,7 @@ pub(crate) fn first_expiry_in(pem: &[u8]) -> Option<i64> {
     certificates.min()
 }
 
-/// Writes them; nothing without TLS.
+/// Writes them; none without TLS.
 pub(super) fn write(writer: &mut MetricWriter<'_, '_>, expiries: &Expiries) -> Result<(), Error> {
     let expiries = expiries.0.borrow();
     let of_each = expiries.iter();

@@ -1,5 +1,5 @@
 //! Metrics in Prometheus' text form. Gauges and counters are read from the member's view at each
-//! scrape, so they cannot fall behind it; how long flushes take is observed as it happens.
+//! scrape, so they are always current; flush times are observed as they happen.
 
 mod certificates;
 mod process;
@@ -25,7 +25,7 @@ pub(crate) use crate::http::metrics::certificates::first_expiry_in;
 pub use crate::http::metrics::certificates::{Expiries, Expiry};
 use crate::openmetrics::MetricWriter;
 
-/// How long things take, observed as they happen.
+/// Durations, observed as they happen.
 #[derive(Debug, Clone)]
 pub struct Histograms {
     sync: Histogram,
@@ -37,9 +37,9 @@ pub struct Histograms {
 
 impl Default for Histograms {
     fn default() -> Self {
-        // From 20 µs (a disk with its own battery) to five seconds (a sick one).
+        // From 20 µs (a disk with a battery-backed cache) to five seconds (a failing one).
         let flush = || Histogram::new(exponential_buckets(20e-6, 2.0, 19));
-        // From 100 µs to 26 s: other regions are among those who are waited for.
+        // From 100 µs to 26 s: a commit may wait for other regions.
         let commit_wait = Histogram::new(exponential_buckets(100e-6, 2.0, 19));
         // From 10 ms to 82 s.
         let takeover = || Histogram::new(exponential_buckets(0.01, 2.0, 14));
@@ -241,7 +241,7 @@ mod tests {
         assert!(text.ends_with("# EOF\n"));
     }
 
-    /// Names of the metrics of a page, without the prefix, with the suffix of their samples.
+    /// Names of the metrics in a page, without the prefix, with the suffix of their samples.
     fn names(page: &str) -> Vec<String> {
         let types = page
             .lines()

@@ -75,7 +75,7 @@ fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Erro
         "For how long they have not",
         view.quorum.lost_for_seconds.unwrap_or(0.0),
     )?;
-    // Only the leader knows who answers.
+    // Only the leader knows which members answer.
     if let Some(spare) = failures_tolerated(&view.voter_set_health) {
         writer.gauge(
             "quorum_spare_voters",
@@ -249,7 +249,7 @@ fn log(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error
     )
 }
 
-/// Size and free space of the disk of the member's data directory; nothing where it does not say them.
+/// Size and free space of the data directory's disk; nothing where the disk does not report them.
 pub(super) fn write_disk(writer: &mut MetricWriter<'_, '_>, data_dir: &Path) -> Result<(), Error> {
     let Ok(disk) = rustix::fs::statvfs(data_dir) else {
         return Ok(());
@@ -371,7 +371,7 @@ fn hooks(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Err
     )
 }
 
-// Metrics of the mysqld beside the member.
+// Metrics of a database member's mysqld.
 
 /// Writes them; nothing for a witness.
 pub(super) fn write_mysqld(
@@ -470,7 +470,7 @@ pub(super) fn write_mysqld(
     )
 }
 
-// Metrics of those who read a member's binlog server.
+// Metrics of the clients of a member's binlog server.
 
 /// Writes them; nothing for a member without a binlog server.
 pub(super) fn write_consumers(
@@ -486,7 +486,7 @@ pub(super) fn write_consumers(
         "Consumers that are attached to the binlog server",
         consumers.len() as f64,
     )?;
-    // By name and host: a port is another one after each reconnection. Several of one name on one host are one series.
+    // By name and host: the port changes with each reconnection. Several clients with one name on one host form one series.
     let mut by_name = BTreeMap::new();
     for consumer in consumers {
         let host = host(&consumer.address);

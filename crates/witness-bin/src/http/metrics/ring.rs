@@ -1,4 +1,4 @@
-//! Metrics of how entries routes: what was sent, spared and sent on, by member.
+//! Metrics of replication routes by member: entries sent, saved and relayed.
 
 use std::fmt::Error;
 
@@ -9,7 +9,7 @@ use raft_types::{MemberId, OpId};
 
 use crate::openmetrics::MetricWriter;
 
-/// A counter of each member that is sent to: its name, its unit, its help, its value.
+/// A counter for each receiving member: its name, its unit, its help, its value.
 type Sent = (
     &'static str,
     Option<Unit>,
@@ -85,7 +85,7 @@ const RELAYED: [Relayed; 5] = [
     ),
 ];
 
-/// Writes them; nothing before the member takes part.
+/// Writes them; nothing before the member joins the ring.
 pub(super) fn write_routes(
     writer: &mut MetricWriter<'_, '_>,
     view: &MemberView,
@@ -160,7 +160,7 @@ fn sent(
     )
 }
 
-// What a leader knows of the others: how far each peer and each region is.
+// The leader's state of the others: the progress of each peer and each region.
 
 /// Writes them; nothing on a member that does not lead.
 pub(super) fn write_peers(
@@ -193,7 +193,7 @@ fn peers(writer: &mut MetricWriter<'_, '_>, peers: &[PeerView]) -> Result<(), Er
     )
 }
 
-/// How far each region holds the log.
+/// The log's progress in each region.
 fn regions(writer: &mut MetricWriter<'_, '_>, regions: &[RegionQuorum]) -> Result<(), Error> {
     type Held = fn(&RegionQuorum) -> Option<OpId>;
     let watermarks: [(&str, &str, Held); 2] = [
@@ -211,7 +211,7 @@ fn regions(writer: &mut MetricWriter<'_, '_>, regions: &[RegionQuorum]) -> Resul
     for (name, help, held) in watermarks {
         let known = regions.iter().filter_map(|region| {
             let held = held(region)?;
-            // `region` is the member's own, on every metric.
+            // `region` is the label of the member's own region on every metric.
             Some(([("of_region", region.region.0.as_str())], held.index as f64))
         });
         writer.gauges(name, None, help, known)?;

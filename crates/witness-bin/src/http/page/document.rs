@@ -1,4 +1,4 @@
-//! `GET /ring`: the ring at one moment, with everything that the page draws and says. Pure.
+//! `GET /ring`: the ring at one moment, with all data that the page shows. Pure.
 
 use std::collections::BTreeSet;
 
@@ -21,28 +21,28 @@ pub(super) struct RingDocument {
     pub(super) seen_by: String,
     pub(super) version: String,
     pub(super) uptime_seconds: f64,
-    /// Who leads with a quorum behind it.
+    /// The leader that has a quorum.
     pub(super) leader: Option<MemberId>,
     pub(super) quorum: QuorumView,
-    /// Whether commits can go on: how the sentence begins, and its rest.
+    /// Whether commits are possible: the beginning of the sentence, and the rest.
     pub(super) verdict: (&'static str, String),
-    /// How good that is; a quorum that tolerates no more failures is not good.
+    /// A quorum that tolerates no more failures is not good.
     pub(super) verdict_level: Level,
     /// How many more voters may fail, in the worst case, before commits wait; nothing without a leader.
     pub(super) tolerates: Option<usize>,
     pub(super) policy: String,
-    /// What a commit waits for, in sentences; empty while nobody leads.
+    /// What a commit waits for, in sentences; empty without a leader.
     pub(super) commit: Vec<String>,
-    /// Who can be elected now, in sentences.
+    /// The members that can be elected now, in sentences.
     pub(super) elections: Vec<String>,
-    /// The voter sets in force; a commit needs so many of each.
+    /// The current voter sets; a commit needs a number of voters of each.
     pub(super) voter_sets: Vec<VoterSet>,
-    /// What should not be overlooked, in sentences.
+    /// Warnings, in sentences.
     pub(super) warnings: Vec<String>,
     pub(super) members: Vec<RingMember>,
-    /// How the log's entries travel, hop by hop, while somebody leads.
+    /// The path of log entries, hop by hop; empty without a leader.
     pub(super) hops: Vec<Hop>,
-    /// What this member saw happen, the newest first.
+    /// Events that this member observed, the newest first.
     pub(super) events: Vec<Event>,
 }
 
@@ -66,14 +66,14 @@ pub(super) struct RingMember {
     /// Its part in the quorum, as text.
     pub(super) vote: &'static str,
     pub(super) leads: bool,
-    /// Whether it answered the member that answers here.
+    /// Whether it answered the member that serves this page.
     pub(super) answers: bool,
-    /// What it is in the ring; nothing while it does not answer.
+    /// Its role in the ring; `None` while it does not answer.
     pub(super) role: Option<String>,
-    /// What its mysqld is; nothing for a witness.
+    /// The state of its mysqld; `None` for a witness.
     pub(super) mysqld: Option<String>,
     pub(super) lag_entries: Option<u64>,
-    /// How far its mysqld is behind what the ring committed.
+    /// Its mysqld's lag behind the ring's commits.
     pub(super) lag_ms: Option<u64>,
     pub(super) term: Option<u64>,
     pub(super) log_end: Option<OpId>,
@@ -90,7 +90,7 @@ impl RingDocument {
         let told = explained(report);
         let verdict = sentences::quorum(report);
         let leader = report.leader_view();
-        // Without a leader: the voters that this member knows of.
+        // Without a leader: the voters in this member's log.
         let ring = leader.unwrap_or(own);
         let counted: BTreeSet<_> = ring.voter_sets.iter().flatten().copied().collect();
         let voter_sets = ring.voter_sets.iter().map(|set| VoterSet {
@@ -121,7 +121,7 @@ impl RingDocument {
     }
 }
 
-/// What contradicts, the pause, and what is said of each member.
+/// Contradictions, the pause, and the notes on each member.
 fn warnings(report: &RingReport) -> Vec<String> {
     let mut told = report.warnings.clone();
     if let Some(pause) = &report.pause {
@@ -166,7 +166,7 @@ fn member(of: &MemberReport, report: &RingReport, counted: &BTreeSet<MemberId>) 
     }
 }
 
-/// A voter in force that does not answer is no member of the majority that commits.
+/// A current voter that does not answer is not part of the majority that commits.
 fn vote(of: &MemberReport, report: &RingReport, counted: &BTreeSet<MemberId>) -> &'static str {
     let leader = report.leader_view();
     let mut sets = leader.iter().flat_map(|view| &view.voter_set_health);

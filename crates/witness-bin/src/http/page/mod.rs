@@ -1,6 +1,6 @@
-//! The page at `/`: the ring as a picture, and in words. A browser gets it; whoever asks otherwise gets what `/primary` says, as
-//! Patroni's `/` does. What it shows is `GET /ring`, which any member answers: it asks the others while somebody looks, and keeps
-//! what it saw happen.
+//! The page at `/`: the ring as a picture and as text. A browser gets the page; any other client gets the answer of `/primary`, as
+//! from Patroni's `/`. The page shows `GET /ring`, which any member answers. The member asks the others while a browser has the page
+//! open, and keeps the events that it observed.
 
 mod document;
 
@@ -20,12 +20,12 @@ use crate::http::questions::Endpoints;
 use crate::http::reports::RingReports;
 use crate::operator::events::Events;
 
-/// How often a member looks at itself.
+/// The interval at which a member observes its own state.
 const LOOK: Duration = Duration::from_secs(1);
-/// What they answered is what they are for so long.
+/// Answers of this age count as current.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// What the page is made from. Clones share it.
+/// The data of the page. Clones share it.
 #[derive(Clone)]
 pub struct RingPage(Arc<Shared>);
 
@@ -36,7 +36,7 @@ struct Shared {
 }
 
 impl RingPage {
-    /// Of the member that has this view, and asks the others for these reports.
+    /// For the member of this view, with these reports of the other members.
     pub fn new(view: Arc<dyn ViewSource>, reports: RingReports) -> Self {
         Self(Arc::new(Shared {
             view,
@@ -45,7 +45,7 @@ impl RingPage {
         }))
     }
 
-    /// Looks at the member for as long as it is polled, so that it is known what happened when nobody had the page open.
+    /// Observes the member for as long as it is polled, so that events are recorded while no browser has the page open.
     pub async fn watch(&self) {
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -79,7 +79,7 @@ fn now_ms() -> u64 {
     now.try_into().unwrap_or(u64::MAX)
 }
 
-// What the browser gets. Everything is of this member: nothing is fetched from elsewhere, and nothing inside of the page is run.
+// The assets for the browser. All are served by this member: none is fetched from elsewhere, and no inline script runs.
 
 const HTML: &str = include_str!("assets/page.html");
 const CSS: &str = include_str!("assets/page.css");
@@ -115,7 +115,7 @@ async fn ring(State(endpoints): State<Endpoints>) -> Response {
     ([(header::CACHE_CONTROL, "no-store")], Json(document)).into_response()
 }
 
-/// A browser names HTML before anything else; load balancers and scripts name nothing, or everything.
+/// A browser's `Accept` names HTML; load balancers and scripts name no type, or all types.
 fn is_a_browser(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter();
     let mut accepted = accepted.filter_map(|value| value.to_str().ok());
@@ -128,7 +128,7 @@ fn asset(kind: &'static str, text: &'static str) -> Response {
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
-        // The next version's page has another script.
+        // The page of the next version has another script.
         (header::CACHE_CONTROL, "no-cache"),
     ];
     (StatusCode::OK, headers, text).into_response()
@@ -165,11 +165,11 @@ mod tests {
                 assert!(!named.contains(foreign), "{name} has {foreign}");
             }
         }
-        // The policy forbids what stands in the page itself; so a browser would leave it out.
+        // The policy forbids inline scripts and styles; a browser would ignore them.
         for inside in ["<script>", "<style", " style=", " onclick=", " onload="] {
             assert!(!HTML.contains(inside), "{inside}");
         }
-        // A member may be called `<script>`: what it is called is text, and is never read as HTML.
+        // A member may be named `<script>`: its name is text, and is never parsed as HTML.
         for parses in [
             "innerHTML",
             "outerHTML",

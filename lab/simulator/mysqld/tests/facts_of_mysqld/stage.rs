@@ -1,4 +1,4 @@
-//! Where scenes are played: a model behind a unix socket, or a real mysqld; and who plays in them.
+//! The servers of the scenarios, a model behind a unix socket or a real mysqld, and their clients.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -24,15 +24,15 @@ use tokio::net::UnixListener;
 use tokio::task::{JoinHandle, JoinSet};
 use uuid::Uuid;
 
-/// Longer than anything that does not wait takes.
+/// Longer than any step without waits.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
-/// What has not come by then waits.
+/// A step that takes longer is waiting.
 const A_WHILE: Duration = Duration::from_millis(400);
 
-/// No locks of gaps: appends to different lists do not meet.
+/// No gap locks: appends to different lists do not conflict.
 const ROW_LOCKS_ALONE: &str = "--transaction-isolation=READ-COMMITTED";
 
-/// A source on which commits wait for ever.
+/// A source on which commits wait indefinitely.
 pub(crate) const WAITING: [&str; 6] = [
     "--plugin-load-add=semisync_source.so",
     "--rpl-semi-sync-source-enabled=ON",
@@ -49,7 +49,7 @@ pub(crate) const PLAIN: [&str; 3] = [
     "--innodb-redo-log-capacity=16M",
 ];
 
-/// Both semi-sync plugins, and nothing switched on.
+/// Both semi-sync plugins, disabled.
 pub(crate) const EITHER_END: [&str; 6] = [
     "--plugin-load-add=semisync_source.so",
     "--plugin-load-add=semisync_replica.so",
@@ -59,7 +59,7 @@ pub(crate) const EITHER_END: [&str; 6] = [
     ROW_LOCKS_ALONE,
 ];
 
-/// Plays a scene on both.
+/// Runs a scenario on both.
 pub(crate) async fn on_both<F>(arguments: &[&str], scene: impl Fn(Stage) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>>,
@@ -72,7 +72,7 @@ where
         .context("of mysqld")
 }
 
-/// Plays a scene with two servers on both: the donor of a copy and its recipient, or a source and its replica.
+/// Runs a scenario with two servers on both: a copy's donor and recipient, or a source and its replica.
 pub(crate) async fn on_both_pairs<F>(
     arguments: &[&str],
     scene: impl Fn(Stage, Stage) -> F,
@@ -87,16 +87,16 @@ where
     let donor = Stage::begin_model(donor, arguments)?;
     let recipient = Stage::begin_model(recipient, arguments)?;
     scene(donor, recipient).await.context("of the model")?;
-    // A replica refuses a source of its own number.
+    // A replica refuses a source with its own server id.
     let second: Vec<&str> = arguments.iter().copied().chain(["--server-id=2"]).collect();
     let (donor, recipient) = (Stage::of_mysqld(arguments)?, Stage::of_mysqld(&second)?);
     scene(donor, recipient).await.context("of mysqld")
 }
 
-/// Where models seem to listen.
+/// The models' apparent port.
 const MODEL_PORT: u16 = 3306;
 
-/// A server, whichever.
+/// A server of either kind.
 pub(crate) struct Stage {
     server: Server,
     arguments: Vec<String>,
@@ -126,7 +126,7 @@ impl OwnModel {
         Self::of(1, None)
     }
 
-    /// The model of a number, which reaches these donors.
+    /// The model with this number, with access to these donors.
     fn of(number: u32, donors: Option<FindServer>) -> Result<Self> {
         let home = tempfile::tempdir()?;
         let began = Instant::now();
@@ -198,7 +198,7 @@ impl Stage {
         })
     }
 
-    /// The TCP port at which others reach it.
+    /// The TCP port for other servers.
     pub(crate) fn port(&self) -> u16 {
         match &self.server {
             Server::Model(_) => MODEL_PORT,
@@ -231,7 +231,7 @@ impl Stage {
         ConnectOptions::new(Endpoint::unix(socket), user, password)
     }
 
-    /// A session; the error is the server's number of it, and 0 where the server did not answer with one.
+    /// A session; the error is the server's number, and 0 if the server sent none.
     pub(crate) async fn try_log_in(&self, user: &str) -> Result<Player, u16> {
         let opened = Connection::open(&self.options(user)).await;
         opened
@@ -244,7 +244,7 @@ impl Stage {
         opened.map_err(|code| anyhow!("{user} is not let in: {code}"))
     }
 
-    /// A login that runs beside the scene.
+    /// A login concurrent with the scenario.
     pub(crate) fn begin_log_in(&self, user: &str) -> Pending<Result<Player, u16>> {
         let options = self.options(user);
         Pending(tokio::spawn(async move {
@@ -255,7 +255,7 @@ impl Stage {
         }))
     }
 
-    /// A semi-sync replica that lacks what `have` does not name.
+    /// A semi-sync replica that requests everything except `have`.
     pub(crate) async fn replica(&self, have: &GtidSet) -> Result<Replica> {
         let session = self.log_in("witness").await?;
         Ok(session.dump(have, 0x4001, true).await?)
@@ -308,7 +308,7 @@ impl Stage {
             };
             if !runs {
                 if let Server::Real(real) = &mut self.server {
-                    // What is left of it is the fixture's memory that it ran.
+                    // Makes the fixture record the end of the process.
                     real.kill()?;
                 }
                 return Ok(());
@@ -333,7 +333,7 @@ impl Stage {
         Ok(index.lines().map(|line| folder.join(line)).collect())
     }
 
-    /// Reads a list as somebody who has nothing to do with it.
+    /// Reads a list in an independent session.
     pub(crate) async fn list(&self, list: u64) -> Result<Vec<String>> {
         let mut reader = self.log_in("root").await?;
         let found = reader.run(&read(list)).await;
@@ -363,7 +363,7 @@ impl Stage {
         until(async || self.status(name).await, name, value).await
     }
 
-    /// Waits until so many sessions are in a state.
+    /// Waits until this many sessions are in a state.
     pub(crate) async fn until_processes(&self, state: &str, count: usize) -> Result<()> {
         let mut looks = self.log_in("root").await?;
         let began = Instant::now();
@@ -390,7 +390,7 @@ impl Stage {
     }
 }
 
-/// Waits until what is looked at is so.
+/// Waits until a value is as expected.
 async fn until(look: impl AsyncFn() -> Result<String>, name: &str, value: &str) -> Result<()> {
     let began = Instant::now();
     while look().await? != value {
@@ -426,7 +426,7 @@ fn text_of(value: &Option<bytes::Bytes>) -> String {
     }
 }
 
-/// A session of the scene.
+/// A session of the scenario.
 pub(crate) struct Player(Connection);
 
 impl Player {
@@ -446,7 +446,7 @@ impl Player {
         }
     }
 
-    /// Values of the first row by the names of their columns; none where there is no row.
+    /// Values of the first row by column name; empty without a row.
     pub(crate) async fn named(
         &mut self,
         statement: &str,
@@ -478,7 +478,7 @@ impl Player {
         Ok(text_of(value))
     }
 
-    /// Runs a statement beside the scene.
+    /// Runs a statement concurrently with the scenario.
     pub(crate) fn begin(mut self, statement: &str) -> Pending<Told> {
         let statement = statement.to_owned();
         Pending(tokio::spawn(async move { self.run(&statement).await }))
@@ -488,7 +488,7 @@ impl Player {
         self.answers_within(LIMIT).await
     }
 
-    /// Whether a ping is not answered for a while. The session is of no use afterwards.
+    /// Whether a ping stays unanswered for a while. The session is unusable afterwards.
     pub(crate) async fn is_silent(&mut self) -> bool {
         !self.answers_within(A_WHILE).await
     }
@@ -499,7 +499,7 @@ impl Player {
             .is_ok_and(|told| told.is_ok())
     }
 
-    /// The session becomes a dump.
+    /// Turns the session into a dump.
     pub(crate) async fn dump(
         self,
         have: &GtidSet,
@@ -537,7 +537,7 @@ fn dump_options(uuid: u128, have: &GtidSet) -> DumpOptions {
     }
 }
 
-/// The first transactions of a model's log, read as a member reads them.
+/// The first transactions of a model's log, as a member reads them.
 pub(crate) async fn log_of(own: &OwnModel, count: usize) -> Result<Vec<bytes::Bytes>> {
     let options = ConnectOptions::new(Endpoint::unix(own.socket()), "witness", "secret");
     let session = Player(Connection::open(&options).await?);
@@ -549,18 +549,18 @@ pub(crate) async fn log_of(own: &OwnModel, count: usize) -> Result<Vec<bytes::By
     Ok(payloads)
 }
 
-/// Something under way.
+/// A running operation.
 pub(crate) struct Pending<T>(JoinHandle<T>);
 
 impl<T> Pending<T> {
-    /// It has not come to an end, and does not within a while.
+    /// Checks that it does not end within a while.
     pub(crate) async fn waits(&mut self) -> Result<()> {
         tokio::time::sleep(A_WHILE).await;
         ensure!(!self.0.is_finished(), "it does not wait");
         Ok(())
     }
 
-    /// Whoever waits for it is gone.
+    /// Drops the waiting task.
     pub(crate) fn abandon(self) {
         self.0.abort();
     }
@@ -586,7 +586,7 @@ impl Pending<Told> {
     }
 }
 
-/// A semi-sync replica that acknowledges what the scene says.
+/// A semi-sync replica that acknowledges as the scenario demands.
 pub(crate) struct Replica {
     stream: ReplicationStream,
     framer: TransactionFramer,
@@ -594,7 +594,7 @@ pub(crate) struct Replica {
 
 /// What a replica has received.
 pub(crate) enum Received {
-    /// A transaction, and whether its end was to be acknowledged.
+    /// A transaction, and whether an ACK of its end was requested.
     Transaction(Box<FramedTransaction>, bool),
     Heartbeat,
     Other,
@@ -619,7 +619,7 @@ impl Replica {
         }
     }
 
-    /// The kind of the next item of the stream.
+    /// The kind of the next stream item.
     pub(crate) async fn item(&mut self) -> Result<&'static str, DumpError> {
         loop {
             let event = self.stream.next().await?.event;
@@ -637,7 +637,7 @@ impl Replica {
         }
     }
 
-    /// The next transaction, and whether its end is to be acknowledged.
+    /// The next transaction, and whether an ACK of its end is requested.
     pub(crate) async fn transaction(&mut self) -> Result<(FramedTransaction, bool)> {
         let next = async {
             loop {

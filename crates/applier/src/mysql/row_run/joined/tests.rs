@@ -1,4 +1,4 @@
-//! A run with joined writes leaves what the log leaves, and breaks no key on the way.
+//! A run with joined writes has the same result as the log, and violates no key in between.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn shape(name: &TableName) -> Option<Arc<TableShape>> {
     Some(Arc::new(shape_with(Fold::Bytes, name)))
 }
 
-/// `of_unique`: how the values of the unique column are told apart.
+/// `of_unique`: how the values of the unique column are compared.
 fn shape_with(of_unique: Fold, name: &TableName) -> TableShape {
     let column = |(name, fold): (&str, Fold)| ColumnShape {
         name: name.into(),
@@ -72,7 +72,7 @@ fn shape_with(of_unique: Fold, name: &TableName) -> TableShape {
     }
 }
 
-/// Tables that check what the server checks.
+/// Tables that check the server's constraints.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Tables {
     rows: BTreeMap<(usize, i64), Columns>,
@@ -106,10 +106,10 @@ impl Tables {
     }
 }
 
-/// What a client tries: in a table, with a row, one column gets a value; or the row comes, or goes.
+/// A client's attempt: in a table, for a row, one column gets a value; or the row is inserted or deleted.
 type Attempt = (usize, i64, u8, Option<i64>);
 
-/// The write that an attempt comes to, if it comes to one.
+/// The write that results from an attempt, if any.
 fn attempted(
     tables: &Tables,
     (table, id, what, value): Attempt,
@@ -136,7 +136,7 @@ fn values(row: Columns) -> Vec<Value> {
         .to_vec()
 }
 
-/// The transactions of a log whose clients tried this, and what it leaves.
+/// The transactions of a log whose clients made these attempts, and the result.
 fn log(before: &Tables, attempts: &[Vec<Attempt>]) -> (Vec<Transaction>, Tables) {
     log_of(shape, before, attempts)
 }
@@ -168,7 +168,7 @@ fn log_of(
     (transactions.collect(), tables)
 }
 
-/// What the statements of a batch write, of at most `bound` bytes each.
+/// The writes of a batch's statements, of at most `bound` bytes each.
 fn written(batch: &Batch, bound: usize) -> Vec<Logged> {
     let (mut next, mut all) = (0, Vec::new());
     while next < batch.rows() {
@@ -181,7 +181,7 @@ fn written(batch: &Batch, bound: usize) -> Vec<Logged> {
     all
 }
 
-/// An image of four nullable BIGINTs, and what is behind it.
+/// An image of four nullable BIGINTs, and the bytes after it.
 fn image(bytes: &[u8]) -> (Columns, &[u8]) {
     let (nulls, mut rest) = bytes.split_first().unwrap();
     let columns = [0, 1, 2, 3].map(|at| {
@@ -209,7 +209,7 @@ fn replayed(tables: &mut Tables, written: &[Logged]) -> bool {
 }
 
 fn attempts(count: usize) -> impl Strategy<Value = Vec<Vec<Attempt>>> {
-    // Of four attempts with a row that is there, two change its note.
+    // Of four attempts with an existing row, two change its note.
     let attempt = (
         0..2_usize,
         1..4_i64,
@@ -242,7 +242,7 @@ const UNIQUE: u8 = 1;
 const LINK: u8 = 2;
 const GO: u8 = 0;
 
-/// How many rows are written of how many in the log.
+/// Number of rows written, and number of rows in the log.
 fn counts(attempts: &[Attempt]) -> (usize, usize) {
     counts_of(shape, attempts)
 }
@@ -327,7 +327,7 @@ fn rows_whose_keys_hash_alike_stay_apart() {
         };
         changes.keys[1].key = KeyHash(7);
     }
-    // Only the updates that follow each other are known to be of one row.
+    // Only consecutive updates are known to be of one row.
     assert_eq!(written(&batch_of(transactions), 100_000).len(), 3);
 }
 

@@ -1,11 +1,11 @@
 "use strict";
 
-// Asks this member for the ring every second while somebody looks, and draws what it answers. Whatever comes from the ring is put
+// Asks this member for the ring every second while the page is visible, and draws the answer. All data from the ring is put
 // on the page as text, never as HTML.
 
 const ASK_EVERY_MS = 1000;
 const PATIENCE_MS = 10000;
-// A member waits for others that do not answer before it does.
+// Longer than the member's own wait for members that do not answer.
 const OLD_AFTER_MS = 6000;
 
 const byId = (id) => document.getElementById(id);
@@ -60,7 +60,7 @@ function clock(ms) {
 
 const opId = (id) => (id ? `${id.term}.${id.index}` : "–");
 
-// What is asked, and when.
+// The request and its interval.
 
 let latest = null;
 let answeredAt = performance.now();
@@ -75,7 +75,7 @@ async function ask() {
     answeredAt = performance.now();
     show(latest);
   } catch {
-    // No answer: how long ago the last one came is shown below.
+    // No answer: the page shows the age of the last one.
   } finally {
     clearTimeout(timer);
   }
@@ -98,7 +98,7 @@ async function askForAsLongAsItIsSeen() {
   for (;;) {
     if (document.hidden) {
       await new Promise((seen) => document.addEventListener("visibilitychange", seen, { once: true }));
-      // Nothing was asked meanwhile, so the member owes no answer.
+      // No request was sent in the meantime, so no answer is due.
       answeredAt = performance.now();
       continue;
     }
@@ -107,7 +107,7 @@ async function askForAsLongAsItIsSeen() {
   }
 }
 
-// What is shown in words.
+// The page's text.
 
 function show(ring) {
   document.querySelector("main").hidden = false;
@@ -141,7 +141,7 @@ function putChanged(id, key, make) {
 function showVerdict(ring) {
   const ok = ring.quorum.ok;
   const [begins, rest] = ring.verdict;
-  // For how long it is so changes every second, and is not read out.
+  // The duration changes every second, and is not announced to screen readers.
   const heard = ok ? begins + rest : `${begins}, commits wait`;
   putChanged("heard", heard, () => words(heard));
   const [level, ...marks] = { good: ["good", "✓", "Good: "], note: ["warn", "⚠", "Warning: "], bad: ["bad", "✗", "Bad: "] }[ring.verdict_level];
@@ -217,9 +217,9 @@ function behind(member) {
   return parts.join(", ") || "–";
 }
 
-// The picture. Regions are boxes side by side, or one below the other where there is no room. A hop of the log inside of a region
-// runs in the gutter left of its members; one between regions runs up through the gutter, through the channel above the boxes,
-// and down again, each in a lane of its own.
+// The picture. Regions are boxes next to each other, or below each other on narrow screens. A hop within a region runs in the
+// gutter left of its members. A hop between regions runs up through the gutter, through the channel above the boxes, and down
+// again. Each hop has a lane of its own.
 
 const LEAST_BOX = 270;
 const GAP = 14;
@@ -404,7 +404,7 @@ function towards([x, y], [otherX, otherY]) {
   return [x + (otherX - x) * part, y + (otherY - y) * part];
 }
 
-// Where there is no room for a table, the picture says most of it.
+// On screens too narrow for a table, the picture shows most of it.
 const narrow = matchMedia("(max-width: 700px)");
 const openMembers = () => (byId("members-panel").open = !narrow.matches);
 narrow.addEventListener("change", openMembers);
