@@ -1,10 +1,10 @@
-//! Clients of object storage services. A build without the `cloud` feature has none and compiles a hundred fewer crates.
+//! Clients of object storage services. A build without the `cloud` feature has none, and no HTTP client for them.
 
 use std::sync::Arc;
 
 use object_store::{ObjectStore, ObjectStoreScheme};
 
-use crate::storage::{StorageError, StorageSettings};
+use crate::storage_settings::{StorageError, StorageSettings};
 
 /// Opens a bucket or container without a request.
 ///
@@ -36,7 +36,7 @@ mod with_cloud {
     use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
     use super::*;
-    use crate::storage::{unknown, without_secrets};
+    use crate::storage_settings::{unknown, without_secrets};
 
     /// Part of a call's timeout for retries while a service is busy.
     const RETRY_FOR: f64 = 0.7;

@@ -25,3 +25,4 @@ pub mod retention;
 pub mod sealed;
 pub mod serving;
 pub mod storage;
+mod storage_settings;

@@ -15,7 +15,6 @@ use toml::Value;
 
 use crate::config::{Sources, read};
 use crate::demo::embedded_member::EmbeddedMember;
-use crate::demo::failed;
 use crate::demo::member_process::MemberProcess;
 use crate::demo::mysqld::Mysqld;
 use crate::demo::scoreboard::Scoreboard;
@@ -61,7 +60,7 @@ impl Cluster {
         let configs = configs.map(|own| config(own, directory, &addresses, &mysql));
         let settings = configs.iter().map(|toml| settings(toml.clone()));
         let settings = settings.collect::<Result<Vec<_>, _>>()?;
-        let asker = Asker::new(&settings[DATABASE]).map_err(failed)?;
+        let asker = Asker::new(&settings[DATABASE]).map_err(Failure::error)?;
         let cluster = match mysqld {
             None => {
                 let without_mysqld = settings.into_iter().map(|settings| Settings {
@@ -156,7 +155,7 @@ impl Load {
     /// Stops the clients after their current transactions; returns the acknowledged transactions.
     pub(crate) async fn finish(self) -> Result<GtidSet, Failure> {
         self.stop.cancel();
-        self.writing.await.map_err(failed)?
+        self.writing.await.map_err(Failure::error)?
     }
 }
 
@@ -209,5 +208,5 @@ pub(crate) fn settings(toml: String) -> Result<Settings, Failure> {
         file: Some(("demo".to_owned(), toml)),
         ..Sources::default()
     });
-    Ok(config.ok_or_else(|| failed(problems))?.member)
+    Ok(config.ok_or_else(|| Failure::error(problems))?.member)
 }

@@ -12,7 +12,6 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, block_in_place};
 use tokio_util::sync::CancellationToken;
 
-use crate::demo::failed;
 use crate::terminal::Failure;
 
 /// The limit for the last threads of a crashed member to end.
@@ -86,7 +85,7 @@ impl EmbeddedMember {
         running.stop.cancel();
         let ended = running.ended.await;
         running.runtime.shutdown_background();
-        ended.map_err(failed)?.map_err(failed)
+        ended.map_err(Failure::error)?.map_err(Failure::error)
     }
 
     /// How it has ended by itself, if it has.
@@ -109,7 +108,7 @@ impl EmbeddedMember {
             && let Err(error) = SledMeta::open(&meta)
         {
             if Instant::now() > until {
-                return Err(failed(format!("{}: {error}", meta.display())));
+                return Err(Failure::error(format!("{}: {error}", meta.display())));
             }
             std::thread::sleep(RELEASE_POLL);
         }

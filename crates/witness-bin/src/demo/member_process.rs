@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::demo::failed;
 use crate::terminal::Failure;
 
 /// A member with a mysqld stops mysqld first.
@@ -74,7 +73,7 @@ impl MemberProcess {
         let Some(child) = &mut self.child else {
             return Ok(());
         };
-        kill_process(Pid::from_child(child), Signal::TERM).map_err(failed)?;
+        kill_process(Pid::from_child(child), Signal::TERM).map_err(Failure::error)?;
         let begun = Instant::now();
         let how = loop {
             match child.try_wait()? {
@@ -85,7 +84,7 @@ impl MemberProcess {
             }
         };
         let (name, lines) = (self.name, self.last_lines());
-        Err(failed(format!("member `{name}` {how}\n{lines}")))
+        Err(Failure::error(format!("member `{name}` {how}\n{lines}")))
     }
 
     /// How it has ended by itself, if it has.

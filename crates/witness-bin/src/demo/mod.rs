@@ -83,7 +83,7 @@ pub async fn demonstrate(options: &DemoOptions) -> Result<Story, Failure> {
     display.close();
     let acknowledged = played?;
     story.record_commits(&display.board);
-    proof::prove(&mut story, &acknowledged, &data_dirs(&data_dir)).map_err(failed)?;
+    proof::prove(&mut story, &acknowledged, &data_dirs(&data_dir)).map_err(Failure::error)?;
     Ok(story)
 }
 
@@ -98,8 +98,4 @@ fn new_directory(named: &Path) -> Result<PathBuf, Failure> {
         ));
     }
     Ok(named.canonicalize()?)
-}
-
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::error(error.to_string())
 }

@@ -8,7 +8,6 @@ use member::status::{MemberView, answer};
 use tokio::time::sleep;
 
 use crate::demo::cluster::{Cluster, DATABASE, MEMBERS, WITNESS_1, WITNESS_2};
-use crate::demo::failed;
 use crate::demo::screen::Display;
 use crate::demo::story::Story;
 use crate::operator::RingReport;
@@ -103,7 +102,11 @@ impl Scenario<'_> {
         let operator = &self.display.operator;
         let to = match operator.lead(&ring, &flush, until, |_| ()).await? {
             CommandResult::Flushed { file, .. } => file,
-            other => return Err(failed(format!("{flush} was answered with {other:?}"))),
+            other => {
+                return Err(Failure::error(format!(
+                    "{flush} was answered with {other:?}"
+                )));
+            }
         };
         let all_write = |ring: &RingReport| {
             let mut files = (0..MEMBERS).map(|at| view(ring, at).map(|view| &view.log.file));
@@ -130,7 +133,7 @@ impl Scenario<'_> {
             }
             Some(rows) => {
                 let why = format!("a reader sees {rows} rows, {acknowledged} were acknowledged");
-                return Err(failed(why));
+                return Err(Failure::error(why));
             }
         };
         self.record("both witnesses crash", seen, begun);

@@ -9,7 +9,6 @@ use mysql_link::{ConnectOptions, Connection, LinkError};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::demo::failed;
 use crate::demo::scoreboard::Scoreboard;
 use crate::terminal::{Exit, Failure};
 
@@ -30,7 +29,7 @@ pub(crate) async fn prepare(account: &ConnectOptions) -> Result<(), Failure> {
 /// The number of rows that a reader sees.
 pub(crate) async fn visible_rows(account: &ConnectOptions) -> Result<u64, Failure> {
     let count = column(account, "SELECT COUNT(*) FROM demo.notes").await?;
-    count.concat().parse().map_err(failed)
+    count.concat().parse().map_err(Failure::error)
 }
 
 /// Writes until `stop` is cancelled and every client has its last answer; returns the executed
@@ -66,7 +65,7 @@ pub(crate) async fn write(
         }
     }
     let executed = column(&account, "SELECT @@GLOBAL.gtid_executed").await?;
-    executed.concat().parse().map_err(failed)
+    executed.concat().parse().map_err(Failure::error)
 }
 
 /// One client, which connects again after an error; returns the numbers of its acknowledged rows.
@@ -100,7 +99,7 @@ async fn insert_rows(
 
 /// Runs a statement on a connection of its own; returns the first column of its result.
 async fn column(account: &ConnectOptions, sql: &str) -> Result<Vec<String>, Failure> {
-    let error = |error: LinkError| failed(format!("mysqld: {error}"));
+    let error = |error: LinkError| Failure::error(format!("mysqld: {error}"));
     let mut connection = Connection::open(account).await.map_err(error)?;
     let result = connection.query_within(sql, LONGEST_COMMIT).await;
     let rows = result.map_err(error)?.rows;

@@ -21,7 +21,6 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::demo::failed;
 use crate::demo::scoreboard::Scoreboard;
 use crate::terminal::Failure;
 
@@ -120,7 +119,7 @@ impl Writer {
                 match ring.member.propose_behind(entry, term, &sequence).await {
                     Ok(ticket) => open.ticket = Some(ticket),
                     Err(ProposeError::Stopped(_)) => return Ok(()),
-                    Err(error) => return Err(failed(error)),
+                    Err(error) => return Err(Failure::error(error)),
                 }
             }
             let stopped = self.stop.is_cancelled();
@@ -140,7 +139,7 @@ impl Writer {
                 _ = self.ring.changed() => return Ok(()),
                 () = self.stop.cancelled(), if !stopped => {}
                 _ = pace.tick(), if !stopped && self.open.len() < IN_FLIGHT => {
-                    let (gtid, payload) = self.rows.next().map_err(failed)?;
+                    let (gtid, payload) = self.rows.next().map_err(Failure::error)?;
                     self.open.push_back(Open {
                         gtid,
                         payload,

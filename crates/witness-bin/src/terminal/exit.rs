@@ -53,8 +53,8 @@ impl Failure {
     }
 
     /// A failure without advice, with [`Exit::Error`].
-    pub fn error(what: impl Into<String>) -> Self {
-        Self::new(Exit::Error, what, "")
+    pub fn error(what: impl fmt::Display) -> Self {
+        Self::new(Exit::Error, what.to_string(), "")
     }
 
     /// A failure that prints nothing more: the command has already printed everything on standard output.
