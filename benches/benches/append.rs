@@ -1,5 +1,5 @@
-//! How fast entries become durable, by entry size, durability and number of concurrent entries. Next to the log stands a plain sequential
-//! write and `fdatasync` of as many bytes. Rounds are interleaved, so that variations of the disk affect both equally.
+//! How fast entries become durable, by entry size, durability and number of concurrent entries, compared with a plain sequential write and
+//! `fdatasync` of as many bytes. Rounds are interleaved, so that variations of the disk affect both equally.
 //!
 //! `cargo bench --bench append` prints a table, writes `target/figures/append.json`, and has criterion compare one entry of 1 KiB with the
 //! previous run.

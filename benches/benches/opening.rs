@@ -1,10 +1,10 @@
-//! Time to open a member's log: a log of 100 GiB after a clean shutdown and after a crash, and one whose GTID set has a million intervals.
-//! Also the set queries that members and consumers make.
+//! Time to open a member's log: 100 GiB after a clean shutdown and after a crash, and a GTID set with a million intervals. Also the set
+//! queries that members and consumers make.
 //!
 //! `cargo bench --bench opening` prints a table and writes `target/figures/opening.json`. Most of the 100 GiB is sparse. A start reads only
-//! the header of a verified closed file, so that such files have a header, a few entries and a hole up to their size. The data that a start
-//! reads is real: the last two files, up to 4 GiB of unverified files, and a file with a term change, whose markers are read. They take
-//! that space on the target folder's disk. After the crash none of it is in the page cache.
+//! the header of a verified closed file: such files have a header, a few entries and a hole up to their size. All other data is real: the
+//! last two files, up to 4 GiB of unverified files, and a file with a term change, whose markers are read. They take that space on the
+//! target folder's disk. After the crash none of it is in the page cache.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

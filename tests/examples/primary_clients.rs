@@ -1,6 +1,6 @@
-//! Clients of a replicaset for comparisons: an ordinary account, the primary found by its members' `/primary`, and another look
-//! for it after every error. They insert numbered rows at an even pace, and write down each that was acknowledged, in the
-//! account of the server that answered. SIGTERM ends them behind the commits that are under way.
+//! Clients of a replicaset for comparisons: an ordinary account that finds the primary by its members' `/primary`, again after every error.
+//! They insert numbered rows at an even pace, and record each acknowledged one in the account of the answering server. SIGTERM ends them
+//! after their pending commits.
 //!
 //! `cargo lab compare failover --mysql` uses it.
 
@@ -19,22 +19,22 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use witness_tests::{Place, connect_to_primary};
 
-/// Between two looks for the primary.
+/// Pause between two searches for the primary.
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
 const LOOK_LIMIT: Duration = Duration::from_millis(500);
-/// A client that waits longer for an answer looks for the primary again.
+/// A client that waits longer for an answer searches for the primary again.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Parser)]
 #[command(about = "Clients that write to whoever says that it is the primary")]
 struct Arguments {
-    /// A server: where its member answers HTTP, its socket, and where its acknowledged commits are written down
+    /// A server: its member's HTTP address, its socket, and the file for its acknowledged commits
     #[arg(long = "server", required = true, value_name = "HTTP,SOCKET,ACCOUNT")]
     servers: Vec<Server>,
-    /// How many clients
+    /// Number of clients
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     clients: u32,
-    /// How many transactions a second all of them commit
+    /// Transactions per second of all clients together
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     commits_per_second: u32,
     /// Their account
@@ -110,7 +110,7 @@ async fn run(arguments: Arguments) -> Result<()> {
     }
 }
 
-/// One client, until it is told to stop.
+/// One client, until it is stopped.
 async fn live(shared: Arc<Shared>, number: u32) -> Result<()> {
     let arguments = &shared.arguments;
     let pace = Duration::from_secs(1) * arguments.clients / arguments.commits_per_second;
@@ -135,7 +135,7 @@ async fn live(shared: Arc<Shared>, number: u32) -> Result<()> {
         match connection.execute(&insert).await {
             Ok(_) => {
                 let at = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros();
-                // In one write, so that whoever reads along sees whole lines.
+                // In one write, so that concurrent readers see whole lines.
                 account.write_all(format!("{at} {id}\n").as_bytes())?;
                 ticks.tick().await;
             }
@@ -145,7 +145,7 @@ async fn live(shared: Arc<Shared>, number: u32) -> Result<()> {
     Ok(())
 }
 
-/// A connection to who says that it is the primary, and its account.
+/// A connection to the reported primary, and its account.
 async fn find(arguments: &Arguments) -> Result<Option<(Connection, File)>> {
     let servers = &arguments.servers;
     let places: Vec<Place> = servers.iter().map(|server| server.place.clone()).collect();

@@ -1,5 +1,5 @@
-//! The questions that every test asks at its end: is each acknowledged row there, does the ring's log hold exactly what
-//! the primary executed, and does it hold nothing twice? The log is read by stock `mysqlbinlog`, not by our own code.
+//! The final checks of every test: each acknowledged row is present, and the ring's log holds exactly the primary's transactions, each
+//! once. Stock `mysqlbinlog` reads the log, not our own code.
 
 use anyhow::{Result, ensure};
 use binlog_format::gtid::GtidSet;
@@ -25,11 +25,11 @@ fn gtids_of(sql: &str) -> Vec<String> {
         .collect()
 }
 
-/// Fails where a file of the log, of which this is the output of `mysqlbinlog`, has a sequence number that is not above the one
-/// before it: a stock replica goes by these numbers, within a file.
+/// Fails where a log file, given as output of `mysqlbinlog`, has a sequence number that is not above the previous one. A stock replica
+/// relies on these numbers within a file.
 ///
 /// # Errors
-/// With the transaction that is not above the one before it.
+/// With the transaction that is not above the previous one.
 pub fn numbers_rise_in_each_file(sql: &str) -> Result<()> {
     let mut last = 0;
     for line in sql.lines().filter(|line| line.starts_with('#')) {
@@ -48,11 +48,11 @@ pub fn numbers_rise_in_each_file(sql: &str) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless every acknowledged row is in the primary, and the ring's log holds each of the primary's
-/// transactions once and no other, numbered in each file as a source's are.
+/// Fails unless the primary has every acknowledged row, and the ring's log holds each of the primary's transactions once and no other. Each
+/// file must be numbered like a source's.
 ///
 /// # Errors
-/// With what is missing, or there twice.
+/// With the missing or duplicate transactions.
 pub fn assert_nothing_lost_or_doubled(
     server: &Mysqld,
     files: &LogFiles,

@@ -1,4 +1,4 @@
-//! A source whose binlogs are applied to a second server by `witness apply`, a process of its own.
+//! A source whose binlogs are applied to a second server by `witness apply`, in a separate process.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -12,14 +12,14 @@ use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::workload::{Load, Workload};
 use testkit::mysqld::{Mysqld, MysqldOptions};
 
-/// One run of the applier takes at most this long.
+/// Time limit for one run of the applier.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A server that has written, and one that is to follow.
+/// A server with transactions, and one that follows it.
 pub struct Pair {
-    /// Has the transactions.
+    /// The server with the transactions.
     pub source: Mysqld,
-    /// Gets them.
+    /// Their target.
     pub target: Mysqld,
     witness: PathBuf,
 }
@@ -47,7 +47,7 @@ impl Pair {
         })
     }
 
-    /// Two empty servers of these two trees: the source's and the target's.
+    /// Two empty servers of these trees: the source's and the target's.
     ///
     /// # Errors
     /// As [`Pair::new`].
@@ -59,7 +59,7 @@ impl Pair {
         })
     }
 
-    /// A pair whose source has played a workload.
+    /// A pair whose source has run a workload.
     ///
     /// # Errors
     /// As [`Pair::new`], or with the server's message.
@@ -73,14 +73,14 @@ impl Pair {
     /// `witness apply` from the source's files to the target, with further arguments.
     ///
     /// # Errors
-    /// When the source's files are not known.
+    /// When the source's files cannot be listed.
     pub fn command(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = self.command_without_files(arguments);
         command.args(self.source.binlog_files()?);
         Ok(command)
     }
 
-    /// The same from somewhere else.
+    /// The same with another source.
     #[must_use]
     pub fn command_without_files(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.witness);
@@ -92,7 +92,7 @@ impl Pair {
     /// Applies the source's files to their end.
     ///
     /// # Errors
-    /// With what the applier said when it failed.
+    /// With the applier's output when it failed.
     pub fn apply(&self, arguments: &[&str]) -> Result<serde_json::Value> {
         let done = self.run(arguments)?;
         let said = String::from_utf8_lossy(&done.stderr);
@@ -100,7 +100,7 @@ impl Pair {
         serde_json::from_slice(&done.stdout).with_context(|| format!("unexpected report: {said}"))
     }
 
-    /// The same, however it ends.
+    /// The same, whatever its result.
     ///
     /// # Errors
     /// When it cannot be started, or hangs.
@@ -113,7 +113,7 @@ impl Pair {
         })
     }
 
-    /// Starts it and kills it after a while, unless it has ended before; whether it had.
+    /// Starts it and kills it after a while, unless it has ended before. Returns whether it had.
     ///
     /// # Errors
     /// When it cannot be started, or failed before it was killed.
@@ -126,7 +126,7 @@ impl Pair {
         })
     }
 
-    /// Starts it and kills it once the target has so many more transactions, unless it has ended before; whether it had.
+    /// Starts it and kills it once the target has so many more transactions, unless it has ended before. Returns whether it had.
     ///
     /// # Errors
     /// As [`Pair::apply_and_kill`], or when the target does not get that many.
@@ -139,7 +139,7 @@ impl Pair {
         })
     }
 
-    /// `is_time` is asked from the start on, again and again.
+    /// Polls `is_time` from the start on.
     fn apply_and_kill_once(
         &self,
         arguments: &[&str],
@@ -159,7 +159,7 @@ impl Pair {
         Ok(false)
     }
 
-    /// How many turns to commit were taken since the target was started.
+    /// Number of turns to commit taken since the target's start.
     ///
     /// # Errors
     /// With the server's message.
@@ -169,16 +169,16 @@ impl Pair {
         Ok(self.target.client().value(taken)?.parse()?)
     }
 
-    /// How many transactions the target has, of those that the source wrote.
+    /// Number of the source's transactions that the target has.
     fn applied(&self) -> Result<u64> {
         let gtids: GtidSet = self.target.client().gtid_executed()?.parse()?;
         Ok(u64::try_from(gtids.count())?)
     }
 
-    /// Checks that the target has what the source has, table by table and GTID by GTID.
+    /// Checks that the target equals the source, table by table and GTID by GTID.
     ///
     /// # Errors
-    /// What differs.
+    /// With the difference.
     pub fn compare(&self, schema: &str) -> Result<()> {
         let (source, target) = (self.source.client(), self.target.client());
         let (written, applied) = (source.gtid_executed()?, target.gtid_executed()?);

@@ -1,5 +1,5 @@
-//! What the whole-system tests share: writers that remember every acknowledgement, and the questions that each test asks
-//! at its end. The tests run real `witness` processes around a real mysqld; one that finds no mysqld fails.
+//! Shared code of the whole-system tests: writers that record every acknowledgement, and each test's final checks. The tests run real
+//! `witness` processes around a real mysqld; without a mysqld they fail.
 
 mod agreement;
 mod applied;

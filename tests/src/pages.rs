@@ -1,5 +1,5 @@
-//! A page of the documentation whose blocks a test runs as they stand there: only an example's words are replaced by the scene's own.
-//! Each block is run, or is left out for a reason that the test names.
+//! A documentation page whose blocks a test runs unchanged, except for an example's words, which it replaces by its own. Each block is run,
+//! or left out for a reason that the test states.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use testkit::bounded_run::{Finished, run, write_program};
 use testkit::documentation::{Block, blocks};
 
-/// The blocks of a page that nobody has taken yet.
+/// The blocks of a page that were not taken yet.
 #[derive(Debug)]
 pub struct Page {
     name: String,
@@ -19,7 +19,7 @@ pub struct Page {
     words: Vec<Word>,
 }
 
-/// A word of the example, and the scene's own.
+/// A word of the example, and its replacement.
 #[derive(Debug)]
 struct Word {
     example: String,
@@ -40,8 +40,7 @@ impl Page {
         })
     }
 
-    /// From now on these words of the example are the scene's own in what is taken. Of two that begin at the same place, the longer
-    /// one counts.
+    /// Replaces these words of the example in blocks taken from now on. Of two that begin at the same place, the longer one counts.
     pub fn replace(&mut self, example: &str, own: impl Into<String>) {
         let own = own.into();
         match self.words.iter_mut().find(|word| word.example == example) {
@@ -54,16 +53,16 @@ impl Page {
         }
     }
 
-    /// Takes the block of this language that has these words, with the scene's words in it.
+    /// Takes the block of this language that contains these words, with the replacements.
     ///
     /// # Errors
-    /// When not exactly one of those that are left has them.
+    /// Unless exactly one of the remaining blocks contains them.
     pub fn take(&mut self, language: &str, words: &str) -> Result<String> {
         let block = self.only(language, words)?;
         Ok(self.in_own_words(&block.text))
     }
 
-    /// Leaves such a block out, for this reason.
+    /// Leaves out such a block, for this reason.
     ///
     /// # Errors
     /// As [`Self::take`].
@@ -76,10 +75,10 @@ impl Page {
         Ok(())
     }
 
-    /// Checks that every block was taken or left out, and that no word was replaced that stands nowhere.
+    /// Checks that every block was taken or left out, and that every replaced word occurs.
     ///
     /// # Errors
-    /// With what is left.
+    /// With the remaining ones.
     pub fn ends(self) -> Result<()> {
         let Self { name, left, words } = self;
         ensure!(left.is_empty(), "nobody has run this of {name}: {left:?}");
@@ -101,7 +100,7 @@ impl Page {
         Ok(self.left.remove(at))
     }
 
-    /// In one pass: what was replaced is no example any more.
+    /// In one pass: replaced text is not an example any longer.
     fn in_own_words(&mut self, text: &str) -> String {
         self.words
             .sort_by_key(|word| std::cmp::Reverse(word.example.len()));
@@ -125,7 +124,7 @@ impl Page {
     }
 }
 
-/// Where blocks are run: a folder, with programs that are found before the machine's own.
+/// The environment of blocks: a folder, with programs that take precedence over the machine's.
 #[derive(Debug)]
 pub struct Shell {
     folder: PathBuf,
@@ -134,7 +133,7 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// One without programs of its own yet. Times are in UTC.
+    /// A shell without added programs. Times are in UTC.
     ///
     /// # Errors
     /// When their folder cannot be made.
@@ -156,16 +155,16 @@ impl Shell {
         write_program(&self.programs, name, before, behind)
     }
 
-    /// From now on with a variable of the environment.
+    /// Sets an environment variable from now on.
     pub fn set(&mut self, variable: &str, value: impl Into<OsString>) {
         self.variables.retain(|(name, _)| name != variable);
         self.variables.push((variable.to_owned(), value.into()));
     }
 
-    /// Runs a block in a folder below this one, or in this one (`.`), up to the first command that fails.
+    /// Runs a block in a folder below this one, or in this one (`.`), up to the first failing command.
     ///
     /// # Errors
-    /// When it does not end in time; its own failure is in the result.
+    /// When it does not end in time; the result holds its own failure.
     pub fn run_in(&self, folder: &str, block: &str, limit: Duration) -> Result<Finished> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders = std::env::split_paths(&path);
@@ -182,7 +181,7 @@ impl Shell {
         run(block, shell, Vec::new(), limit)
     }
 
-    /// Runs one in this folder; what it says on standard output.
+    /// Runs a block in this folder; returns its standard output.
     ///
     /// # Errors
     /// When it does not end in time, or fails.

@@ -1,5 +1,5 @@
-//! A ring with several database members, each with a mysqld that is its child, the clients' account and the table of the acknowledged
-//! rows. Members 0 and 3 onwards are database members, 1 and 2 witnesses.
+//! A ring with several database members, each with a mysqld as its child, the clients' account and the table of acknowledged rows. Members
+//! 0 and 3 onwards are database members, 1 and 2 witnesses.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::written_rows::MAKE_ROWS;
 
 const READY_LIMIT: Duration = Duration::from_secs(90);
 
-/// One with so many database members, whose first one is the primary.
+/// A ring with so many database members, whose first one is the primary.
 ///
 /// # Errors
-/// When it does not come up; the message holds the members' last log lines.
+/// When it does not start; the message holds the members' last log lines.
 pub fn replicaset(databases: usize) -> Result<Cluster> {
     replicaset_with(databases, |options| options)
 }
@@ -31,7 +31,7 @@ pub fn replicaset_with(
     replicaset_in(vec![None; databases], adjust)
 }
 
-/// The same with a database member for each data directory: one that stays, or a temporary one.
+/// The same with a database member for each data directory: a permanent or a temporary one.
 ///
 /// # Errors
 /// As [`replicaset`].
@@ -48,7 +48,7 @@ pub fn replicaset_in(
     let options = adjust(ClusterOptions::new(first).with_more(beside));
     let mut set = Cluster::prepare(&witness_binary(Profile::Dev)?, options)?;
     set.bootstrap()?;
-    // What an administrator writes to a replica is errant.
+    // An administrator's writes to a replica would be errant.
     set.promote_the_first(READY_LIMIT)?;
     set.create_client(0, MAKE_ROWS)?;
     Ok(set)

@@ -1,4 +1,4 @@
-//! A mysqld with a ring of processes around it, the table of the acknowledged rows made.
+//! A mysqld with a ring of processes around it, and the table of acknowledged rows.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use testkit::mysqld::sysbench::{Sysbench, SysbenchRun};
 use crate::writers::Writers;
 use crate::written_rows::make_rows;
 
-/// Commits that show that writing goes on.
+/// Number of commits that shows that writes continue.
 const SOME: usize = 20;
 const SOON: Duration = Duration::from_secs(30);
 
-/// What most tests begin with.
+/// The starting point of most tests.
 pub struct Scene {
-    /// The ring. Before the server, because it goes first.
+    /// The ring. Before the server, because it is dropped first.
     pub ring: Cluster,
     /// The primary.
     pub server: Mysqld,
@@ -27,7 +27,7 @@ impl Scene {
     /// A ring with the defaults of a test, changed by `adjust`, around a fresh mysqld.
     ///
     /// # Errors
-    /// When it does not come up; the message holds the members' last log lines.
+    /// When it does not start; the message holds the members' last log lines.
     pub fn launch(adjust: impl FnOnce(ClusterOptions) -> ClusterOptions) -> Result<Self> {
         let server = Mysqld::launch(&MysqlTree::require())?;
         let options = adjust(ClusterOptions::around(&server));
@@ -36,7 +36,7 @@ impl Scene {
         Ok(Self { ring, server })
     }
 
-    /// sysbench in the background, on tables made for it.
+    /// sysbench in the background, on prepared tables.
     ///
     /// # Errors
     /// With sysbench's message.
@@ -52,7 +52,7 @@ impl Scene {
     /// Writers whose first commits have been acknowledged.
     ///
     /// # Errors
-    /// When none is.
+    /// When none is acknowledged.
     pub fn start_writers(&self, writers: u64) -> Result<Writers> {
         let writers = Writers::at(&self.server, writers, 0);
         writers.wait_for_more(SOME, SOON)?;

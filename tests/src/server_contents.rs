@@ -1,16 +1,16 @@
-//! Everything that a server has and a follower of it must have, too: schemas, tables with their rows, stored programs, accounts.
+//! All contents that a follower must share with its server: schemas, tables with their rows, stored programs, accounts.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use testkit::mysqld::MysqlClient;
 
-/// What a server has, by name: definitions and sorted rows.
+/// A server's contents, by name: definitions and sorted rows.
 pub type ServerContents = BTreeMap<String, Vec<Vec<String>>>;
 
-/// Schemas that are a server's own.
+/// A server's own schemas.
 const OWN: &str = "('mysql', 'sys', 'information_schema', 'performance_schema', 'witness_applier')";
-/// What a client prints between the answers of several questions.
+/// Separator in the client's output between the answers of several queries.
 const MARK: &str = "== ";
 /// The tables of accounts and other objects that statements make.
 const SYSTEM_TABLES: [&str; 11] = [
@@ -30,7 +30,7 @@ const SYSTEM_TABLES: [&str; 11] = [
 /// Reads all of it.
 ///
 /// # Errors
-/// When a question fails.
+/// When a query fails.
 pub fn server_contents(client: &MysqlClient) -> Result<ServerContents> {
     let questions = questions(client)?;
     let asked: Vec<String> = questions
@@ -60,7 +60,7 @@ pub fn server_contents(client: &MysqlClient) -> Result<ServerContents> {
     Ok(contents)
 }
 
-/// The first thing in which two servers differ.
+/// The first difference between two servers.
 #[must_use]
 pub fn difference(one: &ServerContents, other: &ServerContents) -> Option<String> {
     let names = one.keys().chain(other.keys());
@@ -78,7 +78,7 @@ pub fn difference(one: &ServerContents, other: &ServerContents) -> Option<String
     })
 }
 
-/// Names and questions.
+/// Names and queries.
 fn questions(client: &MysqlClient) -> Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     let columns = client.sql(&format!(
@@ -148,7 +148,7 @@ fn questions(client: &MysqlClient) -> Result<Vec<(String, String)>> {
     Ok(all)
 }
 
-/// A name of one or two parts that are given in hexadecimal.
+/// A name of one or two parts, given in hexadecimal.
 fn quoted(first: &str, second: &str) -> Result<String> {
     let part = |hex: &str| -> Result<String> {
         let bytes: Result<Vec<u8>, _> = (0..hex.len() / 2)
@@ -169,7 +169,7 @@ fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
-/// Rows of a log do not move the counter of an auto-increment column on a follower by the same steps.
+/// Logged rows advance a follower's auto-increment counter by other steps.
 fn without_counter(definition: &str) -> String {
     match definition.split_once(" AUTO_INCREMENT=") {
         Some((before, behind)) => {

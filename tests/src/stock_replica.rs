@@ -1,4 +1,4 @@
-//! A stock replica of a member's binlog server, made as any operator would.
+//! A stock replica of a member's binlog server, configured like an operator's.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::written_rows::MAKE_ROWS;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/binlog-server.md");
 const CONNECTED: Duration = Duration::from_secs(30);
 
-/// How often, and for how long, the page has a replica connect again.
+/// The page's number and interval of reconnects.
 fn retries_of_the_page() -> Result<String> {
     let page = std::fs::read_to_string(PAGE)?;
     let statement = page
@@ -49,8 +49,8 @@ impl StockReplica {
         Self::start(&MysqlTree::require(), options, &statements)
     }
 
-    /// One of the oldest MySQL, by GTIDs, with workers that go by the sequence numbers in the log. It begins as from a backup of a
-    /// primary that has these GTIDs and no row yet: it knows the tables, but not the form of a newer server's passwords.
+    /// A replica of the oldest MySQL, by GTIDs, with workers that use the log's sequence numbers. It starts as from a backup of a primary
+    /// with these GTIDs and no row yet. It has the tables, but cannot read a newer server's password format.
     ///
     /// # Errors
     /// As [`Self::attach`].
@@ -102,10 +102,10 @@ impl StockReplica {
         self.server.client()
     }
 
-    /// Waits until it has what `primary` has executed, and compares the tables of some schemas.
+    /// Waits until it has the primary's executed transactions, and compares the tables of some schemas.
     ///
     /// # Errors
-    /// When it does not get there in time, or has something else.
+    /// When it does not get there in time, or differs.
     pub fn equals(&self, primary: &MysqlClient, schemas: &[&str], limit: Duration) -> Result<()> {
         let executed = primary.gtid_executed()?;
         let client = self.client();
@@ -125,7 +125,7 @@ impl StockReplica {
         Ok(())
     }
 
-    /// What it says of its replication.
+    /// Its replication status.
     #[must_use]
     pub fn words(&self) -> String {
         let status = self.client().sql("SHOW REPLICA STATUS");

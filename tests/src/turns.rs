@@ -1,7 +1,7 @@
-//! How many scenes run at the same time, whatever the number of the machine's cores and of the threads that run tests.
+//! The number of concurrent test clusters, independent of the machine's cores and the number of test threads.
 //!
-//! A scene is several processes with time limits. On two cores two of them get along, as long as nothing in them is
-//! measured against the clock more closely than in tens of seconds; the others have the machine for themselves.
+//! A test cluster is several processes with time limits. On two cores two of them can run, as long as no time limit is below tens of
+//! seconds; the others need the machine alone.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -12,13 +12,13 @@ pub struct Turns {
     freed: Condvar,
 }
 
-/// While it lives, its scene is one of those that run.
+/// One running test cluster, while it lives.
 #[derive(Debug)]
 #[must_use = "the turn ends with it"]
 pub struct Turn(&'static Turns);
 
 impl Turns {
-    /// So many scenes at once.
+    /// So many at the same time.
     #[must_use]
     pub const fn of(count: usize) -> Self {
         Self {
@@ -27,7 +27,7 @@ impl Turns {
         }
     }
 
-    /// Waits for a turn. Every test of its program begins with that, before it starts anything.
+    /// Waits for a turn. Every test of the program takes one before it starts anything.
     pub fn take(&'static self) -> Turn {
         let mut free = self.free();
         while *free == 0 {
@@ -40,7 +40,7 @@ impl Turns {
         Turn(self)
     }
 
-    /// A test that failed leaves the number as it is.
+    /// A failed test leaves the number as it is.
     fn free(&self) -> MutexGuard<'_, usize> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }

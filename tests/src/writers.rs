@@ -1,4 +1,4 @@
-//! Clients that insert numbered rows into `acked.rows` and remember which commits were acknowledged, when, and how long each took.
+//! Clients that insert numbered rows into `acked.rows` and record acknowledged commits, with their times and latencies.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,34 +14,34 @@ use testkit::mysqld::Mysqld;
 
 use crate::written_rows::{Record, WrittenRows, insert};
 
-/// A client that waits longer for an answer looks for the primary again; what became of its commit it does not know.
+/// A client that waits longer for an answer searches for the primary again; the outcome of its commit is unknown.
 const CLIENT_LIMIT: Duration = Duration::from_secs(5);
-/// Longer than any wait that a test provokes on purpose.
+/// More than any wait that a test causes intentionally.
 const ADMINISTRATOR_LIMIT: Duration = Duration::from_secs(120);
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
 
-/// A database member, and the mysqld beside it.
+/// A database member, and its mysqld.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// Where the member answers HTTP.
+    /// The member's HTTP address.
     pub http: SocketAddr,
     /// The socket of its mysqld.
     pub socket: PathBuf,
 }
 
-/// How a writer comes to its server.
+/// How a writer connects to its server.
 #[derive(Clone, Debug)]
 enum Way {
-    /// As the administrator of this one, whatever it is.
+    /// As the administrator of this server, whatever its role.
     At(PathBuf),
-    /// As a client that asks each member for the primary, and again after every error.
+    /// As a client that asks each member for the primary, again after every error.
     Asking(Vec<Place>),
-    /// As a client whom somebody at this address sends there.
+    /// As a client of a proxy at this address.
     Through(SocketAddr),
 }
 
-/// Writers that run until they are stopped.
+/// Running writers.
 pub struct Writers {
     stop: Arc<AtomicBool>,
     record: Record,
@@ -55,13 +55,13 @@ impl Writers {
         Self::on(Way::At(server.socket()), writers, first_id)
     }
 
-    /// The same, each of which pauses for so long behind a commit: stock replicas keep up with them on a machine that is busy, too.
+    /// The same, each with such a pause after a commit: stock replicas then keep up even on a busy machine.
     #[must_use]
     pub fn pausing_at(server: &Mysqld, writers: u64, first_id: u64, pause: Duration) -> Self {
         Self::with_pause(Way::At(server.socket()), writers, first_id, pause)
     }
 
-    /// The same at whoever is the primary of a cluster.
+    /// The same at the current primary of a cluster.
     #[must_use]
     pub fn of(cluster: &Cluster, writers: u64, first_id: u64) -> Self {
         let members = cluster.databases().into_iter();
@@ -72,7 +72,7 @@ impl Writers {
         Self::on(Way::Asking(places.collect()), writers, first_id)
     }
 
-    /// The same, of clients that know nothing but an address, which is to lead to the primary.
+    /// The same, as clients that only have an address, which must lead to the primary.
     #[must_use]
     pub fn through(address: SocketAddr, writers: u64, first_id: u64) -> Self {
         Self::on(Way::Through(address), writers, first_id)
@@ -115,7 +115,7 @@ impl Writers {
         }
     }
 
-    /// How many commits were acknowledged so far.
+    /// Number of acknowledged commits so far.
     #[must_use]
     pub fn acknowledged(&self) -> usize {
         self.record.acknowledged()
@@ -129,7 +129,7 @@ impl Writers {
         self.record.wait_for_more(more, limit)
     }
 
-    /// Lets every writer finish the commit that it waits for, and returns what they tried.
+    /// Lets every writer finish its pending commit, and returns all attempts.
     ///
     /// # Errors
     /// When one could not run.
@@ -196,7 +196,7 @@ impl Way {
     }
 }
 
-/// A connection to who says that it is the primary, and which of the places that is. A member that does not answer within `limit` is none.
+/// A connection to the reported primary, and its place's index. A member that does not answer within `limit` counts as none.
 pub async fn connect_to_primary(
     places: &[Place],
     limit: Duration,
@@ -214,10 +214,10 @@ pub async fn connect_to_primary(
     None
 }
 
-/// A session of the clients' account over mysqld's socket, of which each statement may take so long.
+/// A session of the clients' account over mysqld's socket, with this limit for each statement.
 ///
 /// # Errors
-/// When mysqld does not let it in.
+/// When mysqld refuses the login.
 pub async fn client_session(socket: &Path, limit: Duration) -> Result<Connection, LinkError> {
     Connection::open(&client(Endpoint::unix(socket), limit)).await
 }

@@ -1,4 +1,4 @@
-//! Numbered rows of a table: what writers tried, what was acknowledged and when, and whether it is all there.
+//! Numbered rows of a table: the writers' attempts, the acknowledgements with their times, and a check of their presence.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,12 +9,12 @@ use testkit::mysqld::{MysqlClient, Mysqld};
 use testkit::statistics::longest_gap;
 use testkit::wait::{Patience, eventually};
 
-/// The statements that make the table, if it is not there yet.
+/// The statements that create the table, if it is missing.
 pub const MAKE_ROWS: &str = "CREATE DATABASE IF NOT EXISTS acked; \
     CREATE TABLE IF NOT EXISTS acked.rows (id BIGINT UNSIGNED PRIMARY KEY, writer INT, note VARCHAR(64))";
 const POLL: Duration = Duration::from_millis(5);
 
-/// Makes the table, if it is not there yet.
+/// Creates the table, if it is missing.
 ///
 /// # Errors
 /// With the server's message.
@@ -22,26 +22,26 @@ pub fn make_rows(server: &Mysqld) -> Result<()> {
     server.client().sql(MAKE_ROWS).map(drop)
 }
 
-/// The statement that writes one.
+/// The statement that writes one row.
 pub(crate) fn insert(id: u64, writer: u64) -> String {
     let length = id % 60;
     format!("INSERT INTO acked.rows VALUES ({id}, {writer}, REPEAT('x', {length}))")
 }
 
-/// One commit that was tried.
+/// One attempted commit.
 #[derive(Clone, Debug)]
 pub struct Commit {
     /// The row's number.
     pub id: u64,
-    /// When it was sent.
+    /// When the statement was sent.
     pub started: Instant,
-    /// How long its answer took.
+    /// The time until its answer.
     pub took: Duration,
     /// The server's error; `None` if it was acknowledged.
     pub error: Option<String>,
 }
 
-/// The rows that were tried, for comparison with those that are there.
+/// The attempted rows, for comparison with a server's.
 #[derive(Clone, Debug, Default)]
 pub struct WrittenRows {
     /// Every commit, in the order of the answers.
@@ -85,7 +85,7 @@ impl WrittenRows {
         longest_gap(moments).unwrap_or_default()
     }
 
-    /// Both together.
+    /// Both combined.
     #[must_use]
     pub fn and(mut self, more: Self) -> Self {
         self.commits.extend(more.commits);
@@ -95,7 +95,7 @@ impl WrittenRows {
     /// Fails unless a server has every acknowledged row.
     ///
     /// # Errors
-    /// With the rows that are lost.
+    /// With the lost rows.
     pub fn ensure_all_are_in(&self, client: &MysqlClient) -> Result<()> {
         let rows = client.sql("SELECT id FROM acked.rows")?;
         let present: BTreeSet<u64> = rows
@@ -115,12 +115,12 @@ impl WrittenRows {
     }
 }
 
-/// What writers note their commits in while they run.
+/// The record that running writers share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record(Arc<Mutex<WrittenRows>>);
 
 impl Record {
-    /// Notes an answer that came now.
+    /// Records an answer with the current time.
     pub(crate) fn add(&self, id: u64, started: Instant, error: Option<String>) {
         let took = started.elapsed();
         self.lock().commits.push(Commit {
@@ -131,7 +131,7 @@ impl Record {
         });
     }
 
-    /// How many commits were acknowledged so far.
+    /// Number of acknowledged commits so far.
     pub(crate) fn acknowledged(&self) -> usize {
         self.lock().answered().count()
     }

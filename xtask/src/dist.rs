@@ -1,5 +1,5 @@
 //! `cargo xtask dist`: the installable files. A tarball and Debian packages with the program, manual pages, shell completions and the
-//! systemd unit; a package with its debug information; a bill of materials; checksums of all files.
+//! systemd unit. Also a package with debug information, a bill of materials, and checksums of all files.
 
 mod debian_package;
 mod materials;

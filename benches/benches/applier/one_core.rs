@@ -1,4 +1,4 @@
-//! The applier's own cost on one core, from a log in memory: into a database that discards everything, and into the in-memory database,
+//! The applier's own cost on one core, from a log in memory. The target is a database that discards everything, or the in-memory database,
 //! which takes most of the time. One thread, one worker.
 
 use std::ops::Range;

@@ -10,9 +10,9 @@
 //! conflicting transactions sequentially has (n + 1) w + c. Its share of the primary's throughput is (w + c) / ((n + 1) w + c), down to 1/m
 //! where the primary's cores limit it. Only c / w depends on the machine.
 //!
-//! With c = 0, the model of the paper's proof with d = e, that share goes to 1/m = 0.05. The paper measured 0.40 with 128 inserts (Figure
-//! 11) and 0.38 with 64 (Figure 7): solved for c, 84 w and 38 w. `COMMITS` has these. The end of each curve is thus given; its shape and
-//! the line of `rows` follow. Figure 7 begins lower (0.70 with one insert), which no cost of a commit explains.
+//! With c = 0, the model of the paper's proof with d = e, that share goes to 1/m = 0.05. The paper measured 0.40 with 128 inserts
+//! (Figure 11) and 0.38 with 64 (Figure 7): solved for c, 84 w and 38 w. `COMMITS` has these. The end of each curve is thus given; its
+//! shape and the line of `rows` follow. Figure 7 begins lower (0.70 with one insert), which no cost of a commit explains.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

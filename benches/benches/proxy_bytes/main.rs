@@ -1,5 +1,5 @@
-//! Savings and costs of a proxy: bytes and messages over each link per commit, commit latency, and the lag of distant witnesses, with and
-//! without proxies, by entry size.
+//! Savings and costs of a proxy by entry size, with and without proxies: bytes and messages over each link per commit, commit latency, and
+//! the lag of distant witnesses.
 //!
 //! The topology is that of the paper on Raft at Meta: a primary with two witnesses, five followers with two witnesses each, two learners,
 //! six regions. The time cost of a hop is measured on a ring of two regions. Members and their gRPC are real and in one process; logs are

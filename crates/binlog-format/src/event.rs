@@ -345,8 +345,8 @@ fn truncated_event(needed: usize, remaining: usize) -> DecodeError {
     }
 }
 
-/// The CRC32 of an event. A server marks its current file as in use by a flag in the format description, and later clears it in place
-/// without a new checksum: the checksum is always the one without that flag.
+/// The CRC32 of an event. A server marks its current file as in use by a flag in the format description. It later clears the flag in place
+/// without a new checksum: the checksum is always the one without it.
 pub(crate) fn event_crc32(event: &[u8]) -> u32 {
     let description = event.get(TYPE_AT) == Some(&EventType::FormatDescription.code());
     let (Some(head), Some(flags), Some(rest)) = (

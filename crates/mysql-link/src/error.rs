@@ -297,7 +297,7 @@ impl LinkError {
     }
 }
 
-// What a source could do and a server that follows it cannot do by itself, whoever applies: one sentence for each.
+// Statements that a source can run and its replica cannot, with any kind of applier: one sentence for each.
 
 /// What an error most likely means when a statement of the log ends with it that its source could do, and what helps. `None`:
 /// the server's own words have to do.

@@ -105,8 +105,8 @@ impl FounderCalls for OverAdminCalls<'_> {
 /// `own_log_is_empty` is called if this member's earlier bootstrap was interrupted. With entries in its log the ring is complete, and only
 /// [`IdentityBook::bootstrapped`] remains.
 ///
-/// The caller then opens the log with the ring's id, starts the member, initialises Raft with the plan's members, and records the ring's
-/// completion in the book.
+/// The caller then opens the log with the ring's id and starts the member. It initialises Raft with the plan's members, and records the
+/// ring's completion in the book.
 ///
 /// # Errors
 /// [`RingBootstrapError`], after `deadline` if members are not up by then.

@@ -12,7 +12,7 @@ use super::plan::Plan;
 /// Most bytes of a transaction that are decompressed.
 const LIMIT: u64 = 64 << 10;
 
-/// Plans the trim of a file whose contents the ring lacks; returns whether it has a header.
+/// Plans the trim of a file for a ring that has only the file's previous GTIDs; returns whether it has a header.
 pub fn last_binlog(bytes: &[u8]) -> bool {
     let size = bytes.len() as u64;
     let open = || LastFile::of("binlog.000001".to_owned(), Cursor::new(bytes), size);

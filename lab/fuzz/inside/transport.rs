@@ -17,7 +17,7 @@ use crate::schema;
 use crate::wire::{self, AnswerReader, AnswerWriter, RequestReader, RequestWriter};
 use crate::{TlsFiles, TlsMaterial};
 
-/// Reads the messages of a stream of entries, each after its length, and sends the same requests again: they must arrive unchanged in
+/// Reads the messages of a stream of entries, each after its length, and sends the same requests again. They must arrive unchanged in
 /// messages of every size. Returns the number of requests up to the first fault. With `mended`, the checksums of complete entries are
 /// corrected first.
 pub fn append_stream(mut bytes: &[u8], mended: bool) -> usize {

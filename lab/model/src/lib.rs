@@ -1,8 +1,8 @@
 //! A model of the ring's leaders and quorums, small enough for an exhaustive exploration within a [`Scope`]. It covers every order of
 //! elections, replication, commits, quorum moves, membership changes, transfers, losses, repairs, restarts and passing time.
 //!
-//! Decisions that are pure code in the product use that code here: quorum steps ([`consensus::quorum`]), the sets of a policy, majority
-//! sizes, repair plans ([`consensus::plan_repair`]), and a rejoining member's use of others' answers ([`consensus::rules`]). The rest,
+//! Decisions that are pure code in the product use that code here. That covers quorum steps ([`consensus::quorum`]), a policy's sets,
+//! majority sizes, repair plans ([`consensus::plan_repair`]), and rejoining members' use of answers ([`consensus::rules`]). The rest,
 //! openraft's code and its surrounding tasks, is restated as rules (`rules.rs`). [`Broken`] disables one rule; then the properties must
 //! fail.
 //!

@@ -1,5 +1,5 @@
-//! A permanently lost quorum: the product's own plan over the members' answers, the imposed membership, and members that rejoin after it or
-//! lost the end of their log. Those members use the product's own functions on the others' answers.
+//! A permanently lost quorum: the product's own plan over the members' answers, and the imposed membership. Members that rejoin after it or
+//! lost the end of their log use the product's own functions on the others' answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -94,7 +94,7 @@ pub struct Membership {
 pub struct Entry {
     /// The term of the leader that made it.
     pub term: Term,
-    /// What it says.
+    /// Its content.
     pub content: Content,
 }
 

@@ -1,5 +1,5 @@
-//! The members' rules over their own state and a request: who may vote for whom, agreement of a quorum, a follower's handling of a leader's
-//! entries, membership changes, serving. The exploration follows them, and traces of the real code are checked against them.
+//! The members' rules over their own state and a request: votes, agreement of a quorum, a follower's handling of entries, membership
+//! changes, serving. The exploration follows them, and traces of the real code are checked against them.
 
 use consensus::quorum::{is_safe_step, majority_of};
 

@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// On a busy machine a killed server may need minutes for its recovery.
 const EQUAL_LIMIT: Duration = Duration::from_secs(180);
 const SCHEMA: &str = "nemesis";
-/// Server state besides table rows that must be equal after the same transactions.
+/// Server state other than table rows that must be equal after the same transactions.
 const SAME_EVERYWHERE: [(&str, &str); 3] = [
     (
         "SELECT table_name, column_name, ordinal_position, column_type, column_default, is_nullable, extra \

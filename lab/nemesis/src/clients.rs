@@ -30,8 +30,8 @@ const CLIENTS: [(Work, Duration); 9] = [
     (Work::Append, PACE),
     (Work::Increment, PACE),
     (Work::Family, Duration::from_millis(60)),
-    // Rarely: followers apply nothing in parallel to these. On a machine with a load of 20 to 32, one each in 1.5 s left a `rows` follower
-    // 10 to 16 s behind after three minutes, mostly for each commit's sync; a `native` one shares syncs.
+    // Rarely: followers apply nothing in parallel to these. With a machine load of 20 to 32, one each in 1.5 s left a `rows` follower 10 to
+    // 16 s behind after three minutes. Each commit's sync took most of that; a `native` follower shares syncs.
     (Work::Make, Duration::from_secs(5)),
     (Work::Xa, Duration::from_secs(3)),
     (Work::Lists, Duration::from_millis(60)),

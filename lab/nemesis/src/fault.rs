@@ -53,7 +53,7 @@ pub(crate) enum Kind {
     CutLink,
     /// A foreign semi-sync replica acknowledges all commits of a primary that is cut off from all other members
     ForeignReplica,
-    /// A session at a follower's mysqld owns GTIDs that the follower has to apply
+    /// A session at a follower's mysqld owns GTIDs that the follower must apply
     GtidOwner,
     /// The disk of a member's log is full
     FullDisk,

@@ -1,8 +1,8 @@
-//! What a seed chooses.
+//! Choices of a seed.
 
 use fastrand::Rng;
 
-/// One of several.
+/// A random element.
 pub(crate) fn pick<'a, T>(dice: &mut Rng, from: &'a [T]) -> &'a T {
     &from[dice.usize(0..from.len())]
 }

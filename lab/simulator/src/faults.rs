@@ -117,8 +117,8 @@ pub(crate) enum Fault {
         member: MemberId,
         place: u64,
     },
-    /// The others are disconnected for a while. Then a bit at the end of this member's log is flipped, among its last acknowledged entries,
-    /// and the leader is down for longer than the member.
+    /// The others are disconnected for a while. Then a bit among this member's last acknowledged entries is flipped, at the log's end. The
+    /// leader is down for longer than the member.
     RotTail {
         member: MemberId,
         place: u64,
@@ -133,8 +133,7 @@ pub(crate) enum Fault {
         down: Duration,
     },
     /// A possible leader is disconnected from the leader for this time, and campaigns without success. Then the leader is cut off from all
-    /// others, which are killed and restart immediately. If they forget the lease that they granted, they elect the candidate while the
-    /// leader still serves.
+    /// others, which restart immediately. If they forget the granted lease, they elect the candidate while the leader still serves.
     Relapse {
         which: u64,
         alone: Duration,

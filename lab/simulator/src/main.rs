@@ -1,5 +1,5 @@
-//! Runs one seed of the simulator and says what came of it. One process runs one seed, because the runtime mixes
-//! a counter of the process into its choices; `cargo lab sim` runs many.
+//! Runs one seed of the simulator and prints the outcome. A process runs one seed, because the runtime's choices depend on a process-wide
+//! counter; `cargo lab sim` runs many.
 
 mod checkers;
 mod dice;
@@ -38,28 +38,28 @@ struct Arguments {
     /// The seed
     #[arg(long)]
     seed: u64,
-    /// Break something on purpose
+    /// Break the ring deliberately
     #[arg(long, value_enum)]
     mutate: Option<Mutation>,
-    /// Do this, whatever the seed draws
+    /// Play this scenario, whatever the seed draws
     #[arg(long, value_enum)]
     scenario: Option<Scenario>,
-    /// Print everything that happens, every message among it
+    /// Print all events, including every message
     #[arg(long)]
     trace: bool,
-    /// Write what members do into this file, for the model's rules to be held against
+    /// Write the members' actions into this file, to check them against the model's rules
     #[arg(long)]
     write_trace: Option<PathBuf>,
-    /// Print what the members log at this level, for instance `debug` or `openraft=info`
+    /// Print the members' logs at this level, for instance `debug` or `openraft=info`
     #[arg(long)]
     engine_log: Option<String>,
 }
 
-/// What one run says, as JSON on one line.
+/// The outcome of a run, as JSON on one line.
 #[derive(Serialize)]
 struct Outcome {
     seed: u64,
-    /// Which checker spoke, and its words; none when the run was clean.
+    /// The violated checker and its message; none for a clean run.
     checker: Option<&'static str>,
     words: Option<String>,
     at_ms: Option<u64>,
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     }
     panics::note_all();
     member::remove_folders();
-    // A thread of its own draws its randomness anew, after the seed is set.
+    // A new thread draws its randomness after the seed is set.
     let run = std::thread::spawn(move || run(&arguments));
     let run = run.join();
     member::remove_folders();
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the run was clean.
+/// Returns whether the run was clean.
 fn run(arguments: &Arguments) -> bool {
     let began = Instant::now();
     let seed = arguments.seed;

@@ -1,39 +1,39 @@
-//! What operators do to members with servers beside them, and what came of it, as the checkers hear of it.
+//! Operators' actions on members with servers, and their outcomes, as events for the checkers.
 
 use std::fmt;
 
 use raft_types::MemberId;
 
-/// One thing of these.
+/// One such event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// An operator asks for a pause of failover.
+    /// An operator requests a pause of failover.
     AsksForAPause,
-    /// Failover is paused, and this member keeps the primary's place.
+    /// Failover is paused, and this member stays primary.
     Paused { primary: MemberId },
-    /// An operator is about to resume failover, or the pause may be over by itself from here on.
+    /// An operator is about to resume failover, or the pause may end by itself from here on.
     Resumes,
-    /// An operator orders that this member's server becomes the primary.
+    /// An operator promotes this member's server to primary.
     Promotes { to: MemberId },
-    /// A server takes writes that took none before.
+    /// A server begins to accept writes.
     Opens { by: MemberId },
-    /// A server whose data were taken away for a copy, which has not come, takes writes or applies.
+    /// A server whose data were removed for an incomplete copy accepts writes or applies.
     UsedWithoutItsData { member: MemberId },
-    /// A server takes writes, or would, that no member manages, and another one does.
+    /// An unmanaged server accepts or would accept writes, and another one does.
     TwoPrimaries { plain: MemberId, other: MemberId },
-    /// A member that was told to stop has ended in good order.
+    /// A member that was asked to stop has ended gracefully.
     Stopped(Stopped),
 }
 
-/// How things stand when a member has ended in good order.
+/// The state after a member's graceful end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stopped {
     pub(crate) member: MemberId,
-    /// Whether the server beside it still runs.
+    /// Whether its server still runs.
     pub(crate) server_runs: bool,
-    /// It led when it was told to, and nothing was in the way of another one.
+    /// It led when it was asked to, and nothing prevented a transfer.
     pub(crate) hands_over: bool,
-    /// Who serves in its place.
+    /// The member that serves instead.
     pub(crate) successor: Option<MemberId>,
 }
 

@@ -1,5 +1,4 @@
-//! The record of a run, shared by everything in it: the clock of the world, the trace, the checkers, and the first
-//! violation that one of them found.
+//! The shared record of a run: the world's clock, the trace, the checkers, and their first violation.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +13,7 @@ use crate::event::{Digest, Event, Seen};
 use crate::tick::Tick;
 use crate::trace_file::TraceFile;
 
-/// What a checker found.
+/// A checker's finding.
 #[derive(Debug, Clone)]
 pub(crate) struct Violation {
     pub(crate) at: Tick,
@@ -22,14 +21,14 @@ pub(crate) struct Violation {
     pub(crate) words: String,
 }
 
-/// Moments at which a fault hurts most.
+/// Moments at which faults are most harmful.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News {
     /// A member appends a membership that others have to agree to.
     Widens(MemberId),
-    /// A member appends a membership with a single voter set, of which it is one.
+    /// A member appends a membership with a single voter set, which includes it.
     Narrows(MemberId),
-    /// A member leads a term that is new.
+    /// A member leads a new term.
     Leads(MemberId),
 }
 
@@ -43,12 +42,12 @@ pub(crate) struct Counts {
     pub(crate) terms: u64,
     pub(crate) faults: u64,
     pub(crate) proxied: Proxied,
-    /// Reads of a log's files that failed, and files that were replaced by another member's.
+    /// Failed reads of a log's files, and files replaced by another member's copy.
     pub(crate) bad_reads: u64,
     pub(crate) repaired_files: u64,
 }
 
-/// Clones are the same record.
+/// Clones share the record.
 #[derive(Clone)]
 pub(crate) struct Record(Arc<Mutex<Kept>>);
 
@@ -78,11 +77,11 @@ impl Record {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // A member's panic is a violation that is reported through this very record.
+        // A member's panic is a violation reported through this record.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What members do from here on is written there as well.
+    /// From here on, also writes the members' actions there.
     pub(crate) fn write_to(&self, file: TraceFile) {
         self.kept().file = Some(file);
     }
@@ -96,7 +95,7 @@ impl Record {
         self.kept().now = now;
     }
 
-    /// Tells every checker.
+    /// Notifies every checker.
     pub(crate) fn saw(&self, event: &Event) {
         let mut kept = self.kept();
         let now = kept.now;
@@ -145,25 +144,25 @@ impl Record {
         }
     }
 
-    /// What happened since the last call that an adversary would wait for.
+    /// News for an adversary since the last call.
     pub(crate) fn take_news(&self) -> Vec<News> {
         std::mem::take(&mut self.kept().news)
     }
 
-    /// Something that is no event for the checkers.
+    /// Records a message that is not an event for the checkers.
     pub(crate) fn note(&self, words: &str) {
         let mut kept = self.kept();
         let now = kept.now;
         kept.trace.note(now, words);
     }
 
-    /// A fault was played.
+    /// Records a fault.
     pub(crate) fn fault(&self, words: &str) {
         self.kept().counts.faults += 1;
         self.note(words);
     }
 
-    /// A message was sent.
+    /// Records a sent message.
     pub(crate) fn message(&self, numbers: &[u64], words: impl FnOnce() -> String) {
         let mut kept = self.kept();
         kept.counts.messages += 1;
@@ -179,19 +178,19 @@ impl Record {
         self.kept().counts.clone()
     }
 
-    /// A process has ended, and has counted this.
+    /// Adds an ended process's counts.
     pub(crate) fn carried(&self, counted: &Counted) {
         self.kept().counts.proxied.add(counted);
     }
 
-    /// A process has ended, and has met this in its log.
+    /// Adds an ended process's log faults.
     pub(crate) fn read_badly(&self, bad_reads: u64, repaired_files: u64) {
         let mut kept = self.kept();
         kept.counts.bad_reads += bad_reads;
         kept.counts.repaired_files += repaired_files;
     }
 
-    /// The ring committed again, so long after everything was mended.
+    /// Records the time from the end of faults to a new commit.
     pub(crate) fn healed_after(&self, time: Duration) {
         let mut kept = self.kept();
         if kept.violation.is_none() {
@@ -212,13 +211,13 @@ impl Record {
     }
 }
 
-// What happened, in words: the last events of a failing seed, or all of them when asked, and a hash of everything, by
-// which two runs of one seed are compared.
+// The trace as text: a failing seed's last events, or all of them on request, and a hash of everything, which compares two runs of one
+// seed.
 
-/// How many events are kept for a failing seed.
+/// Events kept for a failing seed.
 const KEPT: usize = 80;
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Trace {
     verbose: bool,
     hash: Digest,
@@ -234,7 +233,7 @@ impl Trace {
         }
     }
 
-    /// Something worth reading when a seed fails.
+    /// An event shown for a failing seed.
     pub(crate) fn note(&mut self, at: Tick, words: &str) {
         self.hash = self.hash.with(words.as_bytes());
         let line = format!("{at}  {words}");
@@ -247,7 +246,7 @@ impl Trace {
         self.last.push_back(line);
     }
 
-    /// Something that only the whole trace shows; its numbers stand for it in the hash.
+    /// An event only in the full trace; the hash has its numbers.
     pub(crate) fn detail(&mut self, at: Tick, numbers: &[u64], words: impl FnOnce() -> String) {
         for number in numbers {
             self.hash = self.hash.with(&number.to_le_bytes());
@@ -266,26 +265,26 @@ impl Trace {
     }
 }
 
-// What went over proxies in a run, so that one sees that a seed has used them.
+// A run's proxy traffic, to show that a seed used proxies.
 
 /// Sums over all processes of a run.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub(crate) struct Proxied {
-    /// Sessions that proxies were asked for, those between two proxies among them.
+    /// Sessions requested from proxies, including those between two proxies.
     sessions: u64,
     refused: u64,
-    /// Entries that proxies have put back.
+    /// Entries that proxies filled in.
     relayed_entries: u64,
-    /// Entries that leaders have sent themselves.
+    /// Entries sent by leaders directly.
     direct_entries: u64,
-    /// Entries that leaders have sent as op ids.
+    /// Entries sent by leaders as op ids.
     proxied_entries: u64,
-    /// Why leaders have left proxies, and how often.
+    /// Why leaders stopped using proxies, and how often.
     fallbacks: BTreeMap<&'static str, u64>,
 }
 
 impl Proxied {
-    /// Adds what one process has counted.
+    /// Adds one process's counts.
     pub(crate) fn add(&mut self, counted: &Counted) {
         self.sessions += counted.relayed.sessions;
         self.refused += counted.relayed.refused;

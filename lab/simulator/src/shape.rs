@@ -1,4 +1,4 @@
-//! The shape of a ring, chosen by the seed: regions, members of both kinds, distances, timers, clocks, proxies.
+//! The shape of a ring, chosen by the seed: regions, both kinds of members, distances, timers, clocks, proxies.
 
 mod proxying;
 
@@ -16,27 +16,27 @@ use crate::faults::Stress;
 use crate::member::{ClockRate, LogOptions};
 use crate::network::Distances;
 
-/// What is chosen for one member.
+/// One member's choices.
 #[derive(Debug, Clone)]
 pub(crate) struct MemberShape {
     pub(crate) record: MemberRecord,
-    /// Not there at the beginning; it may be added later.
+    /// Absent at the beginning; it may be added later.
     pub(crate) spare: bool,
     pub(crate) rate: ClockRate,
     pub(crate) log: LogOptions,
 }
 
-/// What is chosen for a ring.
+/// A ring's choices.
 #[derive(Debug, Clone)]
 pub(crate) struct Shape {
     pub(crate) members: BTreeMap<MemberId, MemberShape>,
     pub(crate) distances: Distances,
     pub(crate) timers: Timers,
     pub(crate) rules: RingRules,
-    /// The search for the matching point is answered on the sending side.
+    /// The sending side answers the search for the matching point.
     pub(crate) searches_itself: bool,
     pub(crate) proxies: ProxyOptions,
-    /// Members that start ask the others first whether the ring went on without them, as the product's do.
+    /// Starting members first ask the others whether the ring continued without them, as the product's do.
     pub(crate) returns: bool,
 }
 
@@ -61,7 +61,7 @@ impl Shape {
         for (region, size) in regions.iter().enumerate() {
             for setup in 0..*size {
                 let id = MemberId((10 * (region + 1) + setup + 1) as u64);
-                // The first of a region is a voting database member, so that there is one that can take over.
+                // The first of a region is a voting database member, so that one can take over.
                 let kind = kind(dice, setup == 0);
                 let votes = setup == 0 || dice.u32(0..6) > 0;
                 let record = record(id, region, kind, votes);
@@ -91,14 +91,14 @@ impl Shape {
         }
     }
 
-    /// How many regions have members.
+    /// Number of regions with members.
     pub(crate) fn regions(&self) -> usize {
         let members = self.members.values().filter(|member| !member.spare);
         let regions: BTreeSet<&Region> = members.map(|member| &member.record.region).collect();
         regions.len()
     }
 
-    /// All members vote and have a database, whatever the seed has chosen.
+    /// Makes all members voting database members, overriding the seed.
     pub(crate) fn with_databases_only(&mut self) {
         for member in self.members.values_mut() {
             member.record.kind = MemberKind::Database;
@@ -106,7 +106,7 @@ impl Shape {
         }
     }
 
-    /// Proxies are used, whatever the seed has chosen.
+    /// Enables proxies, overriding the seed.
     pub(crate) fn proxy(&mut self, dice: &mut Rng) {
         while self.proxies.mode == ProxyMode::Off {
             self.proxies = proxying::choose(&self.members, dice);
@@ -136,11 +136,11 @@ fn rules(stress: Stress, dice: &mut Rng, regions: usize) -> RingRules {
         6..=7 => QuorumPolicy::Majority,
         _ => {
             let all = (0..regions).map(region_name);
-            // The founder is in the first region, and has to count.
+            // The bootstrapping member is in the first region, which has to count.
             let some: BTreeSet<Region> = all
                 .filter(|name| *name == region_name(0) || dice.bool())
                 .collect();
-            // With three regions, two of them will do.
+            // Two of three regions suffice.
             match some.len() {
                 3 => QuorumPolicy::SomeRegions {
                     required: 2,

@@ -1,5 +1,5 @@
-//! Clients of the ring's servers: some write at whichever server lets them, some read at each server. What they were told and
-//! what they read is kept, and held against the order of time at the end.
+//! Clients of the ring's servers: some write at any server that accepts it, some read at each server. Their results and reads are recorded,
+//! and checked for consistency at the end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,46 +13,46 @@ use crate::event::Event;
 use crate::record::Record;
 use crate::tick::Tick;
 
-/// The account that they have.
+/// Their account.
 const ACCOUNT: &str = "client";
-/// How many write.
+/// Number of writers.
 const WRITERS: usize = 4;
-/// Behind so many transactions there are other lists, so that none grows long.
+/// New lists are used after this many transactions, so that none grows long.
 const TRANSACTIONS: u64 = 60;
-/// How many lists there are at a time.
+/// Number of lists in use.
 const AT_A_TIME: u64 = 4;
-/// How long a client waits for an answer before it goes elsewhere.
+/// A client's timeout for an answer before it changes servers.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// Between two servers that do not let a client in.
+/// Pause between two servers that refuse a client.
 const ELSEWHERE: Duration = Duration::from_millis(60);
-/// Characters of a transaction in a finding.
+/// Maximum characters of a transaction in a finding.
 const SHOWN: usize = 400;
 
 /// The servers, by their members.
 pub(crate) type Servers = BTreeMap<MemberId, Mysqld>;
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct SqlClients {
     servers: Servers,
     dice: Rng,
     record: Record,
-    /// The longest pause between two transactions of a writer.
+    /// Maximum pause between two transactions of a writer.
     pause: Duration,
     writers: Vec<Client>,
     readers: Vec<Client>,
     history: Vec<Transaction>,
-    /// Transactions that were begun.
+    /// Number of transactions begun.
     begun: u64,
-    /// Sessions of readers that were opened.
+    /// Number of readers' sessions opened.
     sessions: u64,
-    /// Writers begin nothing more.
+    /// Writers begin no more transactions.
     rest: bool,
 }
 
 /// One client.
 struct Client {
     number: usize,
-    /// The server that it is at, or tries next.
+    /// Its current server, or the next one to try.
     at: MemberId,
     session: Option<ClientSession>,
     /// Number of the session, for a reader.
@@ -61,7 +61,7 @@ struct Client {
     next: Tick,
 }
 
-/// What it waits for.
+/// Its current wait.
 struct Busy {
     began: Tick,
     operations: Vec<Operation>,
@@ -95,7 +95,7 @@ impl SqlClients {
         }
     }
 
-    /// Writers begin nothing more from here on.
+    /// Stops writers from beginning transactions.
     pub(crate) fn rest(&mut self) {
         self.rest = true;
     }
@@ -105,7 +105,7 @@ impl SqlClients {
         self.rest && self.writers.iter().all(|writer| writer.busy.is_none())
     }
 
-    /// One step of all of them.
+    /// One step of all clients.
     pub(crate) fn step(&mut self, now: Tick) {
         for place in 0..self.writers.len() {
             self.hear_writer(place, now);
@@ -250,7 +250,7 @@ impl SqlClients {
         });
     }
 
-    /// Reads everything at a server, where all have come to a rest: whatever was acknowledged has to be there.
+    /// Reads everything at a server after all writers have stopped: everything acknowledged has to be there.
     pub(crate) fn read_all(&mut self, now: Tick, server: &Mysqld) {
         let there = server.lists();
         let lists = 0..(self.begun / TRANSACTIONS + 1) * AT_A_TIME;
@@ -264,19 +264,19 @@ impl SqlClients {
         });
     }
 
-    /// Everything that no order of the transactions explains, in words.
+    /// Descriptions of everything that no transaction order explains.
     pub(crate) fn judge(&self) -> Vec<String> {
         check_in_words(&self.history, SHOWN)
     }
 }
 
-/// Whether nobody knows what became of a transaction that ended so: its session was lost.
+/// Whether a transaction with this error has an unknown outcome: its session was lost.
 fn is_unsure(error: &SqlError) -> bool {
     const SERVER_LOST: u16 = 2013;
     error.code == SERVER_LOST
 }
 
-/// Up to two reads of lists, and one or two appends behind them.
+/// Up to two reads of lists, followed by one or two appends.
 fn plan(number: u64, dice: &mut Rng) -> Vec<Operation> {
     let now = number / TRANSACTIONS;
     let list = |dice: &mut Rng| now * AT_A_TIME + dice.u64(0..AT_A_TIME);
@@ -301,7 +301,7 @@ fn as_transaction(operations: &[Operation]) -> mysqld_model::Transaction {
     transaction
 }
 
-/// What the reads among them saw.
+/// Fills in the results of the reads.
 fn with_reads(operations: Vec<Operation>, reads: &Reads) -> Vec<Operation> {
     let seen = |operation| match operation {
         Operation::Read(list, _) => {
@@ -312,7 +312,7 @@ fn with_reads(operations: Vec<Operation>, reads: &Reads) -> Vec<Operation> {
     operations.into_iter().map(seen).collect()
 }
 
-/// Any other server than this.
+/// Any server except this one.
 fn another(than: MemberId, servers: &Servers, dice: &mut Rng) -> MemberId {
     let others: Vec<MemberId> = servers.keys().copied().filter(|id| *id != than).collect();
     match others.is_empty() {

@@ -1,24 +1,23 @@
-//! Virtual time, as the world counts it. Members have clocks of their own, which may run a little faster or slower.
+//! The world's virtual time. Members have their own clocks, which may be slightly faster or slower.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// The smallest step of the world. A message takes at least one, so what members do within one step cannot depend
-/// on each other, and they may be run one after the other.
+/// The smallest step of the world. A message takes at least one, so members are independent within a step, and may run sequentially.
 pub(crate) const STEP: Duration = Duration::from_millis(5);
 
-/// A moment: steps since the beginning.
+/// A moment: steps since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Tick(pub(crate) u64);
 
 impl Tick {
-    /// The time since the beginning.
+    /// The time since the start.
     pub(crate) fn elapsed(self) -> Duration {
         STEP * u32::try_from(self.0).unwrap_or(u32::MAX)
     }
 
-    /// The steps that a time takes, rounded up.
+    /// The steps of a duration, rounded up.
     pub(crate) fn steps(time: Duration) -> u64 {
         let steps = time.as_nanos().div_ceil(STEP.as_nanos());
         u64::try_from(steps).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! What members did, in the form in which the model's rules are held against it.
+//! Members' actions, in the format that is checked against the model's rules.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -17,15 +17,15 @@ impl TraceFile {
     /// A new file.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// When it cannot be created.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         Ok(Self(BufWriter::new(File::create(path)?)))
     }
 
-    /// Writes what the model has words for.
+    /// Writes the events that the model covers.
     ///
     /// # Errors
-    /// The file takes no more.
+    /// When the file cannot be written.
     pub(crate) fn write(&mut self, at: Tick, event: &Event) -> io::Result<()> {
         let Some(seen) = told(event) else {
             return Ok(());
@@ -96,7 +96,7 @@ fn told(event: &Event) -> Option<Did> {
             member: *member,
             mark: *mark,
         },
-        // What others than members did, or what their votes and entries say already.
+        // Actions of others than members, or contained in the members' votes and entries.
         Event::RefusedToOpen { .. }
         | Event::EngineStopped { .. }
         | Event::Led { .. }

@@ -1,5 +1,4 @@
-//! What clients do, chosen by the seed: how often they write and read, how large transactions are, how often the log begins
-//! a new file.
+//! The clients' workload, chosen by the seed: rates of writes and reads, sizes of transactions, and file rotations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,20 +8,20 @@ use fastrand::Rng;
 
 use crate::dice::pick;
 
-/// Clones share the numbers of transactions, which are unique in a run.
+/// Clones share the transaction numbers, which are unique in a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Workload {
-    /// The longest pause between two transactions of a primary.
+    /// Maximum pause between two transactions of a primary.
     pub(crate) write_pause: Duration,
-    /// The longest pause between two reads at one member.
+    /// Maximum pause between two reads at one member.
     pub(crate) read_pause: Duration,
-    /// Bytes of text in a transaction, at most.
+    /// Maximum bytes of text in a transaction.
     pub(crate) largest: usize,
-    /// One transaction of so many is a large one.
+    /// One transaction in this many is large.
     pub(crate) large_one_in: usize,
-    /// Bytes of text in a large one, at most: more than is read, sent or cached at once in some runs.
+    /// Maximum bytes of text in a large one: in some runs, more than is read, sent or cached at a time.
     pub(crate) largest_of_all: usize,
-    /// One entry of so many ends the log's file.
+    /// One entry in this many ends the log's file.
     pub(crate) rotate_one_in: u32,
     next: Arc<AtomicU64>,
 }

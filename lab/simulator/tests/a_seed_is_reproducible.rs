@@ -1,4 +1,4 @@
-//! The same seed does the same thing, down to the last message: only so can a failing one be looked at.
+//! A seed is reproducible down to the last message, which allows failures to be analysed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -34,7 +34,7 @@ fn a_seed_with_simulated_servers_repeats_itself() {
     assert_ne!(seed("3"), seed("4"));
 }
 
-/// Their names are drawn from the seed: one that a run has left would cost the next run of that seed another draw.
+/// Their names are drawn from the seed: a leftover of one run would cost that seed's next run another draw.
 #[test]
 fn a_run_leaves_no_folders_of_its_hosts() {
     let mut simulator = Command::new(env!("CARGO_BIN_EXE_simulator"));

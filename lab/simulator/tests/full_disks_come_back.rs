@@ -1,4 +1,4 @@
-//! The disks of all members fill together: nobody stops, a new leader can be elected, and commits go on once there is room.
+//! The disks of all members fill together: no member stops, a new leader can be elected, and commits continue once there is room.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -17,7 +17,7 @@ fn a_ring_whose_disks_fill_together_elects_and_comes_back() {
     for seed in 1..=5 {
         let said = run(seed, &[]);
         assert!(said["checker"].is_null(), "seed {seed}: {said}");
-        // A leader was killed, and nothing else went wrong.
+        // A leader was killed, without other faults.
         assert_eq!(said["counts"]["faults"], 1, "seed {seed}: {said}");
     }
 }

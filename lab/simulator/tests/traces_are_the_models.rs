@@ -1,4 +1,4 @@
-//! What the real code does in simulated rings is what the model's rules allow; and it is not where something is broken on purpose.
+//! The real code in simulated rings follows the model's rules, and violates them if deliberately broken.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -8,18 +8,18 @@ use std::process::Command;
 
 use model::trace::{Counts, Refusal, Replay};
 
-/// Runs a seed, and holds its trace against the rules.
+/// Runs a seed, and checks its trace against the rules.
 fn held(arguments: &[&str]) -> Result<Counts, Refusal> {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut simulator = Command::new(env!("CARGO_BIN_EXE_simulator"));
     simulator.args(arguments).arg("--write-trace");
     let output = simulator.arg(file.path()).output().unwrap();
-    // A seed that fails fails elsewhere; here it must have said what came of it.
+    // Failing seeds are another test's concern; here the run must print its outcome.
     assert!(!output.stdout.is_empty(), "{output:?}");
     Replay::of(&fs::read_to_string(file.path()).unwrap())
 }
 
-/// Sums over seeds, of which each has to be allowed.
+/// Sums over seeds, each of which must follow the rules.
 fn all_held(seeds: impl Iterator<Item = u64>, scenario: &[&str]) -> BTreeMap<&'static str, u64> {
     let mut sums = BTreeMap::new();
     for seed in seeds {
@@ -68,10 +68,10 @@ fn repairs_and_who_comes_back_are_what_the_model_allows() {
     }
 }
 
-/// How many more seeds are tried where the one that is known shows nothing any more: what an election or a timer draws moves with it.
+/// Further seeds to try if the known one no longer exposes the mutation: election and timer draws change it.
 const TRIED: u64 = 300;
 
-/// Whether the trace of a broken rule is refused with these words, under the seed that is known or one that follows.
+/// Whether a broken rule's trace is refused with this message, under the known seed or a following one.
 fn is_refused(mutation: &str, seed: u64, words: &str) -> bool {
     for tried in seed..=seed + TRIED {
         let number = tried.to_string();

@@ -1,5 +1,5 @@
-//! What was acknowledged, one line for each commit: microseconds since 1970, op id, GTID. A line is with the operating system
-//! when the commit counts, so that killing the process loses none.
+//! The acknowledged commits, one line each: microseconds since 1970, op id, GTID. The operating system has a line before its commit counts,
+//! so that killing the process loses none.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -31,7 +31,7 @@ impl Account {
         Ok(Self { file })
     }
 
-    /// Writes one commit down, now.
+    /// Records one commit with the current time.
     pub(crate) fn add(&mut self, op_id: OpId, gtid: Gtid) -> Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros();
         let line = format!("{now} {op_id} {gtid}\n");
@@ -40,7 +40,7 @@ impl Account {
     }
 }
 
-/// The lines of a file; an unfinished last one is none.
+/// The lines of a file, without an unfinished last one.
 pub(crate) fn read(path: &Path) -> Result<Vec<Line>> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;

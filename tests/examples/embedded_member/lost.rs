@@ -1,4 +1,4 @@
-//! Whether every acknowledged commit stands in every log, at the place that was acknowledged.
+//! Whether every log has every acknowledged commit, at the acknowledged position.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
-//! A database member without a mysqld, for comparisons that measure the ring alone: the whole node of `witness run`, with HTTP, and a
-//! writer in the place of the database. While the member serves as the leader, the writer commits small transactions at an
-//! even pace and writes down each that the ring has acknowledged.
+//! A database member without a mysqld, for comparisons that measure only the ring. It is the whole node of `witness run`, with HTTP, and a
+//! writer in place of the database. While the member serves as the leader, the writer commits small transactions at an even pace and
+//! records each acknowledged one.
 //!
-//! `run` takes a member's configuration file. SIGUSR1 ends the writing, SIGTERM the member. `lost` holds what was acknowledged
-//! against the members' logs. `cargo lab compare failover` uses both.
+//! `run` takes a member's configuration file. SIGUSR1 stops the writer, SIGTERM the member. `lost` compares the acknowledged commits with
+//! the members' logs. `cargo lab compare failover` uses both.
 
 mod account;
 mod lost;
@@ -33,7 +33,7 @@ struct Arguments {
 enum Command {
     /// Run the member
     Run(Run),
-    /// Say which acknowledged commits are not in every log, as JSON
+    /// Print acknowledged commits that are missing in any log, as JSON
     Lost(lost::Options),
 }
 
@@ -42,13 +42,13 @@ struct Run {
     /// The member's configuration file
     #[arg(long)]
     config: PathBuf,
-    /// Make the ring
+    /// Bootstrap the ring
     #[arg(long)]
     bootstrap: bool,
-    /// Where acknowledged commits are written down
+    /// File for acknowledged commits
     #[arg(long)]
     acknowledged: PathBuf,
-    /// How many transactions a second are committed
+    /// Transactions committed per second
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     commits_per_second: u32,
     /// Bytes of the text in each; with 330 a transaction takes about 500 bytes in the log
@@ -70,7 +70,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// The configuration of the file, without the mysqld that it has to name.
+/// The file's configuration, without its mysqld.
 fn load(options: &Run) -> Result<Config> {
     let name = options.config.display().to_string();
     let text =

@@ -1,4 +1,4 @@
-//! The database's part: transactions at an even pace while the member serves, each answered in its order.
+//! The database's part: transactions at an even pace while the member serves, answered in order.
 
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::account::Account;
 
-/// How many transactions may wait for the ring, as sessions of a database would.
+/// Most transactions that may wait for the ring, like sessions of a database.
 const OPEN_TRANSACTIONS: usize = 1024;
 
 /// Writes until `stop`.
@@ -55,7 +55,7 @@ pub(crate) async fn write(
     }
 }
 
-/// Writes in one leadership, until it is over; its last transactions are then nobody's.
+/// Writes during one leadership; its last transactions then have no outcome.
 async fn serve(
     ring: &RingHandle,
     term: Term,
@@ -100,7 +100,7 @@ async fn serve(
     }
 }
 
-/// Transactions of a source of its own, so that no two processes use the same GTID.
+/// Transactions with their own source UUID, so that no two processes use the same GTID.
 struct Transactions {
     source: SourceId,
     next: u64,

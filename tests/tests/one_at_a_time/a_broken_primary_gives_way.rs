@@ -1,5 +1,5 @@
-//! The mysqld beside the leader cannot be started any more: another member's becomes the primary, without anybody's help. Once
-//! it is mended, it follows, and nothing that was acknowledged is lost.
+//! The leader's mysqld cannot be started any longer: another member's becomes the primary without an operator. Once repaired, it follows,
+//! and no acknowledged row is lost.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -16,7 +16,7 @@ fn a_leader_whose_mysqld_does_not_start_gives_the_leadership_to_one_whose_does()
     let _turn = SCENES.take();
     let set = replicaset_with(2, |options| {
         let options = options.with("mysql", "demote_after = \"4s\"");
-        // No election may come first because the machine is busy.
+        // A busy machine must not cause an election first.
         options.with_heartbeat(Duration::from_secs(1))
     })
     .unwrap();

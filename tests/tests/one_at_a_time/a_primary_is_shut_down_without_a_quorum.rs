@@ -1,4 +1,4 @@
-//! `SHUTDOWN` and `RESTART` by SQL at a primary whose ring has no quorum, while a commit waits: nobody is told that it succeeded.
+//! `SHUTDOWN` and `RESTART` by SQL at a primary whose ring has no quorum, while a commit waits: no client gets a success.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -25,7 +25,7 @@ fn a_commit_that_waits_is_not_answered_by_a_shutdown() {
     let waits = waiting_commit(set.server(0).socket());
     let count = || set.client(0).status("Rpl_semi_sync_source_wait_sessions");
     eventually("a commit waits", SOON, || count().unwrap() != "0").unwrap();
-    // A mysqld that its member started is managed by nobody that it knows of.
+    // A mysqld started by its member has no service manager that it recognises.
     let refused = set.client(0).sql("RESTART").unwrap_err().to_string();
     assert!(refused.contains("3707"), "{refused}");
     assert_eq!(count().unwrap(), "1", "the commit waits as before");

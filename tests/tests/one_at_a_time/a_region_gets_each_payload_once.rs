@@ -1,5 +1,5 @@
-//! Two regions with a distance between them: a payload crosses it once, to the proxy of the other region, which sends it on.
-//! Whatever becomes of the proxy, nobody there is without new entries for longer than a second.
+//! Two distant regions: a payload crosses the link once, to the other region's proxy, which relays it. Whatever fails at the proxy, no
+//! member there is without new entries for longer than a second.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -19,11 +19,11 @@ use testkit::wait::eventually;
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-/// How long a loaded machine may take for a large transaction.
+/// Time limit for a large transaction on a loaded machine.
 const LONG: Duration = Duration::from_secs(300);
 /// The members of the other region.
 const FAR: [usize; 3] = [3, 4, 5];
-/// The bound that the project sets itself.
+/// The project's own limit.
 const LONGEST_SILENCE: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -90,7 +90,7 @@ impl Regions {
         routes.iter().filter_map(over).collect()
     }
 
-    /// Who sends on, once both others of the region get everything over it.
+    /// The relaying member, once both others of the region get everything over it.
     fn proxy(&self) -> usize {
         let mut proxy = None;
         self.wait_until("two members are proxied over the third", || {
@@ -106,7 +106,7 @@ impl Regions {
         waited.with_context(|| self.ring.last_words()).unwrap();
     }
 
-    /// How long each of the members was without a new entry at most, while it was looked.
+    /// The longest time without a new entry for each of the members during the observation.
     fn longest_silences(&self, members: &[usize], time: Duration) -> Vec<Duration> {
         let began = Instant::now();
         let mut seen = vec![(None, began); members.len()];
@@ -125,7 +125,7 @@ impl Regions {
         longest
     }
 
-    /// Bytes of payloads that the leader sent to a member itself, and those that it did not have to send.
+    /// Payload bytes that the leader sent to a member directly, and those that it saved.
     fn sent_to(&self, member: usize) -> (u64, u64) {
         let status = self.status(0).unwrap();
         let id = self.ring.id(member);
@@ -138,8 +138,8 @@ impl Regions {
         (number("direct_bytes_total"), number("spared_bytes_total"))
     }
 
-    /// Bytes of entries, as they travelled, that the leader sent to the members of the other region, and how often it has left a
-    /// proxy, by reason.
+    /// Transmitted bytes of entries from the leader to the members of the other region, and the number of fallbacks from a proxy, by
+    /// reason.
     fn crossed(&self) -> (u64, Vec<(String, u64)>) {
         let routes = &self.status(0).unwrap()["replication_routes"];
         let far = FAR.map(|at| self.ring.id(at));
@@ -154,7 +154,7 @@ impl Regions {
         (crossed.sum(), left.collect())
     }
 
-    /// Everybody has what the leader has, byte by byte.
+    /// All members have the leader's bytes.
     fn agrees(&self) {
         self.wait_until("all logs end alike", || {
             let ends = (0..self.ring.size()).map(|index| self.log_end(index));
@@ -177,7 +177,7 @@ fn and_nobody_is_silent_for_a_second_when_its_proxy_dies_or_stands_still() {
     let proxy = regions.proxy();
     let others: Vec<usize> = FAR.into_iter().filter(|at| *at != proxy).collect();
 
-    // What crosses the distance, while all are well.
+    // Traffic between the regions while all members are healthy.
     let before: Vec<_> = others.iter().map(|at| regions.sent_to(*at)).collect();
     let client = regions.ring.client(0);
     client.sql_within("CALL d.commit_for(3)", SOON).unwrap();
@@ -191,7 +191,7 @@ fn and_nobody_is_silent_for_a_second_when_its_proxy_dies_or_stands_still() {
     let shown = shown_status(&regions);
     assert!(shown.contains("Entries travel from `a-db`"), "{shown}");
 
-    // It dies under load.
+    // The proxy dies under load.
     let load = client.start_sql("CALL d.commit_for(5)").unwrap();
     regions.ring.kill(proxy).unwrap();
     let silences = regions.longest_silences(&others, Duration::from_secs(4));
@@ -201,7 +201,7 @@ fn and_nobody_is_silent_for_a_second_when_its_proxy_dies_or_stands_still() {
         "{silences:?}"
     );
     load.finish(SOON).unwrap();
-    // The two that are left have a proxy again, and the third, when it is back, gets its entries over that one.
+    // The remaining two have a proxy again, and the third, once restarted, gets its entries over that one.
     regions.wait_until("one is proxied over the other", || {
         regions.proxied().len() == 1
     });
@@ -209,7 +209,7 @@ fn and_nobody_is_silent_for_a_second_when_its_proxy_dies_or_stands_still() {
     let proxy = regions.proxy();
     let others: Vec<usize> = FAR.into_iter().filter(|at| *at != proxy).collect();
 
-    // It stands still under load: no connection breaks.
+    // The proxy hangs under load: no connection breaks.
     let load = client.start_sql("CALL d.commit_for(4)").unwrap();
     regions.ring.signal(proxy, Signal::STOP).unwrap();
     let silences = regions.longest_silences(&others, Duration::from_secs(3));
@@ -224,14 +224,14 @@ fn and_nobody_is_silent_for_a_second_when_its_proxy_dies_or_stands_still() {
     regions.agrees();
 }
 
-/// On loopback, where what takes its time is the work of the members (`LARGE_MIB` in the environment measures other sizes).
+/// On loopback, where the members' own work takes the time (`LARGE_MIB` in the environment measures other sizes).
 #[test]
 fn also_a_transaction_that_takes_longer_than_a_proxy_waits_for_small_ones() {
     let _turn = SCENES.take();
     let mib = std::env::var("LARGE_MIB").map_or(400, |mib| mib.parse().expect("a number"));
     let regions = Regions::launch(None);
     let client = regions.ring.client(0);
-    // Hexadecimal noise, as dear to compress as the rows of a table are, and half as long then.
+    // Random hexadecimal text, as costly to compress as a table's rows, and compressible to half.
     client
         .sql(
             "SET SESSION group_concat_max_len = 1 << 23, cte_max_recursion_depth = 10000; CREATE TABLE d.large (id INT PRIMARY KEY, b LONGBLOB); \
@@ -267,7 +267,7 @@ fn also_a_transaction_that_takes_longer_than_a_proxy_waits_for_small_ones() {
         "{mib} MiB: committed after {committed:?}, in the other region after {there:?}; {crossed} MiB crossed; proxies left so far: \
          {left:?}"
     );
-    // Once it is about half, packed as it is.
+    // Once, at about half its size, compressed as it is.
     assert!(
         crossed < mib * 3 / 4,
         "{crossed} MiB crossed\n{}",

@@ -1,7 +1,6 @@
-//! A primary whose mysqld stands still: it is stopped, its disk is frozen, its disk is full, its member's log has no room or
-//! waits for its disk, or its binlog cannot be received.
-//! Another member's becomes the primary within a bound, what stood still is killed, nothing that was acknowledged is lost, and it
-//! follows once it can.
+//! A primary with a stalled mysqld. It is stopped, its disk is frozen or full, its member's log lacks space or waits for its disk, or its
+//! binlog cannot be received. Another member's mysqld becomes the primary within a time limit. The stalled one is killed, no acknowledged
+//! row is lost, and it follows as soon as it can.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -15,13 +14,13 @@ use witness_tests::{Writers, client_session, replicaset_in, replicaset_with};
 
 use crate::SCENES;
 
-/// What a recovery may take on a busy machine.
+/// Time limit for a recovery on a busy machine.
 const SOON: Duration = Duration::from_secs(120);
 /// `mysql.demote_after` of this ring.
 const PATIENCE: Duration = Duration::from_secs(6);
-/// Two looks that come to nothing, and an attempt to close it: what docs/roles.md says on top of the patience.
+/// Two failed checks and an attempt to close it: the time that docs/roles.md adds to the patience.
 const NOTICED: Duration = Duration::from_secs(10);
-/// What a busy machine may take on top of that.
+/// Additional time for a busy machine.
 const SLACK: Duration = Duration::from_secs(10);
 const DISK: u64 = 700 << 20;
 
@@ -55,7 +54,7 @@ fn a_primary_that_answers_and_does_not_commit_gives_way() {
     disks[0].make_room().unwrap();
     set.follows(0, SOON).unwrap();
 
-    // Each was killed when it gave way. What the gate said of it then is not believed of its next start.
+    // Each was killed when it was demoted. The gate's last report does not apply to its next start.
     for member in [0, 3] {
         let said = set.output(member);
         let again = said.contains("mysqld is killed and started again");
@@ -66,7 +65,7 @@ fn a_primary_that_answers_and_does_not_commit_gives_way() {
     written.ensure_all_are_in(&set.client(0)).unwrap();
 }
 
-/// What commits waits for room in the log, so that mysqld cannot be closed for writes behind it.
+/// Commits wait for space in the log, so that mysqld cannot be closed for writes after them.
 #[test]
 fn a_primary_whose_members_log_alone_has_no_room_gives_way() {
     let _turn = SCENES.take();
@@ -88,7 +87,7 @@ fn a_primary_whose_members_log_alone_has_no_room_gives_way() {
     written.ensure_all_are_in(&set.client(0)).unwrap();
 }
 
-/// Others confirm what it proposes, and its mysqld is well: it gives way all the same, before the queue in front of the disk is full.
+/// Others acknowledge its proposals, and its mysqld is healthy. It steps down all the same, before the queue to the disk is full.
 #[test]
 fn a_primary_whose_members_log_waits_for_its_disk_gives_way() {
     let _turn = SCENES.take();
@@ -110,7 +109,7 @@ fn a_primary_whose_members_log_waits_for_its_disk_gives_way() {
     written.ensure_all_are_in(&set.client(0)).unwrap();
 }
 
-/// A statement that MySQL did in part, and logs as lost events: nothing behind it can be received, and its commits wait.
+/// A partially executed statement, which MySQL logs as lost events: no later event can be received, and its commits wait.
 #[test]
 fn a_primary_from_which_nothing_can_be_received_gives_way() {
     let _turn = SCENES.take();
@@ -128,7 +127,7 @@ fn a_primary_from_which_nothing_can_be_received_gives_way() {
                      SELECT REPEAT('x', 8000) FROM n";
         lost = Some(set.client(0).start_sql(large).unwrap());
     });
-    // What it wrote is in its table alone, and stays there: no cut of the binlog undoes it.
+    // Its write is only in its table, and stays there: no trim of the binlog undoes it.
     set.eventually("the server is held", SOON, || {
         set.output(0)
             .contains("changes something that is not in the binlog")
@@ -139,7 +138,7 @@ fn a_primary_from_which_nothing_can_be_received_gives_way() {
     written.ensure_all_are_in(&set.client(3)).unwrap();
 }
 
-/// The first member's log has a disk of its own, below the folder.
+/// The first member's log has a separate disk, below the folder.
 fn with_a_disk_for_the_first_log() -> (TempDir, LoopDisk, Cluster) {
     let home = tempfile::tempdir().unwrap();
     let first = home.path().join("db-1");
@@ -154,13 +153,13 @@ fn with_a_disk_for_the_first_log() -> (TempDir, LoopDisk, Cluster) {
     (home, disk, set)
 }
 
-/// Nobody is elected because the machine is busy, and a primary that stands still gives way soon.
+/// A busy machine causes no election, and a stalled primary steps down soon.
 fn patient(options: ClusterOptions) -> ClusterOptions {
     let options = options.with("mysql", "demote_after = \"6s\"");
     options.with_heartbeat(Duration::from_secs(1))
 }
 
-/// Does it to the primary, and waits until clients commit at the other one; what stands still cannot be closed, and is killed.
+/// Stalls the primary, and waits until clients commit at the other one. The stalled one cannot be closed, and is killed.
 fn moves(
     set: &Cluster,
     writers: &Writers,
@@ -185,11 +184,11 @@ fn moves(
     );
 }
 
-/// Does it to the primary, and waits until clients commit at the other one.
+/// Stalls the primary, and waits until clients commit at the other one.
 fn gives_way(set: &Cluster, writers: &Writers, what: &str, to: usize, strike: impl FnOnce()) {
     writers.wait_for_more(50, SOON).unwrap();
-    // One that gave the leadership away before, also on a busy machine when the ring was made, does so again when it was sound
-    // for the patience in between.
+    // A member that gave up the leadership before (even during the bootstrap) does so again only after its mysqld was healthy for the
+    // patience.
     std::thread::sleep(PATIENCE + Duration::from_secs(2));
     strike();
     let struck = Instant::now();

@@ -1,5 +1,5 @@
-//! Certificates, their authority and the password of mysqld's account are changed under load, without a restart: nobody waits
-//! longer for a commit, nothing is lost, and the same member leads all the time.
+//! Certificates, their authority and the password of mysqld's account are changed under load, without a restart. No commit waits longer, no
+//! row is lost, and the leader stays the same.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -16,12 +16,12 @@ use witness_tests::{Writers, replicaset_with};
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-/// Of whoever gives commands on the members' hosts.
+/// The certificate for commands on the members' hosts.
 const OPERATOR: [&str; 2] = ["operator-test.crt", "operator-test.key"];
 const TOKEN: &str = "reload-me-please";
-/// Of mysqld's account, one after the other.
+/// Of mysqld's account, in order.
 const PASSWORDS: [&str; 2] = ["said-to-nobody-1", "said-to-nobody-2"];
-/// Longer than members and mysqlds are connected with what they have, at most.
+/// More than the longest life of members' and mysqlds' connections with old credentials.
 const A_WHILE: Duration = Duration::from_secs(4);
 
 /// The files that the members are configured with.
@@ -32,7 +32,7 @@ impl Files<'_> {
         fs::write(self.0.join(name), text).unwrap();
     }
 
-    /// Makes an authority and a certificate of all members in a folder of its own.
+    /// Creates an authority and a certificate of all members in a separate folder.
     fn make(&self, authority: &str, days: &str) {
         let configuration = "data_dir = \"data\"\nring.name = \"test\"\nmember.id = 1\n\
              members = [{ id = 1, name = \"member\", region = \"here\", kind = \"witness\", address = \"127.0.0.1:7400\" }]\n";
@@ -54,21 +54,21 @@ impl Files<'_> {
         fs::read_to_string(self.0.join(authority).join(name)).unwrap()
     }
 
-    /// Has the members and their operator use the certificates of one authority.
+    /// Switches the members and their operator to the certificates of one authority.
     fn use_certificates(&self, authority: &str) {
         for name in ["member.crt", "member.key", OPERATOR[0], OPERATOR[1]] {
             self.write(name, self.read(authority, name));
         }
     }
 
-    /// Has them believe these authorities.
+    /// Makes them trust these authorities.
     fn believe(&self, authorities: &[&str]) {
         let texts = authorities.iter().map(|one| self.read(one, "ca.crt"));
         self.write("ca.crt", texts.collect::<String>());
     }
 }
 
-/// One after the other, each in another of the three ways.
+/// In turn, each member in another of the three ways.
 fn reload(set: &Cluster) {
     set.signal(0, Signal::HUP).unwrap();
     let answer = http_order(set.http(1), "/reload", TOKEN, "").unwrap();
@@ -112,7 +112,7 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
     })
     .unwrap();
 
-    // An account with a password, for those that begin with none: members are started again with it.
+    // A password for the account, for members without one: they are restarted with it.
     let primary = set.primary(SOON).unwrap();
     let account = "'witness'@'localhost'";
     let make = format!(
@@ -156,7 +156,7 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
     };
     go_on(&set);
 
-    // A new authority: first everybody believes both, then come the new certificates, then the old one goes.
+    // A new authority: first all trust both, then the certificates change, then the old one is removed.
     files.believe(&["old", "new"]);
     reload(&set);
     go_on(&set);
@@ -167,7 +167,7 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
     files.believe(&["new"]);
     reload(&set);
     go_on(&set);
-    // One that starts now knows the new authority alone; it and all others have to connect to each other.
+    // A newly started member trusts only the new authority; it and all others must connect to each other.
     for witness in [1, 2] {
         set.kill(witness).unwrap();
         let index = |view: &serde_json::Value| view["log_end"]["index"].as_u64();
@@ -181,7 +181,7 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
     }
     go_on(&set);
 
-    // A new password: mysqld takes both of them until the members have changed.
+    // A new password: mysqld accepts both until the members have changed.
     let retain = format!(
         "ALTER USER {account} IDENTIFIED BY '{}' RETAIN CURRENT PASSWORD",
         PASSWORDS[1]
@@ -207,7 +207,7 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
         assert_eq!(mysql["protected"], database == primary, "{mysql:#}");
     }
 
-    // A certificate of nobody: all is left as it is, and the answer says why.
+    // A foreign certificate: nothing is changed, and the answer contains the reason.
     files.write("member.crt", files.read("old", "member.crt"));
     let refused = set.cli_of(0, &["reload"]).unwrap();
     let code = refused.status.code();
@@ -235,7 +235,7 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
         .unwrap();
     }
 
-    // The guard is a process of its own: with the old password it could not keep readers off a primary whose member hangs.
+    // The guard is a separate process: with the old password it could not block readers of a primary whose member hangs.
     set.signal(primary, Signal::STOP).unwrap();
     let kept_off = set.eventually("readers are kept off", SOON, || {
         let offline = set.client(primary).variable("offline_mode");
@@ -246,7 +246,7 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
     tells_nobody(&set);
 }
 
-/// Passwords, tokens and keys are in nothing that members say.
+/// Members' output contains no passwords, tokens or keys.
 fn tells_nobody(set: &Cluster) {
     for member in 0..set.size() {
         let said = [

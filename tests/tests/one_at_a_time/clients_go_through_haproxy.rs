@@ -1,5 +1,5 @@
-//! A real HAProxy with the example's configuration: clients that know its address and nothing else go on at the new primary when
-//! the old one's host dies, and when the primary moves; readers are sent to who follows.
+//! A real HAProxy with the example's configuration. Clients with only its address continue at the new primary when the old one's host dies,
+//! and when the primary moves. Readers are sent to followers.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -19,7 +19,7 @@ use crate::SCENES;
 const SOON: Duration = Duration::from_secs(60);
 const EXAMPLE: &str = include_str!("../../../docs/examples/haproxy.cfg");
 
-/// The example with this ring's addresses in place of its own.
+/// The example with this ring's addresses.
 fn configuration(set: &Cluster, writes: SocketAddr, reads: SocketAddr) -> String {
     let mut text = replaced(EXAMPLE, "127.0.0.1:3307", &writes.to_string());
     text = replaced(&text, "127.0.0.1:3308", &reads.to_string());
@@ -37,7 +37,7 @@ fn replaced(text: &str, what: &str, by: &str) -> String {
     text.replace(what, by)
 }
 
-/// The server that a new connection is sent to.
+/// The server that a new connection reaches.
 fn server_behind(address: SocketAddr) -> Option<String> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
@@ -76,10 +76,10 @@ fn clients_behind_haproxy_follow_the_primary_of_the_mysqlds() {
     set.kill_host(first).unwrap();
     clients.wait_for_more(200, SOON).unwrap();
     wait_for_server(&haproxy, &set, writes, second);
-    // While nobody follows, readers are at the primary.
+    // Without a follower, readers are at the primary.
     wait_for_server(&haproxy, &set, reads, second);
 
-    // It comes back as a follower, and readers are sent there.
+    // It restarts as a follower, and readers are sent there.
     set.start(first).unwrap();
     set.follows(first, SOON).unwrap();
     wait_for_server(&haproxy, &set, reads, first);

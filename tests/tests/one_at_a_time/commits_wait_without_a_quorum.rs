@@ -18,7 +18,7 @@ fn both_witnesses_down_acknowledges_nothing_until_one_is_back() {
 
     scene.ring.kill(1).unwrap();
     scene.ring.kill(2).unwrap();
-    // What a witness had durably taken before it died may still be acknowledged; after that, nothing.
+    // Entries that a witness made durable before it died may still be acknowledged; later ones must not.
     thread::sleep(Duration::from_secs(1));
     let stuck = writers.acknowledged();
     thread::sleep(Duration::from_secs(5));

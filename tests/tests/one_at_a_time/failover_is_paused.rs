@@ -1,5 +1,5 @@
-//! Failover is paused around real mysqlds: the primary's host dies and nobody takes its place, until it is back, until
-//! somebody promotes another one, or until somebody resumes.
+//! Failover is paused in a ring with real mysqlds. The primary's host dies and no member takes its place until it restarts, an operator
+//! promotes another one, or an operator resumes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -12,7 +12,7 @@ use witness_tests::replicaset_with;
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-/// Many times what a failover takes.
+/// Many times the duration of a failover.
 const LONG_ENOUGH: Duration = Duration::from_secs(8);
 const TOKEN: &str = "an-operators-token";
 
@@ -46,7 +46,7 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
     write(&set, 0, 1);
     set.follows(3, SOON).unwrap();
 
-    // The host dies, and nobody opens. A leader there is all the same.
+    // The host dies, and no primary opens. There is a leader all the same.
     set.kill_host(0).unwrap();
     nobody_is_the_primary(&set);
     let cluster = set.get(3, "/cluster").unwrap().json().unwrap();
@@ -59,7 +59,7 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
         gauge.is_some_and(|line| line.ends_with(" 1.0") || line.ends_with(" 1")),
         "{gauge:?}"
     );
-    // Back again, it is the primary by itself.
+    // After its restart it is the primary again without an order.
     set.start(0).unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 0);
     write(&set, 0, 2);
@@ -75,7 +75,7 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
     set.follows(0, SOON).unwrap();
     assert!(status(&set).contains("the primary stays on `db-2`"));
 
-    // And over HTTP the pause ends: failover as ever.
+    // And over HTTP the pause ends: failover works again.
     set.kill_host(3).unwrap();
     nobody_is_the_primary(&set);
     assert_eq!(post(&set, 0, "/resume", "another").status, 401);
@@ -120,7 +120,7 @@ fn status(set: &Cluster) -> String {
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
-/// Gives an order until it is carried out: just after an election there may be nobody to carry it out.
+/// Repeats an order until it is carried out: just after an election there may be no leader for it.
 fn order(set: &Cluster, words: &[&str]) {
     let config = set.config(1).display().to_string();
     let arguments: Vec<&str> = words.iter().copied().chain(["--config", &config]).collect();

@@ -1,5 +1,5 @@
-//! Commands of the operator's are run when the primary changes, with an environment that says what happened; one that hangs is
-//! killed and run again until it succeeds, and neither clients nor the roles wait for it.
+//! The operator's hook commands run when the primary changes, with the event in their environment. A hanging one is killed and repeated
+//! until it succeeds; neither clients nor roles wait for it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -15,8 +15,8 @@ use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A script that appends its environment to a file, a line for an event; then it hangs if it is told to. All members run it at
-/// the same time, so that each line is one write.
+/// A script that appends its environment to a file, a line for each event, and then hangs if the test requests it. All members run it
+/// concurrently, so that each line is one write.
 fn script(folder: &Path) -> String {
     let path = folder.join("hook");
     let text = format!(
@@ -67,7 +67,7 @@ fn wait_for(
     found.unwrap()
 }
 
-/// Waits until the status of a member names `expected` as its first hook that fails; null for none.
+/// Waits until a member's status reports `expected` as its first failing hook; null for none.
 fn failing_hook(set: &Cluster, index: usize, expected: &serde_json::Value) {
     let named = set.eventually("the status names the failing hook", SOON, || {
         let hooks = set.get(index, "/status").unwrap().json().unwrap()["hooks"].clone();
@@ -99,7 +99,7 @@ fn every_change_of_the_primary_is_told_and_nothing_waits_for_a_hook() {
     assert!(first["WITNESS_TERM"].parse::<u64>().unwrap() > 0);
     let port = set.client(0).value("SELECT @@port").unwrap();
     assert_eq!(first["WITNESS_MYSQL_PORT"], port);
-    // A witness tells it too.
+    // A witness reports it too.
     let seen = wait_for(
         &set,
         (folder, "told"),
@@ -109,7 +109,7 @@ fn every_change_of_the_primary_is_told_and_nothing_waits_for_a_hook() {
     );
     assert_eq!(seen["WITNESS_PRIMARY_HOST"], "127.0.0.1");
 
-    // From now on each command hangs until it is killed, and the primary moves all the same.
+    // From now on each command hangs until it is killed, and the primary still moves.
     std::fs::write(folder.join("hang"), "").unwrap();
     set.follows(3, SOON).unwrap();
     set.kill_host(0).unwrap();
@@ -142,7 +142,7 @@ fn every_change_of_the_primary_is_told_and_nothing_waits_for_a_hook() {
     assert!(!failed.ends_with(" 0"), "{failed}");
     failing_hook(&set, 3, &"on_primary".into());
 
-    // Once the commands work again, the state that was not reported is: by the new primary's member and by the others.
+    // Once the commands work again, the unreported state is reported: by the new primary's member and by the others.
     std::fs::remove_file(folder.join("hang")).unwrap();
     wait_for(&set, (folder, "done"), "primary", "db-2", "db-2");
     wait_for(

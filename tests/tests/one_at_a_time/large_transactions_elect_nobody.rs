@@ -1,6 +1,5 @@
-//! A large transaction goes through a ring with the heartbeats that rings have, and nobody is elected meanwhile. What each
-//! member takes of memory for it is bounded, whatever its size (docs/performance.md has the figures; `LARGE_MIB` in the
-//! environment measures other sizes).
+//! A large transaction passes through a ring with default heartbeats without an election. Each member's memory use for it is bounded,
+//! whatever its size (docs/performance.md has the figures; `LARGE_MIB` in the environment measures other sizes).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,32 +12,32 @@ use witness_tests::replicaset_with;
 
 use crate::SCENES;
 
-/// How long a loaded machine may take for it.
+/// Time limit for it on a loaded machine.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Of each row.
+/// Size of each row.
 const ROW_MIB: u64 = 8;
-/// The most memory of its own that a member may take, which is far below the transaction's size: that is in a file. A member
-/// begins with some 30 MiB; in the dev profile, as here, the ways of a row of 8 MiB through it are the most of the rest.
+/// Limit of a member's private memory, far below the transaction's size, which is in a file. A member starts with some 30 MiB. In the dev
+/// profile, as here, the copies of a row of 8 MiB are most of the rest.
 const OWN_MIB: u64 = 128;
-/// The same of a witness, which keeps nothing of what was freed (decision 99); it took 105 to 175 MiB when it did.
+/// The same for a witness, which releases freed memory (decision 99); it took 105 to 175 MiB before.
 const WITNESS_MIB: u64 = 96;
 
-/// The most memory that a member has had, in MiB.
+/// A member's peak memory, in MiB.
 fn peak_mib(ring: &Cluster, member: usize) -> u64 {
     peak_of(ring.process_id(member).expect("it runs"))
 }
 
-/// The most memory that a process has had, in MiB.
+/// A process's peak memory, in MiB.
 fn peak_of(process: u32) -> u64 {
     peak_memory(process).expect("Linux says it") >> 20
 }
 
-/// The memory that a member has of its own now, in MiB: without pages of files, which the system may drop.
+/// A member's current private memory, in MiB: without file pages, which the system may drop.
 fn own_mib(ring: &Cluster, member: usize) -> u64 {
     private_memory(ring.process_id(member).expect("it runs")).expect("Linux says it") >> 20
 }
 
-/// The most that it has until `ended`.
+/// Its peak until `ended`.
 fn most_own_mib(ring: &Cluster, member: usize, ended: &AtomicBool) -> u64 {
     let mut most = 0;
     while !ended.load(Ordering::Relaxed) {
@@ -48,12 +47,12 @@ fn most_own_mib(ring: &Cluster, member: usize, ended: &AtomicBool) -> u64 {
     most
 }
 
-/// The longest that a member took to answer the question whether it lives, which it does at once unless it is held up.
+/// The longest time that a member took for its liveness answer, which is immediate unless it is blocked.
 fn longest_silence(ring: &Cluster, member: usize, ended: &AtomicBool) -> Duration {
     let mut longest = Duration::ZERO;
     while !ended.load(Ordering::Relaxed) {
         let since = Instant::now();
-        // One that answers nothing for too long is what is looked for as well.
+        // A missing answer counts as well.
         let _ = ring.get(member, "/liveness");
         longest = longest.max(since.elapsed());
         std::thread::sleep(Duration::from_millis(20));
@@ -120,8 +119,8 @@ fn a_large_transaction_elects_nobody_and_takes_bounded_memory() {
     }
 }
 
-/// One row that is larger than any packet of the defaults, through a ring with a follower whose member applies (`rows`). Prints
-/// what everybody took of memory (docs/performance.md); `LARGE_ROW_MIB` measures other sizes.
+/// One row larger than any default packet size, through a ring with a follower whose member applies (`rows`). Prints every process's memory
+/// (docs/performance.md); `LARGE_ROW_MIB` measures other sizes.
 #[test]
 #[ignore = "takes gigabytes of memory and disk: `cargo test -p witness-tests --test one_at_a_time a_large_row -- --ignored --nocapture`"]
 fn a_large_row_is_followed_within_bounded_memory() {
@@ -203,8 +202,8 @@ fn a_large_row_is_followed_within_bounded_memory() {
     }
 }
 
-/// MySQL refuses a transaction by its size before its last event, which comes on top with up to 1 GiB. The ring takes what MySQL
-/// lets through; it took no more than 1 GiB, and such a transaction held the primary up for ever.
+/// MySQL checks a transaction's size before its last event, which adds up to 1 GiB. The ring accepts all that MySQL does. Regression: the
+/// ring accepted at most 1 GiB, and such a transaction blocked the primary indefinitely.
 #[test]
 #[ignore = "takes gigabytes of memory and disk: `cargo test -p witness-tests --test one_at_a_time a_last_row -- --ignored --nocapture`"]
 fn a_last_row_beyond_mysqls_limit_goes_through() {
@@ -218,7 +217,7 @@ fn a_last_row_beyond_mysqls_limit_goes_through() {
         .unwrap();
     ring.wait_until_equal(LIMIT).unwrap();
     let begun = Instant::now();
-    // Above 1 GiB, and below what MySQL lets into its cache before the last.
+    // Above 1 GiB, and below MySQL's limit for its cache before the last event.
     let row =
         |(id, mib)| format!("INSERT INTO large.rows VALUES ({id}, REPEAT('a', {mib} * 1048576)); ");
     let rows: String = [(1, 350), (2, 350), (3, 500)].map(row).concat();

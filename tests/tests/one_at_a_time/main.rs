@@ -1,5 +1,4 @@
-//! Scenes that need the machine for themselves: they measure how long something takes or how much memory, they fill and freeze
-//! disks, or the members' elections would answer to whatever else runs.
+//! Tests that need the machine alone: they measure times or memory, fill and freeze disks, or a parallel load would cause elections.
 
 mod a_broken_primary_gives_way;
 mod a_primary_is_shut_down_without_a_quorum;
@@ -16,5 +15,5 @@ mod witness_killed_under_load;
 
 use witness_tests::Turns;
 
-/// So many at once.
+/// Number of concurrent ones.
 static SCENES: Turns = Turns::of(1);

@@ -1,4 +1,4 @@
-//! The member beside the primary is killed and started again under load: commits wait, then finish, none twice, none lost.
+//! The primary's member is killed and restarted under load: commits wait, then finish, none twice, none lost.
 
 use std::thread;
 use std::time::Duration;

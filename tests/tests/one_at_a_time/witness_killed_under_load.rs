@@ -1,4 +1,4 @@
-//! A witness is killed and started again, ten times, while sysbench and our own writers commit: nobody notices.
+//! A witness is killed and restarted ten times, while sysbench and our own writers commit without an interruption.
 
 use std::thread;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use witness_tests::{Scene, assert_nothing_lost_or_doubled};
 
 use crate::SCENES;
 
-/// Heartbeats of 100 ms make an election take at most 1.6 s (a lease of 800 ms and a random wait of as much); two seconds
-/// leave room for a busy machine. No election should be needed at all.
+/// With heartbeats of 100 ms an election takes at most 1.6 s (a lease of 800 ms and a random wait of up to as much). Two seconds allow for
+/// a busy machine. No election should be needed.
 const AN_ELECTION: Duration = Duration::from_secs(2);
 
 #[test]

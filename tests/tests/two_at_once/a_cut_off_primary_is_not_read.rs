@@ -1,5 +1,5 @@
-//! A primary that is cut off from its ring, with sessions open and a commit that waits: ordinary accounts are kept off within
-//! the lease and the documented grace period, and let in again when it follows or is the primary.
+//! A primary that is cut off from its ring, with open sessions and a waiting commit. Ordinary accounts are blocked within the lease and the
+//! documented grace period, and admitted again when it follows or is the primary.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -19,12 +19,12 @@ const SOON: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(2);
 /// The lease of its heartbeats.
 const LEASE: Duration = Duration::from_millis(1500);
-/// How old a member's last word may be when it dies: it gives one every 200 ms, and the grace period counts from the last one.
+/// Age of a member's last report when it dies: it reports every 200 ms, and the grace period counts from the last report.
 const LAST_WORD: Duration = Duration::from_millis(500);
-/// What a busy machine may take on top.
+/// Additional time for a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
 
-/// No election may come because the machine is busy.
+/// A busy machine must not cause an election.
 fn unhurried(options: ClusterOptions) -> ClusterOptions {
     options.with_heartbeat(Duration::from_secs(1))
 }
@@ -42,7 +42,7 @@ fn readers_of_a_primary_that_is_cut_off_are_kept_off() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut session = runtime.block_on(open(&set.server(0).socket())).unwrap();
 
-    // Everybody else stands still, as behind a partition; clients of the primary are on its side.
+    // All others are stopped, as in a partition; the primary's clients are on its side.
     for member in [1, 2, 3] {
         set.signal(member, Signal::STOP).unwrap();
     }
@@ -67,7 +67,7 @@ fn readers_of_a_primary_that_is_cut_off_are_kept_off() {
         cut_off.elapsed()
     );
     assert!(took >= GRACE, "the grace period is kept");
-    // An administrator is let in, and a commit waits.
+    // An administrator is admitted, and a commit waits.
     let waits = set.client(0).status("Rpl_semi_sync_source_wait_sessions");
     assert_ne!(waits.unwrap(), "0");
     let status = set.get(0, "/status").unwrap().json().unwrap();
@@ -86,13 +86,13 @@ fn readers_of_a_primary_that_is_cut_off_are_kept_off() {
     let written = writers.finish().unwrap();
     set.equal("acked", SOON).unwrap();
     written.ensure_all_are_in(&set.client(0)).unwrap();
-    // Whichever of the two it is now, clients are let in, at both.
+    // Whichever role it has now, clients are admitted at both.
     for member in set.databases() {
         lets_clients_in(&runtime, &set, member);
     }
 }
 
-/// Pins a bug: the member was stopped while its lease ended, and counted the grace period from its first check after that.
+/// Regression: the member was stopped while its lease ended, and counted the grace period from its first check after that.
 #[test]
 fn the_grace_period_of_readers_begins_with_the_end_of_the_lease() {
     let _turn = SCENES.take();
@@ -128,8 +128,8 @@ fn the_grace_period_of_readers_begins_with_the_end_of_the_lease() {
     );
 }
 
-/// As systemd does with `Type=notify`, `WatchdogSec` and `WatchdogSignal=SIGKILL`: hears the member, and kills it with its mysqld when
-/// it is silent.
+/// Like systemd with `Type=notify`, `WatchdogSec` and `WatchdogSignal=SIGKILL`: receives the member's notifications, and kills it with its
+/// mysqld when they stop.
 #[test]
 fn a_member_that_hangs_is_noticed_by_its_service_manager_and_its_mysqld_is_not_read() {
     let _turn = SCENES.take();
@@ -154,8 +154,8 @@ fn a_member_that_hangs_is_noticed_by_its_service_manager_and_its_mysqld_is_not_r
     while Instant::now() < until {
         assert_eq!(heard().as_deref(), Some("WATCHDOG=1"));
     }
-    // The others have not waited for it, or it was back before they knew. Nobody may write before that is known: on a follower, an
-    // administrator's row would be errant.
+    // The others have not waited for it, or it restarted before they detected its end. No client may write before that is known: on a
+    // follower, an administrator's row would be errant.
     if set.primary(SOON).unwrap() != 0 {
         set.follows(0, SOON).unwrap();
         set.promote("db-1", SOON).unwrap();
@@ -164,7 +164,7 @@ fn a_member_that_hangs_is_noticed_by_its_service_manager_and_its_mysqld_is_not_r
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut session = runtime.block_on(open(&set.server(0).socket())).unwrap();
 
-    // The manager has been told until now.
+    // The manager has received notifications until now.
     manager.set_nonblocking(true).unwrap();
     while heard().is_some() {}
     manager.set_nonblocking(false).unwrap();
@@ -191,7 +191,7 @@ fn a_member_that_hangs_is_noticed_by_its_service_manager_and_its_mysqld_is_not_r
     assert_eq!(rows.unwrap(), "1");
 }
 
-/// Nobody watches the member here but the guard that it has started itself.
+/// Here only the guard started by the member itself watches it.
 #[test]
 fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     let _turn = SCENES.take();
@@ -203,7 +203,7 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let bound = LEASE + GRACE + SLACK;
 
-    // It hangs; the others go on.
+    // It hangs; the others continue.
     write(&set, 0, 1);
     let mut session = runtime.block_on(open(&set.server(0).socket())).unwrap();
     set.signal(0, Signal::STOP).unwrap();
@@ -235,7 +235,7 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     set.follows(3, SOON).unwrap();
     lets_clients_in(&runtime, &set, 3);
 
-    // A member that is back in time has nobody act in its place.
+    // If a member continues in time, its guard does not act.
     let mut session = runtime.block_on(open(&set.server(0).socket())).unwrap();
     set.kill(0).unwrap();
     set.start(0).unwrap();
@@ -244,7 +244,7 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
         runtime.block_on(session.query("SELECT 1")).unwrap();
     }
 
-    // Its mysqld takes no order either.
+    // Its mysqld accepts no order either.
     let primary = set.primary(SOON).unwrap();
     write(&set, primary, 3);
     let mut session = runtime
@@ -268,7 +268,7 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     assert_eq!(rows.unwrap(), "3");
 }
 
-/// How long a session is answered at most, if it is closed within the limit.
+/// How long a session gets answers at most, if it is closed within the limit.
 async fn last_answer(session: &mut Connection, limit: Duration) -> Option<Duration> {
     let began = Instant::now();
     let mut answered = Duration::ZERO;
@@ -282,8 +282,8 @@ async fn last_answer(session: &mut Connection, limit: Duration) -> Option<Durati
     None
 }
 
-/// It lets nobody in from now on, and says why. A login that is under way when mysqld ends its sessions is ended with them, and
-/// hears nothing.
+/// It admits no client from now on, and reports the reason. A login in progress when mysqld ends its sessions ends with them, without an
+/// error message.
 fn refuses_clients(runtime: &tokio::runtime::Runtime, set: &Cluster, member: usize) {
     let began = Instant::now();
     loop {

@@ -1,5 +1,4 @@
-//! A closed file of a running member's log rots: the scrub or a consumer finds it, another member's takes its place, and no
-//! restart is needed.
+//! A closed file of a running member's log rots: the scrub or a consumer finds it, and another member's copy replaces it without a restart.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -15,7 +14,7 @@ use crate::stock_clients_read_a_member::remote;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A ring that scrubs nothing, around a server that has written so many rows, each into a file of the log of its own.
+/// A ring without a scrub, around a server that has written so many rows, each into a separate log file.
 fn ring_of_small_files(server: &Mysqld, options: ClusterOptions, rows: u64) -> Cluster {
     let options = options
         .with("log", "max_file_bytes = \"64KiB\"")
@@ -81,7 +80,7 @@ fn the_scrub_finds_what_rots_and_another_members_file_takes_its_place() {
     let page = page.into_text("witness status").unwrap();
     assert!(page.contains(": scrub: "), "{page}");
 
-    // A start needs the header of each file. Where one is damaged it says what to do, and that is enough.
+    // A start needs each file's header. Where one is damaged, a message with the remedy is enough.
     assert!(ring.stop(1).unwrap().success());
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(b"rot", 30).unwrap();
@@ -98,7 +97,7 @@ fn the_scrub_finds_what_rots_and_another_members_file_takes_its_place() {
     ring.wait_until_equal(SOON).unwrap();
 }
 
-/// Nothing is read for its own sake here, as behind a scrub that comes again in a month: a copy of the log is what finds it.
+/// No scrub runs here, as when the next one is a month away: a copy of the log finds the damage.
 #[test]
 fn what_a_consumer_finds_is_replaced_by_another_members_file() {
     let _turn = SCENES.take();
@@ -128,7 +127,7 @@ fn what_a_consumer_finds_is_replaced_by_another_members_file() {
     assert!(said.contains("cannot be read at 50000"), "{said}");
     assert_eq!(log(&ring)["unreadable"], serde_json::json!([]));
 
-    // A file that gives no bytes. The answer waits: a replica comes again the moment that it is there.
+    // An unreadable file. The answer waits: a replica continues as soon as it is replaced.
     let gone = "binlog.000003";
     std::fs::remove_file(ring.directory(1).join("log").join(gone)).unwrap();
     let asked = Instant::now();

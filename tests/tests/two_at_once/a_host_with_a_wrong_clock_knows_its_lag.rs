@@ -1,4 +1,4 @@
-//! A follower whose clock is an hour ahead, or behind: under load it is close behind, and where it is held up it says for how long.
+//! A follower whose clock is an hour fast or slow: it reports a small lag under load, and the true lag while it is blocked.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -66,7 +66,7 @@ fn a_follower_whose_clock_is_an_hour_off_knows_how_far_it_is_behind() {
             .unwrap_or_else(|apart| apart.duration());
         assert!(apart < HOUR / 2, "{clock}: its clock says {there:?}");
 
-        // It is not far behind while everything is applied.
+        // Its lag is small while everything is applied.
         let until = Instant::now() + Duration::from_secs(3);
         let mut most = 0;
         while Instant::now() < until {
@@ -104,6 +104,6 @@ fn a_follower_whose_clock_is_an_hour_off_knows_how_far_it_is_behind() {
         .unwrap();
     }
     set.equal("acked", SOON).unwrap();
-    // What libfaketime shares between processes stays behind one that is killed.
+    // Shared state of libfaketime outlives a killed process.
     set.stop(FOLLOWER).unwrap();
 }

@@ -1,5 +1,5 @@
-//! Members whose next entries are purged everywhere: one that was away too long and one that is new. Their logs begin
-//! with a later file, the same bytes from there on, which stock mysqlbinlog reads and `witness log verify` accepts.
+//! Members whose next entries are purged everywhere: one that was away too long and a new one. Their logs begin with a later file and have
+//! the same bytes from there on. Stock mysqlbinlog reads them and `witness log verify` accepts them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -38,7 +38,7 @@ fn first(directory: &Path) -> Option<String> {
     files(directory).keys().next().cloned()
 }
 
-/// Waits until a member's files are those of another from its first one on.
+/// Waits until a member's files equal another's from its first one on.
 fn has_the_same_files(member: &Path, other: &Path) -> usize {
     let patience = Patience::every(Duration::from_millis(100), PATIENCE);
     let same = eventually("the files are the same", patience, || {
@@ -60,7 +60,7 @@ fn has_the_same_files(member: &Path, other: &Path) -> usize {
     same.unwrap()
 }
 
-/// What the two tools that know nothing of each other say of a member's files.
+/// Two independent tools check a member's files.
 fn is_well(ring: &Cluster, directory: &Path) {
     let names = files(directory).into_keys();
     let paths: Vec<PathBuf> = names.map(|name| directory.join("log").join(name)).collect();
@@ -92,7 +92,7 @@ impl Drop for Newcomer {
 }
 
 impl Newcomer {
-    /// Member 4, configured as witness 2 but for what is its own.
+    /// Member 4, with the configuration of witness 2 except for its own settings.
     fn start(ring: &Cluster) -> Self {
         let directory = ring.directory(1).with_file_name("witness-3");
         fs::create_dir_all(&directory).unwrap();
@@ -127,7 +127,7 @@ impl Newcomer {
         }
     }
 
-    /// Takes it in, as an operator does.
+    /// Adds it to the ring, as an operator does.
     fn join(&self, ring: &Cluster) {
         let config = ring.config(1).to_str().unwrap();
         let patience = Patience::every(Duration::from_millis(200), PATIENCE);

@@ -1,5 +1,5 @@
-//! A follower's mysqld with transactions that the ring never committed: it is stopped, they are listed and kept, and it gets a
-//! copy of another member's data while clients write. Then the same with the copy killed in the middle.
+//! A follower's mysqld with transactions that the ring never committed. It is stopped, they are listed and kept, and it gets a copy of
+//! another member's data while clients write. Then the same with the copy killed in the middle.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -35,16 +35,16 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
         "{}",
         told_by(&refused)
     );
-    // And one more, into the file that is in use.
+    // And one more, into the current file.
     let more = format!("{OPEN}; INSERT INTO errant.rows VALUES (2)");
     set.client(errant).sql(&more).unwrap();
 
-    // Started again, mysqld is held down: no cut of its last file undoes them.
+    // After a restart, mysqld is kept closed: no trim of its last file undoes them.
     set.server(errant).kill().unwrap();
     let words = wait_for_trouble(&set, errant, "reprovision this mysqld");
     assert!(words.contains(&gtids), "{words}");
 
-    // Its member dies before anything is removed: behind that it is what it was.
+    // Its member dies before anything is removed: after that, nothing has changed.
     set.follows(donor, SOON).unwrap();
     let told = killed_before_the_copy(&set, errant);
     assert_eq!(told.status.code(), Some(5), "{}", told_by(&told));
@@ -53,7 +53,7 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     let words = wait_for_trouble(&set, errant, "has not committed");
     assert!(!words.contains("copy"), "{words}");
 
-    // Where nobody follows at that moment, the primary is asked for a copy.
+    // Where no member follows at that moment, the primary is the donor.
     set.follows(3, SOON).unwrap();
     let dry = reprovision(&set, errant, &["db-3", "--from", "--dry-run"]);
     let told = String::from_utf8_lossy(&dry.stdout).into_owned();
@@ -64,7 +64,7 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     assert!(told.contains(&gtids), "{told}");
 
     set.follows(3, SOON).unwrap();
-    // Of two commands at once, one does nothing: behind the other it would copy once more.
+    // Of two concurrent commands, one does nothing: run after the other it would copy again.
     let command = || {
         let words = ["db-3", "--from", "--yes", "--output", "json"];
         reprovision(&set, errant, &words)
@@ -98,7 +98,7 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
         .filter(|commit| commit.error.is_some());
     assert_eq!(failed.count(), 0, "nobody else was interrupted");
     is_whole(&set, errant, &written);
-    // Nothing of the copy stays anywhere.
+    // No remains of the copy are left.
     for member in set.databases() {
         let left = set
             .client(member)
@@ -113,8 +113,8 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     assert_eq!(uuids.len(), 3, "{uuids:?}");
 }
 
-/// What it has cannot be told any more: it would apply all that it has once more, and a primary's next transactions would get the
-/// numbers of its first ones.
+/// Its executed transactions are no longer known. It would apply all of them again, and as a primary it would reuse the numbers of its
+/// first transactions.
 #[test]
 fn a_mysqld_whose_gtids_were_reset_is_not_used_before_it_has_a_copy() {
     let _turn = SCENES.take();
@@ -125,11 +125,11 @@ fn a_mysqld_whose_gtids_were_reset_is_not_used_before_it_has_a_copy() {
     }
     let clients = Writers::of(&set, 2, 0);
     clients.wait_for_more(50, SOON).unwrap();
-    // Two looks at a younger server are not known for sure to be of one start.
+    // Two checks of a younger server may belong to different starts.
     std::thread::sleep(Duration::from_secs(12));
     set.client(follower).sql(RESET).unwrap();
     wait_for_trouble(&set, follower, &format!("as behind {RESET}"));
-    // Nobody forgets it.
+    // The member keeps its finding after a restart.
     set.kill_host(follower).unwrap();
     set.start(follower).unwrap();
     wait_for_trouble(&set, follower, "nothing says what is in its data");
@@ -140,8 +140,8 @@ fn a_mysqld_whose_gtids_were_reset_is_not_used_before_it_has_a_copy() {
     );
     set.follows(follower, SOON).unwrap();
 
-    // No commit goes on beside it: mysqld lets them in again before semi-sync forgets which position was acknowledged last, and one of
-    // that moment does not wait.
+    // No concurrent commit: mysqld admits them before semi-sync resets its last acknowledged position, and a commit at that moment does not
+    // wait.
     let before = clients.finish().unwrap();
     let primary = set.primary(SOON).unwrap();
     set.client(primary).sql(RESET).unwrap();
@@ -160,7 +160,7 @@ fn a_mysqld_whose_gtids_were_reset_is_not_used_before_it_has_a_copy() {
     is_whole(&set, primary, &written);
 }
 
-/// What was prepared for clients is rolled back for the copy. Where that does not come, nobody lets them commit here.
+/// Clients' prepared transactions are rolled back for the copy. If the copy fails, no client may commit them here.
 #[test]
 fn a_mysqld_whose_prepared_transactions_were_rolled_back_is_not_used_before_it_has_a_copy() {
     let _turn = SCENES.take();
@@ -184,7 +184,7 @@ fn a_mysqld_whose_prepared_transactions_were_rolled_back_is_not_used_before_it_h
         .unwrap();
     }
 
-    // A copy is refused with that, before it has removed anything.
+    // Because of this a copy is refused, before it has removed anything.
     let small = "SET GLOBAL max_allowed_packet = 1048576";
     set.client(recipient).sql(small).unwrap();
     let told = reprovision(&set, recipient, &["--from", "db-2", "--yes"]);
@@ -223,7 +223,7 @@ fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
     let clients = Writers::of(&set, 2, 0);
     clients.wait_for_more(50, SOON).unwrap();
     let gtids = write_errant(&set, errant);
-    // It is looked at while it follows, before its binlog files are dropped.
+    // It is checked while it follows, before its binlog files are dropped.
     let words = wait_for_trouble(&set, errant, "transactions that the ring has not committed");
     assert!(words.contains(&gtids), "{words}");
 
@@ -241,7 +241,7 @@ fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
         kept[0]["gtid_set"].as_str().unwrap().contains(&gtids),
         "{kept}"
     );
-    // Its data are gone: it must not follow, whoever starts again.
+    // Its data are gone: it must not follow, whichever process restarts it.
     set.kill_host(errant).unwrap();
     set.start(errant).unwrap();
     println!("{}", wait_for_trouble(&set, errant, "was interrupted"));
@@ -252,7 +252,7 @@ fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
     println!("{}", wait_for_trouble(&set, errant, "was interrupted"));
     set.follows(donor, SOON).unwrap();
 
-    // The member dies in the middle. Its mysqld goes on, ends, and is started and given back by the member that comes.
+    // The member dies in the middle. Its mysqld continues and ends; the restarted member starts it and returns it to service.
     let told = interrupted(&set, errant, |set| {
         set.signal(errant, Signal::KILL).unwrap();
     });
@@ -262,7 +262,7 @@ fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
     let written = clients.finish().unwrap();
     is_whole(&set, errant, &written);
 
-    // From the copy on it is a member's mysqld like any other.
+    // After the copy it is a member's mysqld like any other.
     let clients = Writers::of(&set, 2, 1_000_000);
     clients.wait_for_more(20, SOON).unwrap();
     set.server(errant).kill().unwrap();
@@ -271,8 +271,7 @@ fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
     is_whole(&set, errant, &written);
 }
 
-/// Provisions from `db-2`, slowly, does something in the middle, and lets the rest go on quickly. What the command told.
-/// As after a kill while InnoDB's redo log was disabled: status warned of it, shows why mysqld does not start, and no operator has to empty
+/// As after a kill with InnoDB's redo log disabled: status warned of it and reports why mysqld does not start. No operator needs to empty
 /// the data directory.
 #[test]
 fn a_mysqld_that_cannot_be_started_gets_a_new_data_directory() {
@@ -315,10 +314,11 @@ fn a_mysqld_that_cannot_be_started_gets_a_new_data_directory() {
     assert_eq!(kept.count(), 1, "the old one is kept");
 }
 
+/// Provisions from `db-2`, slowly, injects a fault in the middle, and lets the rest run quickly. Returns the command's output.
 fn interrupted(set: &Cluster, member: usize, act: impl FnOnce(&Cluster)) -> Finished {
     let client = set.client(member);
-    // MySQL sleeps for a second at most, and so is only about as slow as it is told; mysqld may be starting, and has the
-    // plugin already at the second time.
+    // MySQL sleeps for a second at most, so that the limit is approximate. mysqld may be starting, and has the plugin already the second
+    // time.
     let slow = set.eventually("a clone is slow", SOON, || {
         client.sql("SET GLOBAL clone_max_data_bandwidth = 1").inspect_err(|_| {
             let _ = client.sql("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF; INSTALL PLUGIN clone SONAME 'mysql_clone.so'");
@@ -341,13 +341,13 @@ fn interrupted(set: &Cluster, member: usize, act: impl FnOnce(&Cluster)) -> Fini
             );
         }
         act(set);
-        // Gone, where that was what was done.
+        // It may be gone, if the fault was that.
         let _ = client.sql("SET GLOBAL clone_max_data_bandwidth = 0");
         command.join().unwrap()
     })
 }
 
-/// Has a member that has to wait for its mysqld give it a copy of `db-2`, and kills that member meanwhile. What the command told.
+/// Requests a copy of `db-2` for a member that must wait for its mysqld, and kills that member. Returns the command's output.
 fn killed_before_the_copy(set: &Cluster, member: usize) -> Finished {
     let note = set.directory(member).join("mysqld-provision.json");
     std::thread::scope(|scope| {
@@ -365,7 +365,7 @@ fn killed_before_the_copy(set: &Cluster, member: usize) -> Finished {
 /// Lets an administrator write to a follower.
 const OPEN: &str = "SET GLOBAL super_read_only = OFF";
 
-/// Writes as nobody should, into a binlog file that is closed behind it; their GTIDs.
+/// Makes errant writes, into a binlog file that is then closed; returns their GTIDs.
 fn write_errant(set: &Cluster, member: usize) -> String {
     let client = set.client(member);
     // The member closes the server once it has seen the first of them.
@@ -380,7 +380,7 @@ fn write_errant(set: &Cluster, member: usize) -> String {
     format!("{}:1-3", client.variable("server_uuid").unwrap())
 }
 
-/// Waits until a member's mysqld is in trouble of this kind, and says in which.
+/// Waits until a member's mysqld reports trouble of this kind, and returns it.
 fn wait_for_trouble(set: &Cluster, member: usize, what: &str) -> String {
     let trouble = set.eventually(&format!("trouble with `{what}`"), SOON, || {
         let view = set.get(member, "/status").ok()?.json().ok()?;
@@ -409,7 +409,7 @@ fn trimmed(set: &Cluster, member: usize) -> Value {
     serde_json::from_slice(&listed.stdout).unwrap()
 }
 
-/// The member follows, has nothing errant, and everything acknowledged is everywhere.
+/// The member follows without errant transactions, and all members have every acknowledged row.
 fn is_whole(set: &Cluster, member: usize, written: &WrittenRows) {
     set.follows(member, SOON).unwrap();
     set.equal("acked", SOON).unwrap();

@@ -1,5 +1,5 @@
-//! A database member to whose mysqld nothing of the ring's log is applied: it is not made the primary, and where it is elected it
-//! gives the leadership to a member whose mysqld can be, as soon as there is one.
+//! A database member whose mysqld gets nothing of the ring's log: it is not made the primary. If elected, it transfers the leadership as
+//! soon as a member has a mysqld that can be.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -42,7 +42,7 @@ fn it_gives_the_leadership_to_the_first_member_whose_mysqld_can_be_the_primary()
     assert_eq!(refused.status.code(), Some(4), "{told}");
     assert!(told.contains("mysql.apply"), "{told}");
 
-    // It has a vote, and comes before the other one where both could be elected.
+    // It has a vote, and precedes the other one where both could be elected.
     set.follows(other, SOON).unwrap();
     let killed = Instant::now();
     set.kill_host(first).unwrap();
@@ -52,7 +52,7 @@ fn it_gives_the_leadership_to_the_first_member_whose_mysqld_can_be_the_primary()
     set.start(first).unwrap();
     set.follows(first, SOON).unwrap();
 
-    // Nobody else can lead but witnesses: it takes care of the ring, takes no writes, and says why.
+    // Apart from it only witnesses can lead: it leads the ring without accepting writes, and reports the reason.
     set.kill_host(first).unwrap();
     set.kill_host(other).unwrap();
     let reason = says(
@@ -85,7 +85,7 @@ fn it_gives_the_leadership_to_the_first_member_whose_mysqld_can_be_the_primary()
     assert_eq!(rows(without).unwrap(), "0", "nothing was applied to it");
 }
 
-/// What a member says of its mysqld under `key`, once that has these words.
+/// A member's report on its mysqld under `key`, once it contains these words.
 fn says(set: &Cluster, member: usize, key: &str, words: &str) -> String {
     let said = set.eventually(&format!("{key} says: {words}"), SOON, || {
         let said = set.status(member).ok()?["mysql"][key].to_string();

@@ -1,5 +1,5 @@
-//! A transaction that XA has prepared keeps the locks of its session at the server on which a client wrote it. Behind a change of the
-//! primary others write what these locks are in the way of: the former primary follows all the same, and can be the primary again.
+//! A prepared XA transaction keeps its session's locks at the server where its client wrote it. After a change of the primary, others write
+//! rows that these locks block. The former primary follows all the same, and can be the primary again.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -15,12 +15,12 @@ const SOON: Duration = Duration::from_secs(60);
 const FIRST: usize = 0;
 const SECOND: usize = 3;
 
-/// It locks a gap and a row that it does not change, and has read a table.
+/// It locks a gap and an unchanged row, and has read a table.
 const PREPARED: &str = "XA START 'x'; INSERT INTO acked.rows VALUES (1, 0, 'xa'); DELETE FROM acked.rows WHERE id BETWEEN 12 AND 18; \
      SELECT * FROM acked.rows WHERE id = 20 FOR UPDATE; SELECT * FROM acked.reference; XA END 'x'; XA PREPARE 'x'";
 const ROWS: &str = "INSERT INTO acked.rows VALUES (10, 0, 'ten'), (20, 0, 'twenty'); CREATE TABLE acked.reference (id INT PRIMARY KEY)";
 
-/// With a transaction that was prepared at the first database, and the second one as the primary.
+/// With a transaction prepared at the first database, and the second one as the primary.
 fn moved(set: &Cluster) {
     set.follows(SECOND, SOON).unwrap();
     set.client(FIRST).sql(ROWS).unwrap();
@@ -73,7 +73,7 @@ fn a_former_primary_with_replica_threads_catches_up() {
     the_former_primary_catches_up(&set);
 }
 
-/// The ring would have no primary otherwise: the former one has to apply what it waits for.
+/// Otherwise the ring would have no primary: the former one must apply the waiting transactions.
 #[test]
 fn a_former_primary_that_waits_for_such_locks_is_promoted() {
     let _turn = SCENES.take();
@@ -91,7 +91,7 @@ fn a_former_primary_that_waits_for_such_locks_is_promoted() {
     set.equal("acked", SOON).unwrap();
 }
 
-/// Nothing stops a client of a follower from ending it there: what became of it and where to end it is said.
+/// A client can end it at a follower: status reports its outcome and where to end it.
 #[test]
 fn an_end_at_a_follower_is_errant_and_says_so() {
     let _turn = SCENES.take();
@@ -112,8 +112,8 @@ fn an_end_at_a_follower_is_errant_and_says_so() {
     set.client(SECOND).sql("XA COMMIT 'x'").unwrap();
 }
 
-/// In a table without a primary key mysqld looks at every row for one of the log, and comes to those that are prepared. It is named, no
-/// start is tried, and what the pages say for it helps.
+/// In a table without a primary key mysqld scans every row for one of the log, and reaches the prepared ones. The member names it, tries no
+/// start, and the remedy in the pages works.
 fn what_waits_for_its_end_is_named(set: &Cluster) {
     set.follows(SECOND, SOON).unwrap();
     set.client(FIRST)
@@ -121,7 +121,7 @@ fn what_waits_for_its_end_is_named(set: &Cluster) {
         .unwrap();
     set.equal("acked", SOON).unwrap();
     let process = set.server(SECOND).process();
-    // Here nobody waits: what is locked and does not match is passed over.
+    // Here nothing waits: locked rows that do not match are skipped.
     let by_commits = "SET SESSION transaction_isolation = 'READ-COMMITTED'";
     set.client(FIRST)
         .sql(&format!(

@@ -1,5 +1,5 @@
-//! The grant tables of another server, as a dump of all its databases brings them to the primary: the account that the members log in
-//! with goes at every server, and sessions from before go on. Each member says so, with what makes it again; then the ring fails over.
+//! Another server's grant tables, as a dump of all its databases brings them to the primary: the members' account disappears at every
+//! server, while existing sessions continue. Each member reports it, with the statements that restore it; then the ring fails over.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -13,13 +13,13 @@ use witness_tests::{MAKE_ROWS, Writers};
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-/// One has its log applied by the member, the other one by replica threads.
+/// The member applies to the first one, and mysqld's replica threads apply to the second.
 const DATABASES: [usize; 2] = [0, 3];
 const PASSWORD: &str = "very secret";
-/// Each is emptied and filled anew, as by a dump of a server on which nobody has heard of the account.
+/// Each is emptied and refilled, as by a dump of a server without the account.
 const TABLES: [&str; 5] = ["user", "global_grants", "db", "tables_priv", "proxies_priv"];
 
-/// A ring of two servers, and which of them is not the primary.
+/// A ring of two servers, and the one that is not the primary.
 fn ring(scratch: &Path) -> (Cluster, usize) {
     let tree = MysqlTree::require();
     let password = scratch.join("password");
@@ -102,7 +102,7 @@ fn a_ring_whose_accounts_have_few_sessions_says_how_many_they_need() {
         let client = set.client(database);
         client.sql("SET GLOBAL max_user_connections = 6").unwrap();
         says(&set, database, "sessions");
-        // As many as the member says, and not one more.
+        // As many as the member reports, and not one more.
         let told = warning(&set, database).unwrap();
         let (_, needed) = told.split_once("needs up to ").unwrap();
         let (needed, _) = needed.split_once('.').unwrap();
@@ -130,7 +130,7 @@ fn a_ring_whose_accounts_have_few_sessions_says_how_many_they_need() {
     }
 }
 
-/// As an administrator does who reads a warning.
+/// As an administrator runs the statements of a warning.
 fn run(set: &Cluster, database: usize, statements: &str) {
     let client = set.client(database);
     let closed = client.value("SELECT @@GLOBAL.super_read_only").unwrap();
@@ -143,7 +143,7 @@ fn run(set: &Cluster, database: usize, statements: &str) {
     client.sql(&all).unwrap();
 }
 
-/// What a member says of its account.
+/// A member's warning about its account.
 fn warning(set: &Cluster, database: usize) -> Option<String> {
     let status = set.status(database).unwrap();
     let warnings = status["mysql"]["warnings"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! Followers whose logs are at their disk limit get heartbeats and no entries: their mysqlds have applied all that there is, and are
+//! Followers whose logs are at their disk limit get heartbeats but no entries. Their mysqlds have applied the whole local log, and are
 //! behind all the same, whether the member's applier or mysqld's own replica threads apply.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -55,7 +55,7 @@ fn a_follower_at_its_disk_limit_is_no_replica_that_is_close_behind() {
         let has = set.client(follower).gtid_executed().unwrap();
         assert_ne!(has, set.client(PRIMARY).gtid_executed().unwrap());
     }
-    // It grows with time, and with what is committed meanwhile it does not shrink.
+    // It grows with time, and new commits do not reduce it.
     let before = FOLLOWERS.map(|follower| lag_ms(&set, follower).unwrap());
     std::thread::sleep(Duration::from_secs(3));
     write(20);

@@ -1,5 +1,5 @@
-//! Every host of a ring is lost. Its archive gives the data back as they were at a second, equal to what clients had been told by
-//! then, and a new ring is founded from them.
+//! Every host of a ring is lost. Its archive restores the data of a given second, with everything acknowledged by then, and a new ring is
+//! bootstrapped from them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -20,7 +20,7 @@ use crate::the_log_is_archived::{Reader, wait_until_archived};
 const SOON: Duration = Duration::from_secs(60);
 const A_WHILE: Duration = Duration::from_secs(180);
 
-/// What outlives the hosts, with the archive in a directory of it.
+/// Data that outlive the hosts, with the archive in a directory.
 struct Place {
     url: String,
     home: tempfile::TempDir,
@@ -41,7 +41,7 @@ impl Place {
             .with("archive", "interval = \"500ms\"")
     }
 
-    /// A verb of `witness archive`, which needs nothing of the ring.
+    /// A verb of `witness archive`, which needs no ring.
     fn archive(&self, set: &Cluster, verb: &str, arguments: &[&str]) -> Result<String> {
         let words = [&["archive", verb, "--url", &self.url], arguments].concat();
         let done = set.cli_within(&words, A_WHILE)?;
@@ -59,7 +59,7 @@ pub(crate) fn ids(client: &MysqlClient) -> Result<BTreeSet<u64>> {
     ids.collect()
 }
 
-/// What mysqld of the tests needs, as options of a command.
+/// Options of the tests' mysqld for a command.
 fn mysqld_options(tree: &MysqlTree) -> Vec<String> {
     let mut options: Vec<String> = tree.server_options();
     if rustix::process::geteuid().is_root() {
@@ -91,7 +91,7 @@ fn restore(
     )?)
 }
 
-/// A server over a restored directory, as its operator starts it.
+/// A server on a restored directory, as its operator starts it.
 pub(crate) fn launch(tree: &MysqlTree, directory: &Path) -> Result<Mysqld> {
     let options = MysqldOptions {
         copy_of: Some(directory.to_owned()),
@@ -126,7 +126,7 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
         Ok(written.acknowledged().into_iter().collect())
     };
 
-    // The base backup is taken while clients write. The follower's mysqld begins as a copy, which ends with its restart.
+    // The base backup is taken while clients write. The follower's mysqld is a copy, which ends with its restart.
     let before = write(0)?;
     set.follows(follower, SOON)?;
     let writers = Writers::of(&set, 2, 1_000_000);
@@ -152,7 +152,7 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
     std::thread::sleep(Duration::from_millis(1100));
     let second = SystemTime::now();
     std::thread::sleep(Duration::from_millis(1100));
-    // A mistake, and what came behind it.
+    // A mistake, and later writes.
     let last = write(3_000_000)?;
     set.client(set.primary(SOON)?)
         .sql("DELETE FROM acked.rows WHERE id < 1000000")?;
@@ -203,7 +203,7 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
     ensure!(there.iter().all(|id| *id < 3_000_000), "later than {time}");
     found_a_ring(&server, &there)?;
 
-    // All of it, the mistake too: nothing that was archived is missing.
+    // All of it, including the mistake: no archived transaction is missing.
     let all = place.home.path().join("all");
     let report = restore(place, &set, &tree, &all, &[])?;
     ensure!(
@@ -235,7 +235,7 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
     );
     ensure!(!drill.exists(), "a drill leaves nothing");
 
-    // Wherever the archive does not lead, it says so.
+    // A target outside the archive is reported.
     let early = restore(
         place,
         &set,

@@ -1,5 +1,5 @@
-//! A primary that runs, with replicas, becomes a ring by the commands of docs/enable-raft.md, fails over there, and becomes plain
-//! replication again. A writer runs through both; and both commands may be killed at every step.
+//! A running primary with replicas becomes a ring by the commands of docs/enable-raft.md, fails over, and becomes plain replication again.
+//! A writer runs throughout, and both commands may be killed at every step.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ use crate::SCENES;
 use crate::stock_clients_read_a_member::remote;
 
 const SOON: Duration = Duration::from_secs(60);
-/// Writers that never pause make 1,200 transactions a second, and a replica applied 950 of them on a busy machine: after a minute of
-/// that it is too far behind to become a member (`MOST_BEHIND`), and the command says so.
+/// Writers without a pause make 1,200 transactions a second, and a replica applied 950 of them on a busy machine. After a minute it is too
+/// far behind to become a member (`MOST_BEHIND`), and the command reports that.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The database members of the ring; 1 and 2 are witnesses.
 const FIRST: usize = 0;
@@ -27,7 +27,7 @@ const SECOND: usize = 3;
 const REPLICATION_PASSWORD: &str = "replication-password";
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/enable-raft.md");
 
-/// A primary, a semi-sync replica that is to have a member, and one that is not.
+/// A primary, a semi-sync replica that will have a member, and one that will not.
 struct Scene {
     primary: Mysqld,
     replica: Mysqld,
@@ -36,7 +36,7 @@ struct Scene {
     folder: tempfile::TempDir,
 }
 
-/// One certificate for all members, who are on one host, and an operator's; says where they are.
+/// One certificate for all members, who are on one host, and an operator's; returns their folder.
 fn certificates(folder: &Path) -> Result<PathBuf> {
     let configuration = "data_dir = \"data\"\nring.name = \"test\"\nmember.id = 1\n\
          members = [{ id = 1, name = \"member\", region = \"here\", kind = \"witness\", address = \"127.0.0.1:7400\" }]\n";
@@ -78,7 +78,7 @@ impl Scene {
         let before = Writers::at(&primary, 2, 9_000_000);
         before.wait_for_more(50, SOON)?;
         before.finish()?;
-        // What was before the ring is in no binlog any more: its log cannot begin with the first transaction.
+        // Transactions before the ring are in no binlog any longer: its log cannot begin with the first transaction.
         let executed = client.gtid_executed()?;
         for server in [&replica, &stock] {
             server.client().wait_for_gtids(&executed, SOON)?;
@@ -97,7 +97,7 @@ impl Scene {
         };
         let tls = |key: &str, file: &str| format!("{key} = {:?}", tls.join(file));
         let options = ClusterOptions {
-            // The commands are for the member that leads: no election may come because the machine is busy.
+            // The commands are for the leader's member: a busy machine must not cause an election.
             heartbeat: Some(Duration::from_millis(500)),
             ..ClusterOptions::around(&primary)
                 .with_more([attached])
@@ -107,7 +107,7 @@ impl Scene {
                 .with("tls", tls("ca_file", "ca.crt"))
                 .with("tls", tls("operator_certificate_file", "operator-ana.crt"))
                 .with("tls", tls("operator_key_file", "operator-ana.key"))
-                // The test asks without.
+                // The test sends plain requests.
                 .with("http", "tls = false")
         };
         let mut ring = Cluster::prepare(&witness_binary(Profile::Dev)?, options)?;
@@ -132,7 +132,7 @@ impl Scene {
         })
     }
 
-    /// A command of the page, for this scene: its paths, addresses and names are others.
+    /// A command of the page, with this test's paths, addresses and names.
     fn command(&self, of_the_page: &str, member: usize) -> Vec<String> {
         let file = |name: &str| self.folder.path().join(name).display().to_string();
         let text = of_the_page
@@ -159,7 +159,7 @@ impl Scene {
         finished.into_text(of_the_page)
     }
 
-    /// Starts a command and kills it behind a step, each time behind another one, until it has ended by itself.
+    /// Starts a command and kills it after a step, a different one each time, until it ends by itself.
     fn run_killed_at_every_step(&self, of_the_page: &str, member: usize) -> Result<usize> {
         let binary = witness_binary(Profile::Dev)?;
         let deadline = Instant::now() + 2 * SOON;
@@ -223,7 +223,7 @@ impl Scene {
         Ok(())
     }
 
-    /// From whom a server replicates, if it does and both threads run.
+    /// The port of a server's source, if it replicates and both threads run.
     fn source_of(server: &Mysqld) -> Result<Option<u16>> {
         let rows = server.client().sql(
             "SELECT c.port FROM performance_schema.replication_connection_configuration c \
@@ -236,7 +236,7 @@ impl Scene {
     }
 }
 
-/// The commands of the page that begin so.
+/// The page's commands with this beginning.
 fn of_the_page(beginning: &str) -> Result<Vec<String>> {
     let page = std::fs::read_to_string(Path::new(PAGE))?.replace("\\\n", " ");
     let commands = page.lines().map(str::trim);
@@ -282,7 +282,7 @@ fn through_a_ring_and_back() -> Result<()> {
     ensure!(Scene::source_of(&scene.stock)? == Some(of_binlog_server));
     scene.equal(&scene.primary.client(), &[&first])?;
 
-    // A failover: the primary's host dies, and comes back.
+    // A failover: the primary's host dies, and restarts.
     scene.ring.kill(FIRST)?;
     scene.primary.kill()?;
     scene
@@ -302,7 +302,7 @@ fn through_a_ring_and_back() -> Result<()> {
             .is_ok_and(|answer| answer.status == 200))
     })?;
 
-    // And back, with the primary where it is now. A load balancer asks all the time.
+    // And back, at the current primary. A load balancer polls continuously.
     let (over, balancer) = (Arc::new(AtomicBool::new(false)), scene.ring.http(SECOND));
     let asking = {
         let over = over.clone();
@@ -332,7 +332,7 @@ fn through_a_ring_and_back() -> Result<()> {
     over.store(true, Ordering::Relaxed);
     let refused = asking.join().map_err(|_| anyhow!("the load balancer"))?;
     ensure!(refused.is_empty(), "sessions would be closed: {refused:?}");
-    // The ring's log is over, and says so to a consumer of any member.
+    // The ring's log has ended, and every member reports that to a consumer.
     scene
         .ring
         .wait_until("the end of the log is known", SOON, |ring| {
@@ -363,7 +363,7 @@ fn through_a_ring_and_back() -> Result<()> {
     for member in 0..scene.ring.size() {
         scene.ring.stop(member)?;
     }
-    // Nobody acknowledges any more, and nobody waits for that.
+    // No member acknowledges any longer, and no commit waits for that.
     let writers = Writers::pausing_at(&scene.replica, 2, 2_000_000, PAUSE);
     writers.wait_for_more(100, SOON)?;
     let third = writers.finish()?;

@@ -1,5 +1,5 @@
-//! While a statement that changes accounts waits for its ACK, mysqld lets nobody log in. A member that has lost its dump by then
-//! cannot get it back and cannot see that commits wait there: it kills mysqld, whose next start undoes what the ring lacks.
+//! While a statement that changes accounts waits for its ACK, mysqld blocks all logins. A member that has lost its dump by then can neither
+//! reopen it nor see the waiting commits. It kills mysqld, whose next start undoes transactions that the ring lacks.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -32,7 +32,7 @@ fn an_old_primary_into_which_nobody_can_log_in_follows_the_new_one() {
     }
     let waits = waiting_account(set.server(0).socket());
     nobody_gets_in(&set.server(0).socket());
-    // The others elect one of themselves, and the old primary's member finds that when it goes on.
+    // The others elect one of themselves, and the old primary's member detects that when it continues.
     set.signal(0, Signal::STOP).unwrap();
     for member in [1, 2, 3] {
         set.signal(member, Signal::CONT).unwrap();
@@ -44,7 +44,7 @@ fn an_old_primary_into_which_nobody_can_log_in_follows_the_new_one() {
     println!("the old primary follows {:?} later", began.elapsed());
     match waits.join().unwrap() {
         Err(_) => was_killed_once(&set),
-        // What was on its way to the others when they were stopped may have reached them: then they have it, and answered.
+        // Entries sent to the others before their stop may have arrived: then they have them, and have answered.
         Ok(()) => {
             let there = set
                 .client(3)
@@ -63,8 +63,8 @@ fn an_old_primary_into_which_nobody_can_log_in_follows_the_new_one() {
     set.equal("acked", SOON).unwrap();
 }
 
-/// The member of the only database dies while `CREATE USER` waits there, and comes back: nobody else can lead, and it is the
-/// primary again all the same.
+/// The member of the only database dies while `CREATE USER` waits there, and restarts: no other member can lead, and it becomes the primary
+/// again.
 #[test]
 fn a_primary_into_which_nobody_can_log_in_commits_again_without_an_heir() {
     let _turn = SCENES.take();
@@ -102,7 +102,7 @@ fn was_killed_once(set: &Cluster) {
     assert_eq!(kills, 1, "{said}");
 }
 
-/// Runs `CREATE USER`, and gives what its client was told.
+/// Runs `CREATE USER`, and returns its client's result.
 fn waiting_account(socket: PathBuf) -> JoinHandle<Result<(), String>> {
     std::thread::spawn(move || {
         block_on(async {
@@ -115,7 +115,7 @@ fn waiting_account(socket: PathBuf) -> JoinHandle<Result<(), String>> {
     })
 }
 
-/// Waits until mysqld says its greeting and does not finish the login.
+/// Waits until mysqld sends its greeting and does not finish the login.
 fn nobody_gets_in(socket: &Path) {
     let refused = |error| {
         matches!(

@@ -1,5 +1,5 @@
-//! A follower stops at a statement that its server cannot execute. An operator has another one executed in its place, under its
-//! GTID; only that one, and only there.
+//! A follower stops at a statement that its server cannot execute. An operator executes another one in its place, under its GTID, for that
+//! statement only and at that server only.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! A stock replica that is attached to a witness is not touched while the primary's host dies three times.
+//! A stock replica of a witness needs no change while the primary's host dies three times.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn three_failovers_leave_the_replica_equal_to_the_ring() {
         .client()
         .value("SELECT COUNT(*) FROM acked.rows")
         .unwrap();
-    // A warning where sequence numbers go back in a file.
+    // A warning where sequence numbers decrease in a file.
     assert!(!replica.words().contains("MY-010411"));
     let acknowledged = written.acknowledged().len();
     println!("{acknowledged} acknowledged commits, {rows} rows at the replica");
@@ -62,7 +62,7 @@ fn three_failovers_leave_the_replica_equal_to_the_ring() {
     );
 }
 
-/// As long as a file's numbers rise, a replica with parallel workers goes by them; 8.0 stops where they go back (1755).
+/// Parallel workers of a replica use a file's sequence numbers as long as they increase; 8.0 stops where they decrease (1755).
 #[test]
 fn a_parallel_replica_of_mysql_8_0_follows_where_the_primary_numbers_its_transactions_anew() {
     let _turn = SCENES.take();

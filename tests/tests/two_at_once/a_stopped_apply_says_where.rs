@@ -1,5 +1,5 @@
-//! What the target refuses stops `witness apply`: it says at which GTID, table and row, and in the server's words; what came
-//! before is applied. When the cause is gone, the same command goes on.
+//! An error of the target stops `witness apply`, which reports the GTID, table, row and the server's message; earlier transactions are
+//! applied. Once the cause is removed, the same command continues.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -20,7 +20,7 @@ fn a_stopped_apply_says_where_and_goes_on() {
         .unwrap();
     pair.apply(&[]).unwrap();
 
-    // A row that should not be there, and one that is missing.
+    // An extra row, and a missing one.
     target
         .sql("SET sql_log_bin = 0; INSERT INTO d.t VALUES (77, 50); DELETE FROM d.t WHERE id = 3")
         .unwrap();
@@ -55,7 +55,7 @@ fn a_stopped_apply_says_where_and_goes_on() {
         ] {
             assert!(said.contains(part), "no `{part}` in: {said}");
         }
-        // What came before it is there, and nothing of it.
+        // Earlier transactions are present, and nothing of the failed one.
         let rows = target.sql("SELECT id, v FROM d.t ORDER BY id").unwrap();
         let rows: Vec<String> = rows.0.iter().map(|row| row.join(":")).collect();
         assert_eq!(rows, ["1:11", "2:20", "77:50"]);

@@ -1,5 +1,5 @@
-//! `witness apply` follows a log that goes on: a mysqld as its replica, and a member of a ring by its committed transactions.
-//! Both are paused, slowed and resumed over HTTP, and end where they are told.
+//! `witness apply` follows a growing log: a mysqld's as its replica, and a ring member's by its committed transactions. Both are paused,
+//! slowed and resumed over HTTP, and end at the given position.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -19,7 +19,7 @@ use crate::SCENES;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An applier that serves HTTP. Dropped, it ends.
+/// An applier that serves HTTP. Dropping it ends it.
 struct Follower {
     child: Child,
     http: SocketAddr,
@@ -99,7 +99,7 @@ fn a_server_is_followed_paused_slowed_and_left_at_a_gtid() {
     let follower = begin(&pair, None);
     let all =
         |count: u64| move |status: &serde_json::Value| status["committed"]["transactions"] == count;
-    // Two of an account, two of the schema.
+    // Two about an account, two about the schema.
     follower.wait_until("the first transactions", all(54));
     follower.wait_until("an idle target has no lag", |status| {
         let lags = ["received", "scheduled", "committed"];
@@ -132,7 +132,7 @@ fn a_server_is_followed_paused_slowed_and_left_at_a_gtid() {
         assert!(metrics.contains(line), "no `{line}` in {metrics}");
     }
 
-    // The source goes away and comes back.
+    // The source stops and restarts.
     pair.source.restart().unwrap();
     source.sql("INSERT INTO d.t (v) VALUES (2)").unwrap();
     follower.wait_until("what came after the restart", all(75));

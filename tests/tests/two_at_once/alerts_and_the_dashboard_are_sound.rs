@@ -1,5 +1,5 @@
-//! The alerts and the dashboard of `monitoring/`: Prometheus' own checks and unit tests of the rules, the metrics that they name, the
-//! pages that they lead to, and all of it against a ring with a real mysqld that a real Prometheus scrapes.
+//! The alerts and the dashboard of `monitoring/`: Prometheus' own checks and unit tests of the rules, their metrics, and the pages that
+//! they link. All of it also runs against a ring with a real mysqld that a real Prometheus scrapes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -28,7 +28,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What stands behind a key at the beginning of a line.
+/// The values after a key at the beginning of a line.
 fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
     let lines = text.lines();
     lines
@@ -37,7 +37,7 @@ fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// The metrics of the program that a text names.
+/// The program's metrics that a text names.
 fn metrics(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let named = words.filter(|word| word.starts_with("witness_") || word.starts_with("process_"));
@@ -169,7 +169,7 @@ fn a_real_prometheus_scrapes_a_ring_with_mysqld_and_its_alerts_fire() {
         let known: BTreeSet<String> = known.into_iter().collect();
         named.difference(&known).cloned().collect()
     };
-    // Counted only when it happens: a proxy was left.
+    // Present only after the event: a fallback from a proxy.
     let rare = BTreeSet::from(["witness_proxy_fallbacks_total".to_owned()]);
     eventually("every metric that is named is there", patience, || {
         let missing: Vec<String> = missing().difference(&rare).cloned().collect();

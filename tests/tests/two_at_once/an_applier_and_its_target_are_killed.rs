@@ -1,5 +1,5 @@
-//! `witness apply` and the mysqld that it applies to are killed again and again, on every workload and policy.
-//! In the end the target has every transaction once: its GTIDs and the checksums of its tables are the source's.
+//! `witness apply` and its target mysqld are killed repeatedly, on every workload and policy. In the end the target has every transaction
+//! once: its GTIDs and table checksums are the source's.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -15,7 +15,7 @@ const LOAD: Load = Load {
     clients: 6,
     seed: 7,
 };
-/// After so many milliseconds, one after the other.
+/// Milliseconds until each kill, in order.
 const KILLS: [u64; 6] = [60, 25, 140, 90, 200, 40];
 
 fn kill_and_finish(workload: Workload, arguments: &[&str]) {
@@ -38,7 +38,7 @@ fn kill_and_finish_on(mut pair: Pair, workload: Workload, arguments: &[&str]) {
     let report = pair.apply(arguments).unwrap();
     println!("{}, killed {killed} times: {report}", workload.key());
     pair.compare(workload.schema()).unwrap();
-    // There is nothing left to do.
+    // Nothing is left to do.
     assert_eq!(pair.apply(arguments).unwrap()["transactions"], 0);
 }
 
@@ -48,7 +48,7 @@ fn oltp_write_only_in_the_logs_order() {
     kill_and_finish(Workload::OltpWriteOnly, &["--workers", "4"]);
 }
 
-/// Without a binlog of the target, commits pass on their turn inside of it.
+/// Without a binlog of the target, commits pass on their turn inside it.
 #[test]
 fn oltp_write_only_with_turns() {
     let _turn = SCENES.take();
@@ -56,7 +56,7 @@ fn oltp_write_only_with_turns() {
     kill_and_finish_on(pair, Workload::OltpWriteOnly, &["--workers", "8"]);
 }
 
-/// Sessions are killed by the dozen, wherever they are: with their turn taken, waiting for it, or at their rows.
+/// Dozens of sessions are killed, in any state: with their turn taken, waiting for it, or at their rows.
 #[test]
 fn sessions_that_pass_on_turns_are_killed() {
     let _turn = SCENES.take();
@@ -87,7 +87,7 @@ fn sessions_that_pass_on_turns_are_killed() {
     let turns = pair.turns_taken().unwrap();
     println!("{killed} sessions were killed, {turns} turns were taken");
     assert!(killed > 5, "{killed} were killed");
-    // Those of the first trial at least; which way is faster behind it is the machine's affair.
+    // Those of the first trial at least; afterwards the faster way depends on the machine.
     assert!(turns > 20, "{turns} turns");
     pair.compare(workload.schema()).unwrap();
 }
@@ -117,7 +117,7 @@ fn insert_only_by_transactions_with_a_binlog() {
     kill_and_finish(Workload::InsertOnly, &arguments);
 }
 
-/// The target dies under the applier, which waits for it and goes on.
+/// The target dies under the applier, which waits for it and continues.
 #[test]
 fn a_target_that_comes_back_is_gone_on_with() {
     let _turn = SCENES.take();
@@ -135,8 +135,8 @@ fn a_target_that_comes_back_is_gone_on_with() {
     pair.compare(workload.schema()).unwrap();
 }
 
-/// A target without a binlog that forces its log once in a while loses its last commits when the power goes, and their GTIDs
-/// with them: it is applied to again from there.
+/// A target without a binlog that syncs its log at intervals loses its last commits and their GTIDs in a power cut. The applier applies
+/// from there again.
 #[test]
 fn a_target_that_lost_its_last_commits_gets_them_again() {
     let _turn = SCENES.take();
@@ -152,7 +152,7 @@ fn a_target_that_lost_its_last_commits_gets_them_again() {
     let arguments = ["--workers", "4"];
     let mut lost = 0;
     for more in [300, 10, 200, 50] {
-        // Slowly: looking takes its time, too, and there shall be something left for the next.
+        // Slowly: a check takes time, too, and transactions must be left for the next one.
         let slowly = ["--workers", "4", "--rate", "500"];
         pair.apply_and_kill_behind(&slowly, more).unwrap();
         let before = pair.target.client().gtid_executed().unwrap();

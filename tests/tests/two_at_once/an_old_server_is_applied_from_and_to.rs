@@ -1,5 +1,5 @@
-//! The oldest server that `witness apply` was tried with, as a source (its dump, over TCP) and as a target; and what cannot
-//! work is said before anything is applied.
+//! The oldest server tested with `witness apply`, as a source (its dump, over TCP) and as a target. Impossible combinations are reported
+//! before anything is applied.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -37,7 +37,7 @@ fn an_old_server_is_a_source_and_a_target_and_a_newer_log_is_refused_at_the_star
         command.env("WITNESS_FROM_PASSWORD", REPLICATION_PASSWORD);
         bounded_run::run("witness apply", command, Vec::new(), LIMIT).unwrap()
     };
-    // Its TLS cannot be used any more, and where it is demanded that is an error.
+    // Its TLS version is no longer supported, and where TLS is required that is an error.
     let demanded = dump("required");
     let said = String::from_utf8_lossy(&demanded.stderr).into_owned();
     println!("required: {said}");
@@ -52,7 +52,7 @@ fn an_old_server_is_a_source_and_a_target_and_a_newer_log_is_refused_at_the_star
     let expected = source.sql(rows).unwrap();
     assert_eq!(pair.target.client().sql(rows).unwrap(), expected);
 
-    // The new server's log cannot be applied to the old one, and nothing of it is.
+    // The new server's log cannot be applied to the old one, and none of it is.
     let back = Pair::of_trees(&new, &old).unwrap();
     back.source.client().sql("CREATE DATABASE e").unwrap();
     let refused = back.run(&[]).unwrap();

@@ -1,4 +1,4 @@
-//! What an operator can get wrong around a running ring: a clear sentence, and nothing lost.
+//! An operator's mistakes with a running ring: a clear message, and no loss.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn is_closed(server: &Mysqld) -> bool {
         == "1"
 }
 
-/// Whether the page at `path` of member 0 holds all of `words`.
+/// Whether the page at `path` of member 0 contains all of `words`.
 fn says(ring: &Cluster, path: &str, words: &[&str]) -> bool {
     ring.get(0, path)
         .is_ok_and(|answer| words.iter().all(|word| answer.body.contains(word)))
@@ -46,7 +46,7 @@ fn a_finite_timeout_while_it_runs_closes_the_primary_until_it_is_mended() {
     let _turn = SCENES.take();
     let server = server();
     let mut ring = ring_around(&server, ClusterOptions::around(&server));
-    // The member has set everything; from now on it may only look.
+    // The member has set everything; from now on its account is read-only.
     assert!(ring.stop(0).unwrap().success());
     let config = fs::read_to_string(ring.config(0)).unwrap();
     let config = config.replace("[mysql]", "[mysql]\nmanage_settings = false");
@@ -205,14 +205,14 @@ fn a_foreign_rings_member_is_refused_on_both_sides() {
     assert_nothing_lost_or_doubled(&ours, &files, &written).unwrap();
 }
 
-/// Until then a full disk ended the member, which came back only when somebody started it again.
+/// Regression: a full disk ended the member until an operator restarted it.
 #[test]
 fn a_witness_whose_disk_is_full_waits_for_room_and_loses_nothing() {
     let _turn = SCENES.take();
     let server = server();
     let mut ring = ring_around(&server, ClusterOptions::around(&server));
-    // The witness lives on a disk of its own, in a mount namespace of its own: small at first, and larger than it was once the
-    // file that asks for it is there.
+    // The witness has a separate disk, in its own mount namespace. The disk is small at first, and grows once the file that requests it
+    // exists.
     ring.stop(2).unwrap();
     let ask = ring.directory(2).join("make-room");
     let script = format!(
@@ -266,7 +266,7 @@ fn a_witness_whose_disk_is_full_waits_for_room_and_loses_nothing() {
         ring.directory(2).join("log").display()
     );
     ring.wait_until("the witness has caught up", SOON, |ring| {
-        // The ring's history is in the log, and a note of what just happened comes seconds behind it.
+        // The ring's history is in the log, and the note of a recent event follows seconds later.
         let leaders = ring.log_files(0)?;
         Ok(testkit::cluster::LogFiles::read(Path::new(&mounted))?
             .first_difference(&leaders)
@@ -309,7 +309,7 @@ fn a_transaction_above_the_operators_limit_is_refused_and_holds_nothing_up() {
         "{refused}"
     );
     insert("9", 1).unwrap();
-    // MySQL looks before it writes an event: the ring takes what one by itself has beyond the limit.
+    // MySQL checks before it writes an event: the ring accepts a single event's excess over the limit.
     insert("10", 5000).unwrap();
     let kept = client
         .value("SELECT GROUP_CONCAT(id ORDER BY id) FROM acked.large")

@@ -1,5 +1,4 @@
-//! A follower's data get into the archive while clients write, and a mysqld that is started on what comes back goes on behind it with
-//! the log.
+//! A follower's data are archived while clients write, and a mysqld started on the restored data continues with the log after it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -21,7 +20,7 @@ use witness_tests::{Writers, difference, replicaset_with, server_contents};
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-/// Of a copy, on a busy machine.
+/// Time limit for a copy on a busy machine.
 const COPIED: Duration = Duration::from_secs(180);
 const PRIMARY: usize = 0;
 const FOLLOWER: usize = 3;
@@ -42,7 +41,7 @@ fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).unwrap().next().is_none()
 }
 
-/// Whether the first set has nothing that the second does not have.
+/// Whether the second set contains the first.
 fn is_subset(client: &MysqlClient, one: &str, other: &str) -> bool {
     let question = format!("SELECT GTID_SUBSET('{one}', '{other}')");
     client.value(&question).unwrap() == "1"
@@ -69,7 +68,7 @@ fn a_follower_is_backed_up_under_load_and_what_comes_back_goes_on_with_the_log()
     let witness = archive_of(&set, 1, &["backup"]);
     assert_eq!(witness.status.code(), Some(4), "{witness:?}");
 
-    // What one has left that was killed: a copy, and objects without a manifest.
+    // Remains of a killed backup: a copy, and objects without a manifest.
     let killed = format!("20200101T000000Z-{}", set.id(FOLLOWER));
     let left = copies.path().join(format!("witness-base-{killed}"));
     fs::create_dir_all(left.join("shop")).unwrap();
@@ -106,7 +105,7 @@ fn a_follower_is_backed_up_under_load_and_what_comes_back_goes_on_with_the_log()
     assert_eq!(listing["base_backups"][0]["name"], taken["name"]);
     assert_eq!(listing["unfinished_base_backups"], serde_json::json!([]));
 
-    // The whole log, behind the backup.
+    // The whole log after the backup.
     let expected = set.client(PRIMARY).gtid_executed().unwrap();
     set.client(FOLLOWER)
         .wait_for_gtids(&expected, SOON)
@@ -170,7 +169,7 @@ fn restored_and_caught_up(set: &Cluster, url: &str, log: &str, expected: &str) {
     let [own, other] = uuids.map(Result::unwrap);
     assert_ne!(own, other, "two servers have one identity");
 
-    // Every row of it, and those of the log behind it.
+    // Every row of it, and those of the log after it.
     let socket = server.socket().display().to_string();
     let files: Vec<String> = log_files(Path::new(log))
         .iter()
@@ -190,7 +189,7 @@ fn restored_and_caught_up(set: &Cluster, url: &str, log: &str, expected: &str) {
     assert_eq!(difference(&restored, &primary), None);
 }
 
-/// The newest base backup, as somebody restores it who has nothing but the archive.
+/// The newest base backup, restored with only the archive.
 fn restored(url: &str) -> (BaseManifest, tempfile::TempDir) {
     let settings = StorageSettings {
         url: url.parse().unwrap(),

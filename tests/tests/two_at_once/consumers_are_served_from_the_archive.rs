@@ -1,6 +1,6 @@
-//! A ring has purged what a consumer needs. The binlog server of a witness gets it from the archive: a stock replica that has nothing
-//! becomes equal to the primary and goes on with the log, `mysqlbinlog` copies files that no member has any more, and what is damaged
-//! in the archive is told by name.
+//! A ring has purged files that a consumer needs. A witness's binlog server reads them from the archive. An empty stock replica becomes
+//! equal to the primary and continues with the log. `mysqlbinlog` copies files that no member has any longer. Errors name damaged objects
+//! in the archive.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -19,7 +19,7 @@ use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
 const A_WHILE: Duration = Duration::from_secs(120);
-/// The one that is read from.
+/// The member that serves the consumers.
 const WITNESS: usize = 1;
 const OTHER_WITNESS: usize = 2;
 const BY_GTIDS: &str = "SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 0, GET_SOURCE_PUBLIC_KEY = 1";
@@ -39,7 +39,7 @@ fn remote(scene: &Scene, more: &[&str], file: &str) -> Finished {
     mysqlbinlog(&MysqlTree::require(), &arguments, &[file]).unwrap()
 }
 
-/// The files that a member has.
+/// A member's files.
 fn own_files(scene: &Scene) -> Vec<String> {
     let entries = fs::read_dir(scene.ring.directory(WITNESS).join("log")).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -48,7 +48,7 @@ fn own_files(scene: &Scene) -> Vec<String> {
     names
 }
 
-/// The object with the whole of a file, once there is one.
+/// The object with a whole file, once there is one.
 fn whole_file(archive: &Path, name: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(archive.join("log/00000001").join(name)).unwrap();
     let mut whole = entries.map(|entry| entry.unwrap().path()).filter(|path| {
@@ -92,7 +92,7 @@ fn who_was_away_goes_on_and_damage_is_named() {
     let kept = own_files(&scene)[0].clone();
     assert!(kept > first, "{kept}");
 
-    // What clients are told of the log is what they can have.
+    // The log as clients see it is the log that they can read.
     let address = scene.ring.binlog_server(WITNESS);
     let tree = MysqlTree::require();
     let people = MysqlClient::over_tcp(&tree, address, BINLOG_USER, BINLOG_PASSWORD);
@@ -101,7 +101,7 @@ fn who_was_away_goes_on_and_damage_is_named() {
     assert_eq!(listed[0][0], first);
     assert!(listed.iter().any(|row| row[0] == kept));
 
-    // One that has nothing, and then what is written meanwhile.
+    // An empty one, then the writes in the meantime.
     let replica = StockReplica::attach(77, address, BY_GTIDS).unwrap();
     let primary = scene.server.client();
     let equal = replica.equals(&primary, &["acked"], A_WHILE);
@@ -120,7 +120,7 @@ fn who_was_away_goes_on_and_damage_is_named() {
         "{metrics}"
     );
 
-    // By file and position a copy is the file that the member had, byte for byte.
+    // By file and position a copy equals the member's file, byte for byte.
     let copies = tempfile::tempdir().unwrap();
     let result = format!("--result-file={}/", copies.path().display());
     let raw = ["--read-from-remote-server", "--raw", &result];
@@ -148,7 +148,7 @@ fn damage_is_named(scene: &Scene, archive: &Path, first: &str) {
         .ring
         .eventually("it is archived as a whole", A_WHILE, there);
     let object = object.unwrap();
-    // Each member purges in its own time.
+    // Each member purges at its own time.
     scene
         .ring
         .eventually("it is in the archive alone", A_WHILE, || {
@@ -182,7 +182,7 @@ fn damage_is_named(scene: &Scene, archive: &Path, first: &str) {
         told.contains("1236") && told.contains("damaged") && told.contains(&damaged),
         "{told}"
     );
-    // What came before it has arrived.
+    // Earlier transactions have arrived.
     let primary = scene.server.client();
     scene
         .ring

@@ -1,4 +1,4 @@
-//! A consumer of a binlog server gets committed transactions only, and one that does not read costs its queue and no commit.
+//! A binlog server's consumer gets only committed transactions, and one that does not read costs its queue and delays no commit.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -31,7 +31,7 @@ async fn consumer(address: std::net::SocketAddr, have: &str) -> ReplicationStrea
         .unwrap()
 }
 
-/// What the member says of itself and of the ring.
+/// The member's report on itself and the ring.
 fn status(scene: &Scene) -> serde_json::Value {
     serde_json::from_str(&scene.ring.get(0, "/status").unwrap().body).unwrap()
 }
@@ -42,7 +42,7 @@ fn acknowledged_by_the_member(scene: &Scene) -> usize {
     usize::try_from(total.unwrap()).unwrap()
 }
 
-/// Transactions that come within a time.
+/// Transactions that arrive within a time.
 async fn transactions_within(stream: &mut ReplicationStream, time: Duration) -> usize {
     let mut seen = 0;
     let reading = async {
@@ -68,7 +68,7 @@ fn without_a_quorum_nothing_new_arrives_although_the_log_has_more() {
 
     scene.ring.kill(1).unwrap();
     scene.ring.kill(2).unwrap();
-    // What a witness had durably taken before it died may still be acknowledged; after that, nothing.
+    // Entries that a witness made durable before it died may still be acknowledged; later ones must not.
     thread::sleep(Duration::from_secs(2));
     let seen = runtime.block_on(transactions_within(&mut stream, Duration::from_secs(4)));
     let acknowledged = acknowledged_by_the_member(&scene) - before;
@@ -76,7 +76,8 @@ fn without_a_quorum_nothing_new_arrives_although_the_log_has_more() {
         seen, acknowledged,
         "served and acknowledged must be the same"
     );
-    // mysqld waits once for each group of commits, for its last: of the group that the quorum was lost in, no client has an answer.
+    // mysqld waits once for each commit group, for its last transaction: in the group during which the quorum was lost, no client has an
+    // answer.
     let answered = writers.acknowledged();
     assert!(
         answered <= seen && seen < answered + 8,
@@ -90,7 +91,7 @@ fn without_a_quorum_nothing_new_arrives_although_the_log_has_more() {
     );
     let quiet = runtime.block_on(transactions_within(&mut stream, Duration::from_secs(3)));
     assert_eq!(quiet, 0, "an uncommitted transaction was served");
-    // Who attaches now sees as much.
+    // A newly attached consumer sees as much.
     drop(stream);
     let mut late = runtime.block_on(consumer(address, &executed));
     let late_seen = runtime.block_on(transactions_within(&mut late, Duration::from_secs(4)));
@@ -104,7 +105,7 @@ fn without_a_quorum_nothing_new_arrives_although_the_log_has_more() {
     assert_eq!(late_seen + more, written.commits.len());
 }
 
-/// Bytes of memory that a process has.
+/// A process's memory, in bytes.
 fn resident(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status
@@ -137,7 +138,7 @@ fn one_that_does_not_read_costs_its_queue_while_200_megabytes_pass() {
             .sql_within(&statement, Duration::from_secs(240))
             .unwrap();
     };
-    // The member has grown to what it takes without a consumer.
+    // The member has grown to its size without a consumer.
     insert(5);
     let executed = client.gtid_executed().unwrap();
     let address = scene.ring.binlog_server(0);
@@ -160,7 +161,7 @@ fn one_that_does_not_read_costs_its_queue_while_200_megabytes_pass() {
     assert!(behind > 100_000_000, "{view}");
     assert!(queued <= (4 << 20) + 4096, "{view}");
     assert!(grown < 64 << 20, "the member grew by {grown} bytes");
-    // It reads after all, and gets everything.
+    // It reads at last, and gets everything.
     let seen = runtime.block_on(transactions_within(&mut slow, Duration::from_secs(20)));
     assert_eq!(seen, 50);
 }

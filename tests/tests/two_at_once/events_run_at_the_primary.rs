@@ -1,5 +1,5 @@
-//! The events of a schema run at the primary and nowhere else, whoever applies: through promotions, and through starts of a
-//! follower's mysqld.
+//! The events of a schema run only at the primary, whichever way followers apply: through promotions, and through starts of a follower's
+//! mysqld.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -22,7 +22,7 @@ const A_WHILE: Duration = Duration::from_millis(1500);
 fn events_run_at_the_primary_alone() {
     let _turn = SCENES.take();
     let set = replicaset_with(2, |mut options| {
-        // How fast the primary moves is no matter here, and the event keeps a busy machine busy.
+        // The speed of a move does not matter here, and the event keeps a busy machine busy.
         options.heartbeat = Some(Duration::from_millis(500));
         options.with_native(NATIVE)
     })
@@ -59,7 +59,7 @@ fn events_run_at_the_primary_alone() {
     it_rests(&set, NATIVE);
 }
 
-/// An event that is kept behind its only time runs at this primary. That it did is not in its log.
+/// A preserved one-time event runs at this primary. Its execution is not in its log.
 fn it_runs_once(set: &Cluster, primary: usize, name: &str) {
     let client = set.client(primary);
     let create = format!(
@@ -76,7 +76,7 @@ fn it_runs_once(set: &Cluster, primary: usize, name: &str) {
     ran.unwrap();
 }
 
-/// Nor may it at a primary that did not run it, whose scheduler is on by now.
+/// It must not run again at a primary that did not run it, whose scheduler is on by now.
 fn it_does_not_run_again(set: &Cluster, primary: usize, name: &str) {
     std::thread::sleep(A_WHILE);
     let client = set.client(primary);
@@ -109,7 +109,7 @@ fn it_ticks(set: &Cluster, primary: usize) {
     ran.unwrap();
 }
 
-/// This member's mysqld follows, and has nothing after a while that the primary's has not.
+/// This member's mysqld follows, and after a while has nothing that the primary lacks.
 fn it_rests(set: &Cluster, follower: usize) {
     std::thread::sleep(A_WHILE);
     set.follows(follower, SOON).unwrap();

@@ -1,6 +1,5 @@
-//! A ring with a follower of each kind, the member's applier and mysqld's own replica threads. The scripts of `corpus/` run at
-//! the primary, one after the other; behind each, all servers have the same rows, definitions and accounts.
-//! `CORPUS_SCRIPT=name` runs one alone.
+//! A ring with a follower of each kind: the member's applier, and mysqld's own replica threads. The scripts of `corpus/` run at the primary
+//! in turn. After each one, all servers have the same rows, definitions and accounts. `CORPUS_SCRIPT=name` runs only one.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -12,9 +11,9 @@ use witness_tests::{difference, replicaset_with, server_contents};
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-/// One script, on a busy machine.
+/// Time limit for one script on a busy machine.
 const SCRIPT_LIMIT: Duration = Duration::from_secs(120);
-/// As long as by default: nobody is to be elected here, however busy the machine is.
+/// The default: even a busy machine must not cause an election.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 /// The database whose own threads apply; the members of the others do.
 const NATIVE: usize = 3;

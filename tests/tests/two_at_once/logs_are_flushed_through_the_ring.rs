@@ -1,5 +1,4 @@
-//! `witness log flush` ends the current file on every member; behind FLUSH BINARY LOGS at the primary's mysqld, the next
-//! transaction does.
+//! `witness log flush` ends the current file on every member; after FLUSH BINARY LOGS at the primary's mysqld, the next transaction does.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

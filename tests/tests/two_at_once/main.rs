@@ -1,4 +1,4 @@
-//! Scenes that get along with another one: what they wait for has tens of seconds, and a load beside theirs may slow them down.
+//! Tests that tolerate a parallel one: their waits have tens of seconds, and another load may slow them down.
 
 mod a_cut_off_primary_is_not_read;
 mod a_file_that_rots_is_replaced;
@@ -46,5 +46,5 @@ mod two_servers_have_one_uuid;
 
 use witness_tests::Turns;
 
-/// So many at once.
+/// Number of concurrent ones.
 static SCENES: Turns = Turns::of(2);

@@ -1,5 +1,5 @@
-//! Stock `mysqlbinlog --verify-binlog-checksum` reads every member's files, and what it decodes, replayed into a fresh
-//! mysqld, gives the primary's rows and GTIDs.
+//! Stock `mysqlbinlog --verify-binlog-checksum` reads every member's files. Its output, replayed into a fresh mysqld, gives the primary's
+//! rows and GTIDs.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn the_log_replayed_gives_the_primarys_rows_and_gtids() {
         .duration(Duration::from_secs(5));
     load.prepare(&server).unwrap();
     load.run().unwrap();
-    // What sysbench does not do: other kinds of statements, compressed payloads, tags, XA, empty transactions.
+    // Statements that sysbench lacks: other kinds, compressed payloads, tags, XA, empty transactions.
     server
         .client()
         .sql(

@@ -1,5 +1,5 @@
-//! Under load, whatever becomes of the storage, of the member that archives, of the disk and of the leader: no commit waits for the
-//! archive, and in the end it has the whole log in one chain, byte for byte.
+//! Under load, with faults of the storage, of the archiving member, of the disk and of the leader: no commit waits for the archive. In the
+//! end it has the whole log in one chain, byte for byte.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -18,14 +18,14 @@ use crate::SCENES;
 use crate::the_log_is_archived::{GOES_ON, Reader, archivers, wait_until_archived};
 
 const SOON: Duration = Duration::from_secs(60);
-/// What a call of the storage is waited for.
+/// Timeout of a storage call.
 const CALL: Duration = Duration::from_secs(1);
-/// Commits that show that nobody waits: those that wait for something would be as many as there are writers.
+/// Number of commits that proves that no commit waits: waiting ones could be at most as many as the writers.
 const SOME: usize = 100;
 const WRITERS: u64 = 4;
 
-/// Two regions of one database member and two witnesses each, so that whose turn it is to archive moves with the leader. Members 0 and
-/// 3 are the database members, and 1 and 4 those that archive while the leader is in their region.
+/// Two regions of one database member and two witnesses each, so that archiving moves with the leader. Members 0 and 3 are the database
+/// members; 1 and 4 archive while the leader is in their region.
 fn in_two_regions(mut options: ClusterOptions) -> ClusterOptions {
     options.members[3].region = "there".to_owned();
     let witness = |name| MemberOptions::new(name, "there", Beside::Nothing);
@@ -39,17 +39,17 @@ struct Scene {
     set: Cluster,
     storage: ObjectStorage,
     writers: Writers,
-    /// The flags by which a command finds the archive.
+    /// The flags with the archive's location.
     place: Vec<String>,
 }
 
 impl Scene {
-    /// A number or text of what a member says of its archiving.
+    /// A number or text of a member's archiving status.
     fn says(&self, member: usize, what: &str) -> serde_json::Value {
         self.set.status(member).unwrap()["archive"][what].clone()
     }
 
-    /// Has the storage conduct itself so until the member that archives has failed so often; what that told. Clients write on meanwhile.
+    /// Sets the storage's conduct until the archiving member has failed so often; returns its message. Clients continue to write.
     fn fails(&self, member: usize, conduct: Conduct, times: u64) -> String {
         let failures = || self.says(member, "failures_total").as_u64().unwrap();
         let before = failures();
@@ -59,7 +59,7 @@ impl Scene {
         self.set
             .eventually("archiving fails", patience, || failures() >= wanted)
             .unwrap();
-        // Before it is mended: nobody waits for that.
+        // Before the repair: no writer waits for that.
         self.writers.wait_for_more(SOME, SOON).unwrap();
         let told = self.says(member, "error").as_str().unwrap().to_owned();
         println!("{conduct:?}: {told}");
@@ -67,7 +67,7 @@ impl Scene {
         told
     }
 
-    /// Mends the storage, and waits until the member archives again.
+    /// Repairs the storage, and waits until the member archives again.
     fn goes_on(&self, member: usize) {
         self.storage.conduct(Conduct::Serves);
         self.set
@@ -99,8 +99,8 @@ fn archive(set: &Cluster, place: &[String], verb: &str, arguments: &[&str]) -> F
     set.cli(&words).unwrap()
 }
 
-/// One chain without a gap says so of itself, and its files are those of a member. The ring may note something meanwhile, as that a
-/// member is back, and the archive has it a moment later.
+/// One chain without a gap, as the archive reports it, whose files are those of a member. The ring may add a note in the meantime, for
+/// example of a restarted member, and the archive has it a moment later.
 fn is_one_chain_of(set: &Cluster, place: &[String], member: usize) {
     set.eventually("the archive has the member's files", GOES_ON, || {
         let verified = archive(set, place, "verify", &[]);
@@ -119,7 +119,7 @@ fn is_one_chain_of(set: &Cluster, place: &[String], member: usize) {
     .unwrap();
 }
 
-/// The commits that were tried between two moments.
+/// The commits attempted between two moments.
 fn between(written: &WrittenRows, from: Instant, to: Instant) -> WrittenRows {
     let within = |commit: &&Commit| (from..to).contains(&commit.started);
     WrittenRows {
@@ -167,12 +167,12 @@ fn a_storage_that_does_all_wrong_and_members_that_die_leave_one_chain_and_no_com
     scene.writers.wait_for_more(3 * SOME, SOON).unwrap();
     let goes_wrong = Instant::now();
 
-    // One that says nothing is waited for twice.
+    // A silent storage is waited for twice.
     let told = scene.fails(first, Conduct::IsSilent, 2);
     assert!(told.contains("timed out"), "{told}");
     scene.fails(first, Conduct::AnswersLate, 1);
     scene.fails(first, Conduct::HangsUp, 1);
-    // What it says that it has taken is looked at.
+    // The member verifies acknowledged uploads.
     let told = scene.fails(first, Conduct::Forgets, 1);
     assert!(told.contains("and has None"), "{told}");
     it_lies_where_nobody_looks(&scene, first);
@@ -204,8 +204,8 @@ fn a_storage_that_does_all_wrong_and_members_that_die_leave_one_chain_and_no_com
     );
 }
 
-/// The storage says of other bytes that they are those which it was given, and how many. Nobody sees that who does not read them, as
-/// `verify` does. The file is archived once more as a whole when it has ended, from the log.
+/// The storage confirms other bytes, of the same number, as those it received. Only a reader such as `verify` detects that. When the file
+/// has ended, it is archived again as a whole, from the log.
 fn it_lies_where_nobody_looks(scene: &Scene, member: usize) {
     scene.storage.conduct(Conduct::KeepsOthers);
     scene.archives(member, 2);
@@ -228,8 +228,8 @@ fn it_lies_where_nobody_looks(scene: &Scene, member: usize) {
         .unwrap();
 }
 
-/// The member that archives is killed, and finds other bytes than the archive's when it is back. It takes what it cannot read for what
-/// is not there, and archives it once more.
+/// The archiving member is killed, and after its restart reads wrong bytes from the archive. It treats unreadable objects as missing, and
+/// archives them again.
 fn dies_and_is_told_lies(scene: &mut Scene, member: usize) {
     scene.set.kill(member).unwrap();
     scene.storage.conduct(Conduct::GivesOthers);
@@ -247,7 +247,7 @@ fn dies_and_is_told_lies(scene: &mut Scene, member: usize) {
     assert!(scene.archive("verify", &[]).status.success());
 }
 
-/// To the other region by an order, and back by a kill; the storage says nothing the first time, and forgets the second time.
+/// To the other region by an order, and back by a kill; the storage hangs the first time, and loses objects the second time.
 fn the_leader_moves(scene: &mut Scene, first: usize) {
     let (there, second) = (3, 4);
     scene.storage.conduct(Conduct::IsSilent);
@@ -279,8 +279,8 @@ fn the_leader_moves(scene: &mut Scene, first: usize) {
     scene.set.start(there).unwrap();
 }
 
-/// While the storage did wrong, commits took what they had taken before: a wait for it would be a second at least, and as long as it
-/// says nothing.
+/// During the storage's faults, commits took no longer than before. A wait for it would take a second at least, and while it hangs, as long
+/// as that lasts.
 fn no_commit_waited(before: &WrittenRows, meanwhile: &WrittenRows) {
     let [calm, bad] = [before, meanwhile].map(|rows| (median(rows), rows.longest()));
     println!(
@@ -294,7 +294,7 @@ fn no_commit_waited(before: &WrittenRows, meanwhile: &WrittenRows) {
     assert!(bad.1 < calm.1 * 4 + 2 * CALL, "{bad:?} after {calm:?}");
 }
 
-/// The disk of an archive that is a directory is full for a while. What is not archived is not purged, whoever orders it.
+/// The disk of a directory archive is full for a while. Files that are not archived are not purged, even on an order.
 #[test]
 fn while_the_disk_of_the_archive_is_full_members_keep_their_files_and_go_on_without_a_gap() {
     let _turn = SCENES.take();
@@ -326,7 +326,7 @@ fn while_the_disk_of_the_archive_is_full_members_keep_their_files_and_go_on_with
     println!("{}", told.unwrap());
     let bytes = || set.log_files(archiver).unwrap().bytes();
     let more = bytes() + (256 << 10);
-    // Several files, and nobody waits.
+    // Several files, and no commit waits.
     set.eventually("the log grows", SOON, || bytes() > more)
         .unwrap();
     let (_, because) = purged(&set, archiver);
@@ -355,7 +355,7 @@ fn while_the_disk_of_the_archive_is_full_members_keep_their_files_and_go_on_with
     assert!(status["archive"]["error"].is_null(), "{status}");
 }
 
-/// Orders a member to keep nothing of its log but what is needed: the files that went, and why the others did not.
+/// Orders a member to keep only the needed part of its log. Returns the removed files, and why the others stayed.
 fn purged(set: &Cluster, member: usize) -> (Vec<serde_json::Value>, String) {
     let name = set.name(member);
     let order = ["log", "purge", name, "--keep", "1KiB", "--yes"];

@@ -1,5 +1,5 @@
-//! A server outside of the ring replicates into its primary. The channel ends where the primary does: replica threads write under
-//! `super_read_only` too, and what they write at a former primary is errant.
+//! A server outside the ring replicates into its primary. The channel ends when the primary is demoted: replica threads also write under
+//! `super_read_only`, and their writes at a former primary are errant.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -13,7 +13,7 @@ use witness_tests::replicaset_with;
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-/// The second database, which mysqld's own replica threads have follow.
+/// The second database, which follows with mysqld's own replica threads.
 const NATIVE: usize = 3;
 
 fn is_named(set: &Cluster, member: usize, words: &str) {
@@ -78,7 +78,7 @@ fn a_channel_of_an_operator_stops_before_the_primary_becomes_a_follower() {
     set.follows(0, SOON).unwrap();
     is_named(&set, 0, &format!("`legacy` {from} is stopped here"));
     assert_eq!(states(&set, 0), "OFF OFF");
-    // mysqld starts no channel by itself.
+    // mysqld itself starts no channel.
     set.server(0).kill().unwrap();
     write("(4)");
     let killed = Instant::now();

@@ -1,5 +1,5 @@
-//! A ring whose first database follows by the member's applier and whose second one by mysqld's own replica threads: the
-//! primary moves back and forth with clients connected, hosts die on both sides, and an error of the threads stops and is told.
+//! A ring whose first database follows by the member's applier and the second by mysqld's own replica threads. The primary moves back and
+//! forth with connected clients, hosts die on both sides, and an error of the threads stops them and is reported.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -31,7 +31,7 @@ fn the_primary_moves_between_an_applier_and_replica_threads() {
     let mut written = WrittenRows::default();
     for (round, name) in ["db-2", "db-1", "db-2", "db-1"].into_iter().enumerate() {
         let primary = set.primary(SOON).unwrap();
-        // Before clients begin, who are not paced: a busy machine's follower may never catch up with them.
+        // Before the clients begin, which are not paced: a busy machine's follower may never catch up with them.
         set.follows(NATIVE - primary, SOON).unwrap();
         let clients = Writers::of(&set, 4, round as u64 * 100_000);
         clients.wait_for_more(20, SOON).unwrap();
@@ -41,7 +41,7 @@ fn the_primary_moves_between_an_applier_and_replica_threads() {
     }
     nothing_is_lost(&set, &written);
 
-    // Hosts die: the primary beside the threads, the primary beside the applier, and each of them as the follower.
+    // Hosts die: each database's as the primary, and each as the follower.
     for (round, dies) in [ROWS, NATIVE, NATIVE, ROWS].into_iter().enumerate() {
         let primary = set.primary(SOON).unwrap();
         set.follows(NATIVE - primary, SOON).unwrap();
@@ -55,7 +55,7 @@ fn the_primary_moves_between_an_applier_and_replica_threads() {
         println!("round {round}: member {dies} died, member {primary} is the primary");
         set.follows(NATIVE - primary, SOON).unwrap();
     }
-    // mysqld alone, under its member.
+    // mysqld only, under its running member.
     let primary = set.primary(SOON).unwrap();
     set.server(NATIVE - primary).kill().unwrap();
     nothing_is_lost(&set, &written);
@@ -65,8 +65,8 @@ fn the_primary_moves_between_an_applier_and_replica_threads() {
     assert_eq!(channels(&set, NATIVE), expected);
 }
 
-/// The GTID of an XA PREPARE that replica threads have applied without logging it is in mysqld's memory alone, however long ago
-/// that was: InnoDB does not store it as it does those of all other transactions.
+/// After replica threads have applied an XA PREPARE without logging it, its GTID is only in mysqld's memory, for however long. InnoDB does
+/// not store it as it does those of all other transactions.
 #[test]
 fn xa_transactions_that_replica_threads_have_applied_outlive_a_crash() {
     let _turn = SCENES.take();
@@ -94,7 +94,7 @@ fn xa_transactions_that_replica_threads_have_applied_outlive_a_crash() {
     assert_eq!(executed(NATIVE), executed(ROWS));
 }
 
-/// A quarter of all reads saw the second of two transactions and not the first one.
+/// Regression: a quarter of all reads saw the second of two transactions without the first.
 #[test]
 fn replica_threads_show_transactions_in_the_order_of_the_log() {
     let _turn = SCENES.take();
@@ -128,7 +128,7 @@ fn an_error_of_the_replica_threads_is_told_and_tried_again() {
     let _turn = SCENES.take();
     let set = replicaset_with(2, |options| options.with_native(NATIVE)).unwrap();
     set.begins_at_the_first(SOON).unwrap();
-    // It follows before it has everything: the table may not be there yet.
+    // It follows before it has everything: the table may be missing still.
     set.equal("acked", SOON).unwrap();
     let native = set.client(NATIVE);
     native
@@ -157,7 +157,7 @@ fn an_error_of_the_replica_threads_is_told_and_tried_again() {
     set.equal("acked", SOON).unwrap();
 }
 
-/// A copy brings the account of the member that it is of, and one beside replica threads has few rights.
+/// A copy brings its donor's account, which has few rights where replica threads apply.
 #[test]
 fn no_copy_is_made_whose_account_could_not_apply_rows() {
     let _turn = SCENES.take();
@@ -179,7 +179,7 @@ fn no_copy_is_made_whose_account_could_not_apply_rows() {
     set.equal("acked", SOON).unwrap();
 }
 
-/// A delay would be that of the next failover, and the lag would not show it.
+/// A delay would be added to the next failover, and the lag would not show it.
 #[test]
 fn a_delay_is_taken_back_and_the_lag_counts_from_the_ring_s_commit() {
     let _turn = SCENES.take();
@@ -199,7 +199,7 @@ fn a_delay_is_taken_back_and_the_lag_counts_from_the_ring_s_commit() {
     set.equal("acked", SOON).unwrap();
     set.follows(NATIVE, SOON).unwrap();
 
-    // As of a log that is replayed years later.
+    // As in a log that is replayed years later.
     let reader = native
         .start_sql("BEGIN; SELECT * FROM acked.rows WHERE id = 1 FOR SHARE; DO SLEEP(8)")
         .unwrap();
@@ -218,7 +218,7 @@ fn a_delay_is_taken_back_and_the_lag_counts_from_the_ring_s_commit() {
     set.equal("acked", SOON).unwrap();
 }
 
-/// Clients of a follower hold every connection that they get; its member needs some to make it the primary.
+/// Clients of a follower occupy every available connection; its member needs some to make it the primary.
 #[test]
 fn a_follower_without_a_free_connection_becomes_the_primary() {
     let _turn = SCENES.take();
@@ -240,7 +240,7 @@ fn a_follower_without_a_free_connection_becomes_the_primary() {
         if reader.value("SELECT 1").is_err() {
             return Ok(());
         }
-        // What the member had for a moment.
+        // A connection that the member had used for a moment.
         readers.push(start()?);
         anyhow::bail!("one is free");
     })
@@ -259,7 +259,7 @@ fn a_follower_without_a_free_connection_becomes_the_primary() {
     assert!((15..readers.len()).contains(&held), "{held} are held");
 }
 
-/// How many replication channels a server has.
+/// Number of a server's replication channels.
 fn channels(set: &Cluster, member: usize) -> String {
     let asked = "SELECT COUNT(*) FROM performance_schema.replication_connection_configuration WHERE channel_name = 'witness'";
     set.client(member).value(asked).unwrap()

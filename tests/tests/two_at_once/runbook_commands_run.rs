@@ -1,5 +1,5 @@
-//! The commands of the runbooks and of the page about upgrades, in their order and as they stand there, in a ring with real mysqlds. Only paths and the place of the
-//! members are replaced.
+//! The commands of the runbooks and of the upgrade page, in order and unchanged, in a ring with real mysqlds. Only paths and the members'
+//! addresses are replaced.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -16,21 +16,21 @@ use crate::SCENES;
 const SOON: Duration = Duration::from_secs(60);
 const REFUSED: i32 = 4;
 
-/// Members and machines that this ring has not got. Other tests add, move and remove members, and apply files.
+/// Members and machines that this ring lacks. Other tests add, move and remove members, and apply files.
 const ELSEWHERE: [&str; 5] = ["db-3", "witness-5", "witness-6", "witness-9", "10.0."];
 
-/// What a command ends with; nothing where it is not run.
+/// A command's expected exit code; `None` where it is not run.
 fn expected(words: &[&str]) -> Option<i32> {
     let names_others = |word: &&str| ELSEWHERE.iter().any(|other| word.contains(other));
     match words {
         _ if words.iter().any(names_others) => None,
         // It never ends.
         ["status", "--watch"] => None,
-        // There are no regions of these names here.
+        // This ring has no regions of these names.
         ["quorum", "set", ..] => None,
-        // This ring is not archived; another test runs these, as the page about the archive has them.
+        // This ring has no archive; another test runs these, as in the page about the archive.
         ["archive", ..] => None,
-        // The ring needs it, and a majority answers.
+        // The ring does not need it, since a majority answers.
         ["quorum", "fix", ..] => Some(REFUSED),
         _ => Some(0),
     }
@@ -44,7 +44,7 @@ fn here(word: &str, set: &Cluster) -> String {
     word.replace("/var/lib/witness", &set.directory(0).display().to_string())
 }
 
-/// Where the members are, for those commands that ask them; the member's file for those that read a disk.
+/// Adds the members' addresses to commands that ask them, and the member's file to those that read a disk.
 fn with_config(words: &[String], config: &Path) -> Vec<String> {
     let mut command = &witness_bin::cli::command();
     for word in words {
@@ -76,7 +76,7 @@ fn every_command_of_the_runbooks_ends_as_its_page_says() {
         })
         .map(|command| command.words[1..].to_vec())
         .collect();
-    // What takes a member away comes last.
+    // Removals of a member come last.
     commands.sort_by_key(|words| words.iter().any(|word| word == "remove"));
     let (mut run, mut wrong, mut left_out) = (BTreeSet::new(), Vec::new(), 0);
     for command in commands {
@@ -88,7 +88,7 @@ fn every_command_of_the_runbooks_ends_as_its_page_says() {
         if !run.insert(command.clone()) {
             continue;
         }
-        // Each page finds a ring in good order, with a member to switch over to, and a pause where it says how one ends.
+        // Each page finds a healthy ring, with a member to switch over to, and a pause where it describes how to end one.
         match words[..] {
             ["resume"] => drop(set.cli_of(0, &["pause"]).unwrap()),
             ["switchover", "db-1", ..] => lead(&set, "db-2"),
@@ -116,7 +116,7 @@ fn every_command_of_the_runbooks_ends_as_its_page_says() {
     assert!(run.len() > 20, "{run:?}");
 }
 
-/// Makes a database member the leader, with the other one's mysqld behind it.
+/// Makes a database member the leader, with the other one's mysqld following it.
 fn lead(set: &Cluster, name: &str) {
     let (wanted, other) = match name {
         "db-1" => (0, 3),

@@ -1,5 +1,5 @@
-//! Stock `mysqlbinlog` and `mysql` at a member's binlog server: copies that are the member's own files, reading by GTIDs,
-//! files listed, rotated and purged, and what was purged refused as by any source.
+//! Stock `mysqlbinlog` and `mysql` at a member's binlog server: copies equal to the member's files, reads by GTIDs, and lists of files.
+//! Files are rotated and purged, and purged ones are refused as by any source.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -86,7 +86,7 @@ fn mysqlbinlog_copies_and_people_look() {
         );
     }
 
-    // By GTIDs the log's own events are left out, and what is left stands for the same.
+    // By GTIDs the log's own events are left out, and the rest means the same.
     let by_gtids = tempfile::tempdir().unwrap();
     let result = format!("--result-file={}/", by_gtids.path().display());
     let raw = [
@@ -115,7 +115,7 @@ fn mysqlbinlog_copies_and_people_look() {
     assert!(expected.len() > 400);
     assert_eq!(statements(&verified_sql(&tree, &copied).unwrap()), expected);
 
-    // A set of GTIDs to leave out, and one to take alone.
+    // A set of GTIDs to leave out, and one to take exclusively.
     let executed = scene.server.client().gtid_executed().unwrap();
     let source = executed.split(':').next().unwrap().to_owned();
     let seen = |done: Finished| -> Vec<String> {
@@ -142,7 +142,7 @@ fn mysqlbinlog_copies_and_people_look() {
         assert_eq!(seen(done), ["6"], "{how}");
     }
 
-    // People with a stock client.
+    // Users with a stock client.
     let address = scene.ring.binlog_server(0);
     let people = MysqlClient::over_tcp(&tree, address, BINLOG_USER, BINLOG_PASSWORD);
     let listed = people.sql("SHOW BINARY LOGS").unwrap().0;
@@ -159,7 +159,7 @@ fn mysqlbinlog_copies_and_people_look() {
     }
     let status = people.sql("SHOW BINARY LOG STATUS").unwrap().0.concat();
     assert_eq!(&status[0], names.last().unwrap());
-    // The ring writes into its log meanwhile, too.
+    // The ring also writes into its log in the meantime.
     let later = people.sql("SHOW BINARY LOGS").unwrap().0;
     let end = |end: &str| end.parse::<u64>().unwrap();
     let ends = end(&listed.last().unwrap()[1])..=end(&later.last().unwrap()[1]);
@@ -198,7 +198,7 @@ fn mysqlbinlog_copies_and_people_look() {
     let more = names.len() + 1;
     eventually("there is a new file", SOON, || files().len() == more).unwrap();
 
-    // What is purged is error 1236 with MySQL's sense.
+    // A purged file gives error 1236 with MySQL's meaning.
     let purge = format!("PURGE BINARY LOGS TO '{}'", names[2]);
     let patience = Patience::every(Duration::from_millis(200), SOON);
     let purged = eventually("the first file is purged", patience, || {

@@ -1,5 +1,5 @@
-//! Stock replicas attached to members' binlog servers, over plain TCP, over TLS, and by file and position, have what
-//! the primary has, also after the members that they read from were killed and came back.
+//! Stock replicas of members' binlog servers, over plain TCP, over TLS, and by file and position, equal the primary, also after their
+//! members were killed and restarted.
 
 use std::fs;
 use std::thread;
@@ -72,7 +72,7 @@ fn replicas_of_every_kind_equal_the_primary_after_their_sources_were_killed() {
         let witness = 1 + round % 2;
         scene.ring.kill(witness).unwrap();
         writers.wait_for_more(50, Duration::from_secs(20)).unwrap();
-        // A position that a replica wrote down must be one that it can go on from.
+        // A replica must be able to continue from a position that it stored.
         placed
             .client()
             .sql("STOP REPLICA IO_THREAD; START REPLICA IO_THREAD")
@@ -100,7 +100,7 @@ fn replicas_of_every_kind_equal_the_primary_after_their_sources_were_killed() {
     let ssl = "SELECT ssl_allowed FROM performance_schema.replication_connection_configuration";
     assert_eq!(tls.client().value(ssl).unwrap(), "YES");
 
-    // Those who are attached are known, by name and place.
+    // Attached replicas are listed, by name and position.
     let status = scene.ring.get(1, "/status").unwrap().body;
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     let consumers = status["consumers"].as_array().unwrap();

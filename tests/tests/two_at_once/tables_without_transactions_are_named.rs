@@ -1,4 +1,4 @@
-//! Somebody makes a table of MyISAM in a ring. A follower applies what is written to it, once, and says its name until it is converted.
+//! A client creates a MyISAM table in a ring. A follower applies its writes, once, and reports its name until it is converted.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -34,7 +34,7 @@ fn a_table_without_transactions_is_named_by_its_followers_until_it_is_converted(
     named.unwrap();
     assert!(!is_named(&set, primary));
 
-    // Behind its restart, too, from the first row on.
+    // Also after its restart, from the first row on.
     set.stop(follower).unwrap();
     set.start(follower).unwrap();
     set.follows(follower, SOON).unwrap();

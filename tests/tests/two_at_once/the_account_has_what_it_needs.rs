@@ -1,5 +1,5 @@
-//! A ring whose mysqlds apply by their own replica threads, with the account that a member makes in a new server: the primary
-//! moves, hosts die, events go along, a mysqld gets a copy of the other one's data, and mysqld refuses the members nothing.
+//! A ring whose mysqlds apply by their own replica threads, with the account that a member creates in a new server. The primary moves,
+//! hosts die, events move along, and a mysqld gets a copy of the other one's data. mysqld denies the members nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -79,7 +79,7 @@ fn a_ring_of_replica_threads_needs_no_more_than_the_listed_rights() {
     set.follows(dies, SOON).unwrap();
     nothing_was_denied(&set);
 
-    // A copy of the primary's data in the place of what nobody should have written.
+    // A copy of the primary's data replaces errant writes.
     set.client(dies)
         .sql("SET GLOBAL super_read_only = OFF; CREATE DATABASE errant; SET GLOBAL super_read_only = ON")
         .unwrap();
@@ -99,7 +99,7 @@ fn a_ring_of_replica_threads_needs_no_more_than_the_listed_rights() {
         let left = "SELECT COUNT(*) FROM mysql.user WHERE user LIKE 'witness%clone%'";
         assert_eq!(set.client(database).value(left).unwrap(), "0");
     }
-    // An orderly stop, and a start.
+    // A clean stop, and a start.
     let stopped = set.primary(SOON).unwrap();
     set.stop(stopped).unwrap();
     set.primary(SOON).unwrap();
@@ -112,7 +112,7 @@ fn other(database: usize) -> usize {
     DATABASES[0] + DATABASES[1] - database
 }
 
-/// The event was enabled where it had come by replication.
+/// The event was enabled where it arrived by replication.
 fn event_runs(set: &Cluster, primary: usize) {
     let status = "SELECT status FROM information_schema.events WHERE event_name = 'tick'";
     let client = set.client(primary);
@@ -122,7 +122,7 @@ fn event_runs(set: &Cluster, primary: usize) {
     enabled.unwrap();
 }
 
-/// No statement of a member was refused for want of a right, since the servers started.
+/// No statement of a member was denied for lack of a privilege since the servers' start.
 fn nothing_was_denied(set: &Cluster) {
     let refused = "SELECT error_name, sum_error_raised FROM performance_schema.events_errors_summary_by_user_by_error \
          WHERE user = 'witness' AND sum_error_raised > 0 AND (error_name LIKE '%DENIED%' OR error_name LIKE '%PRIVILEGE%')";

@@ -1,5 +1,5 @@
-//! What happens to a ring is in its log: who led when and why, and who ordered what. Every member tells the same of it, also after all of
-//! them were started anew. A switchover is put off to a time in the same way.
+//! A ring's events are in its log: leaders with times and reasons, and orders with their authors. Every member reports the same, also after
+//! all were restarted. A postponed switchover is stored the same way.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -30,7 +30,7 @@ fn wait_for(set: &Cluster, what: &str, found: impl Fn(&[Value]) -> bool) -> Vec<
     .unwrap()
 }
 
-/// The history, once nobody has anything to add: what a member notes comes into the log some seconds later.
+/// The history, once no member has anything to add: a member's note is in the log some seconds later.
 fn settled(set: &Cluster) -> Vec<Value> {
     let mut told = events(set);
     eventually("a history that stays as it is", SOON, || {
@@ -66,7 +66,7 @@ fn every_member_tells_what_happened_also_after_its_restart() {
         has(events, "led", by_order)
     });
 
-    // A failover, with how long nobody could write.
+    // A failover, with the duration without writes.
     set.kill_host(3).unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 0);
     wait_for(&set, "the failover in the history", |events| {
@@ -78,7 +78,7 @@ fn every_member_tells_what_happened_also_after_its_restart() {
     set.start(3).unwrap();
     set.follows(3, SOON).unwrap();
 
-    // Orders stand in the same entry as what they change.
+    // Orders are in the same entry as their effect.
     set.cli_of(1, &["pause", "--reason", "disks"])
         .unwrap()
         .into_text("witness")
@@ -97,7 +97,7 @@ fn every_member_tells_what_happened_also_after_its_restart() {
         "{told:?}"
     );
 
-    // One that is put off can be taken back, and is carried out by itself.
+    // A postponed one can be cancelled, or is carried out by itself.
     let at = |seconds| {
         let at = SystemTime::now() + Duration::from_secs(seconds);
         humantime::format_rfc3339_seconds(at).to_string()
@@ -165,7 +165,7 @@ fn every_member_tells_what_happened_also_after_its_restart() {
         begins_with(events) && later.any(|one| one["event"] == "led")
     });
     println!("{} entries, then {}", told.len(), after.len());
-    // Patroni's rows: term, index, why, when, who.
+    // Patroni's rows: term, index, reason, time, leader.
     let rows = |index: usize| {
         http_get(set.http(index), "/history")
             .unwrap()
@@ -180,7 +180,7 @@ fn every_member_tells_what_happened_also_after_its_restart() {
     .unwrap();
 }
 
-/// Entries of that event that ended something that lasted for so long at least.
+/// Entries of that event at the end of a state that lasted for at least so long.
 fn ended(events: &[Value], event: &str, at_least: Duration) -> usize {
     let long = |one: &&Value| {
         let lasted = one["ended"]["lasted_ms"].as_u64();
@@ -190,7 +190,8 @@ fn ended(events: &[Value], event: &str, at_least: Duration) -> usize {
     events.iter().filter(long).count()
 }
 
-/// A quorum loss and a stop of the whole ring were missing, and an outage counted from the last call of a leader that could not serve.
+/// Regression: a quorum loss and a stop of the whole ring were missing, and an outage counted from the last call of a leader that could not
+/// serve.
 #[test]
 fn interruptions_have_their_begin_their_end_and_their_cause() {
     let _turn = SCENES.take();

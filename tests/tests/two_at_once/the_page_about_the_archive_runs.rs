@@ -1,5 +1,5 @@
-//! docs/archive.md, block by block: a ring is set up as the page says, backed up, read and restored from an S3 server with the page's
-//! own commands, when all of its hosts are gone. What clients had been told up to a second is there.
+//! docs/archive.md, block by block: a ring is set up, backed up, read and restored from an S3 server with the page's own commands. All
+//! hosts are lost before the restore. Everything acknowledged up to a given second is present.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -26,7 +26,7 @@ const SOON: Duration = Duration::from_secs(60);
 const A_WHILE: Duration = Duration::from_secs(180);
 const PAGE: &str = "docs/archive.md";
 const REFUSED: i32 = 4;
-/// The file with which one begins that reads the log behind the backup.
+/// The first file that is read after the backup.
 const BEHIND_THE_BACKUP: &str = "binlog.000002";
 
 #[test]
@@ -91,7 +91,7 @@ fn leads_there() -> Result<()> {
         second.replace('T', " ").replace('Z', ""),
     );
     std::thread::sleep(Duration::from_millis(1100));
-    // A mistake, and what came behind it.
+    // A mistake, and later writes.
     write(3_000_000)?;
     set.client(primary)
         .sql("DELETE FROM acked.rows WHERE id < 1000000")?;
@@ -111,7 +111,7 @@ fn leads_there() -> Result<()> {
         Ok(())
     };
 
-    // Without this program, and with nothing but what was downloaded.
+    // Without this program, from downloaded objects only.
     let objects = storage.bucket().join("orders").display().to_string();
     shell.run(&format!("cp -R {objects} downloaded"), SOON)?;
     fs::create_dir(folder("unpacked"))?;
@@ -138,7 +138,7 @@ fn leads_there() -> Result<()> {
         "a drill leaves nothing"
     );
 
-    // What other backups there are.
+    // The list of other backups.
     let executed = server.client().gtid_executed()?;
     server.stop()?;
     page.replace("/var/lib/mysql", server.data_dir().display().to_string());
@@ -149,7 +149,7 @@ fn leads_there() -> Result<()> {
     page.ends()
 }
 
-/// The programs of the page.
+/// The page's programs.
 fn shell(tree: &MysqlTree, home: &Path) -> Result<Shell> {
     let shell = Shell::in_folder(home)?;
     let witness = witness_binary(Profile::Dev)?;
@@ -170,7 +170,7 @@ fn shell(tree: &MysqlTree, home: &Path) -> Result<Shell> {
     Ok(shell)
 }
 
-/// A ring with the page's own section and the page's own file.
+/// A ring with the page's own section and file.
 fn set_up(page: &mut Page, storage: &ObjectStorage, home: &Path) -> Result<Cluster> {
     let [(_, endpoint), _, (_, region), ..] = storage.options();
     let secret = format!("{SECRET_KEY:?}");
@@ -179,7 +179,7 @@ fn set_up(page: &mut Page, storage: &ObjectStorage, home: &Path) -> Result<Clust
         ("eu-central-1", region.as_str()),
         ("AKIA…", ACCESS_KEY),
         ("\"…\"", secret.as_str()),
-        // So that nobody waits for seconds.
+        // So that the test does not wait for seconds.
         ("interval = \"5s\"", "interval = \"500ms\""),
     ] {
         page.replace(example, own);
@@ -195,7 +195,7 @@ fn set_up(page: &mut Page, storage: &ObjectStorage, home: &Path) -> Result<Clust
     })
 }
 
-/// The page's further keys are understood, with a key that its command has made.
+/// The page's further keys are valid, with a key made by its command.
 fn encrypts_for_a_new_key(page: &mut Page, shell: &Shell, config: &Path) -> Result<Recipients> {
     let said = shell.run(&page.take("sh", "keygen")?, SOON)?;
     let recipient = said
@@ -217,8 +217,8 @@ fn encrypts_for_a_new_key(page: &mut Page, shell: &Shell, config: &Path) -> Resu
     Ok(Recipients::of_file(Path::new(file))?)
 }
 
-/// Both units are what systemd takes; the service's command, for the host of whose configuration the environment names. At the primary it
-/// is refused with the exit code that the unit takes for a success.
+/// systemd accepts both units. The service's command runs for the host whose configuration the environment names. At the primary it is
+/// refused with the exit code that the unit treats as success.
 fn unit(page: &mut Page, shell: &Shell, set: &Cluster, primary: usize) -> Result<String> {
     let folder = set.directory(primary).parent().context("a folder")?;
     page.replace("/usr/bin/witness", "witness");
@@ -239,11 +239,11 @@ fn unit(page: &mut Page, shell: &Shell, set: &Cluster, primary: usize) -> Result
             code = code.or(line.strip_prefix("SuccessExitStatus=").map(str::to_owned));
         }
         let file = folder.join(format!("witness-backup.{name}"));
-        // systemd looks whether the program is there.
+        // systemd checks that the program exists.
         fs::write(&file, unit.replace("=witness ", "=/bin/sh "))?;
         files.push(file.display().to_string());
     }
-    // It is where systemd is, and nothing else needs it.
+    // It is installed with systemd, and nothing else needs it.
     if find_on_path("systemd-analyze").is_some() {
         let verify = format!("systemd-analyze verify --man=no {}", files.join(" "));
         let done = shell.run_in(".", &verify, SOON)?;
@@ -281,7 +281,7 @@ fn is_read(
     Ok(())
 }
 
-/// One that was archived as a whole, by nothing but `zstd` and `mysqlbinlog`, and as it is encrypted by `age` as well.
+/// A file archived as a whole, read with only `zstd` and `mysqlbinlog`, and an encrypted one with `age` in addition.
 fn one_file_is_read(
     page: &mut Page,
     shell: &Shell,

@@ -1,5 +1,4 @@
-//! Several database members around real mysqlds: they follow, one is promoted with clients connected, and the host of the
-//! primary dies.
+//! Several database members with real mysqlds: they follow, one is promoted with connected clients, and the primary's host dies.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -58,7 +57,7 @@ fn a_switchover_is_ordered_over_http() {
     let order = |member: usize, body: &str| -> HttpAnswer {
         http_order(set.http(member), "/switchover", TOKEN, body).unwrap()
     };
-    // What is not understood, or is not so, changes nothing.
+    // Invalid requests and false conditions change nothing.
     let stranger = http_order(set.http(0), "/switchover", "guessed", "{}").unwrap();
     let refused = [
         (stranger, 401),
@@ -76,7 +75,7 @@ fn a_switchover_is_ordered_over_http() {
 
     let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(100, SOON).unwrap();
-    // A mysqld is restarted where that keeps nobody from writing.
+    // A mysqld is restarted where no writer is interrupted.
     let restart = |member: usize| http_order(set.http(member), "/restart", TOKEN, "").unwrap();
     let up_since = |member: usize| {
         let since = "SELECT NOW() - INTERVAL VARIABLE_VALUE SECOND FROM performance_schema.global_status WHERE VARIABLE_NAME = 'Uptime'";
@@ -99,7 +98,7 @@ fn a_switchover_is_ordered_over_http() {
     let leader = done.json().unwrap()["leader"].clone();
     assert_eq!(gone.json().unwrap()["leader"], leader, "{gone:?}");
 
-    // The primary is restarted only by force; whoever is the primary then, nothing is lost.
+    // The primary is only restarted by force; whichever member is the primary then, no row is lost.
     set.follows(0, SOON).unwrap();
     let forced = http_order(set.http(3), "/restart", TOKEN, r#"{"force": true}"#).unwrap();
     assert_eq!(forced.status, 200, "{forced:?}");
@@ -109,7 +108,7 @@ fn a_switchover_is_ordered_over_http() {
     nothing_is_lost(&set, &written);
 }
 
-/// What it applies stands still, and is behind nothing: its applier waits for the server.
+/// Its apply stalls without a lag: its applier waits for the server.
 #[test]
 fn neither_readers_nor_the_primary_go_to_a_mysqld_that_hangs_or_is_drained() {
     let _turn = SCENES.take();
@@ -154,7 +153,7 @@ fn a_promotion_moves_the_primary_with_clients_connected() {
     let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(200, SOON).unwrap();
     for (round, name) in ["db-2", "db-1", "db-2"].into_iter().enumerate() {
-        // One that does not follow yet is refused.
+        // A member that does not follow yet is refused.
         set.follows(3 - set.primary(SOON).unwrap(), SOON).unwrap();
         set.promote(name, SOON).unwrap();
         let waited = clients.wait_for_more(100, SOON).unwrap();
@@ -190,7 +189,7 @@ fn a_long_statement_holds_a_switchover_up_for_the_operators_limit_alone() {
         ))
         .unwrap();
     set.follows(other, SOON).unwrap();
-    // A second a row; a transaction that has locked a table; a reader, which holds nothing up.
+    // A second per row; a transaction that has locked a table; a reader, which blocks nothing.
     let update = "BEGIN; UPDATE acked.long_one SET n = 1 WHERE id = 1; UPDATE acked.long_one SET n = 2 + 0 * SLEEP(1)";
     let pending = [
         update,
@@ -216,7 +215,7 @@ fn a_long_statement_holds_a_switchover_up_for_the_operators_limit_alone() {
                 let began = Instant::now();
                 let done = set.cli(&arguments).unwrap();
                 let told = String::from_utf8_lossy(&done.stderr).into_owned();
-                // On a busy machine it is refused for a moment: the target has not answered just now.
+                // On a busy machine it is refused for a moment: the target has just missed an answer.
                 let for_good = told.contains("statement") || Instant::now() > deadline;
                 if done.status.success() || for_good {
                     return (began, done, told);
@@ -277,15 +276,15 @@ fn the_host_of_the_primary_dies_and_comes_back_by_itself() {
         println!("round {round}: the first commit {waited:?} after the kill");
         clients.wait_for_more(100, SOON).unwrap();
         set.start(primary).unwrap();
-        // What it has to catch up with comes to an end.
+        // The catch-up is finite.
         written = written.and(clients.finish().unwrap());
         set.follows(primary, SOON).unwrap();
     }
     nothing_is_lost(&set, &written);
 }
 
-/// Found by the nemesis: a leader that lacked transactions when its mysqld came up started its applier and ended it again, for
-/// ever, because it had not begun to apply yet.
+/// Regression (found by the nemesis): a leader that lacked transactions when its mysqld started began and ended its applier indefinitely.
+/// It had not begun to apply yet.
 #[test]
 fn a_leader_whose_mysqld_comes_up_behind_catches_up_and_opens() {
     let _turn = SCENES.take();
@@ -295,7 +294,7 @@ fn a_leader_whose_mysqld_comes_up_behind_catches_up_and_opens() {
     let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(50, SOON).unwrap();
     set.kill_host(0).unwrap();
-    // It is down when its member comes to lead.
+    // It is down when its member becomes the leader.
     let serves = |set: &Cluster| {
         let status = set.get(3, "/status").and_then(|answer| answer.json());
         status.is_ok_and(|status| status["serving"] == true)
@@ -307,7 +306,7 @@ fn a_leader_whose_mysqld_comes_up_behind_catches_up_and_opens() {
         serves
     });
     led.unwrap();
-    // Nobody else's could be the primary, and the patience of one that cannot be is longer.
+    // No other mysqld could be the primary, and a mysqld that cannot be has a longer patience.
     let waited = clients.wait_for_more(100, Duration::from_secs(25)).unwrap();
     println!("a hundred commits {waited:?} after it came to lead");
     let written = clients.finish().unwrap();
@@ -334,8 +333,7 @@ fn a_primary_that_is_stopped_hands_over_before_its_mysqld_ends() {
     nothing_is_lost(&set, &written);
 }
 
-/// What its mysqld was given while it followed is not the ring's, also when its member has forgotten everything and leads before
-/// it has looked again.
+/// Writes to its mysqld while it followed are not the ring's, even when its member has lost its state and leads before its next check.
 #[test]
 fn what_an_administrator_wrote_to_a_follower_never_enters_the_ring() {
     let _turn = SCENES.take();
@@ -356,7 +354,7 @@ fn what_an_administrator_wrote_to_a_follower_never_enters_the_ring() {
         assert_ne!(role, "primary", "{}", set.words());
         if view["serving"] == true && role.starts_with("stopped") {
             assert!(role.contains(&errant), "{role}");
-            // In a list of its own, too, and found again behind the restart of both.
+            // In a separate list, too, and found again after the restart of both.
             let list = &view["mysql"]["errant"];
             assert_eq!(list["transactions"], 1, "{list}");
             assert_eq!(list["gtids"], errant.as_str(), "{list}");
@@ -366,7 +364,7 @@ fn what_an_administrator_wrote_to_a_follower_never_enters_the_ring() {
     });
     stopped.unwrap();
     assert!(follower.variable("read_only").unwrap() == "1");
-    // The other one is the primary again when it is back, and has nothing of it.
+    // The other one is the primary again after its restart, without any of it.
     set.start(0).unwrap();
     set.follows(0, SOON).unwrap();
     set.promote("db-1", SOON).unwrap();
@@ -385,14 +383,14 @@ fn the_mysqld_of_the_primary_dies_and_another_one_takes_over_at_once() {
     set.follows(3, SOON).unwrap();
     let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(100, SOON).unwrap();
-    // On a busy machine, mysqld can be back before the transfer: then its member keeps the leadership.
+    // On a busy machine, mysqld can restart before the transfer: then its member keeps the leadership.
     let moved = (0..3).any(|_| {
         set.server(0).kill().unwrap();
         clients.wait_for_more(100, SOON).unwrap();
         set.primary(SOON).unwrap() == 3
     });
     assert!(moved, "{}", set.words());
-    // It comes back by itself, without what the ring does not have, and was not waited for.
+    // It rejoins by itself, without transactions that the ring lacks, and without a wait for it.
     set.follows(0, SOON).unwrap();
     let said = set.output(0);
     let given = said.find("transferred the leadership").unwrap();
@@ -406,13 +404,13 @@ fn the_mysqld_of_the_primary_dies_and_another_one_takes_over_at_once() {
 #[test]
 fn a_primary_that_is_stopped_waits_for_an_heir_that_is_coming_back() {
     let _turn = SCENES.take();
-    // A stop waits for somebody who can take the leadership over for eight leases, in which a busy machine has to get somewhere.
+    // A stop waits eight leases for a member that can take over the leadership, which must be enough for a busy machine.
     let mut set =
         replicaset_with(2, |options| options.with_heartbeat(Duration::from_secs(1))).unwrap();
     set.follows(3, SOON).unwrap();
     let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(100, SOON).unwrap();
-    // Nobody but the member that stands still could take the leadership.
+    // Only the stopped member could take the leadership.
     set.signal(3, Signal::STOP).unwrap();
     std::thread::sleep(Duration::from_secs(2));
     set.signal(0, Signal::TERM).unwrap();
@@ -421,7 +419,7 @@ fn a_primary_that_is_stopped_waits_for_an_heir_that_is_coming_back() {
         output.contains("waiting for a member that can take over")
     });
     waits.unwrap();
-    // Commits go on meanwhile.
+    // Commits continue in the meantime.
     clients.wait_for_more(10, SOON).unwrap();
     set.signal(3, Signal::CONT).unwrap();
     assert!(set.wait_for_exit(0, SOON).unwrap().success());

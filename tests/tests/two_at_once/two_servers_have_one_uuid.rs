@@ -1,5 +1,5 @@
-//! Two mysqlds with one `auto.cnf`, as behind a copy of a data directory: the one that is not the primary is not used before it has a
-//! UUID of its own.
+//! Two mysqlds with one `auto.cnf`, as after a copy of a data directory. The one that is not the primary is not used until it has a new
+//! UUID.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -36,7 +36,7 @@ fn of_two_servers_with_one_uuid_the_primary_alone_is_used() {
     let view = set.status(follower).unwrap();
     assert_eq!(view["mysql"]["following"], false, "{view}");
 
-    // The primary goes on, and says it, too.
+    // The primary continues, and reports it, too.
     let warning = said(&set, primary, |mysql| {
         mysql["warnings"][0].as_str().map(str::to_owned)
     });
@@ -66,7 +66,7 @@ fn of_two_servers_with_one_uuid_the_primary_alone_is_used() {
     quiet.unwrap();
 }
 
-/// What a member says of its mysqld's UUID, once it does.
+/// A member's report on its mysqld's UUID, once it exists.
 fn said(set: &Cluster, member: usize, of: impl Fn(&serde_json::Value) -> Option<String>) -> String {
     let said = set.eventually("a word about the UUID", SOON, || {
         let view = set.get(member, "/status").ok()?.json().ok()?;

@@ -10,8 +10,8 @@ const LOST_QUORUMS: u64 = 32;
 const PLAYED: u64 = 8;
 /// Number of seeds where a seed takes several seconds.
 const PLAYED_SLOWLY: u64 = 4;
-/// The rules broken on purpose: the step's name, the first seed (the first that finds it, where that is a high number), and the simulator's
-/// name for the rule.
+/// The rules broken on purpose: the step's name, the first seed, and the simulator's name for the rule. A high first seed is the first one
+/// that finds it.
 const BROKEN: [(&str, u64, &str); 28] = [
     ("broken barrier", 97, "narrow-without-the-barrier"),
     ("broken majority", 1, "commit-on-a-minority"),
@@ -124,7 +124,7 @@ impl Plan {
         }
     }
 
-    /// Removes the steps before `name` in its lane, and from the other lanes the step that it waits for.
+    /// Removes the steps before `name` in its lane, and in the other lanes those up to the step that it waits for.
     ///
     /// # Errors
     /// The names of all steps, where none has this name.

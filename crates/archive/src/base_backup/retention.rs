@@ -2,9 +2,8 @@
 
 use super::manifest::BaseManifest;
 
-/// Base backups that may be deleted, oldest first. A backup stays if it is not older than `since_us` (microseconds since 1970), or is the
-/// newest older one, so that every moment since then can be restored. It also stays among the `newest`. With neither limit, all stay; the
-/// newest always stays.
+/// Base backups that may be deleted, oldest first. Every moment since `since_us` (microseconds since 1970) stays restorable: backups since
+/// then stay, and the newest older one. The `newest` ones stay as well. With neither limit, all stay; the newest always stays.
 ///
 /// Backups with data in the archive are compared only with each other, since a restore needs one of them. A registered one also expires by
 /// both kinds, so that the log is not kept for a backup that the operator has long deleted.

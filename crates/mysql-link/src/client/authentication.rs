@@ -156,7 +156,7 @@ impl Authentication {
             .run(&self.secrets, challenge)
             .map_err(|error| AuthenticationError::Challenge(error.to_string()))?;
         match response {
-            // One byte that asks for another challenge is the request for the public key.
+            // A one-byte packet that expects another challenge requests the public key.
             Response::Next { packet: Some(packet) } if packet.len() == 1 && !self.may_request_key => {
                 Err(AuthenticationError::PublicKey(
                     "the password would go over a plain connection, no public key is pinned, and a server on another \

@@ -272,7 +272,7 @@ impl<'a> Negotiation<'a> {
             .map_err(|error| authentication_error(self.options, error))?;
         let response = HandshakeResponse::new(
             Some(answer),
-            (8, 0, 0), // selects utf8mb4
+            (8, 0, 0), // chooses utf8mb4
             Some(self.options.user.as_bytes()),
             None::<&[u8]>,
             Some(authentication.plugin().clone()),

@@ -82,7 +82,7 @@ impl Connection {
             .query_within(own_settings(options.timeouts.statement), left)
             .await
         {
-            // It has not let us in as a session of ours: nothing was asked of it yet.
+            // Reported as a login timeout: the session is not ready for its owner's statements yet.
             Err(LinkError::Timeout { endpoint, .. }) => Err(LinkError::Timeout {
                 endpoint,
                 step: Step::Authentication,

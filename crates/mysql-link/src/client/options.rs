@@ -153,8 +153,8 @@ impl From<&str> for Secret {
 /// connection (`caching_sha2_password` without TLS).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum PublicKeySource {
-    /// Ask the server, where it is on this host. Any other server is not asked: a man in the middle would answer with its own key, and
-    /// learn the password.
+    /// Request it from the server, if that is on this host. From another host, a man in the middle could answer with its own key, and
+    /// obtain the password.
     #[default]
     Request,
     /// This PEM file, a copy of mysqld's `public_key.pem`.

@@ -279,8 +279,8 @@ pub enum Survival {
     Nothing,
     /// All of it: everything had just been written back.
     Everything,
-    /// A part: of each file some writes, the last one torn at any byte or followed by zeros; any of the names; a prefix of the hard state's
-    /// changes.
+    /// A part, chosen for each file: some writes, the last one torn at any byte or followed by zeros. Any of the names; a prefix of the
+    /// hard state's changes.
     Seeded(u64),
 }
 

@@ -1,4 +1,4 @@
-//! A mysqld of a test can be started, stopped, killed, frozen and copied, and leaves nothing behind.
+//! A mysqld of a test can be started, stopped, killed, frozen and copied, and leaves no remains.
 
 use std::path::Path;
 use std::time::Duration;

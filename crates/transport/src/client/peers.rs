@@ -269,7 +269,7 @@ pub(crate) struct Peer {
     pub(crate) counters: Arc<LinkCounters>,
     /// What it relays for this member.
     pub(crate) proxy_line: ProxyLine,
-    /// Since when no call at this address was answered.
+    /// Since when calls at this address have failed.
     fails_since: Mutex<Option<Instant>>,
     /// Since when these connections are used.
     since: Instant,

@@ -306,7 +306,7 @@ fn an_encrypted_archive_is_read_by_whoever_has_an_identity_and_pruned_by_whoever
     let again = archive.run("prune --keep 1s --output json").json();
     assert_eq!(again["expired"]["objects"], 0, "{again}");
 
-    // Without the note of it, somebody else has deleted them.
+    // Without the pruning's note, the missing objects count as deleted by another process.
     let note = archive.folder("binlog.000004").join("begins.json");
     fs::remove_file(&note).expect("the note");
     for verb in ["list".to_owned(), format!("verify {right}")] {

@@ -1,5 +1,5 @@
-//! Whoever opens connections to a member's ports and says nothing, or little, costs it a bounded number of descriptors and a bounded
-//! amount of memory, and is in nobody's way.
+//! Clients that open connections to a member's ports and send little or nothing take a bounded number of descriptors and bounded memory.
+//! They do not delay others.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;

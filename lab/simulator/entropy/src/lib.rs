@@ -1,13 +1,12 @@
-//! The operating system's randomness and its time of day, replaced in the process that links this crate: by a seeded generator, and
-//! by a clock that is set.
+//! Replaces the operating system's randomness and time of day in a process that links this crate: by a seeded generator, and by a settable
+//! clock.
 //!
-//! Hash maps, uuids, the engine's election timeouts and the runtime's choice among ready branches all draw from
-//! `getrandom`. A process in which that symbol is this one does the same thing for the same seed. Only the simulator
-//! links it: in anything that makes keys it would be a catastrophe. What is written into logs with the time of day is so the same
-//! for the same seed, too; the monotonic clock stays the system's.
+//! Hash maps, UUIDs, the engine's election timeouts and the runtime's choice among ready branches all use `getrandom`. With this symbol
+//! instead, a process is reproducible for a seed. Only the simulator links it: with generated keys it would be catastrophic. Times of day
+//! written into logs are reproducible, too; the monotonic clock stays the system's.
 //!
-//! The sequence is that of the one thread that began it. A thread that only waits for a disk, as those of tokio and sled, has its hash
-//! maps too, and makes them whenever the machine gets to it: what it draws is from another sequence, and moves nothing here.
+//! Only the thread that seeded it uses the sequence. Threads that wait for a disk, as those of tokio and sled, create hash maps at
+//! unpredictable times: they use another sequence, without effect here.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,16 +19,15 @@ static STATE: AtomicU64 = AtomicU64::new(0);
 static OF_OTHERS: AtomicU64 = AtomicU64::new(0);
 /// Nanoseconds since [`BEGINNING`].
 static TIME_OF_DAY: AtomicU64 = AtomicU64::new(0);
-/// When every simulation begins, in seconds since the epoch.
+/// Start time of every simulation, in seconds since the epoch.
 const BEGINNING: i64 = 1_780_000_000;
 
 thread_local! {
-    /// This thread has begun the sequence of a seed.
+    /// This thread has seeded the sequence.
     static IS_SEEDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Begins the sequence of a seed for this thread, the only one that draws from it. To be called before anything draws: what was drawn
-/// before stays as it is.
+/// Seeds the sequence of this thread, which is its only user. Call it before any use of randomness: earlier results are not affected.
 pub fn seed(seed: u64) {
     STATE.store(seed, Ordering::SeqCst);
     OF_OTHERS.store(!seed, Ordering::SeqCst);
@@ -46,7 +44,7 @@ fn next() -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// What the C library's function of this name is declared as; the linker prefers the program's own.
+/// Declared as the C library's function of this name; the linker prefers the program's own.
 ///
 /// # Safety
 /// `buffer` must be valid for writes of `length` bytes, as for the C library's function.
@@ -67,13 +65,13 @@ pub unsafe extern "C" fn getrandom(buffer: *mut u8, length: usize, _flags: u32) 
     length.cast_signed()
 }
 
-/// Sets the time of day: so much after the beginning, which is always the same.
+/// Sets the time of day, relative to the fixed start time.
 pub fn set_time_of_day(since_the_beginning: Duration) {
     let nanos = u64::try_from(since_the_beginning.as_nanos()).unwrap_or(u64::MAX);
     TIME_OF_DAY.store(nanos, Ordering::SeqCst);
 }
 
-/// A time as the C library has it on systems of 64 bits.
+/// The C library's time structure on 64-bit systems.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Timespec {
@@ -81,8 +79,8 @@ pub struct Timespec {
     nanoseconds: i64,
 }
 
-/// What the C library's function of this name is declared as; the linker prefers the program's own. The time of day is the one that
-/// was set, other clocks are the system's.
+/// Declared as the C library's function of this name; the linker prefers the program's own. Returns the set time of day; other clocks are
+/// the system's.
 ///
 /// # Safety
 /// `time` must be valid for a write, as for the C library's function.

@@ -1,10 +1,10 @@
-//! Accounts: who may log in. They are data, and outlive the process.
+//! Accounts for logins. They are data, and survive the process.
 
 use crate::answers::{Answer, Rows, SqlError, code};
 use crate::options::{Account, Rights};
 use crate::server::Server;
 
-/// What a statement does to accounts, all of them of any host.
+/// An account change, for any host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AccountChange {
     Create {
@@ -18,7 +18,7 @@ pub(crate) enum AccountChange {
         user: String,
         if_exists: bool,
     },
-    /// The model does not know what. It is logged, and waits in its commit.
+    /// Unknown to the model. It is logged, and waits in its commit.
     Other,
 }
 
@@ -60,7 +60,7 @@ impl Server {
         Ok(Answer::Done(0))
     }
 
-    /// How many accounts have this name: one host's or none.
+    /// Number of accounts with this name: one or none.
     pub(crate) fn accounts_named(&self, user: &str) -> Rows {
         let count = u8::from(self.account(user).is_some());
         Rows::of(&["COUNT(*)"]).row([count.to_string()])
@@ -85,7 +85,7 @@ fn failed(operation: &str, user: &str) -> SqlError {
     SqlError::new(code::ACCOUNT_OPERATION_FAILED, message)
 }
 
-/// SQL's LIKE: `%` for anything, `_` for one character, each meant as it is behind a `\`.
+/// SQL's LIKE: `%` for any text, `_` for one character, both literal after a `\`.
 fn is_like(name: &str, pattern: &str) -> bool {
     let mut rest = pattern.chars();
     match rest.next() {

@@ -3,17 +3,17 @@
 use mysql_link::wire::{Outgoing, put_integer, put_string};
 use thiserror::Error;
 
-/// An error as the server tells it, or as a client's library does when the server is gone.
+/// An error of the server, or of a client library if the server is gone.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message} (MySQL error {code})")]
 pub struct SqlError {
-    /// MySQL's number of it.
+    /// MySQL's error number.
     pub code: u16,
-    /// What it says.
+    /// Its message.
     pub message: String,
 }
 
-/// Numbers of errors.
+/// Error numbers.
 pub(crate) mod code {
     pub(crate) const TOO_MANY_CONNECTIONS: u16 = 1040;
     pub(crate) const HANDSHAKE: u16 = 1043;
@@ -49,9 +49,9 @@ pub(crate) mod code {
     pub(crate) const RESTART_FAILED: u16 = 3707;
     pub(crate) const CLONE_DONOR: u16 = 3862;
     pub(crate) const NO_VALID_DONOR: u16 = 3869;
-    /// The client's own: nobody listens.
+    /// The client's own: no server listens.
     pub(crate) const CANNOT_CONNECT: u16 = 2002;
-    /// The client's own: the connection ended before an answer came.
+    /// The client's own: the connection ended before the answer.
     pub(crate) const LOST: u16 = 2013;
 }
 
@@ -81,7 +81,7 @@ impl SqlError {
         Self::new(code::SPECIFIC_ACCESS_DENIED, message)
     }
 
-    /// The table of lists went with its schema.
+    /// The lists' table was dropped with its schema.
     pub(crate) fn no_schema() -> Self {
         let message = format!("Unknown database '{}'", crate::SCHEMA);
         Self::new(code::UNKNOWN_SCHEMA, message)
@@ -120,7 +120,7 @@ impl SqlError {
     }
 }
 
-/// What a statement came to.
+/// A statement's result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// Rows changed.
@@ -183,7 +183,7 @@ impl From<u64> for Cell {
 const STATUS: u16 = 2;
 const NULL: u8 = 0xfb;
 
-/// Appends what a statement came to.
+/// Appends a statement's result.
 pub(crate) fn put_answer(
     out: &mut Outgoing,
     answer: &Result<Answer, SqlError>,
@@ -236,7 +236,7 @@ pub(crate) fn eof_packet() -> Vec<u8> {
     packet
 }
 
-/// Every column is a text in utf8mb4: clients of the text protocol read values by their own knowledge.
+/// Every column is text in utf8mb4: clients of the text protocol interpret values themselves.
 fn column_packet(name: &str) -> Vec<u8> {
     const UTF8MB4: u16 = 45;
     const VAR_STRING: u8 = 0xfd;

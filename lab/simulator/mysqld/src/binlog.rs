@@ -15,12 +15,12 @@ use binlog_format::gtid::{Gtid, GtidSet};
 use bytes::Bytes;
 
 const INDEX: &str = "binlog.index";
-/// Where the flags of the format description stand, behind the magic number.
+/// Offset of the format description's flags, including the magic number.
 const FLAGS_AT: u64 = 4 + 17;
-/// Larger than any transaction of the model.
+/// Larger than any transaction in the model.
 const MAX_TRANSACTION: u64 = 1 << 30;
 
-/// A place in the log. Ordered as the log is.
+/// A position in the log, in log order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     pub(crate) file: u32,
@@ -37,7 +37,7 @@ pub(crate) fn file_number(name: &str) -> Option<u32> {
     name.strip_prefix("binlog.")?.parse().ok()
 }
 
-/// What the server writes of itself into its events.
+/// The server's properties in its events.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) server_id: u32,
@@ -62,17 +62,17 @@ pub(crate) struct LogFile {
     pub(crate) previous: GtidSet,
 }
 
-/// What a start finds of an earlier one.
+/// State found by a start.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     files: Vec<LogFile>,
     /// All GTIDs in the log.
     pub(crate) logged: GtidSet,
-    /// Transactions of the last file, if it was not closed in good order.
+    /// Transactions of the last file, if it was not closed properly.
     pub(crate) to_recover: Vec<Gtid>,
 }
 
-/// Reads what is there. A torn end of a file that was not closed is cut off, and the file is closed.
+/// Reads the existing files. Truncates the torn end of an unclosed file, and closes it.
 pub(crate) fn recover(folder: &Path) -> io::Result<Found> {
     let names = match fs::read_to_string(folder.join(INDEX)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::default()),
@@ -109,7 +109,7 @@ struct Content {
     in_use: bool,
     previous: GtidSet,
     transactions: Vec<Gtid>,
-    /// Behind the last whole transaction.
+    /// End of the last complete transaction.
     end: u64,
 }
 
@@ -158,11 +158,11 @@ pub(crate) struct Binlog {
     files: Vec<LogFile>,
     current: File,
     end: Position,
-    /// What a loss of power leaves.
+    /// The part that survives a power loss.
     forced: Position,
     /// All GTIDs in it.
     logged: GtidSet,
-    /// What was executed at the start, and is in no file: it came with a copy.
+    /// Executed at the start and in no file: from a data copy.
     unlogged: GtidSet,
     /// Transactions in the current file.
     sequence: i64,
@@ -172,7 +172,7 @@ pub(crate) struct Binlog {
 }
 
 impl Binlog {
-    /// Begins a file behind what was found. `now` is in seconds since the epoch.
+    /// Begins a file after the existing ones. `now` is in seconds since the epoch.
     pub(crate) fn begin(
         folder: &Path,
         identity: Identity,
@@ -198,7 +198,7 @@ impl Binlog {
         Ok(this)
     }
 
-    /// The beginning of a file, which is empty; `created` is 0 behind a rotation.
+    /// Writes the beginning of an empty file; `created` is 0 after a rotation.
     fn head(&mut self, number: u32, created: u32, now: u32) -> io::Result<()> {
         let description = FormatDescription {
             created,
@@ -243,7 +243,7 @@ impl Binlog {
         Ok(())
     }
 
-    /// Appends a transaction; says where it ends.
+    /// Appends a transaction; returns its end.
     pub(crate) fn append(
         &mut self,
         gtid: Gtid,
@@ -259,7 +259,7 @@ impl Binlog {
         Ok(self.end)
     }
 
-    /// Closes the file with the name of the next one, and begins that.
+    /// Closes the file with the next one's name, and begins that.
     pub(crate) fn rotate(&mut self, now: u32) -> io::Result<()> {
         let number = self.end.file + 1;
         let name = file_name(number);
@@ -270,7 +270,7 @@ impl Binlog {
         self.head(number, 0, now)
     }
 
-    /// An orderly stop.
+    /// A graceful stop.
     pub(crate) fn close(&mut self, now: u32) -> io::Result<()> {
         let stop = Stop.encode(self.identity.origin(now, EventFlags::NONE));
         self.write(&stop)?;
@@ -281,7 +281,7 @@ impl Binlog {
         self.current.write_all_at(&[0, 0], FLAGS_AT)
     }
 
-    /// Power is lost: up to so many bytes of what was not forced are gone.
+    /// Power loss: up to this many unforced bytes are lost.
     pub(crate) fn lose(&self, bytes: u64) -> io::Result<()> {
         let least = match self.forced.file == self.end.file {
             true => self.forced.offset,
@@ -291,7 +291,7 @@ impl Binlog {
         self.current.set_len(kept)
     }
 
-    /// Where the next transaction goes.
+    /// Position of the next transaction.
     pub(crate) fn end(&self) -> Position {
         self.end
     }
@@ -308,7 +308,7 @@ impl Binlog {
         &self.files
     }
 
-    /// What is in no file any more.
+    /// The GTIDs that are in no file any longer.
     pub(crate) fn purged(&self) -> GtidSet {
         let first = self.files.first();
         let before = first.map(|file| file.previous.clone());
@@ -324,7 +324,7 @@ impl Binlog {
         metadata.map_or(0, |metadata| metadata.len())
     }
 
-    /// `RESET BINARY LOGS`: all of it is gone, and a first file begins.
+    /// `RESET BINARY LOGS`: removes everything, and begins a first file.
     pub(crate) fn reset(&mut self, now: u32) -> io::Result<()> {
         for file in self.files.drain(..) {
             fs::remove_file(self.folder.join(file_name(file.number)))?;
@@ -335,7 +335,7 @@ impl Binlog {
         self.head(1, now, now)
     }
 
-    /// Removes the files before this one; false where there is no such file.
+    /// Removes the files before this one; false if it does not exist.
     pub(crate) fn purge_to(&mut self, number: u32) -> io::Result<bool> {
         let Some(at) = self.files.iter().position(|file| file.number == number) else {
             return Ok(false);
@@ -355,7 +355,7 @@ impl Binlog {
         Ok(bytes.into())
     }
 
-    /// An event that is in no file, as a dump sends it.
+    /// An artificial event, as a dump sends it.
     pub(crate) fn made_up(
         &self,
         event: &impl EncodeEvent,
@@ -367,7 +367,7 @@ impl Binlog {
             _ => EventFlags::NONE,
         };
         let mut bytes = event.encode(self.identity.origin(0, flags));
-        // Stamping makes the header and the checksum; the position is that of the place, not of the event's end.
+        // Stamping sets the header and the checksum; the position is the current one, not the event's end.
         if checksum {
             let mut stamped = Vec::new();
             let length = (bytes.len() + 4) as u64;
@@ -384,7 +384,7 @@ impl Binlog {
     }
 }
 
-/// The last event of a server that was stopped in good order.
+/// The last event of a gracefully stopped server.
 struct Stop;
 
 impl EncodeEvent for Stop {

@@ -1,4 +1,4 @@
-//! A client without a wire, for clients of a simulation that live outside of any runtime.
+//! A client without a wire, for simulated clients outside of any runtime.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use crate::server::Server;
 use crate::sessions::{Content, SessionId, Write};
 use crate::writing::lock_order;
 
-/// Lists as a transaction has read them.
+/// Lists as read by a transaction.
 pub type Reads = BTreeMap<u64, Vec<u64>>;
 
-/// What a client does in one transaction.
+/// A client's transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// Values and the lists to whose ends they go.
+    /// Lists and values to append to them.
     pub appends: Vec<(u64, u64)>,
-    /// Lists that it reads before it appends. A transaction that appends locks what it reads.
+    /// Lists read before the appends. An appending transaction locks its reads.
     pub reads: Vec<u64>,
 }
 
-/// A session of a client. Dropped, the client is gone; a commit that waits goes on.
+/// A client's session. Dropping it disconnects the client; a waiting commit continues.
 #[derive(Debug)]
 pub struct ClientSession {
     server: Mysqld,
@@ -30,18 +30,18 @@ pub struct ClientSession {
     state: State,
 }
 
-/// What a client is at.
+/// A client's state.
 #[derive(Debug)]
 enum State {
     Idle,
-    /// Its transaction is on its way to a server that does not take anything now.
+    /// Its transaction is on its way to a server that accepts nothing now.
     Sent(Transaction),
     /// The server has it.
     UnderWay,
 }
 
 impl Server {
-    /// Lets a user in, who has shown the password.
+    /// Admits a user with a verified password.
     pub(crate) fn admit(&self, user: &str) -> Result<Rights, SqlError> {
         let Some(account) = self.account(user) else {
             return Err(denied(user));
@@ -97,7 +97,7 @@ impl Server {
         self.begin_write(id, write);
     }
 
-    /// What a session of a start is told, if it is there; an error where the session is over.
+    /// The answer to a session of a start, if available; an error if the session has ended.
     pub(crate) fn outcome(
         &mut self,
         id: SessionId,
@@ -130,7 +130,7 @@ impl Server {
         }
     }
 
-    /// Whether more than `max_connections` and so many further sessions are connected.
+    /// Whether more than `max_connections` plus this many sessions are connected.
     pub(crate) fn is_crowded(&self, further: u64) -> bool {
         let Some(running) = &self.running else {
             return false;
@@ -156,8 +156,7 @@ impl Mysqld {
     /// Logs in without a wire and without a password.
     ///
     /// # Errors
-    /// As the server refuses; 2002 where nobody listens, and 2013 where a login would hang: a real client gives it up at its own
-    /// time limit.
+    /// The server's refusal; 2002 if nothing listens, and 2013 if a login would hang: a real client has its own timeout.
     pub fn log_in(&self, user: &str) -> Result<ClientSession, SqlError> {
         self.act(|server| {
             let stopping = |running: &crate::server::Running| running.stopping.is_some();
@@ -199,7 +198,7 @@ impl Mysqld {
 }
 
 impl ClientSession {
-    /// Has a statement run that waits for nothing. Nobody hears its answer.
+    /// Runs a statement that needs no wait. Its answer is dropped.
     pub fn run(&mut self, text: &str) {
         let (id, start) = (self.id, self.start);
         self.server.act(|server| {
@@ -209,13 +208,13 @@ impl ClientSession {
         });
     }
 
-    /// Begins a transaction; [`Self::poll`] tells its outcome. The one before it must be over.
+    /// Begins a transaction; [`Self::poll`] returns its outcome. The previous one must be over.
     pub fn begin(&mut self, transaction: Transaction) {
         self.state = State::Sent(transaction);
         self.send();
     }
 
-    /// Hands the transaction over, if the server takes it.
+    /// Sends the transaction, if the server accepts it.
     fn send(&mut self) {
         let State::Sent(transaction) = &mut self.state else {
             return;
@@ -235,8 +234,7 @@ impl ClientSession {
         }
     }
 
-    /// What has become of the transaction; `None` while it is under way, and when there is none. Never blocks, and tells an
-    /// outcome once.
+    /// The transaction's outcome, once; `None` while it runs, and without one. Never blocks.
     pub fn poll(&mut self) -> Option<Result<Reads, SqlError>> {
         self.send();
         if !matches!(self.state, State::UnderWay) {
@@ -248,7 +246,7 @@ impl ClientSession {
         Some(outcome.map(|(_, reads)| reads))
     }
 
-    /// The server's number of the session.
+    /// The server's session id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.id

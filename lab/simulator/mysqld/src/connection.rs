@@ -19,12 +19,12 @@ use crate::process::Mysqld;
 use crate::server::Server;
 use crate::sessions::SessionId;
 
-/// The largest command; a dump request holds a GTID set.
+/// Largest command; a dump request contains a GTID set.
 const MAX_COMMAND: usize = 16 << 20;
 const PLUGIN: &str = "caching_sha2_password";
 /// `utf8mb4_general_ci`.
 const COLLATION: u8 = 45;
-/// The short way of the plugin was enough.
+/// Fast authentication of the plugin succeeded.
 const FAST_SUCCESS: &[u8] = &[0x01, 0x03];
 
 mod command {
@@ -36,7 +36,7 @@ mod command {
     pub(super) const BINLOG_DUMP_GTID: u8 = 0x1e;
 }
 
-/// Why a connection is over.
+/// Why a connection ended.
 #[derive(Debug, Error)]
 pub(crate) enum Over {
     #[error("the client left")]
@@ -55,7 +55,7 @@ impl From<io::Error> for Over {
     }
 }
 
-/// A connection at work.
+/// A logged-in connection.
 pub(crate) struct Connection<S> {
     pub(crate) server: Mysqld,
     pub(crate) seat: Seat,
@@ -64,7 +64,7 @@ pub(crate) struct Connection<S> {
     deprecate_eof: bool,
 }
 
-/// A session of one start; dropped, its client is gone.
+/// A session of one start; dropping it disconnects the client.
 pub(crate) struct Seat {
     server: Mysqld,
     pub(crate) id: SessionId,
@@ -90,8 +90,8 @@ impl Seat {
 }
 
 impl Mysqld {
-    /// Serves one connection, and ends when the client leaves, the server ends it, or the process is gone. Where nobody listens it
-    /// ends at once: connecting to such a server is refused by its host, not here.
+    /// Serves one connection until the client disconnects, the server closes it, or the process ends. If the server is not listening, it
+    /// ends immediately: its host refuses the connection, not this function.
     pub fn serve<S>(&self, stream: S) -> impl Future<Output = ()> + Send + use<S>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -111,7 +111,7 @@ impl Mysqld {
                         writer,
                         deprecate_eof,
                     };
-                    // Whatever ended it, the other side sees that it has ended.
+                    // After any end, the other side gets the end of the stream.
                     drop(connection.commands().await);
                 }
             }
@@ -119,7 +119,7 @@ impl Mysqld {
     }
 }
 
-/// A session for a new connection, unless there are too many or nobody listens.
+/// A session for a new connection, unless there are too many or the server is not listening.
 async fn accept<S>(server: &Mysqld, writer: &mut WriteHalf<S>) -> Option<Seat>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -155,7 +155,7 @@ where
     }
 }
 
-/// The login; says whether the client knows that results end with an OK packet.
+/// The login; returns whether the client expects an OK packet at the end of results.
 async fn enter<S>(
     server: &Mysqld,
     seat: &Seat,
@@ -215,7 +215,7 @@ where
     entered
 }
 
-/// Whether somebody is let in; says whether by a password.
+/// Checks a login; returns whether it used a password.
 fn judge(
     server: &mut Server,
     id: SessionId,
@@ -232,7 +232,7 @@ fn judge(
             scramble_sha256(challenge, password.as_bytes()).map_or(Vec::new(), |hash| hash.to_vec())
         }
     };
-    // Some clients send one zero for no password.
+    // Some clients send a single zero without a password.
     if answer != expected && !(password.is_empty() && answer == [0]) {
         return Err(denied(user));
     }
@@ -244,7 +244,7 @@ fn judge(
     Ok(!password.is_empty())
 }
 
-/// Twenty bytes of which none is zero; no two connections of a server have the same.
+/// Twenty nonzero bytes, unique for each connection of a server.
 fn challenge(id: SessionId) -> [u8; 20] {
     let mut challenge = [b'x'; 20];
     for (byte, digit) in challenge.iter_mut().zip(format!("{id:020}").bytes()) {
@@ -287,7 +287,7 @@ fn greeting(version: &str, id: SessionId, challenge: &[u8; 20]) -> Vec<u8> {
     bytes
 }
 
-/// The next packet, unless the session ends before.
+/// The next packet, unless the session ends first.
 async fn receive<S>(
     server: &Mysqld,
     seat: &Seat,
@@ -302,7 +302,7 @@ where
         () = over => return Err(Over::Ended),
         packet = reader.read() => packet?,
     };
-    // A process that is stopped has not read it yet.
+    // A paused process has not read it yet.
     let lost = server.until(|state| match seat.is_lost(state) {
         true => Some(true),
         false => (!state.paused).then_some(false),
@@ -369,7 +369,7 @@ where
         }
     }
 
-    /// Registering takes the lock on accounts, for an account that has not all privileges.
+    /// Registering acquires the account lock, for an account without all privileges.
     async fn wait_for_accounts(&mut self) -> Result<(), Over> {
         let waited = self.server.until(|state| {
             if self.seat.is_lost(state) {

@@ -1,4 +1,4 @@
-//! The copy of another server's data: `CLONE INSTANCE FROM`, what is said of it, and what of it outlives the process.
+//! The copy of another server's data: `CLONE INSTANCE FROM`, its status tables, and its persistent state.
 //!
 //! ```text
 //!  refused ─ nothing was touched          DROP DATA ─ rows, GTIDs and binlog are gone, accounts are not
@@ -19,11 +19,11 @@ use crate::server::Server;
 use crate::sessions::{Session, SessionId, Work};
 use crate::statement::CopyRequest;
 
-/// Between two looks at the donor. A real recipient tries for minutes to reach one that is gone; this one fails at once.
+/// Interval of checks of the donor. A real recipient retries a lost one for minutes; this one fails immediately.
 const LOOK: Duration = Duration::from_millis(100);
-/// Bytes of the files of a server, as the tables say.
+/// Bytes of a server's files, as in the tables.
 const FILES: u64 = 73_635_949;
-/// What is done, in this order.
+/// The stages in order.
 const STAGES: [&str; 7] = [
     "DROP DATA",
     "FILE COPY",
@@ -33,23 +33,23 @@ const STAGES: [&str; 7] = [
     "RESTART",
     "RECOVERY",
 ];
-/// The stages that come behind the end of the process.
+/// The stages after the end of the process.
 const BEHIND_THE_END: usize = 2;
 
-/// A copy under way.
+/// A running copy.
 #[derive(Debug)]
 pub(crate) struct Copy {
     request: CopyRequest,
-    /// Of which start the donor is.
+    /// The donor's start number.
     start: u64,
     _lent: Lent,
     takes: Duration,
     ends: Duration,
-    /// When it looks at its donor next.
+    /// Next check of its donor.
     pub(crate) looks: Duration,
 }
 
-/// Counts at the donor, for as long as it is one.
+/// Registers at the donor while it exists.
 #[derive(Debug)]
 struct Lent(Arc<AtomicU32>);
 
@@ -66,7 +66,7 @@ impl Drop for Lent {
     }
 }
 
-/// What came of a donor: all that is data.
+/// A donor's data.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     engine: Engine,
@@ -75,14 +75,14 @@ pub(crate) struct Arrived {
     channel: Option<(String, SourceSettings)>,
 }
 
-/// What `performance_schema` says of the last copy. It outlives the process.
+/// The last copy in `performance_schema`. It survives the process.
 #[derive(Debug, Default)]
 pub(crate) struct CopyReport {
     state: &'static str,
-    /// The session of the copy; 0 behind a restart.
+    /// The session of the copy; 0 after a restart.
     session: SessionId,
     error: Option<SqlError>,
-    /// None where the donor could not be reached.
+    /// Empty if the donor was unreachable.
     stages: Vec<&'static str>,
     bytes: u64,
 }
@@ -110,7 +110,7 @@ impl CopyReport {
         }
     }
 
-    /// Everything up to this stage is done, and it is under way.
+    /// Completes everything up to this stage, and begins it.
     fn goes_on_to(&mut self, number: usize) {
         self.stages = (0..STAGES.len())
             .map(|stage| match stage.cmp(&number) {
@@ -130,7 +130,7 @@ impl CopyReport {
     }
 }
 
-/// What a donor is to a recipient that looks at it.
+/// The donor's state for a recipient's check.
 enum Donor {
     Copies(Mysqld, u64),
     StandsStill,
@@ -190,7 +190,7 @@ impl Server {
         self.copy_report = Some(report);
     }
 
-    /// Refusals that leave no trace.
+    /// Refusals without any effect.
     fn may_copy(&self, request: &CopyRequest) -> Result<(), SqlError> {
         let Some(running) = &self.running else {
             return Err(SqlError::lost());
@@ -258,7 +258,7 @@ impl Server {
         }
     }
 
-    /// Rows, GTIDs and binlog are gone; accounts and settings stay.
+    /// Removes rows, GTIDs and binlog; accounts and settings stay.
     fn drop_data(&mut self) {
         let seconds = self.epoch_seconds();
         self.engine = Engine::without_data();
@@ -326,12 +326,12 @@ impl Server {
         self.finish(id, Err(error));
     }
 
-    /// One copy at a time, in whatever direction.
+    /// One copy at a time, in either direction.
     fn is_busy_with_a_copy(&self) -> bool {
         self.copying().is_some() || self.lent.load(Ordering::Relaxed) > 0
     }
 
-    /// The session of a copy under way.
+    /// The session of a running copy.
     pub(crate) fn copying(&self) -> Option<SessionId> {
         let copies = |(id, session): (&SessionId, &Session)| {
             matches!(session.work, Work::Copy(_)).then_some(*id)
@@ -339,7 +339,7 @@ impl Server {
         self.running.as_ref()?.sessions.iter().find_map(copies)
     }
 
-    /// The server is told to end, or the session: a copy under way does.
+    /// The server or the session is ended: so is a running copy.
     pub(crate) fn interrupt_copy(&mut self) {
         if let Some(id) = self.copying() {
             let message = "Query execution was interrupted";
@@ -347,7 +347,7 @@ impl Server {
         }
     }
 
-    /// Nothing inside starts the server again: it ends.
+    /// The server has no supervisor of its own: it ends.
     fn data_have_come(&mut self, id: SessionId, donor: &Mysqld) {
         self.arrived = Some(donor.peek(|server| {
             let executed = server.running.as_ref();
@@ -368,7 +368,7 @@ impl Server {
         self.begin_stop();
     }
 
-    /// A start: the server has what came before it.
+    /// At a start, the server adopts the data that arrived before.
     pub(crate) fn take_in_what_has_come(&mut self) {
         let arrived = self.arrived.take();
         if let Some(report) = &mut self.copy_report {
@@ -394,9 +394,9 @@ impl Server {
         }
     }
 
-    // What is said of it.
+    // Status tables.
 
-    /// State, number and words of an error, and whether the session of the copy is there.
+    /// State, number and message of an error, and whether the copy's session exists.
     pub(crate) fn copy_status(&self) -> Result<Rows, SqlError> {
         let rows = Rows::of(&["state", "error_no", "error_message", "alive", "pid"]);
         let Some(report) = self.report("clone_status")? else {

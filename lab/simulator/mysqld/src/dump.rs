@@ -1,4 +1,4 @@
-//! `COM_BINLOG_DUMP_GTID`: the log from what the replica lacks on, and the replica's ACKs.
+//! `COM_BINLOG_DUMP_GTID`: the transactions missing at the replica, and its ACKs.
 
 use std::time::Duration;
 
@@ -20,16 +20,16 @@ use crate::server::{Running, Server};
 use crate::sessions::{Dump, SessionId};
 use crate::variables::REPLICA_COUNT;
 
-/// Where the first event of a file stands.
+/// Offset of the first event in a file.
 const FIRST_EVENT: u64 = 4;
-/// In front of each event of a semi-sync dump, before the byte that says whether an ACK is wanted.
+/// Precedes each event of a semi-sync dump, before the byte for an ACK request.
 const SEMI_SYNC_MAGIC: u8 = 0xef;
 
 impl<S> Connection<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    /// A dump is the last thing that a connection does.
+    /// Runs a dump, which is a connection's last command.
     pub(crate) async fn dump(mut self, request: &Bytes, sequence: u8) -> Result<(), Over> {
         let id = self.seat.id;
         let begun = match server_id_of(request).zip(have_of(request)) {
@@ -76,7 +76,7 @@ async fn take_acks<S: AsyncRead>(
             Ok(packet) => packet,
             Err(error) => return Over::Lost(error),
         };
-        // A process that is stopped takes it when it goes on.
+        // A paused process reads it when it resumes.
         let taken = server.until(|state| {
             if state.paused {
                 return None;
@@ -88,7 +88,7 @@ async fn take_acks<S: AsyncRead>(
             Some(lost)
         });
         if taken.await {
-            // The sender says farewell.
+            // The sender ends the connection.
             return std::future::pending().await;
         }
     }
@@ -144,7 +144,7 @@ async fn send_events<S: AsyncWrite>(
 
 enum Next {
     Events(Vec<u8>),
-    /// The last packet, if the server has one for the replica.
+    /// The last packet, if any.
     End(Option<Vec<u8>>),
 }
 
@@ -157,7 +157,7 @@ fn farewell(server: &mut Server, seat: &Seat) -> Option<Vec<u8>> {
         let message = "A replica with the same server_uuid/server_id as this replica has connected to the source";
         return Some(SqlError::new(code::FATAL_READING_BINLOG, message).packet());
     }
-    // It was stopped in good order.
+    // It was stopped gracefully.
     session.dump.is_some().then(eof_packet)
 }
 
@@ -167,7 +167,7 @@ fn server_id_of(request: &Bytes) -> Option<u32> {
     Some(u32::from_le_bytes(id))
 }
 
-/// The GTIDs that a request names; `None` where it is malformed.
+/// The GTIDs in a request; `None` if it is malformed.
 fn have_of(request: &Bytes) -> Option<GtidSet> {
     // Flags, server id, length of the file's name.
     let name = request.get(6..10)?.try_into().ok()?;
@@ -180,16 +180,16 @@ fn have_of(request: &Bytes) -> Option<GtidSet> {
     GtidSet::decode(set.get(..length)?).ok()
 }
 
-/// How far a dump is.
+/// A dump's progress.
 #[derive(Debug)]
 struct Sending {
     at: Position,
     have: GtidSet,
-    /// The events that come next are of a transaction that the replica has.
+    /// The next events belong to a transaction that the replica has.
     skips: bool,
-    /// Something was skipped since the last event.
+    /// Events were skipped since the last one.
     skipped: bool,
-    /// The first packet of a file is due.
+    /// A file's first packet is due.
     announces: bool,
     semi_sync: bool,
     checksum: bool,
@@ -289,7 +289,7 @@ impl Sending {
         })
     }
 
-    /// The packets that can be sent now; `None` where there are none.
+    /// The packets that can be sent now; `None` if there are none.
     fn next(&mut self, server: &Server) -> Option<Vec<u8>> {
         let running = server.running.as_ref()?;
         let mut out = Vec::new();
@@ -302,7 +302,7 @@ impl Sending {
             let end = running.binlog.size(self.at.file);
             if end > self.at.offset {
                 let read = running.binlog.read(self.at.file, self.at.offset, end);
-                // A file that cannot be read ends the stream where it is; the replica finds the silence.
+                // An unreadable file stalls the stream; the replica detects the silence.
                 self.events(running, read.unwrap_or_default(), &mut out);
             }
             if self.at.file >= running.binlog.end().file {
@@ -344,7 +344,7 @@ impl Sending {
                 && running.commits.wants_ack(self.at);
             if event.event_type() == EventType::FormatDescription {
                 let mut described = event.bytes().to_vec();
-                // The checksum is the one without the flag.
+                // The checksum is of the event without the flag.
                 if let Some(flags) = described.get_mut(17) {
                     *flags &= !(EventFlags::BINLOG_IN_USE.0 as u8);
                 }
@@ -386,7 +386,7 @@ impl Sending {
 }
 
 impl Server {
-    /// A reply of a replica: a position, behind which nothing waits any more. What is none is not counted.
+    /// A replica's ACK: releases commits up to its position. Invalid ones are ignored.
     fn acknowledge(&mut self, id: SessionId, reply: &[u8]) {
         let Ok(reply) = ParseBuf(reply).parse::<SemiSyncAckPacket<'_>>(()) else {
             return;

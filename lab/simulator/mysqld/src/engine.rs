@@ -1,4 +1,4 @@
-//! The storage engine: what is committed in it, and what is prepared. It outlives the process.
+//! The storage engine: its committed and prepared transactions. It survives the process.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,22 @@ use binlog_format::gtid::{Gtid, GtidSet};
 
 use crate::lists::{ListRow, Lists};
 
-/// Content and the transactions that are on their way into it.
+/// Data and pending transactions.
 #[derive(Debug, Default)]
 pub(crate) struct Engine {
-    /// The schema of the lists went when a copy began, and has not come.
+    /// The lists' schema was dropped by a copy that has not completed.
     dropped: bool,
     lists: BTreeMap<u64, BTreeMap<u64, u64>>,
-    /// Committed here; a crash does not forget them.
+    /// Committed here, and durable.
     executed: GtidSet,
     /// Prepared, and named in the binlog.
     prepared: BTreeMap<Gtid, Vec<ListRow>>,
-    /// Committed since a force of the redo log: a loss of power makes them prepared again.
+    /// Committed since the last force of the redo log: a power loss makes them prepared again.
     unforced: Vec<(Gtid, Vec<ListRow>)>,
 }
 
 impl Engine {
-    /// What is left where a copy has begun.
+    /// The state after a copy has begun.
     pub(crate) fn without_data() -> Self {
         Self {
             dropped: true,
@@ -29,7 +29,7 @@ impl Engine {
         }
     }
 
-    /// What a copy gets: all that is committed. `executed` is what the server that runs has of it.
+    /// The data for a copy: everything committed. `executed` is the running server's GTID set.
     pub(crate) fn committed(&self, executed: GtidSet) -> Self {
         Self {
             dropped: self.dropped,
@@ -71,13 +71,13 @@ impl Engine {
         rows.is_some_and(|rows| rows.contains_key(&row.position))
     }
 
-    /// Prepares a transaction: the redo log is forced, with the commits before it.
+    /// Prepares a transaction: forces the redo log, including earlier commits.
     pub(crate) fn prepare(&mut self, gtid: Gtid, rows: Vec<ListRow>) {
         self.unforced.clear();
         self.prepared.insert(gtid, rows);
     }
 
-    /// Commits what was prepared; false where nothing was.
+    /// Commits a prepared transaction; false if there is none.
     pub(crate) fn commit(&mut self, gtid: Gtid) -> bool {
         let Some(rows) = self.prepared.remove(&gtid) else {
             return false;
@@ -93,18 +93,18 @@ impl Engine {
         true
     }
 
-    /// Forces the redo log: no commit so far can be lost any more. A rotation does, since recovery looks into the last file alone.
+    /// Forces the redo log, which makes all commits durable. A rotation does so, since recovery reads only the last file.
     pub(crate) fn force(&mut self) {
         self.unforced.clear();
     }
 
-    /// Rolls back what the binlog does not name.
+    /// Rolls back transactions that are not in the binlog.
     pub(crate) fn roll_back_prepared(&mut self) {
         self.prepared.clear();
         self.unforced.clear();
     }
 
-    /// Power is lost: up to so many of the last commits are prepared again, as far as they were not forced.
+    /// Power loss: up to this many of the last unforced commits are prepared again.
     pub(crate) fn lose_commits(&mut self, count: usize) {
         for _ in 0..count {
             let Some((gtid, rows)) = self.unforced.pop() else {
@@ -115,7 +115,7 @@ impl Engine {
                     list.remove(&row.position);
                 }
             }
-            // A list is its rows: where none is left, there is none.
+            // A list consists of its rows: without any, it does not exist.
             self.lists.retain(|_, rows| !rows.is_empty());
             self.executed.remove(&gtid);
             self.prepared.insert(gtid, rows);
@@ -143,7 +143,7 @@ mod tests {
         };
         engine.prepare(gtid(1), vec![row(1, 10)]);
         engine.commit(gtid(1));
-        // Its force has the commit before it, and not its own.
+        // Its force includes the previous commit, but not its own.
         engine.prepare(gtid(2), vec![row(2, 20)]);
         engine.commit(gtid(2));
         engine.lose_commits(2);

@@ -1,4 +1,4 @@
-//! Statements of sessions: each is finished at once, or leaves work behind that finishes it.
+//! Sessions' statements: each completes immediately, or leaves work that completes it later.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::statement::{Scope, Statement, Value};
 use crate::writing::lock_order;
 
 impl Server {
-    /// Runs the statement of a text; its answer is the session's, now or later.
+    /// Runs a text's statement; its answer goes to the session, now or later.
     pub(crate) fn run(&mut self, id: SessionId, text: &str) {
         let now = self.now();
         if let Some(session) = self.session(id) {
@@ -60,7 +60,7 @@ impl Server {
         }
         match statement {
             Statement::Set(assignments) => self.begin_set(id, assignments),
-            // A real server commits the one before; nobody who uses the model does that.
+            // A real server commits the previous one; no user of the model relies on that.
             Statement::Begin if self.has_written(id) => self.refuse_unknown(id, text),
             Statement::Begin => {
                 self.roll_back(id);
@@ -132,7 +132,7 @@ impl Server {
         }
     }
 
-    /// Whether a statement waits for the lock on accounts, which another one holds until it is acknowledged.
+    /// Whether a statement waits for the account lock, which another one holds until its ACK.
     fn hangs_behind_accounts(&self, statement: &Statement, rights: Rights) -> bool {
         let locked = self
             .running
@@ -218,7 +218,7 @@ impl Server {
         self.finish(id, Ok(Answer::Rows(rows)));
     }
 
-    /// What waits for nothing.
+    /// Statements that need no wait.
     fn at_once(&mut self, id: SessionId, statement: Statement) -> Result<Answer, SqlError> {
         match statement {
             Statement::Select(values) => self.select(id, &values),
@@ -248,7 +248,7 @@ impl Server {
             Statement::ResetReplica { all, channel } => self.reset_replica(channel.as_deref(), all),
             Statement::GetLock(name) => Ok(Answer::Rows(self.get_lock(id, name))),
             Statement::Look(look) => self.look(id, look),
-            // The rest leaves work behind.
+            // The others leave work.
             _ => Ok(Answer::Done(0)),
         }
     }
@@ -337,7 +337,7 @@ impl Server {
         Ok(Answer::Done(0))
     }
 
-    /// A lock with a name of the users' own, which goes with its session: had or not, at once.
+    /// A user-level lock, released with its session: acquired or not, immediately.
     fn get_lock(&mut self, id: SessionId, name: String) -> Rows {
         let column = format!("GET_LOCK('{name}', 0)");
         let is_anothers = self.running.as_ref().is_some_and(|running| {

@@ -1,10 +1,8 @@
-//! A model of mysqld: one server in this process, without threads, clocks or randomness of its own, that speaks MySQL's
-//! protocol over any byte stream. What it does is what `docs/mysqld-facts.md` says of the real one; the tests run the same
-//! scenes against both.
+//! A model of mysqld: one server in this process, without its own threads, clocks or randomness, with MySQL's protocol over any byte
+//! stream. Its behaviour follows `docs/mysqld-facts.md`; the tests run the same scenarios on both.
 //!
-//! Its content is lists of numbers: a transaction appends to lists, and reads them. Everything else that a member asks a
-//! server for is there as far as a member asks for it: the binlog in real files, semi-synchronous commits, dumps, replica
-//! threads, `super_read_only`, sessions, and a crash at any moment.
+//! Its data are lists of numbers: a transaction appends to lists, and reads them. Everything else is modelled as far as members use it: the
+//! binlog in real files, semi-synchronous commits, dumps, replica threads, `super_read_only`, sessions, and a crash at any moment.
 //!
 //! ```text
 //! connection, dump     the protocol, one future for each connection

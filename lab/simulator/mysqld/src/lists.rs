@@ -1,4 +1,4 @@
-//! The content: lists of numbers, as rows of one table and as events of the binlog.
+//! The data: lists of numbers, as rows of one table and as events of the binlog.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ pub const SCHEMA: &str = "sim";
 /// Name of the table that holds the lists.
 pub const TABLE: &str = "lists";
 
-/// Lists by their numbers, each with its values in order.
+/// Lists by number, each with its values in order.
 pub type Lists = BTreeMap<u64, Vec<u64>>;
 
-/// The statements that make the table in a real server.
+/// The statements that create the table in a real server.
 #[must_use]
 pub fn table_statements() -> [String; 2] {
     [
@@ -29,7 +29,7 @@ pub fn table_statements() -> [String; 2] {
     ]
 }
 
-/// One value at its place.
+/// One value at its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ListRow {
     pub(crate) list: u64,
@@ -62,12 +62,12 @@ pub(crate) fn payload(head: TransactionHead, rows: &[ListRow]) -> Bytes {
                 .to_vec()
         })
         .collect();
-    // Three numbers fit a table of three numbers: there is nothing to refuse.
+    // Three numbers match a table of three columns: no refusal is possible.
     drop(transaction.insert(&table(), &rows));
     transaction.commit()
 }
 
-/// The rows that a canonical payload inserts into the table of lists; of other tables nothing.
+/// A canonical payload's inserts into the table of lists; other tables are ignored.
 pub(crate) fn rows_of(payload: &Bytes) -> Result<Vec<ListRow>, String> {
     let mut found = Vec::new();
     let mut columns: Option<Columns> = None;
@@ -118,10 +118,10 @@ pub(crate) fn rows_of(payload: &Bytes) -> Result<Vec<ListRow>, String> {
     Ok(found)
 }
 
-/// The appends in a canonical payload, in their order: list, and value.
+/// The appends in a canonical payload, in order: list and value.
 ///
 /// # Errors
-/// In words, when the payload is damaged.
+/// A message, when the payload is damaged.
 pub fn appends_of(payload: &Bytes) -> Result<Vec<(u64, u64)>, String> {
     let rows = rows_of(payload)?;
     Ok(rows.iter().map(|row| (row.list, row.value)).collect())

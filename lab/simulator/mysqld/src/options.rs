@@ -1,4 +1,4 @@
-//! What a server is made with.
+//! Options of a server.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,13 +9,13 @@ use uuid::Uuid;
 
 use crate::process::Mysqld;
 
-/// Finds a server by its host and port, as another one reaches it at the moment; never the one that asks.
+/// Finds a server by host and port, as currently reachable from another one; never the caller itself.
 pub type FindServer = Arc<dyn Fn(&str, u16) -> Option<Mysqld> + Send + Sync>;
 
-/// How a server is made: what does not change from one start to the next.
+/// The options that stay the same for all starts.
 #[derive(Clone)]
 pub struct MysqldOptions {
-    /// Its data directory: made where it is missing. Binlog files in it are real.
+    /// Its data directory, created if missing, with real binlog files.
     pub data_dir: PathBuf,
     /// `@@server_uuid`.
     pub server_uuid: Uuid,
@@ -23,23 +23,23 @@ pub struct MysqldOptions {
     pub server_id: u32,
     /// `@@version`.
     pub version: String,
-    /// Who may log in.
+    /// Accounts.
     pub accounts: Vec<Account>,
-    /// Whether commits wait for ACKs as the variables say. A server that does not lies to its clients, to see that it is found.
+    /// Whether commits wait for ACKs as the variables require. Otherwise it misinforms its clients, to prove that this is detected.
     pub waits_for_acks: bool,
-    /// How other servers are reached: the donor of a copy, and the source of plain replication.
+    /// How other servers are reached: a copy's donor, and plain replication's source.
     pub donors: FindServer,
-    /// How long the files of a copy take.
+    /// Time to copy files.
     pub copy_takes: Duration,
-    /// The host's time since some fixed moment. It never goes back.
+    /// The host's time since some fixed moment. Never decreases.
     pub clock: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
 
 impl MysqldOptions {
-    /// The version that is imitated unless another one is set.
+    /// The default simulated version.
     pub const VERSION: &'static str = "9.7.4";
 
-    /// A server of [`Self::VERSION`] that knows `root` (without a password), and the clients' account `client`.
+    /// A server of [`Self::VERSION`] with the accounts `root` (without a password) and `client`.
     pub fn new(
         data_dir: PathBuf,
         server_uuid: Uuid,
@@ -73,14 +73,14 @@ impl fmt::Debug for MysqldOptions {
     }
 }
 
-/// Somebody who may log in, from any host.
+/// An account for any host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     /// Its name.
     pub user: String,
     /// Its password; empty for none.
     pub password: String,
-    /// What it may do.
+    /// Its privileges.
     pub rights: Rights,
 }
 
@@ -95,23 +95,23 @@ impl Account {
     }
 }
 
-/// What an account may do.
+/// An account's privileges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rights {
     /// ALL PRIVILEGES.
     All,
-    /// What a member needs whose mysqld applies by its own replica threads, privilege by privilege.
+    /// The privileges of a member whose mysqld applies by its own replica threads.
     Member,
-    /// To read and write data.
+    /// Reading and writing data.
     Client,
-    /// BACKUP_ADMIN: to be a copy's account at its donor.
+    /// BACKUP_ADMIN: for a copy's account at its donor.
     Backup,
-    /// To log in.
+    /// Only logging in.
     Login,
 }
 
 impl Rights {
-    /// Whether it has CONNECTION_ADMIN, and the other privileges of an administrator with it.
+    /// Whether it has CONNECTION_ADMIN and the other administrative privileges.
     pub(crate) fn administers(self) -> bool {
         matches!(self, Self::All | Self::Member)
     }

@@ -1,6 +1,6 @@
-//! Plain replication: the channel without a name reads another server's dump, as a stock replica does. What it has received it
-//! acknowledges, where both have semi-sync on, and applies then. Its relay log does not outlive the process, nor a stop of the
-//! receiver: what of it was not applied is asked for again, as with `relay_log_recovery`.
+//! Plain replication: the unnamed channel reads another server's dump, like a stock replica. It acknowledges received transactions if both
+//! servers have semi-sync enabled, and then applies them. Its relay log is lost with the process or a stop of the receiver. Unapplied
+//! transactions are requested again, as with `relay_log_recovery`.
 
 use std::io;
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use crate::process::Mysqld;
 use crate::replica::{Carried, ReplicaSource, SourceSettings};
 use crate::server::Server;
 
-/// Bytes under way between two servers.
+/// Bytes in flight between two servers.
 const STREAM_BYTES: usize = 64 << 10;
 /// The largest transaction of the model.
 const LARGEST: u64 = 1 << 20;
-/// Between two looks whether a source can be reached again.
+/// Interval of checks whether a source is reachable again.
 const LOOK: Duration = Duration::from_millis(50);
-/// For how long a silent source is waited for.
+/// Timeout of a silent source.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a receiver needs to know of its own server.
+/// A receiver's view of its own server.
 struct Asked {
     source: SourceSettings,
     find: FindServer,
@@ -58,7 +58,7 @@ impl Server {
 }
 
 impl Asked {
-    /// The source, where it can be reached now.
+    /// The source, if it is reachable now.
     fn server(&self) -> Option<Mysqld> {
         (self.find)(&self.source.host, self.source.port)
     }
@@ -77,7 +77,7 @@ impl Asked {
         }
     }
 
-    /// What is under way waits while the source cannot be reached, and is lost behind a time.
+    /// Waits while the source is unreachable; after a timeout the connection is lost.
     async fn until_reached(&self) -> Result<(), String> {
         let mut waited = Duration::ZERO;
         while self.server().is_none() {
@@ -108,7 +108,7 @@ impl Dial for Dialed {
     }
 }
 
-/// Whatever the channel's settings name.
+/// Resolves any address in the channel's settings.
 struct OtherServer(Mysqld);
 
 impl ReplicaSource for OtherServer {
@@ -118,7 +118,7 @@ impl ReplicaSource for OtherServer {
         let receiving = Receiving(tokio::spawn(async move {
             let ended = receive(&own, have, &relay_log).await;
             if let Err(why) = ended {
-                // Who applies may be gone.
+                // The applier may be gone.
                 drop(relay_log.send(Err(why)));
             }
         }));
@@ -133,7 +133,7 @@ impl ReplicaSource for OtherServer {
     }
 }
 
-/// A receiver, which ends with whoever applies.
+/// A receiver, which ends with its applier.
 struct Receiving(JoinHandle<()>);
 
 impl Drop for Receiving {
@@ -183,7 +183,7 @@ async fn receive(
     loop {
         let event = dump.next().await.map_err(|error| told(&error))?;
         asked.until_reached().await?;
-        // A process that is stopped reads it when it goes on.
+        // A paused process reads it when it resumes.
         own.until(|server| (!server.paused).then_some(())).await;
         let item = framer.push(&event.event).map_err(|error| told(&error))?;
         if let Some(StreamItem::Transaction(framed)) = item {
@@ -199,8 +199,8 @@ async fn receive(
 }
 
 impl Mysqld {
-    /// Carries the threads of the channel without a name: whenever it is started, it follows the server that its settings name, as
-    /// [`MysqldOptions::donors`](crate::MysqldOptions::donors) finds it. Dropped, nothing is received any more.
+    /// Runs the threads of the unnamed channel: whenever it is started, it follows the server in its settings, as resolved by
+    /// [`MysqldOptions::donors`](crate::MysqldOptions::donors). Once dropped, nothing more is received.
     pub async fn run_plain_replication(&self) {
         let source = OtherServer(self.clone());
         self.carry_threads(Carried::Plain, &source).await;

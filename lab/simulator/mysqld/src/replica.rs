@@ -1,5 +1,5 @@
-//! Replica threads: one channel that follows a source and applies what it brings, under the GTIDs that it brings. A channel with a name
-//! reads what the caller gives it, the one without a name another server's dump ([`crate::plain_source`]).
+//! Replica threads: one channel, which follows a source and applies its transactions under their GTIDs. A named channel reads from the
+//! caller, the unnamed one from another server's dump ([`crate::plain_source`]).
 
 use std::time::Duration;
 
@@ -18,18 +18,18 @@ use crate::sessions::{Content, Session, SessionId, Work, Write};
 use crate::statement::{SourceChange, Threads};
 use crate::writing::lock_order;
 
-/// Where the threads of a channel with a name read from, in place of the host and port of `CHANGE REPLICATION SOURCE`.
+/// Source of a named channel's threads, instead of the host and port of `CHANGE REPLICATION SOURCE`.
 pub trait ReplicaSource: Send + Sync {
-    /// Everything that `have` lacks, as canonical payloads of transactions, and then what comes. An error is a connection that
-    /// broke: it is tried again.
+    /// Everything missing in `have`, as canonical payloads of transactions, and then later ones. An error means a broken connection, and a
+    /// retry.
     fn open(&self, have: GtidSet) -> BoxStream<'static, Result<Bytes, String>>;
 }
 
-/// The user as which replica threads are shown.
+/// The replica threads' displayed user.
 pub(crate) const USER: &str = "system user";
 /// `SOURCE_CONNECT_RETRY`.
 const RETRY: Duration = Duration::from_secs(1);
-/// The client's error for a source that cannot be reached.
+/// The client's error for an unreachable source.
 const UNREACHABLE: u16 = 2003;
 
 /// A channel. It outlives the process.
@@ -37,21 +37,21 @@ const UNREACHABLE: u16 = 2003;
 pub(crate) struct Channel {
     pub(crate) name: String,
     pub(crate) source: SourceSettings,
-    /// Of the source, once it was connected to; empty before.
+    /// The source's, once connected; empty before.
     pub(crate) source_uuid: String,
     pub(crate) receiver: Receiver,
     pub(crate) receiver_error: Option<SqlError>,
     pub(crate) applies: bool,
     pub(crate) applier_error: Option<SqlError>,
-    /// When the transaction that is being applied was committed first, in microseconds since 1970.
+    /// Original commit time of the transaction being applied, in microseconds since 1970.
     pub(crate) in_hand: Option<u64>,
-    /// The session in which it applies.
+    /// The applier's session.
     session: Option<SessionId>,
     /// Counts its starts.
     run: u64,
 }
 
-/// Where a channel reads from, as `CHANGE REPLICATION SOURCE` has it.
+/// A channel's source in `CHANGE REPLICATION SOURCE`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SourceSettings {
     pub(crate) host: String,
@@ -77,7 +77,7 @@ impl SourceSettings {
     }
 }
 
-/// What the receiver is at.
+/// State of the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Receiver {
     Off,
@@ -92,7 +92,7 @@ impl Session {
 }
 
 impl Server {
-    /// The channel of this name, or whichever there is; none where none was named and none is there.
+    /// The channel of this name, or any if none is named; `None` if none is named and none exists.
     fn channel(&mut self, name: Option<&str>) -> Result<Option<&mut Channel>, SqlError> {
         let Some(name) = name else {
             return Ok(self.channel.as_mut());
@@ -124,7 +124,7 @@ impl Server {
         Ok(Answer::Done(0))
     }
 
-    /// A channel whose threads are off, or none.
+    /// Sets a channel with stopped threads, or none.
     pub(crate) fn put_channel(&mut self, channel: Option<(String, SourceSettings)>) {
         let run = self.channel.as_ref().map_or(0, |channel| channel.run);
         self.channel = channel.map(|(name, source)| Channel {
@@ -158,7 +158,7 @@ impl Server {
         if threads == Threads::Receiver {
             let applies = channel.applies;
             if !applies {
-                // Nothing would take what it receives.
+                // Received transactions would have no reader.
                 self.unknown
                     .push("START REPLICA IO_THREAD without an applier".to_owned());
             }
@@ -179,7 +179,7 @@ impl Server {
         Ok(Answer::Done(0))
     }
 
-    /// The receiver ends at once, the applier behind the transaction that it is at.
+    /// The receiver stops immediately, the applier after its current transaction.
     pub(crate) fn begin_stop_replica(
         &mut self,
         id: SessionId,
@@ -243,7 +243,7 @@ impl Server {
         Ok(Answer::Done(0))
     }
 
-    /// The process is gone; the channel is not.
+    /// The process has ended; the channel remains.
     pub(crate) fn end_replication(&mut self) {
         if let Some(channel) = &mut self.channel {
             channel.receiver = Receiver::Off;
@@ -256,7 +256,7 @@ impl Server {
         }
     }
 
-    /// What the applier has become, when it is at nothing: its error ends the replica threads.
+    /// The applier's result, when idle: its error ends the replica threads.
     fn applied(&mut self) -> Option<Result<(), ()>> {
         let id = self.channel.as_ref()?.session?;
         let session = self.session(id)?;
@@ -278,7 +278,7 @@ impl Server {
         }
     }
 
-    /// Begins to apply a transaction, unless it is executed already.
+    /// Begins to apply a transaction, unless it is already executed.
     fn apply(&mut self, payload: Bytes) -> Result<(), SqlError> {
         let head = head(&payload).map_err(|why| SqlError::new(1594, why));
         let (gtid, committed) = head?;
@@ -319,7 +319,7 @@ fn must_stop(name: &str) -> SqlError {
     SqlError::new(code::CHANNEL_RUNS, message)
 }
 
-/// A transaction's GTID, and when it was committed first, in microseconds since 1970.
+/// A transaction's GTID, and its original commit time in microseconds since 1970.
 fn head(payload: &Bytes) -> Result<(Gtid, u64), String> {
     let mut rest = payload.clone();
     let first = RawEvent::split_from(&mut rest).map_err(|error| error.to_string())?;
@@ -333,12 +333,12 @@ fn head(payload: &Bytes) -> Result<(Gtid, u64), String> {
     ))
 }
 
-/// Which channel somebody carries the threads of.
+/// Which channel's threads a task runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Carried {
-    /// The one without a name.
+    /// The unnamed one.
     Plain,
-    /// One with a name.
+    /// A named one.
     Named,
 }
 
@@ -348,7 +348,7 @@ impl Carried {
     }
 }
 
-/// Says at its end that the source is not there any more.
+/// When dropped, marks the source as gone.
 struct Away<'a>(&'a Mysqld, Carried);
 
 impl Drop for Away<'_> {
@@ -370,8 +370,8 @@ fn unreachable(why: &str) -> SqlError {
 }
 
 impl Mysqld {
-    /// Carries the threads of a channel with a name for as long as the source is there: whenever the channel is started, it reads
-    /// from `source` and applies. Dropped, the source cannot be reached.
+    /// Runs the threads of a named channel while the source exists: whenever the channel is started, it reads from `source` and applies.
+    /// Once dropped, the source is unreachable.
     pub async fn run_replica_threads(&self, source: std::sync::Arc<dyn ReplicaSource>) {
         self.carry_threads(Carried::Named, &*source).await;
     }
@@ -388,7 +388,7 @@ impl Mysqld {
                     .filter(|channel| carried.is(channel));
                 let run = channel?.run;
                 server.runs(run)?;
-                // What is being applied comes to its end first.
+                // The current transaction completes first.
                 server.applied()?.ok()?;
                 let have = server.running.as_ref()?.executed.clone();
                 if let Some(channel) = &mut server.channel {
@@ -417,7 +417,7 @@ impl Mysqld {
         }
     }
 
-    /// Applies what comes until the threads are stopped; says why it ended otherwise.
+    /// Applies transactions until the threads are stopped; returns the reason for any other end.
     async fn follow(
         &self,
         run: u64,
@@ -455,7 +455,7 @@ impl Mysqld {
                 Some(server.applied()?.is_ok())
             });
             if !goes_on.await {
-                // The receiver of a channel whose applier has failed stays; nothing more is applied.
+                // After an applier error the receiver stays, and nothing more is applied.
                 let over = self.until(|server| server.runs(run).is_none().then_some(()));
                 over.await;
                 return None;

@@ -1,4 +1,4 @@
-//! What can be looked at: variables, counters, sessions, and the tables of `performance_schema` that members read.
+//! Readable state: variables, counters, sessions, and the `performance_schema` tables that members read.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::variables::Source;
 
 /// Workers of replica threads: `replica_parallel_workers`.
 const WORKERS: usize = 4;
-/// What is told of a session that holds a lock.
+/// Columns of a session that holds a lock.
 const HOLDER: [&str; 5] = [
     "PROCESSLIST_ID",
     "PROCESSLIST_TIME",
@@ -23,7 +23,7 @@ const HOLDER: [&str; 5] = [
 ];
 
 impl Server {
-    /// A variable as SELECT gives it; some are computed.
+    /// A variable as in SELECT; some are computed.
     pub(crate) fn variable(&self, id: SessionId, name: &str) -> Result<String, SqlError> {
         let Some(running) = &self.running else {
             return Err(SqlError::lost());
@@ -110,7 +110,7 @@ impl Server {
         all
     }
 
-    /// The difference of two times of which each is cut to seconds.
+    /// The difference of two times truncated to seconds.
     fn uptime(&self) -> u64 {
         let started = self
             .running
@@ -280,16 +280,15 @@ impl Server {
                     rows.row([name.clone(), value.clone()])
                 })
             }
-            // No password expires here.
+            // Passwords never expire here.
             Look::PasswordLifetime => one("password_lifetime", Some("0".to_owned())),
-            // Grant tables are not played: as of an account without a password, which has its rights by a role.
+            // Grant tables are not modelled: the answer is that of an account without a password and with rights by a role.
             Look::StoredAccount => {
                 Rows::of(&["password", "no role"]).row([Some(String::new()), Some("0".to_owned())])
             }
             Look::ChannelCount => said("COUNT(*)", self.channel.is_some()),
             Look::ReplicaThreads => self.replica_threads(),
-            // Nobody takes a backup here, and no reader keeps a lock.
-            // Members alone read binlogs here, and no other server replicates into a primary.
+            // No backup and no reader holds a lock here. Only members read binlogs, and no other server replicates into a primary.
             Look::HoldersOfApplier
             | Look::HoldersOfBackupLock
             | Look::DumpsOfOthers
@@ -400,7 +399,7 @@ impl Server {
             Some(error) => (error.code, &error.message[..]),
             None => (0, ""),
         };
-        // The coordinator only says that a worker has failed.
+        // The coordinator only reports that a worker failed.
         let coordinator = if number == 0 { "0" } else { "1399" };
         rows = rows.row([
             text("applier"),

@@ -1,21 +1,21 @@
-//! System variables: what there is, how it is shown, and where its value came from.
+//! System variables: their names, display, and value sources.
 
 use std::collections::BTreeMap;
 
 use crate::answers::{SqlError, code};
 use crate::statement::Value;
 
-/// How a value is written and shown.
+/// Format of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// ON and OFF to SHOW, 1 and 0 to SELECT.
+    /// ON and OFF in SHOW, 1 and 0 in SELECT.
     Switch,
     Number,
     /// A word or a text.
     Text,
 }
 
-/// Whether it can be set while the server runs.
+/// Whether it can be set at runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Set {
     Dynamic,
@@ -25,7 +25,7 @@ enum Set {
 use Kind::{Number, Switch, Text};
 use Set::{AtStart, Dynamic};
 
-/// Every variable with the value that it has when nothing else is said.
+/// Every variable with its default.
 const DEFINITIONS: [(&str, Kind, Set, &str); 37] = [
     ("binlog_checksum", Text, Dynamic, "CRC32"),
     ("binlog_encryption", Switch, Dynamic, "OFF"),
@@ -71,12 +71,12 @@ const DEFINITIONS: [(&str, Kind, Set, &str); 37] = [
     ),
     ("datadir", Text, AtStart, ""),
     ("log_bin_index", Text, AtStart, ""),
-    // With its plugin alone.
+    // Only with its plugin.
     ("clone_max_data_bandwidth", Number, Dynamic, "0"),
     ("clone_valid_donor_list", Text, Dynamic, ""),
-    // With the replica's semi-sync plugin alone.
+    // Only with the replica's semi-sync plugin.
     ("rpl_semi_sync_replica_enabled", Switch, Dynamic, "OFF"),
-    // With the source's semi-sync plugin alone, from here on.
+    // From here on, only with the source's semi-sync plugin.
     ("rpl_semi_sync_source_enabled", Switch, Dynamic, "OFF"),
     ("rpl_semi_sync_source_timeout", Number, Dynamic, "10000"),
     (REPLICA_COUNT, Number, Dynamic, "1"),
@@ -96,16 +96,16 @@ const DEFINITIONS: [(&str, Kind, Set, &str); 37] = [
 
 /// The number of ACKs that a commit needs.
 pub(crate) const REPLICA_COUNT: &str = "rpl_semi_sync_source_wait_for_replica_count";
-/// The first part of the names that come with the source's semi-sync plugin.
+/// Name prefix of the source's semi-sync variables.
 const SEMI_SYNC: &str = "rpl_semi_sync_source_";
 
-/// The same of the replica's.
+/// Name prefix of the replica's semi-sync variables.
 const SEMI_SYNC_REPLICA: &str = "rpl_semi_sync_replica_";
 
-/// The first part of the names that come with the clone plugin.
+/// Name prefix of the clone plugin's variables.
 const CLONE: &str = "clone_";
 
-/// Words of a command line that the model has no variable for, and that change nothing in it.
+/// Command line arguments without a variable and without an effect in the model.
 const WITHOUT_MEANING: [&str; 20] = [
     "no-defaults",
     "log-bin",
@@ -129,13 +129,13 @@ const WITHOUT_MEANING: [&str; 20] = [
     "transaction-isolation",
 ];
 
-/// Where a value came from.
+/// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     Compiled,
     CommandLine,
     Persisted,
-    /// Set while the server ran, by this user.
+    /// Set at runtime by this user.
     Dynamic(String),
 }
 
@@ -157,7 +157,7 @@ pub(crate) struct Variables {
     pub(crate) has_clone: bool,
 }
 
-/// What a command line says.
+/// A parsed command line.
 #[derive(Debug, Default)]
 pub(crate) struct CommandLine {
     values: Vec<(String, String)>,
@@ -165,14 +165,14 @@ pub(crate) struct CommandLine {
     semi_sync_replica: bool,
     /// Replica threads do not start by themselves.
     pub(crate) skip_replica_start: bool,
-    /// What was persisted counts.
+    /// Whether persisted values apply.
     pub(crate) loads_persisted: bool,
-    /// What the model does not know.
+    /// Unknown to the model.
     pub(crate) unknown: Vec<String>,
 }
 
 impl CommandLine {
-    /// Reads the words behind the program's name; later ones win.
+    /// Parses the arguments; later ones override.
     pub(crate) fn of(words: &[String]) -> Self {
         let mut line = Self {
             loads_persisted: true,
@@ -195,7 +195,7 @@ impl CommandLine {
                 _ => {}
             }
             let variable = dashed.replace('-', "_");
-            // Its value is where the files are.
+            // Its value is a path.
             let value = match dashed {
                 "log-bin" => "ON",
                 _ => value,
@@ -211,7 +211,7 @@ impl CommandLine {
 }
 
 impl Variables {
-    /// The values of a start: compiled in, then the command line, then what was persisted.
+    /// The values of a start: defaults, then the command line, then persisted ones.
     pub(crate) fn at_start(line: &CommandLine, persisted: &BTreeMap<String, String>) -> Self {
         let mut this = Self {
             all: BTreeMap::new(),
@@ -239,7 +239,7 @@ impl Variables {
         this
     }
 
-    /// Gives a value without a question.
+    /// Sets a value unconditionally.
     pub(crate) fn put(&mut self, name: &str, value: &str, source: Source) {
         if let Some(variable) = self.all.get_mut(name) {
             variable.value = match (variable.kind, value) {
@@ -298,7 +298,7 @@ impl Variables {
         found.map_or(Source::Compiled, |variable| variable.source.clone())
     }
 
-    /// As SELECT gives it.
+    /// As in SELECT.
     pub(crate) fn selected(&self, name: &str) -> Result<String, SqlError> {
         let Some(variable) = self.find(name) else {
             return Err(unknown(name));
@@ -310,16 +310,16 @@ impl Variables {
         })
     }
 
-    /// As SHOW lists them.
+    /// As in SHOW.
     pub(crate) fn shown(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let names = self.all.keys().filter(|name| self.is_there(name));
         names.filter_map(|name| Some((*name, &self.all.get(name)?.value[..])))
     }
 
-    /// What SET would give the variable.
+    /// The value that SET would assign.
     ///
     /// # Errors
-    /// When there is none of that name, it cannot be set, or takes no such value.
+    /// When the name is unknown, the variable is read-only, or the value is invalid.
     pub(crate) fn checked(&self, name: &str, value: &Value) -> Result<String, SqlError> {
         let Some(variable) = self.find(name) else {
             return Err(unknown(name));
@@ -352,7 +352,7 @@ impl Variables {
     }
 }
 
-/// The error for a name that no variable has.
+/// The error for an unknown variable.
 pub(crate) fn unknown(name: &str) -> SqlError {
     SqlError::new(
         code::UNKNOWN_VARIABLE,

@@ -1,4 +1,4 @@
-//! Writes up to their commit: read-only modes, the global read lock, and row locks.
+//! Writes before their commit: read-only modes, the global read lock, and row locks.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::statement::{Assignment, Scope, Value};
 use crate::variables::{REPLICA_COUNT, Source};
 
 impl Server {
-    /// Begins a write. Lists are locked in the order of their numbers, so that no two writes wait for each other.
+    /// Begins a write. Lists are locked in numerical order, so that writes cannot deadlock.
     pub(crate) fn begin_write(&mut self, id: SessionId, mut write: Write) {
         let now = self.now();
         let Some(running) = &mut self.running else {
@@ -73,7 +73,7 @@ impl Server {
         }
         if !write.locks.is_empty() {
             if now >= write.until {
-                // The statement is rolled back, and with it a transaction that is nothing else.
+                // The statement is rolled back, together with an implicit transaction.
                 let explicit = session.transaction.explicit;
                 self.leave_queues(id);
                 if !explicit {
@@ -141,7 +141,7 @@ impl Server {
         }
     }
 
-    /// COMMIT of what a session has written. It waits behind a closing that waits for commits.
+    /// Commits a session's writes. Waits for a closing that waits for commits.
     pub(crate) fn begin_commit(&mut self, id: SessionId, content: Content) {
         let Some(running) = &mut self.running else {
             return;
@@ -183,7 +183,7 @@ impl Server {
         self.changed();
     }
 
-    /// Gives up what a session has written and locked.
+    /// Rolls back a session's writes and releases its locks.
     pub(crate) fn roll_back(&mut self, id: SessionId) {
         if let Some(session) = self.session(id) {
             session.transaction = OpenTransaction::default();
@@ -198,7 +198,7 @@ impl Server {
         self.changed();
     }
 
-    /// Takes a session out of the queues for locks that it has not got.
+    /// Removes a session from the queues of locks that it does not hold.
     fn leave_queues(&mut self, id: SessionId) {
         let Some(running) = &mut self.running else {
             return;
@@ -282,7 +282,7 @@ impl Server {
         }
     }
 
-    /// Gives one value; false where that has to wait. A closing that begins is left to [`Self::advance_closing`].
+    /// Assigns one value; false if that has to wait. [`Self::advance_closing`] continues a closing.
     fn assign(&mut self, id: SessionId, assignment: &Assignment) -> bool {
         let now = self.now();
         let Assignment { scope, name, value } = assignment;
@@ -379,7 +379,7 @@ impl Server {
         true
     }
 
-    /// `offline_mode`: sessions without CONNECTION_ADMIN lose their clients.
+    /// `offline_mode`: disconnects sessions without CONNECTION_ADMIN.
     fn close_ordinary_sessions(&mut self) {
         let Some(running) = &self.running else {
             return;
@@ -395,7 +395,7 @@ impl Server {
         }
     }
 
-    /// Whether a step of a closing was done.
+    /// Advances a closing; returns whether a step was done.
     fn advance_closing(&mut self, id: SessionId, closing: Closing) -> bool {
         let Some(running) = &mut self.running else {
             return false;
@@ -428,7 +428,7 @@ impl Server {
                 running
                     .variables
                     .put("read_only", "ON", Source::Dynamic(user.clone()));
-                // Until the second lock is had it reads as it is.
+                // Until it holds the second lock, it reads the old value.
                 running
                     .variables
                     .put("super_read_only", "OFF", Source::Dynamic(user));
@@ -475,7 +475,7 @@ impl Server {
         self.finish(id, Err(SqlError::lock_wait()));
     }
 
-    /// A session that closes is killed.
+    /// Kills a session that is closing.
     pub(crate) fn interrupt_closing(&mut self, id: SessionId) {
         let closing = self.session(id).and_then(|session| match &session.work {
             Work::Set(set) => set.closing,
@@ -515,7 +515,7 @@ fn session_rights(
         .map_or(crate::options::Rights::Client, |session| session.rights)
 }
 
-/// Variables of a session that may be set, and of which only `lock_wait_timeout` does something.
+/// Supported session variables, of which only `lock_wait_timeout` has an effect.
 fn is_of_session(name: &str) -> bool {
     [
         "lock_wait_timeout",
@@ -534,7 +534,7 @@ fn is_of_session(name: &str) -> bool {
     .contains(&name)
 }
 
-/// A queue of locks: every list once, in the order of their numbers.
+/// A queue of locks: every list once, in numerical order.
 pub(crate) fn lock_order(lists: impl IntoIterator<Item = u64>) -> VecDeque<u64> {
     let lists: BTreeSet<u64> = lists.into_iter().collect();
     lists.into_iter().collect()

@@ -1,16 +1,16 @@
-//! What each checker does.
+//! The interface of checkers.
 
 use crate::event::Event;
 use crate::tick::Tick;
 
 /// One property.
 pub(crate) trait Checker: Send {
-    /// The property, as it is printed.
+    /// The printed name of the property.
     fn name(&self) -> &'static str;
 
-    /// Takes an event in.
+    /// Checks an event.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The violation.
     fn saw(&mut self, at: Tick, event: &Event) -> Result<(), String>;
 }

@@ -134,8 +134,8 @@ impl Checker for NothingAcknowledgedIsLost {
     }
 }
 
-// A committed entry never changes: every entry that a commit mark has moved over is permanently the same on all members and across
-// restarts, unless an operator discarded it in a repair.
+// A committed entry never changes: an entry that a commit mark has moved over is the same on all members and across restarts. The exception
+// is an entry that an operator discarded in a repair.
 
 #[derive(Default)]
 pub(super) struct CommittedNeverChanges {

@@ -1,5 +1,5 @@
-//! What a store acknowledged survives a crash: entries whose callback was called, and votes. But for entries at the end of a
-//! log that was damaged on purpose: nothing tells them from a torn write. And but for a disk that was lost as a whole.
+//! Acknowledged data survive a crash: entries with a completed callback, and votes. Exceptions: entries at the deliberately damaged end of
+//! a log, which look like a torn write, and a completely lost disk.
 
 use std::collections::BTreeMap;
 
@@ -102,7 +102,7 @@ impl Checker for DurableSurvives {
             }
             Event::Durable { member, upto } => {
                 let store = self.stores.entry(*member).or_default();
-                // Truncated and written anew while the callback was on its way: that one has its own.
+                // Truncated and rewritten before the callback arrived: the new entry has its own callback.
                 if store
                     .log
                     .get(upto.index)

@@ -1,4 +1,4 @@
-//! A program has nothing in its log that it does not speak: the ring's format rises when all members speak the next one.
+//! A program's log has only formats that it supports: the ring's format rises when all members support the next one.
 
 use crate::checkers::checker::Checker;
 use crate::event::Event;

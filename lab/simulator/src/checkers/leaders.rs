@@ -1,4 +1,4 @@
-//! A term has one leader at most: whoever sends entries or heartbeats in it, and whoever is stored as its elected leader.
+//! A term has at most one leader: by sent entries and heartbeats, and by stored elections.
 
 use std::collections::BTreeMap;
 
@@ -37,8 +37,7 @@ impl Checker for OneLeaderPerTerm {
     }
 }
 
-// The number of a member is used once: another disk does not get it, neither while the ring has a member of that number nor when it
-// had one.
+// A member number is used once: no other disk gets it, neither while the ring has a member of that number nor afterwards.
 
 pub(super) struct NumbersAreUsedOnce;
 

@@ -1,6 +1,5 @@
-//! Logs match: two entries with the same term and index carry the same thing and follow the same entry, so that the logs
-//! before them are equal as well. It holds for what is appended and for what is read back from a disk, so a bit that was
-//! turned around and not noticed is found here.
+//! Log matching: two entries with the same term and index have the same contents and follow the same entry. The logs before them are
+//! therefore equal as well. Checked for appended and for reopened entries, which also detects unnoticed bit flips.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,4 @@
-//! One member's log as the events tell it: what was appended, taken back, and found again.
+//! A member's log as reconstructed from events: appends, truncations, and reopened contents.
 
 use raft_types::OpId;
 
@@ -31,13 +31,13 @@ impl MemberLog {
         self.entries.push(entry);
     }
 
-    /// Keeps what lies up to `keep`.
+    /// Keeps entries up to `keep`.
     pub(super) fn truncate(&mut self, keep: Option<OpId>) {
         let kept = keep.map_or(0, |keep| self.at(keep.index).map_or(0, |at| at + 1));
         self.entries.truncate(kept);
     }
 
-    /// The log begins behind `before`: if it has that entry it goes on behind it, else it has nothing any more.
+    /// The log begins after `before`: it continues after that entry if it has it, otherwise it is empty.
     pub(super) fn begin(&mut self, before: OpId) {
         let has_it = self
             .get(before.index)
@@ -50,7 +50,7 @@ impl MemberLog {
         self.floor = Some(before);
     }
 
-    /// The log is what was found.
+    /// Replaces the log by the reopened contents.
     pub(super) fn replace(&mut self, floor: Option<OpId>, entries: Vec<Seen>) {
         self.floor = floor;
         self.entries = entries;

@@ -1,5 +1,5 @@
-//! What must never happen, one file each. A checker hears every event in its order and says what is wrong with it, in
-//! words that name the members and the entries. It knows nothing of how the events come about.
+//! Safety properties, one file each. A checker receives every event in order and reports violations with the members and the entries. It is
+//! independent of the events' causes.
 
 mod checker;
 mod committed;
@@ -22,8 +22,8 @@ use crate::tick::Tick;
 pub(crate) struct Checkers(Vec<Box<dyn Checker>>);
 
 impl Checkers {
-    /// With something broken on purpose, a panic or a log that refuses to open is the product's own defence: then a property
-    /// of the ring has to be violated.
+    /// In a deliberately broken ring, a panic or a log that refuses to open is the product's own defence: then a property of the ring has
+    /// to be violated.
     pub(crate) fn new(broken: bool) -> Self {
         let mut checkers: Vec<Box<dyn Checker>> = vec![
             Box::new(leaders::OneLeaderPerTerm::default()),
@@ -52,7 +52,7 @@ impl Checkers {
         Self(checkers)
     }
 
-    /// Tells all of them; the first that objects, with its words.
+    /// Notifies all of them; returns the first violation and its message.
     pub(crate) fn saw(&mut self, at: Tick, event: &Event) -> Result<(), (&'static str, String)> {
         let mut verdict = Ok(());
         for checker in &mut self.0 {

@@ -1,6 +1,5 @@
-//! What operators are promised: a pause keeps the primary's place, and a member that is stopped in good order leaves no server
-//! behind, nor a ring without a primary; a server whose copy has not come is not used; and on the way into a ring and back there is one
-//! primary.
+//! Guarantees to operators: a pause keeps the primary in place; a gracefully stopped member leaves no running server, and no ring without a
+//! primary; a server without its copied data is not used; and conversions into a ring and back have one primary.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +10,12 @@ use crate::event::Event;
 use crate::operations::{Operation, Stopped};
 use crate::tick::Tick;
 
-/// While failover is paused, no server opens but the pinned primary's, and one that an operator has promoted since.
+/// While failover is paused, only the pinned primary's server opens, and those promoted since by an operator.
 #[derive(Default)]
 pub(super) struct APauseKeepsThePlace {
-    /// Whom operators have promoted since one asked for the pause.
+    /// Members promoted since a pause was requested.
     promoted: BTreeSet<MemberId>,
-    /// Who may open, while failover is paused.
+    /// Members that may open while failover is paused.
     may_open: Option<BTreeSet<MemberId>>,
 }
 
@@ -56,7 +55,7 @@ impl Checker for APauseKeepsThePlace {
     }
 }
 
-/// Who is stopped in good order has stopped its server, and has handed the leadership over where somebody could take it.
+/// A gracefully stopped member has stopped its server, and has transferred the leadership if another member could take it.
 pub(super) struct WhoStopsHandsOver;
 
 impl Checker for WhoStopsHandsOver {
@@ -88,7 +87,7 @@ impl Checker for WhoStopsHandsOver {
     }
 }
 
-/// A server that has lost its data to a copy, which was interrupted or is under way, is not the primary, and nothing is applied to it.
+/// A server whose data were removed for an interrupted or running copy is not the primary, and applies nothing.
 pub(super) struct NoServerIsUsedWithoutItsData;
 
 impl Checker for NoServerIsUsedWithoutItsData {
@@ -106,7 +105,7 @@ impl Checker for NoServerIsUsedWithoutItsData {
     }
 }
 
-/// While a server takes writes that no member manages, no other one does: its commits do not wait for a ring.
+/// While an unmanaged server accepts writes, no other one does: its commits do not wait for a ring.
 pub(super) struct OnePrimaryOnTheWay;
 
 impl Checker for OnePrimaryOnTheWay {

@@ -1,4 +1,4 @@
-//! After everything was mended the ring commits again in time. How much time that is, the world computes; see `healing`.
+//! After all faults are fixed, the ring commits again in time. The world computes the limit; see `healing`.
 
 use crate::checkers::checker::Checker;
 use crate::event::{Damage, Event};
@@ -19,8 +19,7 @@ impl Checker for TheRingComesBack {
     }
 }
 
-// Whom the ring lets go is not needed: those that answer go on to commit without it. How long that may take, the world computes;
-// see `removals`.
+// A removed member is not needed: those that answer continue to commit without it. The world computes the limit; see `removals`.
 
 pub(super) struct WhoeverIsLetGoIsNotNeeded;
 
@@ -37,8 +36,8 @@ impl Checker for WhoeverIsLetGoIsNotNeeded {
     }
 }
 
-// A log opens after every crash. It is refused only when its disk was damaged on purpose, and then it must be. A running
-// member stops by itself only when its disk was told to fail.
+// A log opens after every crash. It is refused only if its disk was damaged deliberately, and then it must be. A running member stops by
+// itself only after injected disk failures.
 
 pub(super) struct LogsOpen;
 
@@ -75,14 +74,14 @@ impl Checker for LogsOpen {
     }
 }
 
-// No process panics, whatever comes from its disk or its network.
+// No process panics, whatever its disk or network returns.
 
 pub(super) struct NothingPanics;
 
-/// The engine's own assertions that fail in builds with debug assertions although nothing is wrong: the file, and the words.
+/// The engine's debug assertions that fail without a fault: the file, and the message.
 const KNOWN: [(&str, &str); 1] = [
-    // The stream of a leader that has just been deposed reads a log that its successor has made shorter, before it looks
-    // whether it still leads. Without debug assertions the request is empty, and dropped by that look.
+    // The stream of a deposed leader reads a log that its successor has truncated, before it checks its leadership. Without debug
+    // assertions the request is empty, and that check drops it.
     ("stream_state.rs", "received reversed range"),
 ];
 
@@ -101,7 +100,7 @@ impl Checker for NothingPanics {
     }
 }
 
-/// Data directories are never put back to an earlier state, so nobody may say that one was.
+/// Data directories are never restored to an earlier state, so no member may report one.
 pub(super) struct NobodyIsAccused;
 
 impl Checker for NobodyIsAccused {

@@ -1,5 +1,5 @@
-//! Consecutive quorums intersect: in every log, any quorum of a membership has a member in common with any quorum of the
-//! membership before it, but for the one with which an operator repairs a lost quorum. Computed exactly, over all subsets of the voters.
+//! Consecutive quorums intersect: in every log, any quorum of a membership shares a member with any quorum of the previous one, except for
+//! a repair of a lost quorum. Computed exactly, over all subsets of the voters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::tick::Tick;
 
 #[derive(Default)]
 pub(super) struct ConsecutiveQuorumsIntersect {
-    /// Of each member's log, the memberships in their order.
+    /// The memberships of each member's log, in order.
     memberships: BTreeMap<MemberId, Vec<(OpId, Arc<VoterSets>)>>,
     repairs: Repairs,
 }
@@ -79,8 +79,8 @@ impl Checker for ConsecutiveQuorumsIntersect {
     }
 }
 
-/// A quorum of each of the two that have nobody in common. Quorums grow with their members, so it is enough to look at
-/// every subset and at all the others.
+/// A disjoint pair of quorums, one of each membership. Supersets of quorums are quorums, so it suffices to check every subset and its
+/// complement.
 fn disjoint_quorums(
     older: &VoterSets,
     newer: &VoterSets,
@@ -103,9 +103,8 @@ fn is_quorum(sets: &VoterSets, members: &BTreeSet<MemberId>) -> bool {
         .all(|set| set.intersection(members).count() * 2 > set.len())
 }
 
-// What repairs of a lost quorum took from the ring, with an operator's consent: entries behind the end of the log that went on.
-// Where a plan said that nothing is lost, nothing is excused, but what another repair had made of the ring, of which the plan knew
-// nothing: its survivor has nothing of it.
+// Losses by repairs of a lost quorum, with an operator's consent: entries after the end of the continuing log. If a plan reports no loss,
+// only the results of another repair, unknown to the plan, may be lost.
 
 /// The repairs of a run.
 #[derive(Debug, Default)]
@@ -118,14 +117,14 @@ impl Repairs {
         }
     }
 
-    /// Whether an operator gave this entry up, if it was ever committed.
+    /// Whether an operator discarded this entry, if it was ever committed.
     pub(super) fn gave_up(&self, entry: OpId) -> bool {
         let mut repairs = self.0.iter();
         repairs.any(|repair| self.takes(repair, entry))
     }
 
-    /// Whether `newer` may stand where `older` was committed: it came with the repair or behind it, or it is the survivor's own, which
-    /// the repair has committed.
+    /// Whether `newer` may replace the committed `older`: it was added by the repair or after it, or it is the survivor's own, which the
+    /// repair has committed.
     pub(super) fn replaced(&self, older: OpId, newer: OpId) -> bool {
         let mut repairs = self.0.iter();
         repairs.any(|repair| {
@@ -134,8 +133,7 @@ impl Repairs {
         })
     }
 
-    /// Whether what a member has at the place of this entry may go: it was given up, or the ring that went on has put this one
-    /// there since.
+    /// Whether a member's entry at this index may disappear: it was discarded, or the continuing ring has since added this entry there.
     pub(super) fn frees(&self, entry: OpId) -> bool {
         let mut repairs = self.0.iter();
         let since = repairs.any(|repair| {
@@ -145,12 +143,12 @@ impl Repairs {
         since || self.gave_up(entry)
     }
 
-    /// Whether a membership of this term is one that a repair imposed.
+    /// Whether a repair imposed the membership of this term.
     pub(super) fn imposed(&self, entry: OpId) -> bool {
         self.0.iter().any(|repair| repair.term == entry.term)
     }
 
-    /// Earlier repairs of which the log that went on by this one has nothing.
+    /// Earlier repairs that are unknown to the log that continues by this one.
     fn unknown_to(&self, repair: &Repair) -> impl Iterator<Item = &Repair> {
         let known = repair.after.map_or(0, |after| after.term);
         let before = repair.term;
@@ -159,7 +157,7 @@ impl Repairs {
     }
 
     fn takes(&self, repair: &Repair, entry: OpId) -> bool {
-        // By term, then by index: a later leader may have replaced what the survivor has, unseen.
+        // By term, then by index: a later leader may have replaced the survivor's entries, unobserved.
         let is_behind = Some(entry) > repair.after && entry.term < repair.term;
         let mut unknown = self.unknown_to(repair);
         is_behind && (repair.loss || unknown.any(|other| entry.term >= other.term))
@@ -236,7 +234,7 @@ mod repairs_tests {
         assert!(!lossless.replaced(id(4, 21), id(1004, 21)));
         assert!(!lossless.gave_up(id(4, 21)) && !lossless.frees(id(4, 21)));
         assert!(lossless.imposed(id(1004, 21)));
-        // One more, without the survivor of the first.
+        // Another one, without the first one's survivor.
         let (after, term, loss) = (Some(id(4, 19)), 9004, false);
         lossless.saw(&Event::Repaired(Repair { after, term, loss }));
         assert!(lossless.replaced(id(1005, 21), id(9004, 20)));

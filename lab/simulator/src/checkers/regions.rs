@@ -1,5 +1,5 @@
-//! A region may have to lead next: whatever is purged, a majority of its voting members has. So no entry is missed by more of them
-//! than a minority, whose logs begin behind it. Looked at in runs that say which regions there are.
+//! Any region may have to lead next: a majority of its voting members has every purged entry. So at most a minority of them lacks an entry
+//! because its logs begin after it. Checked in runs that announce their regions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub(super) struct RegionsAreNotCutOff {
     regions: BTreeMap<MemberId, Region>,
     /// The last entry of each log.
     ends: BTreeMap<MemberId, u64>,
-    /// What each log has left out: behind the first, up to the second.
+    /// The gaps of each log: after the first, up to the second.
     left_out: BTreeMap<MemberId, Vec<(u64, u64)>>,
 }
 
@@ -29,7 +29,7 @@ impl RegionsAreNotCutOff {
         let voting = self.regions.iter().filter(|(_, other)| *other == region);
         let voting: BTreeSet<MemberId> = voting.map(|(id, _)| *id).collect();
         let minority = (voting.len() - 1) / 2;
-        // Stretches that have an entry in common have the first end of one of them in common.
+        // Overlapping gaps share the first end of one of them.
         let ends = self.left_out.values().flatten().map(|(_, upto)| *upto);
         for index in ends.collect::<BTreeSet<u64>>() {
             let misses = |id: &&MemberId| {
@@ -109,7 +109,7 @@ mod tests {
         let voting = BTreeMap::from(of_three);
         type Row<'a> = (&'a [(u64, u64, u64)], bool);
         let rows: [Row; 4] = [
-            // Who, where its log ended, and behind what it begins.
+            // Member, end of its log, and the entry after which it begins.
             (&[(21, 4, 9)], true),
             (&[(21, 4, 9), (21, 12, 20)], true),
             (&[(21, 4, 9), (22, 9, 20)], true),

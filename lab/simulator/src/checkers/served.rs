@@ -1,6 +1,6 @@
-//! Nothing un-committed is ever served, and nothing stale: a member that says that it serves answers a read with its
-//! commit mark. What stands at that mark is committed for good, and the mark covers everything that any client had been
-//! told to be committed before the read began. But for what an operator gave up in a repair.
+//! No uncommitted or stale data is served: a member that claims to serve answers a read with its commit mark. The entry there is
+//! permanently committed. The mark covers everything acknowledged to any client before the read began, unless an operator discarded it in a
+//! repair.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,10 @@ use crate::tick::Tick;
 
 #[derive(Default)]
 pub(super) struct NothingUncommittedIsServed {
-    /// The last acknowledged index before this moment, and the one of this moment: what members do within one step
-    /// has no order.
+    /// The last acknowledged index before this moment, and the one of this moment: members' actions within one step are unordered.
     acknowledged_before: u64,
     acknowledged_now: (Tick, u64),
-    /// What reads saw, by index.
+    /// The marks of reads, by index.
     served: BTreeMap<u64, (OpId, MemberId)>,
     committed: BTreeMap<u64, OpId>,
     repairs: Repairs,
@@ -33,7 +32,7 @@ impl NothingUncommittedIsServed {
 
     fn acknowledged(&mut self, at: Tick, op_id: OpId) {
         self.settle(at);
-        // By those that were given up, and have not heard of it yet.
+        // By discarded members that have not been notified yet.
         if self.repairs.gave_up(op_id) {
             return;
         }
@@ -48,7 +47,7 @@ impl NothingUncommittedIsServed {
 
     fn read(&mut self, at: Tick, member: MemberId, mark: Option<OpId>) -> Result<(), String> {
         self.settle(at);
-        // Whoever was given up serves what it has until it hears of that; the operator was to switch it off.
+        // A discarded member serves its entries until it is notified; the operator was to switch it off.
         if mark.is_some_and(|mark| self.repairs.gave_up(mark)) {
             return Ok(());
         }
@@ -81,7 +80,7 @@ impl NothingUncommittedIsServed {
         }
     }
 
-    /// What was acknowledged behind the end that goes on is not asked for any more.
+    /// Acknowledgements after the end of the continuing log are no longer required.
     fn given_up(&mut self, after: Option<OpId>) {
         let end = after.map_or(0, |after| after.index);
         self.acknowledged_before = self.acknowledged_before.min(end);
@@ -135,7 +134,7 @@ impl Checker for NothingUncommittedIsServed {
     }
 }
 
-// What clients of the servers were told and have read has an order. `histories` looks for it, at the end of a run.
+// The servers' clients' results and reads have a consistent order. `histories` searches for it at the end of a run.
 
 pub(super) struct ClientsSawOneOrder;
 

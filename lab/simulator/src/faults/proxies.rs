@@ -1,4 +1,4 @@
-//! What is done to a proxy while it sends on.
+//! Faults of a relaying proxy.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use testkit::disk::Survival;
 use super::{Crash, Fault};
 use crate::network::Relayed;
 
-/// Strikes at one session: at the proxy itself, at one of its two links, or so that entries come later than their op ids.
+/// Affects one session: the proxy itself, one of its two links, or entries that arrive later than their op ids.
 pub(super) fn strike(session: &Relayed, time: Duration, dice: &mut Rng) -> Fault {
     let Relayed { from, proxy, next } = *session;
     let cut = |one: MemberId, other: MemberId, both: bool| Fault::Cut {

@@ -1,5 +1,5 @@
-//! What a member and an operator's command ask members over their admin calls, also members without a ring. The world carries a
-//! question; who cannot be reached is not asked, and the end of a member's process is the end of what it was asked.
+//! Admin calls by members and operators' commands to members, with or without a ring. The world delivers a request; requests to unreachable
+//! members are dropped, and the end of a member's process drops its requests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,24 +16,24 @@ use transport::{AdminError, FounderCalls};
 
 use crate::member::neighbours::Neighbours;
 
-/// How long a member may take to say something of itself.
+/// Timeout of a member's answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// All of them that are under way. Clones are the same ones.
+/// All running ones. Clones share them.
 #[derive(Clone)]
 pub(crate) struct AdminCalls {
     neighbours: Neighbours,
     calls: Arc<Mutex<Vec<AdminCall>>>,
 }
 
-/// One question. Dropped, the member was not reached.
+/// One request. Dropping it means that the member was unreachable.
 pub(crate) struct AdminCall {
     from: MemberId,
     pub(crate) to: MemberId,
     pub(super) question: Question,
 }
 
-/// Where an answer goes.
+/// Destination of an answer.
 pub(super) type Answer<T> = oneshot::Sender<T>;
 
 pub(super) enum Question {
@@ -50,7 +50,7 @@ pub(super) enum Question {
     Promote(MemberId, Answer<Result<(), Refusal>>),
 }
 
-/// What a member says of itself.
+/// A member's status.
 pub(super) struct Status {
     pub(super) said: MemberSaid,
     /// The term in which it serves.
@@ -60,7 +60,7 @@ pub(super) struct Status {
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Silence {
-    /// Nobody was there, or not to the end.
+    /// The member was unreachable, or ended before the answer.
     Gone,
     Late,
 }
@@ -103,7 +103,7 @@ impl AdminCalls {
         }
     }
 
-    /// What was asked of members that can be reached.
+    /// Requests to reachable members.
     pub(crate) fn due(&self) -> Vec<AdminCall> {
         let calls = std::mem::take(&mut *self.calls());
         let reached =
@@ -111,13 +111,13 @@ impl AdminCalls {
         calls.into_iter().filter(reached).collect()
     }
 
-    /// A question to a process that is stopped where it stands waits for it.
+    /// Requeues a request to a paused process.
     pub(crate) fn put_back(&self, call: AdminCall) {
         self.calls().push(call);
     }
 }
 
-/// A member that makes a ring.
+/// A bootstrapping member.
 pub(super) struct FoundingMember {
     pub(super) own: MemberId,
     pub(super) calls: AdminCalls,

@@ -1,4 +1,4 @@
-//! The mover of [`Mutation::NarrowWithoutTheBarrier`]: it does what the product's own never does.
+//! The mover of [`Mutation::NarrowWithoutTheBarrier`]: does what the product's never does.
 //!
 //! [`Mutation::NarrowWithoutTheBarrier`]: crate::mutation::Mutation::NarrowWithoutTheBarrier
 
@@ -8,12 +8,11 @@ use std::time::Duration;
 use consensus::Member;
 use raft_types::MemberId;
 
-/// How often it looks, and how long it waits for the engine.
+/// Interval of its checks, and its timeout for the engine.
 const LOOK: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_millis(400);
 
-/// Whenever this member leads with two quorums in force, takes the one that it belongs to, through the engine's call that
-/// has no barrier.
+/// Whenever this member leads with two quorums in force, narrows to its own, through the engine's call without a barrier.
 pub(super) async fn run(member: Member) {
     loop {
         tokio::time::sleep(LOOK).await;
@@ -24,7 +23,7 @@ pub(super) async fn run(member: Member) {
         let own: Option<&BTreeSet<MemberId>> = sets.iter().find(|set| set.contains(&member.id()));
         if let (true, Some(own)) = (sets.len() > 1, own.or(sets.first())) {
             let change = member.engine().change_membership(own.clone(), true);
-            // What comes of it stands in the log.
+            // The outcome is in the log.
             let _ = tokio::time::timeout(PATIENCE, change).await;
         }
     }

@@ -1,5 +1,5 @@
-//! The clients of one member, which are gone with its process: writers at a database member that serves, pipelined as
-//! mysqld's commits are, and readers wherever a member says that it serves.
+//! The clients of one member, which end with its process: pipelined writers at a serving database member, like mysqld's commits, and
+//! readers at any member that claims to serve.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::event::{Content, Event, Seen};
 use crate::member::process_setup::ProcessSetup;
 use crate::record::Record;
 
-/// How many transactions of one member may wait for their commit.
+/// Maximum transactions of one member that wait for their commit.
 const PIPELINE: usize = 32;
 
 /// Serves clients until the process ends.
@@ -122,7 +122,7 @@ fn below(longest: Duration) -> Duration {
     Duration::from_millis(1 + fastrand_below(longest.as_millis() as usize) as u64)
 }
 
-/// From the process-wide seeded randomness, as everything in a member's process.
+/// From the process-wide seeded randomness, like everything in a member's process.
 fn fastrand_below(bound: usize) -> usize {
     fastrand::usize(0..bound.max(1))
 }

@@ -1,5 +1,5 @@
-//! A member's clock: as fast as the world's, or a little faster or slower. It goes on while the process is stopped, as
-//! the machine's monotonic clock does.
+//! A member's clock: at the world's rate, or slightly faster or slower. It advances while the process is paused, like the machine's
+//! monotonic clock.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -8,18 +8,18 @@ use tokio::time::Instant;
 
 use crate::tick::Tick;
 
-/// How fast a clock runs, in thousandths of the world's.
+/// A clock's rate, in thousandths of the world's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClockRate(pub(crate) u32);
 
 impl ClockRate {
-    /// What such a clock shows of a time of the world.
+    /// This clock's equivalent of a duration of the world.
     pub(super) fn of(self, time: Duration) -> Duration {
         time * self.0 / 1000
     }
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
     rate: ClockRate,
@@ -37,23 +37,23 @@ impl Clock {
         }
     }
 
-    /// What it shows at a moment of the world.
+    /// Its time at a moment of the world.
     pub(super) fn at(&self, now: Tick) -> Instant {
         self.origin + self.rate.of(now - self.began)
     }
 
-    /// The time since the world began, by this clock.
+    /// The time since the world's start, by this clock.
     pub(super) fn since_the_beginning(&self, shown: Instant) -> Duration {
         self.rate.of(self.began.elapsed()) + shown.saturating_duration_since(self.origin)
     }
 }
 
 thread_local! {
-    /// The clock of the runtime that runs now, where that is no member's.
+    /// The current runtime's clock, if it is not a member's.
     static OF_NO_MEMBER: Cell<Option<Clock>> = const { Cell::new(None) };
 }
 
-/// Runs a runtime that is no member's, on this clock.
+/// Runs a runtime that is not a member's on this clock.
 pub(super) fn during<R>(clock: Clock, work: impl FnOnce() -> R) -> R {
     OF_NO_MEMBER.set(Some(clock));
     let done = work();
@@ -61,7 +61,7 @@ pub(super) fn during<R>(clock: Clock, work: impl FnOnce() -> R) -> R {
     done
 }
 
-/// That clock, while it runs.
+/// That clock, during such a run.
 pub(super) fn of_no_member() -> Option<Clock> {
     OF_NO_MEMBER.get()
 }

@@ -1,4 +1,4 @@
-//! An operator's `witness enable-raft` or `disable-raft` on a host: the product's code, over admin calls of the simulation.
+//! An operator's `witness enable-raft` or `disable-raft` on a host: the product's code, over simulated admin calls.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -26,7 +26,7 @@ pub(crate) struct ConversionCommand {
     pub(crate) own: MemberPlace,
     pub(crate) data_dir: PathBuf,
     pub(crate) connect: ConnectOptions,
-    /// All members of the configuration.
+    /// All configured members.
     pub(crate) places: Vec<MemberPlace>,
     pub(crate) calls: AdminCalls,
     /// `--timeout`.
@@ -38,7 +38,7 @@ impl ConversionCommand {
     /// Runs it to its end.
     ///
     /// # Errors
-    /// What it prints; where its files are is left out of that.
+    /// Its error output, without its files' paths.
     pub(crate) async fn run(self) -> Result<(), String> {
         let Self {
             direction,
@@ -85,7 +85,7 @@ impl ConversionCommand {
             }
         };
         ended.map_err(|why| {
-            // Words of other members name their own directories.
+            // Other members' messages contain their own directories.
             without_folder_names(&why.replace(&data_dir.display().to_string(), "DIR"))
         })
     }
@@ -110,7 +110,7 @@ struct CalledMembers {
     own: MemberId,
     places: Vec<MemberPlace>,
     calls: AdminCalls,
-    /// Who was seen to lead last.
+    /// The last known leader.
     leader: Mutex<Option<MemberId>>,
 }
 

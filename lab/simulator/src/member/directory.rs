@@ -1,5 +1,5 @@
-//! The data directory of a member that begins without a ring, as far as it is more than its log: whose it is, and to which ring it
-//! belongs. It outlives the process; what is written in it is durable at once.
+//! The data directory of a member that begins without a ring, except for its log: its owner and its ring. It survives the process; writes
+//! are durable immediately.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,17 +11,17 @@ use raft_types::{MemberId, MemberRecord, RingId};
 
 use crate::member::admin_calls::AdminCalls;
 
-/// See the module. Clones are the same one.
+/// See the module documentation. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Directory {
     pub(super) book: Arc<IdentityBook>,
-    /// How its member calls others that may have no ring either.
+    /// How its member calls others, with or without a ring.
     pub(super) calls: AdminCalls,
-    /// The members of its configuration, whose directories it does not know.
+    /// The configured members; their directories are unknown.
     pub(super) configured: Arc<BTreeMap<MemberId, MemberRecord>>,
 }
 
-/// Nothing of it is ever lost.
+/// Never loses anything.
 struct Kept;
 
 impl IdentityFile for Kept {
@@ -55,19 +55,19 @@ impl Directory {
         self.book.identity().ring
     }
 
-    /// Its ring, also one in the making.
+    /// Its ring, also while it is being made.
     pub(crate) fn ring(&self) -> Option<RingId> {
         self.state().ring()
     }
 
-    /// What the ring's log begins behind.
+    /// The GTIDs before the ring's log.
     pub(super) fn origin(&self) -> GtidSet {
         self.book.origin().gtids().parse().unwrap_or_default()
     }
 
-    /// The ring that this member makes has its first entry.
+    /// Records that this member's new ring has its first entry.
     pub(super) fn has_bootstrapped(&self) {
-        // It is kept in memory alone.
+        // It is only in memory.
         drop(self.book.bootstrapped());
     }
 }

@@ -1,22 +1,22 @@
-//! How long a member's disk takes to make things durable. What the engine asks the store for waits until then, and is written
-//! and synced together with what was asked for meanwhile: so the engine goes on before its log is written, as with the
-//! writer's thread of the product, and a cut of the power finds what was never written.
+//! Time of a member's disk for durability. Requests of the engine to the store wait for it, and are written and synced together with those
+//! that arrive in between. So the engine continues before its log is written, as with the product's writer thread, and a power cut may lose
+//! unwritten data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Clones are the same disk's.
+/// Clones share the disk.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DiskPace {
-    /// What the disk takes when nothing is wrong with it.
+    /// Time without faults.
     usual: Duration,
-    /// What it takes besides now, in microseconds.
+    /// Current additional time, in microseconds.
     slower_by: Arc<AtomicU64>,
 }
 
 impl DiskPace {
-    /// A disk that takes this long when nothing is wrong with it.
+    /// A disk with this time without faults.
     pub(crate) fn new(usual: Duration) -> Self {
         Self {
             usual,
@@ -24,7 +24,7 @@ impl DiskPace {
         }
     }
 
-    /// From now on every sync takes this much longer.
+    /// Adds this time to every sync from now on.
     pub(crate) fn set(&self, delay: Duration) {
         let micros = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
         self.slower_by.store(micros, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! When a store writes: after the disk's pace, in the order in which it was asked.
+//! When a store writes: after the disk's pace, in the order of requests.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,12 +7,12 @@ use tokio::time::Instant;
 
 use super::disk_pace::DiskPace;
 
-/// Clones are the same disk's.
+/// Clones share the disk.
 #[derive(Clone)]
 pub(super) struct DiskWork {
     log: LogHandle,
     pace: DiskPace,
-    /// When the last answer on its way is due; later ones are not earlier.
+    /// When the last pending answer is due; later ones are not earlier.
     last_due: Arc<Mutex<Instant>>,
 }
 
@@ -25,8 +25,7 @@ impl DiskWork {
         }
     }
 
-    /// Something waits, or will before this task yields: the store does it, and all that waits by then, when the disk has
-    /// taken its time.
+    /// Work is queued, or will be before this task yields: the store does all queued work after the disk's time.
     pub(super) fn soon(&self) {
         let mut last_due = self.last_due.lock().unwrap_or_else(PoisonError::into_inner);
         *last_due = (*last_due).max(Instant::now() + self.pace.delay());

@@ -1,6 +1,5 @@
-//! Damaged files of a member's log: found when they are read for another member, or read back in turn, and replaced by another
-//! member's copy. It is what `witness run` does around the store (its `scrubbing`), with the same calls, and sooner: a run lasts
-//! for seconds.
+//! Damaged log files of a member: found by reads for another member or by scrubbing, and replaced by another member's copy. Does what
+//! `witness run` does around the store (its `scrubbing`), with the same calls, at shorter intervals: a run lasts for seconds.
 
 use std::time::Duration;
 
@@ -10,25 +9,25 @@ use raft_types::MemberId;
 
 use crate::record::Record;
 
-/// Between two looks for files to repair.
+/// Interval of checks for files to repair.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long another member may take for a piece of a file.
+/// Timeout of another member for a piece of a file.
 const PIECE: Duration = Duration::from_secs(1);
-/// So many closed files are read back in a row: more than are written meanwhile, so that a turn comes to its end.
+/// Closed files read in a row: more than are written in the meantime, so that a scrub cycle completes.
 const IN_A_ROW: usize = 20;
-/// As fast as the disk gives them.
+/// As fast as the disk reads.
 const RATE: u64 = u64::MAX;
-/// Of the time that the scrub sees: it begins another turn after a day, which is a second here.
+/// The scrub's time scale: it begins a new cycle after a day, which is a second here.
 const SECONDS_A_SECOND: u64 = 24 * 3_600;
 
-/// How a member looks after the files of its log.
+/// A member's handling of its log files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileRepair {
-    /// How often it reads closed files back; where it does not, damage is found by those that want entries.
+    /// Interval of scrubbing; without it, damage is found by members that need the entries.
     pub(crate) scrub_every: Option<Duration>,
 }
 
-/// Goes on for as long as the process.
+/// Runs as long as the process.
 pub(super) async fn mend(member: Member, log: LogHandle, record: Record, wanted: FileRepair) {
     let reading = async {
         match wanted.scrub_every {
@@ -42,7 +41,7 @@ pub(super) async fn mend(member: Member, log: LogHandle, record: Record, wanted:
 async fn read_back(log: &LogHandle, record: &Record, pause: Duration) {
     loop {
         tokio::time::sleep(pause).await;
-        // Any clock will do, as long as it goes on over a restart.
+        // Any clock suffices that continues over a restart.
         let now = record.now().elapsed().as_millis();
         let now = u64::try_from(now).unwrap_or(u64::MAX) / 1_000 * SECONDS_A_SECOND;
         for _ in 0..IN_A_ROW {
@@ -56,7 +55,7 @@ async fn read_back(log: &LogHandle, record: &Record, pause: Duration) {
 async fn repair_what_is_damaged(member: &Member, log: &LogHandle, record: &Record) {
     loop {
         tokio::time::sleep(LOOK).await;
-        // The newest first: the end of a file is held against the next one.
+        // Newest first: the end of a file is compared with the next one.
         for fault in log.read_faults().into_iter().rev() {
             record.note(&format!(
                 "member {} has a damaged file {}: {}",
@@ -85,7 +84,7 @@ async fn repair(member: &Member, log: &LogHandle, record: &Record, file: FileNum
     }
 }
 
-/// Puts that member's copy in the place of the file, unless the log does not have it any more.
+/// Replaces the file by that member's copy, unless the log no longer has it.
 async fn copy_from(
     member: &Member,
     log: &LogHandle,

@@ -1,5 +1,5 @@
-//! What runs on hosts beside members and servers, and outlives members: the servers' own replica threads, and an operator's command.
-//! All of it is in one runtime, whose clock is the world's.
+//! Processes on hosts other than members and servers, which survive members: the servers' own replica threads, and an operator's command.
+//! They share one runtime with the world's clock.
 
 use std::io;
 
@@ -10,17 +10,17 @@ use tokio::time::Instant;
 use crate::member::clock::{self, Clock, ClockRate};
 use crate::tick::Tick;
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Hosts {
     runtime: Runtime,
     clock: Clock,
 }
 
 impl Hosts {
-    /// Nothing runs there yet.
+    /// No tasks run yet.
     ///
     /// # Errors
-    /// When there can be no runtime.
+    /// When no runtime can be created.
     pub(crate) fn new() -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -42,7 +42,7 @@ impl Hosts {
         });
     }
 
-    /// Begins something.
+    /// Starts a task.
     pub(crate) fn begin(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         self.runtime.spawn(task).abort_handle()
     }

@@ -1,5 +1,5 @@
-//! One member of the simulated ring: a whole one (consensus, store, network) in a process of its own, that is, in a
-//! runtime with a clock of its own, over a disk that fails on purpose.
+//! One member of the simulated ring: a complete one (consensus, store, network) in its own process, modelled as a runtime with its own
+//! clock, over a disk with injected failures.
 
 mod admin_calls;
 mod answering;

@@ -1,4 +1,4 @@
-//! The mover of [`Mutation::BelieveTheFile`]: it does what a member did when its file said the policy.
+//! The mover of [`Mutation::BelieveTheFile`]: acts as members did when their file had the policy.
 //!
 //! [`Mutation::BelieveTheFile`]: crate::mutation::Mutation::BelieveTheFile
 
@@ -9,11 +9,11 @@ use consensus::Member;
 use consensus::quorum::RingRules;
 use raft_types::{MemberId, MemberRecord};
 
-/// How often it looks, and how long it waits for the engine.
+/// Interval of its checks, and its timeout for the engine.
 const LOOK: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_millis(400);
 
-/// Whenever this member serves, takes the voters that its file wants.
+/// Whenever this member serves, sets the voters that its file requires.
 pub(super) async fn run(member: Member, file: RingRules) {
     loop {
         tokio::time::sleep(LOOK).await;
@@ -33,7 +33,7 @@ pub(super) async fn run(member: Member, file: RingRules) {
             && let [wanted] = wanted.as_slice()
         {
             let change = member.engine().change_membership(wanted.clone(), true);
-            // What comes of it stands in the log.
+            // The outcome is in the log.
             let _ = tokio::time::timeout(PATIENCE, change).await;
         }
     }

@@ -1,5 +1,5 @@
-//! The other hosts, as a copy of data reaches them: a server the donor's server, and a member the donor's member, which is asked for an
-//! account. Nobody is reached over a link that is cut in either direction.
+//! Access to other hosts for a data copy: a server connects to the donor's server, and a member asks the donor's member for an account. A
+//! cut link in either direction prevents it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,10 +17,10 @@ use tokio::sync::oneshot;
 
 use crate::network::MessageQueue;
 
-/// How long a member waits for another one's answer.
+/// Timeout for another member's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// All hosts with servers. Clones are the same ones.
+/// All hosts with servers. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Neighbours {
     queue: MessageQueue,
@@ -29,11 +29,11 @@ pub(crate) struct Neighbours {
 
 #[derive(Default)]
 struct Known {
-    /// By the names of their hosts.
+    /// By host name.
     servers: BTreeMap<String, (MemberId, Mysqld)>,
-    /// What members ask each other, until it is carried to them.
+    /// Requests between members, until delivered.
     calls: Vec<DonorCall>,
-    /// Donors and recipients for whose copy a donor may have an account.
+    /// Donors and recipients of copies for which the donor may have an account.
     accounts: BTreeSet<(MemberId, MemberId)>,
 }
 
@@ -64,7 +64,7 @@ impl Neighbours {
         })
     }
 
-    /// Whether nothing between two hosts is cut.
+    /// Whether no link between two hosts is cut.
     pub(super) fn reaches(&self, one: MemberId, other: MemberId) -> bool {
         self.queue.links(|links| {
             links.lets_through(one, other, false) && links.lets_through(other, one, false)
@@ -80,14 +80,14 @@ impl Neighbours {
         }
     }
 
-    /// What members have asked others who can be reached; who cannot be is not asked.
+    /// Requests of members to reachable others; requests to unreachable ones are dropped.
     pub(crate) fn calls(&self) -> Vec<DonorCall> {
         let calls = std::mem::take(&mut self.known().calls);
         let reached = |call: &DonorCall| self.reaches(call.recipient, call.donor);
         calls.into_iter().filter(reached).collect()
     }
 
-    /// Donors and recipients for whose copy a donor may have an account: one, made for the last attempt.
+    /// Donors and recipients of copies for which the donor may have an account: one, made for the last attempt.
     pub(crate) fn accounts(&self) -> BTreeSet<(MemberId, MemberId)> {
         self.known().accounts.clone()
     }
@@ -146,14 +146,14 @@ impl Donor for AskedDonor {
     }
 }
 
-/// For whose copy an account is, as its name says it; `None` where it is for none, and nobody's where its name says none.
+/// The recipient of the copy for which an account is, from its name. `None` for other accounts; 0 if the name has no number.
 pub(crate) fn recipient_in(account: &str) -> Option<MemberId> {
     let number = account.strip_prefix("witness_clone_")?.split('_').next();
     let number = number.and_then(|number| number.parse().ok());
     Some(MemberId(number.unwrap_or(0)))
 }
 
-/// What a donor is asked by a recipient. Dropped, the donor was not reached.
+/// A recipient's request to a donor. Dropping it means that the donor was unreachable.
 pub(crate) struct DonorCall {
     recipient: MemberId,
     pub(crate) donor: MemberId,
@@ -167,7 +167,7 @@ enum Question {
 }
 
 impl DonorCall {
-    /// What the donor's member does, as the product's does.
+    /// Handles the request as the product's member does.
     pub(crate) async fn answer(self, beside: MysqldBeside, connect: ConnectOptions) {
         let accounts = (self.donor, self.recipient);
         match self.question {

@@ -1,4 +1,4 @@
-//! What a member's log holds when it is opened, read back as a whole.
+//! A member's log contents at its opening, read completely.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use raft_types::{OpId, Vote};
 
 use crate::event::Seen;
 
-/// What was found in a log that was just opened.
+/// Contents of a log that was just opened.
 pub(super) struct OpenedLog {
     pub(super) floor: Option<OpId>,
     pub(super) entries: Vec<Seen>,

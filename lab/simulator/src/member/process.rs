@@ -515,7 +515,7 @@ impl Process {
         self.reception.pending.relayed()
     }
 
-    /// What it has sent, by route.
+    /// Its sent traffic, by route.
     pub(crate) fn traffic(&self) -> Counted {
         self.reception.relaying.routes.traffic().counted()
     }

@@ -1,4 +1,4 @@
-//! What a member's process is started with.
+//! Inputs of a member's process.
 
 use binlog_format::gtid::GtidSet;
 use consensus::Timers;
@@ -16,7 +16,7 @@ use super::real_transport::RealTransport;
 use crate::mutation::Mutation;
 use crate::workload::Workload;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone)]
 pub(crate) struct ProcessSetup {
     pub(crate) ring: RingId,
@@ -24,31 +24,31 @@ pub(crate) struct ProcessSetup {
     pub(crate) record: MemberRecord,
     pub(crate) timers: Timers,
     pub(crate) rules: RingRules,
-    /// The search for the matching point is answered on the sending side.
+    /// The sending side answers the search for the matching point.
     pub(crate) searches_itself: bool,
     pub(crate) proxies: ProxyOptions,
-    /// It asks the others whether the ring went on without it, before it takes part.
+    /// Before it takes part, it asks the others whether the ring continued without it.
     pub(crate) returns: bool,
     pub(crate) rate: ClockRate,
     pub(crate) disk: FaultyDisk,
     pub(crate) pace: DiskPace,
     pub(crate) log: LogOptions,
-    /// Bytes that may wait for its disk, if not as many as the product lets wait.
+    /// Queued bytes for its disk, if not the product's default.
     pub(crate) queue_bytes: Option<u64>,
-    /// What it does about damaged files of its log; nothing, where none is damaged while it runs.
+    /// Its handling of damaged log files; `None` if none is damaged while it runs.
     pub(crate) file_repair: Option<FileRepair>,
     pub(crate) workload: Workload,
-    /// The server beside it, where that is simulated too: then clients write there.
+    /// Its server, if simulated: then clients write there.
     pub(crate) host: Option<Host>,
-    /// What its calls go over in the place of the messages, where that is the real thing.
+    /// The real transport, if used instead of messages.
     pub(crate) transport: Option<RealTransport>,
     pub(crate) mutation: Option<Mutation>,
-    /// Where it stands to which ring it belongs, where it begins without one.
+    /// The record of its ring, if it begins without one.
     pub(crate) directory: Option<Directory>,
 }
 
 impl ProcessSetup {
-    /// With the ring that its directory belongs to, or makes.
+    /// With its directory's current or future ring.
     pub(super) fn in_its_ring(&self) -> Self {
         let ring = self.directory.as_ref().and_then(Directory::ring);
         Self {
@@ -57,7 +57,7 @@ impl ProcessSetup {
         }
     }
 
-    /// What the ring's log begins behind.
+    /// The GTIDs before the ring's log.
     pub(super) fn origin(&self) -> GtidSet {
         let directory = self.directory.as_ref();
         directory.map(Directory::origin).unwrap_or_default()

@@ -93,12 +93,12 @@ impl RealTransport {
         self.directory().installed = formats;
     }
 
-    /// What the installed program speaks.
+    /// Formats of the installed program.
     pub(crate) fn installed(&self) -> FormatRange {
         self.directory().installed
     }
 
-    /// What the program speaks that was started last.
+    /// Formats of the last started program.
     pub(crate) fn runs(&self) -> FormatRange {
         self.directory().started
     }

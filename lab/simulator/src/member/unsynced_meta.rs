@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use binlog_store::MetaStore;
 
-/// See the module.
+/// See the module documentation.
 pub(super) struct UnsyncedMeta(pub(super) Arc<dyn MetaStore>);
 
 impl MetaStore for UnsyncedMeta {

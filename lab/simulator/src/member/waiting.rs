@@ -1,5 +1,5 @@
-//! The process of a member that has no ring yet: it answers calls, and waits until another member makes the ring, or it is ordered to
-//! make it itself. Then it opens its log and takes part.
+//! The process of a member without a ring: it answers calls, and waits until another member bootstraps the ring, or until it is ordered to
+//! do so itself. Then it opens its log and takes part.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,17 +20,17 @@ use crate::network::MessageQueue;
 use crate::record::Record;
 use crate::tick::Tick;
 
-/// How often a waiting member looks whether it was taken into a ring.
+/// Interval of checks for a ring.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long the others are waited for when an operator waits too.
+/// How long it waits for the others while an operator waits, too.
 const ORDERED_PATIENCE: Duration = Duration::from_secs(10);
-/// The same where it goes on by itself.
+/// The same without an operator.
 const PATIENCE: Duration = Duration::from_secs(365 * 86_400);
 
-/// The first membership, where this member has to begin the ring.
+/// The first membership, if this member has to begin the ring.
 type FirstMembers = Option<BTreeMap<MemberId, MemberRecord>>;
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Waiting {
     setup: ProcessSetup,
     queue: MessageQueue,
@@ -41,7 +41,7 @@ pub(crate) struct Waiting {
     come: mpsc::UnboundedReceiver<FirstMembers>,
 }
 
-/// A process that has come to its ring.
+/// A process that has joined its ring.
 pub(crate) struct Waited {
     pub(super) setup: ProcessSetup,
     pub(super) queue: MessageQueue,
@@ -65,7 +65,7 @@ impl Waiting {
         let origin = runtime.block_on(async { Instant::now() });
         let (joining, own) = (directory.clone(), setup.id);
         runtime.spawn(async move {
-            // Who waits for it is gone with the process.
+            // The receiver is gone together with the process.
             drop(come.send(join(own, &joining, ordered).await));
         });
         Self {
@@ -79,7 +79,7 @@ impl Waiting {
         }
     }
 
-    /// Runs until a moment of the world. Whether it has come to its ring: see [`Waiting::end`].
+    /// Runs until a moment of the world. Returns whether it has joined its ring: see [`Waiting::end`].
     pub(crate) fn run_until(&mut self, now: Tick) -> bool {
         let until = self.clock.at(now);
         self.runtime
@@ -87,7 +87,7 @@ impl Waiting {
         !self.come.is_empty()
     }
 
-    /// What takes part, once it has come.
+    /// The parts for taking part, after it has joined.
     pub(crate) fn end(mut self) -> Waited {
         Waited {
             first_members: self.come.try_recv().unwrap_or_default(),
@@ -105,7 +105,7 @@ impl Waiting {
     }
 }
 
-/// Comes to the ring, as long as it takes.
+/// Joins the ring, without a time limit.
 async fn join(
     own: MemberId,
     directory: &Directory,
@@ -126,7 +126,7 @@ async fn join(
             taken_in(directory).await;
             return None;
         };
-        // Begun already, it is still the same ring.
+        // An already begun ring stays the same.
         let origin = match directory.state() {
             RingState::Bootstrapping { .. } => directory.book.origin(),
             _ => origin,

@@ -1,5 +1,5 @@
-//! The store between the engine and the checkers: everything passes through unchanged, is told to the record, and is
-//! done when the disk has taken its time. What the store did after its disk was cut off is not told: the process was gone by then.
+//! Wraps the store: passes everything on unchanged, records it, and completes it at the disk's pace. Actions after the disk was cut off are
+//! not recorded: the process was gone by then.
 
 use std::io;
 
@@ -17,7 +17,7 @@ use crate::member::disk_work::DiskWork;
 use crate::mutation::Mutation;
 use crate::record::Record;
 
-/// See the module.
+/// See the module documentation.
 pub(super) struct WatchedLog {
     store: BinlogStore,
     watch: Watch,
@@ -25,7 +25,7 @@ pub(super) struct WatchedLog {
     mutation: Option<Mutation>,
 }
 
-/// Tells the record what one store did.
+/// Records one store's actions.
 #[derive(Clone)]
 pub(super) struct Watch {
     pub(super) member: MemberId,
@@ -116,7 +116,7 @@ impl RaftLogStorage<TypeConfig> for WatchedLog {
             self.store.handle().queue_room(bytes).await;
         }
         let (signal, flushed) = TypeConfig::oneshot();
-        // Told before: where the disk is cut off on the way, some of it may be there afterwards.
+        // Recorded before: if the disk is cut off in between, a part may exist afterwards.
         self.watch.saw(|member| Event::Appended {
             member,
             entries: seen,
@@ -151,7 +151,7 @@ impl RaftLogStorage<TypeConfig> for WatchedLog {
     }
 }
 
-/// What waits for the disk with an entry.
+/// Bytes of an entry in the disk's queue.
 fn payload_bytes(entry: &Entry) -> u64 {
     match &entry.payload {
         EntryPayload::Normal(AppEntry::Transaction(payload)) => payload.bytes().len() as u64,

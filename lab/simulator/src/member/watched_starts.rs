@@ -1,4 +1,4 @@
-//! The store's file starts between the engine and the checkers: a log that begins behind a later entry is told to the record.
+//! Wraps the store's file starts: records a log that begins after a later entry.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::watched_log::Watch;
 use crate::event::Event;
 use crate::mutation::Mutation;
 
-/// See the module.
+/// See the module documentation.
 pub(super) struct WatchedStarts {
     log: LogHandle,
     watch: Watch,
@@ -52,7 +52,7 @@ impl FileStarts for WatchedStarts {
     }
 
     fn begin_at(&self, start: FileStart) -> FileStartAnswer<'_, ()> {
-        // Told before: where the disk is cut off on the way, it may have begun there afterwards.
+        // Recorded before: if the disk is cut off in between, it may have begun there afterwards.
         let stored = &start.membership;
         let membership = stored.log_id().map(|at| {
             let sets = stored.membership().get_joint_config().clone();

@@ -1,5 +1,5 @@
-//! The end of a stream that sends the requests: they go out while the window has room, and the answers come back in
-//! their order. Dropping the answers closes the stream.
+//! The requesting end of a stream: sends requests while the window has room, and returns the answers in order. Dropping the answers closes
+//! the stream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,7 @@ use tokio::task::JoinHandle;
 use super::message::{Body, CallId};
 use super::pending_calls::{PendingCalls, StreamNews, WINDOW};
 
-/// How long nothing may move while requests are under way: then the connection is asked whether it is there, and given
-/// up. As the real transport does it.
+/// Time without progress while requests are in flight until the connection is checked and closed, as in the real transport.
 pub(crate) fn dead_after(timers: &Timers) -> Duration {
     let keepalive = timers.heartbeat.max(Duration::from_millis(250));
     keepalive + timers.longest_election().max(Duration::from_secs(1))
@@ -31,7 +30,7 @@ struct Answers {
     window: Arc<Semaphore>,
     sender: JoinHandle<()>,
     answered: u64,
-    /// How many requests there were in all, once that is known.
+    /// The total number of requests, once known.
     all: Option<u64>,
     over: bool,
     dead_after: Duration,
@@ -45,7 +44,7 @@ impl Drop for Answers {
     }
 }
 
-/// Sends the requests and gives the answers back.
+/// Sends the requests and returns the answers.
 pub(super) fn exchange<S>(
     pending: PendingCalls,
     to: MemberId,
@@ -101,7 +100,7 @@ async fn send_all<S>(
         pending.send(to, request);
         number += 1;
     }
-    // Nobody listens any more when the answers were dropped.
+    // The receiver is gone when the answers were dropped.
     let _ = ended.send(StreamNews::Ended(number)).await;
 }
 

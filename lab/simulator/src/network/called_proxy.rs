@@ -1,5 +1,5 @@
-//! The end of a session that sends the requests to a proxy: they go out as they come, and what the proxy says comes back in
-//! its order. Dropping the answers ends the session.
+//! The requesting end of a session with a proxy: sends requests as they arrive, and returns the proxy's answers in order. Dropping the
+//! answers ends the session.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::pending_calls::PendingCalls;
 use super::session_part::SessionPart;
 use super::sessions::SessionNews;
 
-/// Since when something is under way, the end of the requests included, and nothing has come back.
+/// Since when something is in flight, including the end of the requests, without an answer.
 #[derive(Clone, Default)]
 struct Unheard(Arc<Mutex<Option<Instant>>>);
 
@@ -31,7 +31,7 @@ impl Unheard {
         self.lock().get_or_insert_with(Instant::now);
     }
 
-    /// Something has come.
+    /// Something was received.
     fn heard(&self) {
         *self.lock() = None;
     }
@@ -60,7 +60,7 @@ impl Drop for Session {
     }
 }
 
-/// Sends the requests and gives back what the proxy says.
+/// Sends the requests and returns the proxy's answers.
 pub(super) fn call(
     pending: PendingCalls,
     proxy: MemberId,

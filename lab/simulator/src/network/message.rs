@@ -1,4 +1,4 @@
-//! What travels between members.
+//! Messages between members.
 
 use consensus::log_probe::{Answered, Asked};
 use raft_types::MemberId;
@@ -6,11 +6,11 @@ use testkit::network::{Call, Reply};
 
 use super::session_part::SessionPart;
 
-/// Numbers a call or a stream; never used twice in a run.
+/// Id of a call or a stream, unique in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct CallId(pub(crate) u64);
 
-/// One message on its way.
+/// A message in flight.
 #[derive(Clone)]
 pub(crate) struct Message {
     pub(crate) from: MemberId,
@@ -18,7 +18,7 @@ pub(crate) struct Message {
     pub(crate) body: Body,
 }
 
-/// What a message carries.
+/// Contents of a message.
 #[derive(Clone)]
 pub(crate) enum Body {
     Call(CallId, Call),
@@ -37,16 +37,16 @@ pub(crate) enum Body {
     },
     /// The sender of the requests closed the stream.
     Closed(CallId),
-    /// The receiver of the requests does not know the stream, or gave it up.
+    /// The receiver does not have the stream, or abandoned it.
     Broken(CallId, String),
-    /// Of a session with a proxy, which is ordered and breaks like a stream.
+    /// Part of a session with a proxy, which is ordered and fails like a stream.
     Session(CallId, SessionPart),
-    /// The sender's process is gone, and its machine has closed all of its connections.
+    /// The sender's process has ended, and its machine has closed all its connections.
     HungUp,
 }
 
 impl Body {
-    /// The stream or session that the message belongs to, and whether it goes to where the requests go.
+    /// The message's stream or session, and whether it has the requests' direction.
     pub(crate) fn stream(&self) -> Option<(CallId, bool)> {
         match self {
             Self::Request { stream, .. } | Self::Closed(stream) => Some((*stream, true)),
@@ -56,12 +56,12 @@ impl Body {
         }
     }
 
-    /// Whether it is long: what a line that is busy delays.
+    /// Whether it is long, and therefore delayed by a busy line.
     pub(crate) fn carries_entries(&self) -> bool {
         matches!(self, Self::Request { asked, .. } if !asked.request.entries.is_empty())
     }
 
-    /// Whether it is what a leader sends to whom it leads.
+    /// Whether a leader sends it to its followers.
     pub(crate) fn leads(&self) -> bool {
         matches!(
             self,
@@ -89,7 +89,7 @@ impl Body {
         }
     }
 
-    /// As the whole trace shows it.
+    /// Text for the full trace.
     pub(crate) fn words(&self) -> String {
         match self {
             Self::Call(_, Call::Vote(request)) => format!("vote? {request}"),

@@ -1,5 +1,5 @@
-//! The queue: takes messages in, decides with the links what becomes of them, and gives out those that are due. Streams and
-//! sessions keep their order; one of which a message was lost gives nothing more out.
+//! The message queue: determines each message's fate by the links, and delivers due ones. Streams and sessions keep their order; after a
+//! lost message, they deliver nothing more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::network::session_part::SessionPart;
 use crate::record::Record;
 use crate::tick::Tick;
 
-/// Clones are the same queue.
+/// Clones share the queue.
 #[derive(Clone)]
 pub(crate) struct MessageQueue {
     state: Arc<Mutex<State>>,
@@ -27,16 +27,16 @@ struct State {
     links: Links,
     next_call: u64,
     sent: u64,
-    /// By the moment of their arrival, then in the order in which they were sent.
+    /// By arrival time, then by order of sending.
     under_way: BTreeMap<(Tick, u64), Message>,
-    /// Until when the last message of each direction of a stream is under way.
+    /// Arrival time of the last message in each direction of a stream.
     streams: BTreeMap<(CallId, bool), Tick>,
     dead: BTreeSet<CallId>,
 }
 
 impl State {
-    /// One step behind everything from one member to another that is under way: a process that ends has closed its connections
-    /// behind what it had said over them, and that is taken in before the end of a connection is seen.
+    /// One step after all messages in flight from one member to another: an exiting process closes its connections after its last bytes,
+    /// and those are received before the end of a connection.
     fn behind_all(&self, from: MemberId, to: MemberId) -> Tick {
         let between = self.under_way.iter();
         let between = between.filter(|(_, message)| (message.from, message.to) == (from, to));
@@ -71,7 +71,7 @@ impl MessageQueue {
         CallId(state.next_call)
     }
 
-    /// Changes the links.
+    /// Accesses the links.
     pub(crate) fn links<T>(&self, change: impl FnOnce(&mut Links) -> T) -> T {
         change(&mut self.state().links)
     }
@@ -90,7 +90,7 @@ impl MessageQueue {
         if let Body::Call(id, Call::Knock) = message.body
             && state.links.alarmed().contains(&message.from)
         {
-            // By whoever stands between it and the address: no link of the ring is asked.
+            // By a device between it and the address: the ring's links do not matter.
             (message.to, message.body) = (message.from, Body::Reply(id, Reply::Refused));
             state.sent += 1;
             state.under_way.insert((now + 1, state.sent), message);
@@ -136,13 +136,13 @@ impl MessageQueue {
         }
     }
 
-    /// Whose vote it is, not who sends: a proxy sends in its leader's name.
+    /// By the owner of the vote, not the sender: a proxy sends on its leader's behalf.
     fn led(&self, vote: &Vote) {
         let (term, leader) = (vote.leader_id.term, vote.leader_id.voted_for);
         self.record.saw(&Event::Led { term, leader });
     }
 
-    /// The messages that arrive now for members that listen; others stay where they are.
+    /// The due messages for listening members; others stay queued.
     pub(crate) fn due(&self, now: Tick, listens: impl Fn(MemberId) -> bool) -> Vec<Message> {
         let mut guard = self.state();
         let state = &mut *guard;

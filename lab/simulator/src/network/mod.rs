@@ -1,6 +1,6 @@
-//! The network between the members: a wire for each direction of each pair, with latency and jitter by region, loss,
-//! duplication, reordering and cuts; unary calls, streams whose requests are answered in order while more are under way, and
-//! sessions with proxies. In their place there may be connections ([`ByteStreams`]), over which the real transport runs.
+//! The network between the members: a wire for each direction of each pair, with latency and jitter by region, loss, duplication,
+//! reordering and cuts. It carries unary calls, pipelined streams with ordered answers, and sessions with proxies. Alternatively, the real
+//! transport runs over simulated connections ([`ByteStreams`]).
 
 mod answers;
 mod byte_streams;

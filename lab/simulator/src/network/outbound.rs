@@ -1,5 +1,4 @@
-//! What one member's process sends: calls, streams of requests and sessions with proxies over the queue, and how it waits for
-//! answers.
+//! Outgoing traffic of one member's process: calls, request streams and proxy sessions over the queue, and waits for answers.
 
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use super::premature_answers::counted_unseen;
 use super::reworded_memberships::reworded;
 use crate::mutation::Mutation;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone)]
 pub(crate) struct Outbound {
     pending: PendingCalls,
@@ -37,7 +36,7 @@ impl Outbound {
         }
     }
 
-    /// As the engine and the members' questions take it.
+    /// The port for the engine and the members' requests.
     pub(crate) fn port(&self) -> Port<Self> {
         Port::new(self.pending.own, self.clone())
     }

@@ -1,5 +1,4 @@
-//! What one process of a member waits for: answers to its calls and to its streams, and the streams that others send to
-//! it, and the same for sessions. It goes with the process.
+//! Waits of one member process: for answers to its calls and streams, for incoming streams, and for sessions. It ends with the process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,11 +13,11 @@ use super::message::{Body, CallId, Message};
 use super::message_queue::MessageQueue;
 use super::sessions::{Relayed, Sessions};
 
-/// What happens to a stream at the end that sends the requests.
+/// An event for a stream's requesting end.
 pub(crate) enum StreamNews {
     /// The answer to a request.
     Answer(Answered),
-    /// This many requests were all.
+    /// The total number of requests.
     Ended(u64),
     Broken(String),
 }
@@ -29,15 +28,15 @@ struct Incoming {
     next: u64,
 }
 
-/// How many requests of one stream may be unanswered.
+/// Maximum unanswered requests of a stream.
 pub(crate) const WINDOW: usize = 16;
 
-/// Clones share the same calls.
+/// Clones share the calls.
 #[derive(Clone)]
 pub(crate) struct PendingCalls {
     pub(crate) own: MemberId,
     queue: MessageQueue,
-    /// A process without its disk's power says nothing any more.
+    /// A process whose disk lost power sends nothing more.
     disk: FaultyDisk,
     state: Arc<Mutex<State>>,
     sessions: Arc<Mutex<Sessions>>,
@@ -65,7 +64,7 @@ impl PendingCalls {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the process is still there; it may have been cut off in the middle of a step.
+    /// Whether the process still runs; it may have been cut off in the middle of a step.
     pub(crate) fn alive(&self) -> bool {
         !self.disk.is_off()
     }
@@ -90,7 +89,7 @@ impl PendingCalls {
         self.queue.new_call()
     }
 
-    /// A call whose answer is waited for.
+    /// A call that waits for its answer.
     pub(crate) fn open_call(&self) -> (CallId, oneshot::Receiver<Reply>) {
         let call = self.queue.new_call();
         let (sender, receiver) = oneshot::channel();
@@ -105,7 +104,7 @@ impl PendingCalls {
     pub(crate) fn replied(&self, call: CallId, reply: Reply) {
         let waits = self.state().calls.remove(&call);
         if let Some(waits) = waits {
-            // Its caller may have given up.
+            // Its caller may have stopped waiting.
             let _ = waits.send(reply);
         }
     }
@@ -115,7 +114,7 @@ impl PendingCalls {
         &self,
     ) -> (CallId, mpsc::Sender<StreamNews>, mpsc::Receiver<StreamNews>) {
         let stream = self.queue.new_call();
-        // Every request in the window, its end, and its breaking.
+        // Every request in the window, the end, and the failure.
         let (sender, receiver) = mpsc::channel(WINDOW + 2);
         self.state().outgoing.insert(stream, sender.clone());
         (stream, sender, receiver)
@@ -127,13 +126,12 @@ impl PendingCalls {
 
     pub(crate) fn news(&self, stream: CallId, news: StreamNews) {
         if let Some(outgoing) = self.state().outgoing.get(&stream) {
-            // There is room for all that can be under way; what is more was sent by nobody.
+            // There is room for everything that can be in flight; nothing else is sent.
             let _ = outgoing.try_send(news);
         }
     }
 
-    /// Takes the next request of an incoming stream in. `Some` for a new stream: its requests are to be
-    /// given to the engine.
+    /// Delivers the next request of an incoming stream. `Some` for a new stream, whose requests go to the engine.
     pub(crate) fn request(
         &self,
         stream: CallId,

@@ -1,5 +1,4 @@
-//! What a member's process does with a message that arrives: calls and requests go to the engine, answers to those who
-//! wait for them.
+//! Delivery of messages to a member's process: calls and requests go to the engine, answers to their waiters.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,14 +28,14 @@ pub(crate) struct Reception {
     pub(crate) pending: PendingCalls,
     pub(crate) member: Member,
     pub(crate) inbound: Inbound,
-    /// What its reports are made from.
+    /// The source of its reports.
     pub(crate) log: Arc<dyn OwnLog>,
     pub(crate) relaying: Relaying,
     pub(crate) mutation: Option<Mutation>,
 }
 
 impl Reception {
-    /// Takes a message in. Called within the process's runtime; what takes time is a task of it.
+    /// Delivers a message. Called within the process's runtime; longer work runs in a task.
     pub(crate) fn deliver(&self, message: Message) {
         let Message { from, body, .. } = message;
         match body {
@@ -88,7 +87,7 @@ impl Reception {
                 sessions.forget(session);
                 None
             }
-            // Who waited for it has ended the session, or is gone with its process.
+            // The receiver has ended the session, or is gone with its process.
             SessionPart::Answer(answer) => (!sessions.news(session, SessionNews::Answer(answer)))
                 .then_some(SessionPart::Dropped),
             SessionPart::Over => {
@@ -146,7 +145,7 @@ impl Reception {
         self.pending.send(from, Body::Reply(id, reply));
     }
 
-    /// A request for a vote as the engine gets it.
+    /// A vote request for the engine.
     fn taken_in(&self, request: VoteRequest<TypeConfig>) -> VoteRequest<TypeConfig> {
         match self.mutation {
             Some(Mutation::VoteWithoutTheLogCheck) => VoteRequest {
@@ -212,7 +211,7 @@ impl Reception {
     }
 }
 
-/// Of the requests that the engine has taken and not answered: the leader's vote where a report is wanted.
+/// For the unanswered requests at the engine: the leader's vote if a report is requested.
 type Wishes = Arc<Mutex<VecDeque<Option<Vote>>>>;
 
 fn lock(wishes: &Mutex<VecDeque<Option<Vote>>>) -> MutexGuard<'_, VecDeque<Option<Vote>>> {

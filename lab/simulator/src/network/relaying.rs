@@ -10,7 +10,7 @@ use super::outbound::Outbound;
 use super::term_blind_log::term_blind;
 use crate::mutation::Mutation;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone)]
 pub(crate) struct Relaying {
     pub(crate) own: MemberId,

@@ -1,12 +1,12 @@
-//! The exchange of [`Mutation::RewordMemberships`]: whoever gets a membership writes it down in words of its own, as a member
-//! of another version would that only keeps what it says.
+//! The exchange of [`Mutation::RewordMemberships`]: the receiver of a membership re-encodes it, like a member of another version that keeps
+//! only the parsed contents.
 //!
 //! [`Mutation::RewordMemberships`]: crate::mutation::Mutation::RewordMemberships
 
 use consensus::log_probe::Asked;
 use raft_types::{EntryPayload, MembershipPayload};
 
-/// The request, its memberships written with the names in alphabetical order.
+/// The request, with its memberships encoded with names in alphabetical order.
 pub(super) fn reworded(mut asked: Asked) -> Asked {
     for entry in &mut asked.request.entries {
         let EntryPayload::Membership(payload) = &mut entry.payload else {

@@ -1,4 +1,4 @@
-//! What travels in a session with a proxy.
+//! Parts of a session with a proxy.
 
 use proxy::{ProxyAnswer, ProxyRequest};
 use raft_types::MemberId;
@@ -6,20 +6,20 @@ use raft_types::MemberId;
 /// One message of a session.
 #[derive(Clone)]
 pub(crate) enum SessionPart {
-    /// The `number`-th request, from 0 on. The first one opens the session; `onward` says where all of them go.
+    /// The `number`-th request, from 0 on. The first one opens the session; `onward` is the route of all of them.
     Request {
         number: u64,
         onward: Vec<MemberId>,
         request: ProxyRequest,
     },
-    /// There were so many requests, and no more come.
+    /// The total number of requests, after which none follows.
     End(u64),
-    /// Nobody waits for the answers any more.
+    /// The answers are no longer read.
     Dropped,
     Answer(ProxyAnswer),
-    /// No more answers come.
+    /// No more answers follow.
     Over,
-    /// The proxy does not know the session, or gave it up.
+    /// The proxy does not have the session, or abandoned it.
     Broken(String),
 }
 
@@ -40,7 +40,7 @@ impl SessionPart {
         }
     }
 
-    /// As the whole trace shows it.
+    /// Text for the full trace.
     pub(crate) fn words(&self) -> String {
         match self {
             Self::Request {

@@ -1,4 +1,4 @@
-//! The sessions of one process: those that it has with proxies, and those that it serves as one.
+//! The sessions of one process: with proxies, and as a proxy.
 
 use std::collections::BTreeMap;
 
@@ -9,35 +9,35 @@ use tokio::task::AbortHandle;
 
 use super::message::CallId;
 
-/// What happens to a session at the end that sends the requests.
+/// An event for a session's requesting end.
 pub(super) enum SessionNews {
     Answer(ProxyAnswer),
     Over,
     Broken(String),
 }
 
-/// A session that a proxy serves.
+/// A session served by a proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Relayed {
-    /// Who called the proxy: a leader, or another proxy.
+    /// The proxy's caller: a leader, or another proxy.
     pub(crate) from: MemberId,
     pub(crate) proxy: MemberId,
-    /// Who the proxy sends on to.
+    /// The proxy's next hop.
     pub(crate) next: MemberId,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Default)]
 pub(super) struct Sessions {
     called: BTreeMap<CallId, mpsc::UnboundedSender<SessionNews>>,
     served: BTreeMap<CallId, Served>,
 }
 
-/// A session that this process serves. Whoever takes it out ends it.
+/// A session served by this process. Removing it ends it.
 struct Served {
     from: MemberId,
     onward: Vec<MemberId>,
-    /// Gone once nothing more comes.
+    /// `None` once no more requests follow.
     requests: Option<mpsc::UnboundedSender<ProxyRequest>>,
     next: u64,
     task: Option<AbortHandle>,
@@ -52,25 +52,25 @@ impl Drop for Served {
 }
 
 impl Sessions {
-    /// A session with a proxy begins.
+    /// Begins a session with a proxy.
     pub(super) fn call(&mut self, session: CallId) -> mpsc::UnboundedReceiver<SessionNews> {
         let (sender, news) = mpsc::unbounded_channel();
         self.called.insert(session, sender);
         news
     }
 
-    /// A session with a proxy is over.
+    /// Ends a session with a proxy.
     pub(super) fn hang_up(&mut self, session: CallId) {
         self.called.remove(&session);
     }
 
-    /// Something came from a proxy. Whether anybody waits for it.
+    /// Delivers an event from a proxy. Returns whether it has a receiver.
     pub(super) fn news(&self, session: CallId, news: SessionNews) -> bool {
         let called = self.called.get(&session);
         called.is_some_and(|called| called.send(news).is_ok())
     }
 
-    /// Takes the next request of a session in. `Some` for a new session, which is to be served.
+    /// Delivers the next request of a session. `Some` for a new session, which is to be served.
     pub(super) fn request(
         &mut self,
         session: CallId,
@@ -104,7 +104,7 @@ impl Sessions {
         Ok(None)
     }
 
-    /// Who serves a session, for as long as it is there.
+    /// Sets the task that serves a session.
     pub(super) fn served_by(&mut self, session: CallId, task: AbortHandle) {
         match self.served.get_mut(&session) {
             Some(served) => served.task = Some(task),
@@ -112,7 +112,7 @@ impl Sessions {
         }
     }
 
-    /// All requests of a session are here.
+    /// Records the total number of a session's requests.
     pub(super) fn end(&mut self, session: CallId, all: u64) -> Result<(), String> {
         match self.served.get_mut(&session) {
             Some(served) if served.next == all => {
@@ -126,12 +126,12 @@ impl Sessions {
         }
     }
 
-    /// A session is not served any more.
+    /// Removes a session that is no longer served.
     pub(super) fn forget(&mut self, session: CallId) {
         self.served.remove(&session);
     }
 
-    /// What this process serves as `proxy`.
+    /// The sessions that this process serves as `proxy`.
     pub(super) fn relayed(&self, proxy: MemberId) -> Vec<Relayed> {
         let served = self.served.values();
         let relayed = served.filter_map(|served| {

@@ -1,4 +1,4 @@
-//! The log of a proxy with [`Mutation::ProxyIgnoresTheTerm`]: it gives what it has at an index under whatever op id is asked for.
+//! The log of a proxy with [`Mutation::ProxyIgnoresTheTerm`]: returns its entry at an index for any requested op id.
 //!
 //! [`Mutation::ProxyIgnoresTheTerm`]: crate::mutation::Mutation::ProxyIgnoresTheTerm
 
@@ -11,7 +11,7 @@ use proxy::ProxyRequest;
 use raft_types::{LogReport, OpId, OwnLog, ReadingEntries};
 use tokio::sync::watch;
 
-/// The request of a session that is being put together.
+/// The session's request being assembled.
 type Asked = Arc<Mutex<Option<ProxyRequest>>>;
 
 struct TermBlindLog {
@@ -19,7 +19,7 @@ struct TermBlindLog {
     asked: Asked,
 }
 
-/// The log for one session, and its requests: a relay takes the next one when it is done with the one before.
+/// The log for one session, and its requests: a relay takes the next one after the previous one.
 pub(super) fn term_blind(
     log: Arc<dyn OwnLog>,
     requests: BoxStream<'static, ProxyRequest>,

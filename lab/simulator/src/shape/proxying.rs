@@ -1,4 +1,4 @@
-//! Whether and how payloads are proxied in a run.
+//! Proxying of payloads in a run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use raft_types::MemberId;
 use super::MemberShape;
 use crate::dice::pick;
 
-/// The most proxies in a row that edges ask for.
+/// Maximum chain of proxies in the configured edges.
 const LONGEST: usize = 3;
 
-/// A third of the seeds has no proxies. The shorter waits are about as long as a message to another region and back takes, so
-/// that proxies are left although nothing is wrong.
+/// A third of the seeds has no proxies. The shorter waits are about as long as a round trip to another region, so that proxies are left
+/// without a fault.
 pub(super) fn choose(members: &BTreeMap<MemberId, MemberShape>, dice: &mut Rng) -> ProxyOptions {
     let mode = match dice.u32(0..3) {
         0 => ProxyMode::Off,
@@ -28,7 +28,7 @@ pub(super) fn choose(members: &BTreeMap<MemberId, MemberShape>, dice: &mut Rng) 
     }
 }
 
-/// Whether there is a region beside the first one in which a proxy has somebody to send on to.
+/// Whether another region than the first has a proxy with a member to relay to.
 fn can_be_by_region(members: &BTreeMap<MemberId, MemberShape>) -> bool {
     let there = || members.values().filter(|member| !member.spare);
     let regions = || there().map(|member| &member.record.region);
@@ -38,8 +38,8 @@ fn can_be_by_region(members: &BTreeMap<MemberId, MemberShape>) -> bool {
     })
 }
 
-/// Each member but the first of a random order behind one of those before it; the first three in a row, so that there is a way
-/// with two proxies for whichever member leads in front of them.
+/// Each member except the first of a random order follows an earlier one; the first three form a chain, so that a leader before them has a
+/// route with two proxies.
 fn edges(members: &BTreeMap<MemberId, MemberShape>, dice: &mut Rng) -> BTreeMap<String, String> {
     let mut names: Vec<&String> = members.values().map(|member| &member.record.name).collect();
     dice.shuffle(&mut names);

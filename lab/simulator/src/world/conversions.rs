@@ -1,7 +1,7 @@
 //! [`Scenario::Conversions`]: servers in plain replication become a ring, and back. An operator runs `enable-raft` and `disable-raft` on
-//! the primary's host, is killed at random points, and repeats the command, under client load and failures of members, servers, hosts and
-//! links. In between, the ring works for a while, under all faults of a ring. In each phase all faults are fixed before the next one, and
-//! then the command has to complete.
+//! the primary's host, is killed at random points, and repeats the command. Clients are active, and members, servers, hosts and links fail.
+//! In between, the ring works for a while, under all faults of a ring. In each phase all faults are fixed before the next one, and then the
+//! command has to complete.
 //!
 //! ```text
 //!   plain replication ─ enable-raft ─► ring ─ disable-raft ─► plain replication ─ (enable-raft ─► ring)

@@ -1,6 +1,6 @@
-//! A disk that is lost as a whole. The machine comes back with an empty one and the configuration that it had; the operator
-//! removes the member and adds another one in its place, under a number that was never used, as the documentation says. On the way he
-//! tries the old number again: that has to be refused, as long as the member is in the list and behind it.
+//! A completely lost disk. The machine returns with an empty one and its old configuration; the operator removes the member and adds
+//! another one under an unused number, as documented. In between, the operator tries the old number again: that has to be refused, while
+//! the member is in the list and afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,19 +21,19 @@ use crate::world::World;
 use crate::world::slot::Slot;
 use crate::world::undo::{Replacement, Undo};
 
-/// How often the operator goes on where he was, at most.
+/// Maximum number of the operator's attempts.
 const TRIES: u32 = 12;
-/// How long he waits in between.
+/// Pause between them.
 const AGAIN: Duration = Duration::from_millis(600);
-/// How long the engine may take for what the product would have refused.
+/// Time for the engine to do what the product would have refused.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// From the number of a lost member to that of the one that comes in its place.
+/// Difference between the numbers of a lost member and its replacement.
 const NEXT_NUMBERS: u64 = 100;
 
 impl World {
-    /// The member loses its disk, and the leader dies beside it, if it is to.
+    /// The member loses its disk; with `leader_down`, the leader fails as well.
     pub(super) fn wipe(&mut self, member: MemberId, leader_down: Option<Duration>) {
-        // Another disk may have gone meanwhile.
+        // Another disk may have been lost in the meantime.
         if !self.may_lose_bits().contains(&member) {
             return;
         }
@@ -61,7 +61,7 @@ impl World {
         self.later(noticed, Undo::Replace(replacement));
     }
 
-    /// The operator does what is left to do.
+    /// The operator completes the remaining steps.
     pub(super) fn replace(&mut self, mut replacement: Replacement) {
         let Some(new) = self.machine_for(&replacement) else {
             return;
@@ -77,7 +77,7 @@ impl World {
         let (record, removed) = (self.record.clone(), self.removed.clone());
         leader.spawn(|leading| async move {
             let lost = replacement.lost;
-            // One that was to be a member may never have become one.
+            // A member being added may never have become one.
             let lists = leading.status().ring_view.members;
             let lists = lists.iter().any(|standing| standing.id == lost);
             replacement.done().listed |= lists;
@@ -109,7 +109,7 @@ impl World {
         });
     }
 
-    /// The new machine, which runs: the record of its member.
+    /// Starts the new machine; returns its member's record.
     fn machine_for(&mut self, replacement: &Replacement) -> Option<MemberRecord> {
         let id = replacement.new;
         if let Some(slot) = self.slots.get(&id) {
@@ -147,7 +147,7 @@ impl World {
     }
 }
 
-/// Adds a member under a number that was used, with another disk. With the numbers forgotten, past what the product looks at.
+/// Adds a member with another disk under a used number. With the numbers forgotten, bypasses the product's checks.
 async fn use_again(
     leading: &Member,
     used: MemberId,
@@ -172,25 +172,24 @@ async fn use_again(
     }
 }
 
-// Disks that rot: which may, and where the bit is turned around.
+// Bit rot: eligible disks, and the position of the bit.
 
-/// A bit is turned around in so many bytes at the end of a log, which belong to its last entry: an entry's marker alone is
-/// longer.
+/// Bytes at the end of a log in which a bit is flipped. They belong to its last entry: an entry's marker alone is longer.
 const LAST_BYTES: u64 = 60;
 
-/// Where the log's files of a member stand on its disk.
+/// Directory of a member's log files on its disk.
 pub(super) const LOG_DIR: &str = "data/log";
-/// The index of these files in that folder.
+/// The index file in that directory.
 const INDEX: &str = "binlog.index";
 
 impl World {
-    /// The members whose loss leaves a majority of every voter set in any log and of the voters of every region, and a
-    /// database member that can lead.
+    /// Members whose loss leaves a majority of every voter set in any log and of every region's voters, and a database member that can
+    /// lead.
     pub(super) fn may_lose_bits(&self) -> Vec<MemberId> {
         if self.removals || self.leader().is_none() {
             return Vec::new();
         }
-        // Of every log: a leader's last step may never be committed, and then the one before it decides.
+        // Of every log: a leader's last step may never be committed, and then the previous one decides.
         let running = self.slots.values().filter_map(Slot::process);
         let views = running.map(|process| process.with(|member| member.status().ring_view));
         let mut sets: Vec<_> = views.flat_map(|view| view.voter_sets).collect();
@@ -215,7 +214,7 @@ impl World {
         fit.map(|(id, _)| *id).collect()
     }
 
-    /// Those of them that have old parts of a log.
+    /// Those of them with old parts of a log.
     pub(super) fn with_closed_files(&self, mut members: Vec<MemberId>) -> Vec<MemberId> {
         members.retain(|id| {
             let slot = self.slots.get(id);
@@ -224,15 +223,14 @@ impl World {
         members
     }
 
-    /// The log's files but the last one, which may end in a torn write.
+    /// The log's files except the last one, which may end in a torn write.
     fn closed_files(&self, slot: &Slot) -> Vec<PathBuf> {
         let mut files = self.log_files(slot);
         files.pop();
         files
     }
 
-    /// The log's files, in order: those that its index names. One that was purged while it was being read is there still, and
-    /// belongs to the log no more.
+    /// The log's files in order, as named by its index. A file purged while being read still exists, but no longer belongs to the log.
     fn log_files(&self, slot: &Slot) -> Vec<PathBuf> {
         let index = slot.setup.disk.contents(&Path::new(LOG_DIR).join(INDEX));
         let index = String::from_utf8_lossy(&index.unwrap_or_default()).into_owned();
@@ -248,7 +246,7 @@ impl World {
         files.into_iter().filter(belongs).collect()
     }
 
-    /// Kills the member, turns one bit of what it wrote last around, and kills the leader.
+    /// Kills the member, flips a bit of its last write, and kills the leader.
     pub(super) fn rot_tail(&mut self, member: MemberId, place: u64, down: Duration) {
         let leader = self.leader();
         let Some(slot) = self.slots.get_mut(&member) else {
@@ -293,7 +291,7 @@ impl World {
         }
     }
 
-    /// Kills the member and turns one bit of its log around.
+    /// Kills the member and flips a bit of its log.
     pub(super) fn rot(&mut self, member: MemberId, place: u64) {
         let Some(slot) = self.slots.get_mut(&member) else {
             return;

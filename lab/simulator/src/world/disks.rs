@@ -1,7 +1,7 @@
 //! Scenarios with faults of the disks' space or speed.
 //!
-//! [`Scenario::Purges`]: a region is cut off for a while, and all others purge their logs as the product's members do, as far as the ring
-//! no longer needs them. When the region is back it catches up, and leads next.
+//! [`Scenario::Purges`]: a region is cut off for a while. All others purge their logs as the product's members do, as far as the ring no
+//! longer needs them. When the region is back it catches up, and leads next.
 //!
 //! [`Scenario::FullDisks`]: the disks of all members fill together, as with equal sizes and logs. The leader then refuses transactions, and
 //! nothing stops: when it fails, another member is elected and serves. Once there is room, commits continue without any restart.

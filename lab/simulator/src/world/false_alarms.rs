@@ -1,19 +1,19 @@
-//! Who sees a leader dead that lives. One leadership is lied about to one member alone: two would confirm each other, and a leader of
-//! which a majority has both signs is followed by another one while it still serves, a limit that decision 76 states.
+//! Members that see a living leader as dead. Each leadership gets false evidence at one member only: two would confirm each other. A leader
+//! that a majority sees as dead is replaced while it still serves, a limit stated by decision 76.
 
 use consensus::Term;
 use raft_types::MemberId;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct FalseAlarms {
     now: Option<MemberId>,
-    /// Whom the last one came to, and the latest term that it can have been about.
+    /// The last affected member, and the latest term that it can have been about.
     last: Option<(MemberId, Option<Term>)>,
 }
 
 impl FalseAlarms {
-    /// Whether one may come to this member, while nobody leads a later term than this one.
+    /// Whether this member may be affected, if the latest led term is `latest`.
     pub(super) fn may_come(&mut self, to: MemberId, latest: Option<Term>) -> bool {
         let told_to_another = match (self.now, self.last) {
             (Some(alarmed), _) => alarmed != to,
@@ -47,7 +47,7 @@ mod tests {
         assert!(alarms.may_come(first, Some(Term(2))));
         assert!(alarms.may_come(first, Some(Term(2))));
         assert!(!alarms.may_come(second, Some(Term(2))), "at one time");
-        // The leader of term 3 was lied about as well.
+        // The leader of term 3 was affected as well.
         alarms.ends(first, Some(Term(3)));
         assert!(!alarms.may_come(second, Some(Term(3))), "its signs stay");
         assert!(!alarms.may_come(second, None), "nobody leads, or says so");

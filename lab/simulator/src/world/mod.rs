@@ -108,7 +108,7 @@ pub(crate) struct World {
     neighbours: Neighbours,
     /// Conversions between plain replication and a ring, if played.
     conversions: Option<Conversions>,
-    /// What clients do.
+    /// The clients' workload.
     workload: Workload,
     /// Members that see a living leader as dead.
     false_alarms: FalseAlarms,

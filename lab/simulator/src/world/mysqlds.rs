@@ -21,9 +21,8 @@ use crate::world::undo::Undo;
 
 /// Duration of faults in a run, in milliseconds.
 const CHAOS: std::ops::Range<u64> = 10_000..40_000;
-/// Time for the ring's first commit and for its servers to agree, after all faults are fixed. A repeatedly crashed server is restarted
-/// within half a minute, a member whose server cannot be primary keeps the leadership for five seconds, and a failed comparison is
-/// repeated.
+/// Time for the ring's first commit and for its servers to agree, after all faults are fixed. A repeatedly crashed server restarts within
+/// half a minute. A member whose server cannot be primary keeps the leadership for five seconds. A failed comparison is repeated.
 pub(super) const TIME_FOR_SERVERS: Duration = Duration::from_secs(75);
 
 /// Two or three servers: the first of every region, and another one in a single-region ring.

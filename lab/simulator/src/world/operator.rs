@@ -159,7 +159,7 @@ impl World {
         record.kind == MemberKind::Database && record.votes && counts
     }
 
-    /// Members after whose removal the ring still has a primary; none once a disk has rotted.
+    /// Members after whose removal the ring still has a possible primary; none once a disk has rotted.
     pub(super) fn removable(&self) -> Vec<MemberId> {
         if self.slots.values().any(|slot| slot.damaged) {
             return Vec::new();
@@ -189,7 +189,7 @@ impl World {
         });
     }
 
-    /// Switches members off that were removed.
+    /// Switches off removed members.
     pub(super) fn switch_off_removed(&mut self) {
         let removed =
             std::mem::take(&mut *self.removed.lock().unwrap_or_else(PoisonError::into_inner));
@@ -230,7 +230,7 @@ impl World {
     }
 }
 
-/// The end of the last file that holds nothing behind this index.
+/// The end of the last file without entries after this index.
 pub(super) async fn last_file_before(log: &LogHandle, index: u64) -> Option<OpId> {
     let mut found = None;
     let mut from = log.bounds().map(|(first, _)| first);

@@ -111,7 +111,7 @@ impl World {
         });
     }
 
-    /// Behind the mending: the quorum goes to where the log's policy wants it, and stays there. So it does behind another one.
+    /// After the faults: the quorum moves as the log's policy requires, and stays there; then again for another policy.
     pub(super) fn the_quorum_follows_the_log(&mut self) {
         self.the_quorum_goes_and_stays();
         let others = self.other_policies();

@@ -1,9 +1,9 @@
-//! Single links: one host loses sight of another one, in one direction or in both, while both reach the rest. Drawn by dice of their own,
-//! so that all else in a seed is drawn as before. By the same dice, members run with other values of `raft.heartbeat` and `raft.lease` than
-//! the rest, from the beginning or after a restart, as in a rolling change.
+//! Single links: one host loses contact to another one, in one or both directions, while both reach the rest. Separate dice keep the rest
+//! of a seed unchanged. By these dice, some members have other values of `raft.heartbeat` and `raft.lease`, from the beginning or after a
+//! restart, as in a rolling change.
 //!
-//! After the faults have ended, the leader loses sight of the other voters of one voter set. Where these and the rest have a quorum without
-//! it, a leader of theirs commits in time, although the first leader still reaches some of them.
+//! After the faults, the leader loses contact to the other voters of one voter set. If these and the rest have a quorum without it, their
+//! new leader commits in time, although the first leader still reaches some of them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,23 +20,23 @@ use crate::tick::STEP;
 use crate::world::World;
 use crate::world::healing::time_to_commit;
 
-/// The mean time between two cuts of a single link.
+/// Mean time between two cuts of a single link.
 const BETWEEN_CUTS: Duration = Duration::from_secs(2);
-/// Leases that a leader without its quorum calls, keeps quiet, calls again and keeps quiet again, and the ones of the elections.
+/// Leases in which a leader without its quorum twice calls and is silent, and those of the elections.
 const LEASES_TO_ELECT: u32 = 16;
 /// Longer than any run.
 const FOR_GOOD: Duration = Duration::from_secs(3_600);
 
-/// What a seed plays of this.
+/// A seed's choices.
 pub(super) struct SingleLinks {
     dice: Rng,
     cuts: bool,
-    /// Members may have other timers.
+    /// Members may have different timers.
     timers_differ: bool,
 }
 
 impl SingleLinks {
-    /// What this seed plays; `anything` says whether it plays any of it.
+    /// This seed's choices; `anything` enables them.
     pub(super) fn choose(seed: u64, anything: bool) -> Self {
         let mut dice = Rng::with_seed(seed ^ 0x51_1e11_4b5e);
         Self {
@@ -48,7 +48,7 @@ impl SingleLinks {
 }
 
 impl SingleLinks {
-    /// The timers of a member that starts: those of the ring, which are the longest, or shorter ones.
+    /// The timers of a starting member: the ring's, which are the longest, or shorter ones.
     fn timers(&mut self, longest: Timers, before: Timers) -> Timers {
         if !self.timers_differ || self.dice.u32(0..3) > 0 {
             return before;
@@ -59,7 +59,7 @@ impl SingleLinks {
 }
 
 impl World {
-    /// A member that starts may have other timers than before.
+    /// A starting member may have other timers than before.
     pub(super) fn change_timers(&mut self, member: MemberId) {
         let longest = self.shape.timers;
         if let Some(slot) = self.slots.get_mut(&member) {
@@ -69,7 +69,7 @@ impl World {
 
     /// A single link fails now and then.
     pub(super) fn cut_single_links(&mut self) {
-        // Members that a repair gives up must not come back where they do not reach the survivor.
+        // Discarded members must not return where they do not reach the survivor.
         let may = self.single_links.cuts && self.intensity.stress != Stress::Lost;
         let chance = STEP.as_secs_f64() / BETWEEN_CUTS.as_secs_f64();
         if !may || self.single_links.dice.f64() >= chance {
@@ -100,7 +100,7 @@ impl World {
         });
     }
 
-    /// The leader loses sight of one voter set's other members, and others lead in time.
+    /// The leader loses contact to the other members of one voter set, and another leads in time.
     pub(super) fn the_leader_loses_links(&mut self) {
         let mixed = matches!(self.scenario, None | Some(Scenario::Policies));
         if !mixed || !self.single_links.cuts || !self.goes_on() {

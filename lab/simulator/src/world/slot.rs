@@ -427,7 +427,7 @@ impl Slot {
         };
     }
 
-    /// Lets it go on.
+    /// Resumes the process.
     pub(super) fn resume(&mut self, now: Tick) {
         self.state = match std::mem::replace(&mut self.state, State::Lost) {
             State::Paused(mut process) => {

@@ -1,4 +1,4 @@
-//! What ends by itself, or is done later: by the faults' own ends and by the operator.
+//! Deferred events: ends of faults, and an operator's later steps.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -9,13 +9,13 @@ use consensus::MemberEvidence;
 use consensus::quorum::QuorumPolicy;
 use raft_types::MemberId;
 
-/// What ends by itself.
+/// A deferred event.
 #[derive(Debug, Clone)]
 pub(super) enum Undo {
     Resume(MemberId),
-    /// A server that was stopped where it stands.
+    /// A paused server resumes.
     ResumeMysqld(MemberId),
-    /// A host loses its power.
+    /// A host loses power.
     LosePower(MemberId),
     /// Links in these directions work again.
     Mend(Vec<(MemberId, MemberId)>),
@@ -23,40 +23,40 @@ pub(super) enum Undo {
     NormalPace(MemberId),
     NoLag(MemberId),
     NoAlarm(MemberId),
-    /// There is space on the disk again.
+    /// The disk has space again.
     Space(MemberId),
-    /// A member whose streams are stalled is cut off altogether.
+    /// A member with blocked streams is cut off completely.
     CutOff(MemberId),
-    /// A crash that waited for calls to the disk comes now.
+    /// A crash that waited for disk calls happens now.
     CrashNow(MemberId),
     /// The leader and a majority of its voters are to be lost.
     LoseQuorum,
-    /// They lose their power.
+    /// They lose power.
     Lose(BTreeSet<MemberId>),
-    /// The operator looks whether a quorum has to be repaired, this often at most.
+    /// The operator checks whether a quorum has to be repaired, at most this often.
     Look(u32),
-    /// The operator has the members' evidence.
+    /// The operator has collected the members' evidence.
     Decide(Given, u32),
-    /// Members that were lost are there again.
+    /// Lost members return.
     BringBack(BTreeSet<MemberId>),
-    /// It campaigns, for it has not heard from a leader for long.
+    /// It campaigns without recent contact to a leader.
     Stand(MemberId),
-    /// The leader is cut off, and all but this one and the candidate are started anew.
+    /// The leader is cut off, and all except this one and the candidate restart.
     Relapse {
         leader: MemberId,
         candidate: MemberId,
         time: Duration,
     },
-    /// A member loses its disk, and the leader dies.
+    /// A member loses its disk, and the leader fails.
     Wipe {
         member: MemberId,
         down: Duration,
     },
-    /// The operator puts another member in the place of one whose disk is gone.
+    /// The operator replaces a member whose disk is lost.
     Replace(Replacement),
-    /// The operator asks for a policy again.
+    /// The operator requests a policy again.
     SetPolicy(PolicyRequest),
-    /// A log rots at its end, and the leader dies.
+    /// A log rots at its end, and the leader fails.
     RotTail {
         member: MemberId,
         place: u64,
@@ -64,7 +64,7 @@ pub(super) enum Undo {
     },
 }
 
-/// A member whose disk was lost, and the one that takes its place. Clones are the same.
+/// A member with a lost disk, and its replacement. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Replacement {
     pub(super) lost: MemberId,
@@ -75,7 +75,7 @@ pub(super) struct Replacement {
 
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    /// The ring has, or had, the lost one as a member.
+    /// The lost one is or was in the ring's member list.
     pub(super) listed: bool,
     pub(super) removed: bool,
     pub(super) added: bool,
@@ -87,10 +87,10 @@ impl Replacement {
     }
 }
 
-/// What the members have said so far.
+/// The members' evidence so far.
 pub(super) type Given = Arc<Mutex<Vec<MemberEvidence>>>;
 
-/// A policy that the operator wants. Clones are the same request.
+/// A policy requested by the operator. Clones share the request.
 #[derive(Debug, Clone)]
 pub(super) struct PolicyRequest {
     pub(super) policy: QuorumPolicy,

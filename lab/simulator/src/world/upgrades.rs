@@ -1,6 +1,5 @@
-//! Rings whose members are restarted with another version of their program, newer or older, while things go wrong: the ring's format
-//! rises when all speak it and not before, a program that does not speak what its directory has reached does not start, and when
-//! everybody has been upgraded the ring gets there.
+//! Rings whose members restart with newer or older program versions during faults. The ring's format rises exactly when all members support
+//! it. A program without support for its directory's format does not start. After all upgrades the ring reaches the format.
 
 use std::time::Duration;
 
@@ -13,16 +12,16 @@ use crate::member::upgraded;
 use crate::world::World;
 use crate::world::slot::Slot;
 
-/// How long the ring has until its format is the newest one that all speak, beside an election.
+/// Time until the ring's format is the newest one that all support, in addition to an election.
 const TIME_TO_RISE: Duration = Duration::from_secs(20);
 
 impl World {
-    /// Somebody is restarted with the other version.
+    /// A member restarts with the other version.
     pub(super) fn another_version(&mut self) -> Option<Fault> {
         let members = self.there();
         let member = *members.get(self.dice.usize(0..members.len().max(1)))?;
         let transport = self.slots.get(&member)?.setup.transport.as_ref()?;
-        // More often forwards than back, so that some rings get there in the middle of it.
+        // More often forwards than back, so that some rings complete the upgrade during faults.
         let formats = match transport.installed() == upgraded() && self.dice.u32(0..3) == 0 {
             true => FormatRange::OF_THIS_PROGRAM,
             false => upgraded(),
@@ -41,7 +40,7 @@ impl World {
         })
     }
 
-    /// A program writes nothing that it does not speak, and takes part in no ring that has gone beyond it.
+    /// A program writes no unsupported format, and takes part in no ring with one.
     pub(super) fn nobody_has_what_it_does_not_speak(&self) {
         for (member, slot) in &self.slots {
             let (Some(format), Some(transport)) = (ring_format(slot), &slot.setup.transport) else {
@@ -59,8 +58,8 @@ impl World {
         }
     }
 
-    /// A member that was taken in, or got the earlier program, just as the ring's format rose takes no entries, and says so: somebody
-    /// heeds it.
+    /// A member that joined, or was downgraded, just when the ring's format rose accepts no entries, and reports that: an operator upgrades
+    /// it.
     pub(super) fn whoever_was_left_behind_is_upgraded(&mut self) {
         for slot in self.slots.values_mut() {
             let refuses = |member: &Member| member.status().formats.refused.is_some();
@@ -70,13 +69,13 @@ impl World {
         }
     }
 
-    /// Everybody gets the newer program: the ring's format rises to what all speak.
+    /// All members get the newer program: the ring's format rises accordingly.
     pub(super) fn everybody_is_upgraded(&mut self) {
         self.slots.values_mut().for_each(upgrade);
         let begun = self.now;
         while self.goes_on() && !self.all_have_risen() {
             if self.now - begun > TIME_TO_RISE {
-                // Nobody knows what it speaks, and it is a member until an operator removes it.
+                // Its formats are unknown, and it is a member until an operator removes it.
                 if self.has_lost_a_member() {
                     return;
                 }
@@ -92,14 +91,14 @@ impl World {
         }
     }
 
-    /// Whether one of the ring's members is lost for good.
+    /// Whether one of the ring's members is lost permanently.
     fn has_lost_a_member(&self) -> bool {
         let members = self.members().unwrap_or_default();
         let mut slots = self.slots.iter();
         slots.any(|(id, slot)| members.contains(id) && slot.is_lost())
     }
 
-    /// Whether the logs of all members that the ring has say so.
+    /// Whether all members' logs have the format.
     fn all_have_risen(&self) -> bool {
         let Some(members) = self.members() else {
             return false;
@@ -110,7 +109,7 @@ impl World {
     }
 }
 
-/// A member gets the newer program, and is started again if it runs another one.
+/// A member gets the newer program, and restarts if it runs another one.
 fn upgrade(slot: &mut Slot) {
     let Some(transport) = slot.setup.transport.clone() else {
         return;
@@ -122,7 +121,7 @@ fn upgrade(slot: &mut Slot) {
     }
 }
 
-/// The ring's format, as the log of a member says it that runs.
+/// The ring's format in a running member's log.
 fn ring_format(slot: &Slot) -> Option<FormatVersion> {
     Some(slot.process()?.with(Member::ring_format))
 }

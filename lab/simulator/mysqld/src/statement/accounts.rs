@@ -1,10 +1,10 @@
-//! Statements about accounts, and the copy of another server's data, which logs in as one of these.
+//! Account statements, and the copy of another server's data, which logs in with an account.
 
 use crate::accounts::AccountChange;
 use crate::statement::tokens::Token;
 use crate::statement::{Parser, Statement};
 
-/// `CLONE INSTANCE FROM`: where the data come from, and as whom.
+/// `CLONE INSTANCE FROM`: the donor's address and account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CopyRequest {
     pub(crate) user: String,
@@ -14,7 +14,7 @@ pub(crate) struct CopyRequest {
 }
 
 impl Parser<'_> {
-    /// Behind `CREATE USER` or `DROP USER`. Of the other options nothing is read.
+    /// After `CREATE USER` or `DROP USER`. Other options are ignored.
     pub(super) fn account(&mut self, creates: bool) -> Statement {
         let change = match creates {
             true => self.created_account(),
@@ -45,7 +45,7 @@ impl Parser<'_> {
         (self.take_sign('@') && self.text()? == "%").then_some(user)
     }
 
-    /// Behind `GRANT`.
+    /// After `GRANT`.
     pub(super) fn grant(&mut self) -> Option<Statement> {
         self.words("BACKUP_ADMIN ON").then_some(())?;
         (self.take_sign('*') && self.take_sign('.') && self.take_sign('*')).then_some(())?;
@@ -54,7 +54,7 @@ impl Parser<'_> {
         Some(Statement::Accounts(AccountChange::GrantBackup { user }))
     }
 
-    /// Behind `SELECT`: the two questions about accounts.
+    /// After `SELECT`: the two queries about accounts.
     pub(super) fn question_about_accounts(&mut self) -> Option<Statement> {
         if self.words("COUNT") {
             (self.take_sign('(') && self.take_sign('*') && self.take_sign(')')).then_some(())?;
@@ -75,7 +75,7 @@ impl Parser<'_> {
         (self.take_sign('.') && self.words("user WHERE") && self.words(column)).then_some(())
     }
 
-    /// Behind `CLONE`.
+    /// After `CLONE`.
     pub(super) fn copy(&mut self) -> Option<Statement> {
         self.words("INSTANCE FROM").then_some(())?;
         let user = self.text()?;
@@ -92,7 +92,7 @@ impl Parser<'_> {
         }))
     }
 
-    /// Whether a question about accounts is next.
+    /// Whether a query about accounts is next.
     pub(super) fn asks_for_accounts(&self) -> bool {
         matches!(self.rest.first(), Some(Token::Word(word)) if ["COUNT", "user"].contains(&&word[..]))
     }

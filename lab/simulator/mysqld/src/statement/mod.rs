@@ -1,4 +1,4 @@
-//! SQL as far as members, clients and tests of the model send it: a text becomes a statement. Pure.
+//! Parses the SQL of members, clients and tests of the model into statements. Pure.
 
 mod accounts;
 mod replication;
@@ -9,7 +9,7 @@ pub(crate) use crate::statement::accounts::CopyRequest;
 pub(crate) use crate::statement::replication::{SourceChange, Threads};
 use crate::statement::tokens::{Token, tokens};
 
-/// What a session is asked to do.
+/// A session's statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Statement {
     Set(Vec<Assignment>),
@@ -32,7 +32,7 @@ pub(crate) enum Statement {
     },
     InstallPlugin(String),
     ChangeSource(SourceChange),
-    /// The channel of this name, or all of them; so are the others.
+    /// The channel of this name, or all of them; also in the following variants.
     StartReplica {
         threads: Threads,
         channel: Option<String>,
@@ -41,7 +41,7 @@ pub(crate) enum Statement {
         threads: Threads,
         channel: Option<String>,
     },
-    /// All of it, the channel too, or its relay log alone.
+    /// Completely with the channel, or only its relay log.
     ResetReplica {
         all: bool,
         channel: Option<String>,
@@ -56,20 +56,20 @@ pub(crate) enum Statement {
         value: u64,
     },
     ReadList(u64),
-    /// Something about accounts, which holds the lock on them until it is committed.
+    /// An account statement, which holds the account lock until its commit.
     Accounts(AccountChange),
-    /// How many accounts have this name.
+    /// Number of accounts with this name.
     CountAccounts(String),
-    /// Whose names are like this.
+    /// Accounts whose names match this pattern.
     AccountsLike(String),
     /// `CLONE INSTANCE FROM`.
     Copy(CopyRequest),
     Shutdown,
-    /// A long query of a member, by the table that it is about.
+    /// A member's long query, by its table.
     Look(Look),
 }
 
-/// The long queries that members send.
+/// The members' long queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     Encrypted,
@@ -100,7 +100,7 @@ pub(crate) enum Look {
     DataSize,
     SchemaSizes,
     TlsEnabled,
-    /// The table that an applier of the member's own would leave.
+    /// The table that a member's own applier would leave.
     ApplierTable,
     GlobalFilters,
     StatementLogging,
@@ -108,7 +108,7 @@ pub(crate) enum Look {
     PreparedXa,
 }
 
-/// A characteristic piece of each.
+/// A characteristic part of each.
 const LOOKS: [(&str, Look); 36] = [
     (
         "performance_schema.user_variables_by_thread",
@@ -233,7 +233,7 @@ const LOOKS: [(&str, Look); 36] = [
 ];
 
 impl Look {
-    /// Whether it reads tables that hang behind a statement about accounts.
+    /// Whether it reads tables that block while an account statement waits.
     pub(crate) fn is_of_performance_schema(self) -> bool {
         !matches!(
             self,
@@ -251,7 +251,7 @@ impl Look {
     }
 }
 
-/// One of the values that SET gives.
+/// One assignment of a SET.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Assignment {
     pub(crate) scope: Scope,
@@ -259,7 +259,7 @@ pub(crate) struct Assignment {
     pub(crate) value: Value,
 }
 
-/// Whose variable it is.
+/// Scope of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     User,
@@ -284,11 +284,11 @@ pub(crate) enum Value {
     ConnectionId,
 }
 
-/// Which variables are to be shown.
+/// Filter of SHOW VARIABLES.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Filter {
     All,
-    /// A name with `%` for anything.
+    /// A name with `%` wildcards.
     Like(String),
     In(Vec<String>),
 }
@@ -309,7 +309,7 @@ impl Filter {
 }
 
 impl Statement {
-    /// The statement of a text; `None` where the model does not know it.
+    /// Parses a text; `None` if the model does not support it.
     pub(crate) fn of(text: &str) -> Option<Self> {
         if let Some((_, look)) = LOOKS.iter().find(|(piece, _)| text.contains(piece)) {
             return Some(Self::Look(*look));
@@ -395,7 +395,7 @@ impl Parser<'_> {
         if self.words("GET_LOCK") {
             self.take_sign('(').then_some(())?;
             let name = self.text()?;
-            // Nobody waits for one.
+            // A wait is not supported.
             (self.take_sign(',') && self.number()? == 0 && self.take_sign(')')).then_some(())?;
             return Some(Statement::GetLock(name));
         }
@@ -425,7 +425,7 @@ impl Parser<'_> {
         let mut assignments = Vec::new();
         let mut scope = Scope::Session;
         loop {
-            // A keyword holds for what follows it up to the next one.
+            // A keyword applies up to the next one.
             scope = self.scope().unwrap_or(scope);
             let (scope, name) = match self.take_sign('@') {
                 false => (scope, self.word()?),
@@ -555,7 +555,7 @@ impl Parser<'_> {
         Some(first.clone())
     }
 
-    /// Takes these words off if they are next.
+    /// Consumes these words if they are next.
     fn words(&mut self, words: &str) -> bool {
         let mut rest = self.rest;
         for word in words.split(' ') {

@@ -1,8 +1,8 @@
-//! Statements about a channel, and from whom it reads.
+//! Statements about a channel and its source.
 
 use super::{Parser, Statement, Value};
 
-/// Which threads of a channel are meant.
+/// Selected threads of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Threads {
     Both,
@@ -10,7 +10,7 @@ pub(crate) enum Threads {
     Receiver,
 }
 
-/// What `CHANGE REPLICATION SOURCE` says; what it does not say stays.
+/// Options of `CHANGE REPLICATION SOURCE`; missing ones stay unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SourceChange {
     pub(crate) channel: String,
@@ -21,7 +21,7 @@ pub(crate) struct SourceChange {
 }
 
 impl Parser<'_> {
-    /// Options beyond those of a login are only read: a channel follows by GTIDs, and tries again every second.
+    /// Options other than those for the login are ignored: a channel follows by GTIDs, and retries every second.
     pub(super) fn change_source(&mut self) -> Option<Statement> {
         self.words("REPLICATION SOURCE TO").then_some(())?;
         let mut change = SourceChange::default();
@@ -42,7 +42,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What follows START and STOP.
+    /// The options of START and STOP.
     pub(super) fn replica_threads(&mut self) -> Option<(Threads, Option<String>)> {
         self.words("REPLICA").then_some(())?;
         let threads = match self.words("IO_THREAD") {
@@ -52,7 +52,7 @@ impl Parser<'_> {
         Some((threads, self.channel()?))
     }
 
-    /// The channel that is named, if one is.
+    /// The named channel, if any.
     pub(super) fn channel(&mut self) -> Option<Option<String>> {
         match self.words("FOR CHANNEL") {
             true => self.text().map(Some),

@@ -1,4 +1,4 @@
-//! The words of a statement.
+//! The tokens of a statement.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -6,7 +6,7 @@ use std::str::Chars;
 /// One word, number, text or sign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
-    /// A word or a quoted name, as it was written.
+    /// A word or a quoted name, as written.
     Word(String),
     Number(u64),
     Text(String),
@@ -19,7 +19,7 @@ impl Token {
     }
 }
 
-/// The tokens of a text; `None` where it is none: a quote stays open.
+/// The tokens of a text; `None` if a quote is unterminated.
 pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
     let mut rest = text.chars().peekable();
     let mut found = Vec::new();
@@ -56,7 +56,7 @@ fn taken(rest: &mut Peekable<Chars<'_>>, wanted: impl Fn(char) -> bool) -> Strin
     text
 }
 
-/// A text in its quotes, doubled or escaped where it holds them.
+/// A quoted text, with doubled or escaped quotes.
 fn quoted(rest: &mut Peekable<Chars<'_>>) -> Option<String> {
     let quote = rest.next()?;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! What waits behind commits that wait, and what does not.
+//! Operations that wait for waiting commits, and those that do not.
 
 use anyhow::{Result, ensure};
 use binlog_format::gtid::GtidSet;
@@ -20,7 +20,7 @@ async fn mysqld_closes_for_writes_behind_waiting_commits() -> Result<()> {
         let close = "SET SESSION lock_wait_timeout = 20, GLOBAL super_read_only = ON";
         let mut closing = member.begin(close);
         closing.waits().await?;
-        // It reads ON and is not in force; nobody begins to write, and reading goes on.
+        // It reads ON without being in force; no write can begin, and reads continue.
         ensure!(stage.variable("super_read_only").await? == "1");
         ensure!(stage.variable("read_only").await? == "0");
         let mut writer = stage.log_in("client").await?.begin(&append(2, 2));
@@ -56,7 +56,7 @@ async fn mysqld_goes_on_writing_when_a_closing_is_given_up_or_killed() -> Result
             .await
             .unwrap();
         closing.finish().await?.unwrap_err();
-        // It reads ON until the statement has ended, which may be a moment behind its connection.
+        // It reads ON until the statement has ended, possibly a moment after its connection.
         stage.until_variable("super_read_only", "0").await?;
         for _ in 0..2 {
             let (framed, _) = replica.transaction().await?;
@@ -79,7 +79,7 @@ async fn mysqld_begins_a_file_behind_waiting_commits_alone() -> Result<()> {
         rotating.waits().await?;
         let mut second = stage.log_in("client").await?.begin(&append(2, 2));
         second.waits().await?;
-        // What comes behind the rotation is not in the log.
+        // Transactions after the rotation are not in the log.
         let (one, _) = replica.transaction().await?;
         let owned = stage.variable("gtid_owned").await?;
         ensure!(owned.matches('#').count() == 1, "{owned}");
@@ -160,7 +160,7 @@ async fn mysqld_lets_nobody_in_while_an_account_waits() -> Result<()> {
         let grants = stage.log_in("witness").await?;
         let status = stage.log_in("witness").await?;
         let set = stage.log_in("witness").await?;
-        // A login takes the lock once more behind its OK.
+        // A login acquires the lock again after its OK.
         for session in [&mut reserve, &mut member, &mut root] {
             ensure!(session.ping().await);
         }
@@ -216,7 +216,7 @@ async fn mysqld_closes_behind_statements_that_write_and_refuses_idle_transaction
         idle.run(&append(1, 1)).await.unwrap();
         let mut member = stage.log_in("witness").await?;
         ensure!(member.run(HOLDERS).await == Ok(vec![]));
-        // Nobody waits for the rows that it has.
+        // No session waits for its row locks.
         let row_waits = "SELECT BLOCKING_THREAD_ID FROM performance_schema.data_lock_waits";
         ensure!(member.run(row_waits).await == Ok(vec![]));
         let writer = stage.log_in("client").await?;
@@ -287,7 +287,7 @@ async fn mysqld_refuses_writes_by_its_read_only_modes() -> Result<()> {
     .await
 }
 
-/// `super_read_only` is two steps: where `read_only` is on already, it does not read ON before it is in force.
+/// `super_read_only` takes two steps: with `read_only` already on, it does not read ON before it is in force.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_only_mysqld_reads_super_read_only_when_it_is_in_force() -> Result<()> {
     on_both(&WAITING, async |stage: Stage| {

@@ -50,7 +50,7 @@ async fn mysqld_makes_one_group_of_what_queues_behind_a_waiting_commit() -> Resu
         ensure!(wanted, "what queues is in the log, and wants its ACK");
         let mut third = stage.log_in("client").await?.begin(&append(3, 3));
         let (three, _) = replica.transaction().await?;
-        // In the log it is before it is in the queue.
+        // It enters the log before the queue.
         stage
             .until_processes("waiting for handler commit", 2)
             .await?;

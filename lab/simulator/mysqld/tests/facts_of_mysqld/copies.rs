@@ -1,4 +1,4 @@
-//! The copy of another server's data: what it needs, what it takes away, what it brings, and what an interrupted one leaves.
+//! The copy of another server's data: requirements, removed and copied data, and the state after an interruption.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use binlog_format::gtid::GtidSet;
 
 const INSTALL: &str = "INSTALL PLUGIN clone SONAME 'mysql_clone.so'";
-/// As members ask.
+/// The members' query.
 const PLUGIN: &str = "SELECT COUNT(*) FROM information_schema.plugins WHERE plugin_name = 'clone' AND plugin_status = 'ACTIVE'";
 const STATUS: &str = "SELECT s.state, s.error_no, s.error_message, \
      EXISTS (SELECT 1 FROM performance_schema.threads t WHERE t.processlist_id = s.pid), s.pid \
@@ -40,20 +40,20 @@ async fn count(session: &mut Player, user: &str) -> Result<String> {
     session.value(&count).await
 }
 
-/// State and error of the last copy, whether its session is there, and whether it was begun by this process.
+/// State and error of the last copy, whether its session exists, and whether this process began it.
 async fn status(session: &mut Player) -> (String, String, bool, bool) {
     let rows = session.run(STATUS).await.unwrap();
     let row = &rows[0];
     (row[0].clone(), row[1].clone(), row[3] == "1", row[4] != "0")
 }
 
-/// The states of the stages, in their order.
+/// The stages' states, in order.
 async fn stages(session: &mut Player) -> Vec<String> {
     let rows = session.run(STAGES).await.unwrap();
     rows.into_iter().map(|row| row[1].clone()).collect()
 }
 
-/// A donor with an account for a copy, and a recipient that may copy from it.
+/// A donor with an account for a copy, and a recipient configured to copy from it.
 async fn make_ready(donor: &Stage, recipient: &Stage) -> Result<()> {
     for statement in ["SET sql_log_bin = 0", INSTALL, CREATE, GRANT] {
         let mut session = donor.log_in("root").await?;
@@ -64,7 +64,7 @@ async fn make_ready(donor: &Stage, recipient: &Stage) -> Result<()> {
     may_copy(donor, recipient).await
 }
 
-/// The recipient may copy from the donor until it starts again, and takes its time: others look in the middle.
+/// Allows the copy until the recipient's restart, and slows it down: other sessions check in the middle.
 async fn may_copy(donor: &Stage, recipient: &Stage) -> Result<()> {
     let mut session = recipient.log_in("root").await?;
     session.run(&list(&[donor.port()])).await.unwrap();
@@ -77,7 +77,7 @@ fn bandwidth(limit: u32) -> String {
     format!("SET GLOBAL clone_max_data_bandwidth = {limit}")
 }
 
-/// Waits until the files are being copied.
+/// Waits until files are being copied.
 async fn in_the_middle(recipient: &Stage) -> Result<Player> {
     let began = Instant::now();
     let mut session = recipient.log_in("root").await?;
@@ -158,7 +158,7 @@ async fn a_mysqld_refuses_a_copy_before_any_of_its_data_are_gone() -> Result<()>
         session.run(INSTALL).await.unwrap();
         ensure!(session.run(&copy_from(donor.port(), "Aa1-p")).await == Err(3869));
         ensure!(session.run(STATUS).await == Ok(vec![]));
-        // Nobody listens there.
+        // No server listens there.
         session.run(&list(&[donor.port(), 1])).await.unwrap();
         ensure!(session.run(&copy_from(1, "Aa1-p")).await == Err(3862));
         ensure!(status(&mut session).await == ("Failed".into(), "3862".into(), true, true));
@@ -224,7 +224,7 @@ async fn a_mysqld_that_was_copied_has_all_data_of_its_donor_and_its_own_identity
         ensure!(recipient.binlog_files()?.len() == 1);
         ensure!(count(&mut session, "mine").await? == "1");
         ensure!(count(&mut session, "witness_clone_3_a").await? == "0");
-        // What is committed meanwhile comes along.
+        // Later commits are copied, too.
         donor
             .log_in("client")
             .await?
@@ -241,7 +241,7 @@ async fn a_mysqld_that_was_copied_has_all_data_of_its_donor_and_its_own_identity
         ensure!(count(&mut session, "mine").await? == "0");
         ensure!(count(&mut session, "witness_clone_3_a").await? == "1");
         ensure!(session.value(PLUGIN).await? == "1" && session.value(CHANNEL).await? == "1");
-        // That it has come is only said now.
+        // Only now it reports completion.
         ensure!(status(&mut session).await == ("Completed".into(), "0".into(), false, false));
         ensure!(stages(&mut session).await == ["Completed"; 7]);
         let executed = donor.variable("gtid_executed").await?;
@@ -250,7 +250,7 @@ async fn a_mysqld_that_was_copied_has_all_data_of_its_donor_and_its_own_identity
         ensure!(recipient.variable("server_uuid").await? == uuid);
         let auto = std::fs::read_to_string(recipient.data_dir().join("auto.cnf"))?;
         ensure!(auto.contains(&uuid));
-        // One of the time before the end, and one of the start.
+        // One from before the end, and one of the start.
         ensure!(recipient.binlog_files()?.len() == 2);
         let refused = recipient.replica(&GtidSet::new()).await;
         let refused = match refused {
@@ -267,7 +267,7 @@ async fn a_mysqld_that_was_copied_has_all_data_of_its_donor_and_its_own_identity
         let mut with_own: GtidSet = recipient.variable("gtid_executed").await?.parse()?;
         with_own = with_own.difference(&executed.parse()?);
         ensure!(with_own.to_string() == format!("{uuid}:1"));
-        // And so it stays.
+        // It stays so.
         recipient.kill()?;
         recipient.start()?;
         ensure!(recipient.list(1).await? == ["1", "3", "4"]);
@@ -322,7 +322,7 @@ async fn a_mysqld_whose_copy_was_interrupted_has_neither_rows_nor_gtids() -> Res
         ensure!(count(&mut session, "client").await? == "1");
         ensure!(count(&mut session, "witness_clone_3_a").await? == "0");
         ensure!(recipient.binlog_files()?.len() == 2);
-        // Its donor is killed, and comes back: until then a real recipient tries again, for minutes.
+        // Its donor is killed, and restarts: until then a real recipient retries for minutes.
         may_copy(&donor, &recipient).await?;
         let copying = recipient.log_in("root").await?;
         let copying = copying.begin(&copy_from(donor.port(), "Aa1-p"));

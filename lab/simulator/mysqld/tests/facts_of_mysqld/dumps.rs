@@ -1,4 +1,4 @@
-//! Dumps: what is sent, what is acknowledged, and how they end.
+//! Dumps: events, acknowledgements, and ends.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn mysqld_wants_no_ack_for_what_is_committed() -> Result<()> {
         ensure!(wanted);
         first.ack(&framed).await?;
         waiting.succeeds().await?;
-        // Another one comes and reads the same; a newer one of the same name ends the one before.
+        // Another replica gets the same; a newer one with the same UUID ends the previous one.
         let mut second = stage.replica(&GtidSet::new()).await?;
         let (again, wanted) = second.transaction().await?;
         ensure!(!wanted && again.payload == framed.payload);
@@ -137,7 +137,7 @@ async fn mysqld_numbers_the_transactions_of_each_file_from_one() -> Result<()> {
     .await
 }
 
-/// What the stream is made of: the items that a framer makes of it, one after the other.
+/// The items that a framer makes of the stream, in order.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dump_of_mysqld_is_announced_file_by_file() -> Result<()> {
     on_both(&PLAIN, async |stage: Stage| {

@@ -1,4 +1,4 @@
-//! How a server ends, and what the next start finds.
+//! How a server ends, and the state found by its next start.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -13,7 +13,7 @@ use binlog_format::gtid::GtidSet;
 
 use crate::stage::{PLAIN, Stage, WAITING, append, on_both};
 
-/// Whether a file says that it was not closed, and when it says that it was made.
+/// A file's in-use flag and created time.
 fn description(file: &Path) -> Result<(bool, u32)> {
     let mut bytes = bytes::Bytes::from(fs::read(file)?).split_off(4);
     let event = RawEvent::split_from(&mut bytes)?.unwrap();
@@ -39,7 +39,7 @@ async fn a_mysqld_that_is_killed_commits_what_its_binlog_names() -> Result<()> {
         let uuid = stage.variable("server_uuid").await?;
         ensure!(stage.variable("gtid_executed").await? == format!("{uuid}:1"));
         ensure!(stage.binlog_files()?.len() == before.len() + 1);
-        // Nobody waits for its ACK any more.
+        // No session waits for its ACK any longer.
         ensure!(stage.status("Rpl_semi_sync_source_wait_sessions").await? == "0");
         let mut replica = stage.replica(&GtidSet::new()).await?;
         let (_, wanted) = replica.transaction().await?;
@@ -58,7 +58,7 @@ async fn mysqld_gives_the_gtids_of_a_cut_tail_again() -> Result<()> {
         stage.kill()?;
         waiting.finish().await?.unwrap_err();
         ensure!(description(&file)?.0, "it was not closed");
-        // A torn end is cut by the server itself.
+        // The server itself truncates a torn end.
         OpenOptions::new()
             .write(true)
             .open(&file)?
@@ -147,7 +147,7 @@ async fn a_mysqld_that_stops_ends_a_session_behind_its_next_statement() -> Resul
         stage.terminate()?;
         tokio::time::sleep(Duration::from_secs(1)).await;
         ensure!(pinging.ping().await && !pinging.ping().await);
-        // Nothing of these is done, so that nobody can wait for an ACK that comes too late.
+        // None of these is executed, so that no client can wait for a late ACK.
         for (session, statement, code) in [
             (&mut member, "SELECT 1".to_owned(), 1053),
             (&mut open, "COMMIT".to_owned(), 3100),
@@ -277,7 +277,7 @@ async fn a_channel_of_mysqld_outlives_a_restart() -> Result<()> {
     .await
 }
 
-/// A persisted value wins over the command line, but for a server with `--no-defaults`, as both of these are.
+/// A persisted value overrides the command line, except in a server with `--no-defaults`, as both of these are.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_without_defaults_loads_nothing_that_was_persisted() -> Result<()> {
     on_both(&PLAIN, async |mut stage: Stage| {
@@ -297,7 +297,7 @@ async fn a_mysqld_without_defaults_loads_nothing_that_was_persisted() -> Result<
         stage.start()?;
         let mut member = stage.log_in("witness").await?;
         ensure!(member.value("SELECT @@GLOBAL.event_scheduler").await? == "OFF");
-        // What runs, and what is persisted beside it, stay.
+        // The running value, and other persisted ones, stay.
         member.run("RESET PERSIST IF EXISTS event_scheduler").await.unwrap();
         ensure!(member.run(all).await.unwrap().is_empty());
         let lifetime = "SELECT IFNULL(password_lifetime, @@GLOBAL.default_password_lifetime) FROM mysql.user \

@@ -1,4 +1,4 @@
-//! The facts of `docs/mysqld-facts.md` that the model relies on: each is a scene, played by the model and by a real mysqld.
+//! The facts in `docs/mysqld-facts.md` that the model relies on: each is a scenario, run on the model and on a real mysqld.
 
 #![allow(clippy::unwrap_used, reason = "all of this is test")]
 

@@ -1,4 +1,4 @@
-//! Plain replication between two servers: by GTIDs, with semi-sync and without, and the statements around it.
+//! Plain replication between two servers: by GTIDs, with and without semi-sync, and the related statements.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::stage::{EITHER_END, PLAIN, Player, Stage, append, on_both, on_both_pa
 
 const LIMIT: Duration = Duration::from_secs(60);
 const STATUS: &str = "SHOW REPLICA STATUS";
-/// As members ask.
+/// The members' query.
 const ACKNOWLEDGES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_replica_enabled', 'rpl_semi_sync_slave_enabled')";
 const RECEIVE_AGAIN: [&str; 2] = ["STOP REPLICA IO_THREAD", "START REPLICA IO_THREAD"];
 
@@ -29,7 +29,7 @@ async fn run(session: &mut Player, statements: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Whether the receiver is connected, and the applier runs.
+/// Whether the receiver is connected and the applier runs.
 async fn threads(session: &mut Player) -> Result<(String, String)> {
     let columns = ["Replica_IO_Running", "Replica_SQL_Running"];
     let row = session.named(STATUS, &columns).await?;
@@ -90,10 +90,10 @@ async fn a_mysqld_follows_another_one_by_gtids_and_is_closed_meanwhile() -> Resu
         ensure!(row[4] == source.variable("server_uuid").await?);
         let executed = source.variable("gtid_executed").await?;
         ensure!(replica.variable("gtid_executed").await? == executed);
-        // A client is refused there, whatever the threads do.
+        // A client is refused there, in any state of the threads.
         let mut other = replica.log_in("client").await?;
         ensure!(other.run(&append(1, 9)).await == Err(1290));
-        // It goes on by itself behind a start, its own and its source's.
+        // It continues by itself after its own and its source's restart.
         replica.kill()?;
         client.run(&append(1, 2)).await.unwrap();
         replica.start()?;
@@ -145,7 +145,7 @@ async fn a_mysqld_acknowledges_as_it_was_told_when_it_connected() -> Result<()> 
         source
             .until_status("Rpl_semi_sync_source_clients", "1")
             .await?;
-        // What is said now counts from the next connection on.
+        // The new settings apply from the next connection on.
         run(
             &mut session,
             &["SET GLOBAL rpl_semi_sync_replica_enabled = OFF"],
@@ -160,7 +160,7 @@ async fn a_mysqld_acknowledges_as_it_was_told_when_it_connected() -> Result<()> 
             .await?;
         let mut waiting = source.waiting_append(1, 3).await?;
         waiting.waits().await?;
-        // It has it all the same, and shows it before the source does.
+        // It received it nevertheless, and shows it before the source does.
         until_list(&replica, 1, &["1", "2", "3"]).await?;
         ensure!(source.list(1).await? == ["1", "2"]);
         waiting.abandon();

@@ -592,7 +592,7 @@ pub(crate) struct Replica {
     framer: TransactionFramer,
 }
 
-/// What a replica has received.
+/// An item received by a replica.
 pub(crate) enum Received {
     /// A transaction, and whether an ACK of its end was requested.
     Transaction(Box<FramedTransaction>, bool),

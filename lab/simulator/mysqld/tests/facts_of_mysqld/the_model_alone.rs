@@ -1,4 +1,4 @@
-//! The product's own code against the model, and what has no counterpart in a scene.
+//! The product's code against the model, and behaviour without a scenario on a real server.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// A model whose clock the test sets.
+/// A model with a clock set by the test.
 fn clocked(home: &tempfile::TempDir) -> Result<(Mysqld, Arc<Mutex<Duration>>)> {
     let time = Arc::new(Mutex::new(Duration::ZERO));
     let shown = Arc::clone(&time);
@@ -52,7 +52,7 @@ async fn the_model_of_mysqld_passes_the_preflight() -> Result<()> {
         ..Requirements::new(4001, Uuid::from_u128(0x4001))
     };
     let found = preflight(&observed, &requirements);
-    // The member sets the limits of caches and the number of ACKs; root may shut any server down.
+    // The member sets the caches' limits and the number of ACKs; root may shut any server down.
     let expected = [
         Check::TransactionCache,
         Check::StatementCache,
@@ -96,7 +96,7 @@ fn clients_of_the_mysqld_model_need_no_runtime() -> Result<()> {
         reads: vec![1, 2],
     });
     ensure!(other.poll() == Some(Ok([(1, vec![10, 11]), (2, vec![20])].into())));
-    // What waits behind a stopped process is taken when it goes on.
+    // Requests to a paused process are processed when it resumes.
     model.pause();
     one.begin(append(1, 12));
     ensure!(one.poll().is_none());
@@ -106,7 +106,7 @@ fn clients_of_the_mysqld_model_need_no_runtime() -> Result<()> {
     one.begin(append(1, 13));
     other.begin(append(1, 14));
     ensure!(one.poll().is_none() && other.poll().is_none());
-    // Nobody waits for a lock for ever.
+    // Waits for a lock have a timeout.
     *time.lock().unwrap() = Duration::from_secs(51);
     ensure!(other.poll().unwrap().unwrap_err().code == 1205);
     model.freeze_disk(false);
@@ -138,7 +138,7 @@ fn a_loss_of_power_takes_what_the_mysqld_model_has_not_forced() -> Result<()> {
     commit(2);
     model.cut_power(all).map_err(anyhow::Error::msg)?;
     start("--sync-binlog=1")?;
-    // The engine's log was forced with the second one's prepare; its own commit was not, and no binlog names it.
+    // The engine's log was forced by the second one's prepare, not by its own commit, and no binlog names it.
     ensure!(
         model.lists() == [(1, vec![1])].into(),
         "{:?}",
@@ -155,7 +155,7 @@ fn a_loss_of_power_takes_what_the_mysqld_model_has_not_forced() -> Result<()> {
     Ok(())
 }
 
-/// Recovery looks into no file that was closed in good order, so that the engine has to have all that such a file names.
+/// Recovery reads no properly closed file, so that the engine must have everything in it.
 #[test]
 fn a_mysqld_model_that_was_stopped_in_good_order_loses_nothing_with_the_power() -> Result<()> {
     let home = tempfile::tempdir()?;
@@ -180,7 +180,7 @@ fn a_mysqld_model_that_was_stopped_in_good_order_loses_nothing_with_the_power() 
     Ok(())
 }
 
-/// The log of another server.
+/// Another server's log.
 struct Log(Vec<Bytes>);
 
 impl ReplicaSource for Log {

@@ -1,4 +1,4 @@
-//! A member's own code at work on the model: its ingest, and the trim of what the ring lacks.
+//! A member's own code on the model: its ingest, and the trim of transactions missing in the ring.
 
 use std::path::PathBuf;
 use std::sync::Arc;
