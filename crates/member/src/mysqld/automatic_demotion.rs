@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(verdicts(&mut demotion, begin, &first), ".!");
         // No member could take it.
         demotion.attempted(false, begin + Duration::from_secs(1));
-        let later = [(5, never(3)), (6, never(3))];
+        let later = [(1, never(3)), (2, never(3))];
         assert_eq!(verdicts(&mut demotion, begin, &later), "w!");
         demotion.attempted(true, begin + Duration::from_secs(6));
         assert_eq!(verdicts(&mut demotion, begin, &[(8, never(5))]), "!");
@@ -497,7 +497,7 @@ mod tests {
             verdicts(
                 &mut demotion,
                 begin,
-                &[(34, seen(3, unable())), (35, seen(3, unable()))]
+                &[(30, seen(3, unable())), (31, seen(3, unable()))]
             ),
             "w!"
         );
