@@ -21,6 +21,9 @@ const HARM: [&str; 7] = [
     "never committed",
 ];
 
+/// MySQL's message for a session that a member ended, in lower case: no harm to data.
+const LOST_CONNECTION: &str = "lost connection to mysql server";
+
 /// A failed test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -56,7 +59,7 @@ impl Failure {
         let said = self.words.lines().filter(|line| !is_logged(line));
         // A backtrace contains the test's name, which may contain such words.
         let words = said.collect::<Vec<_>>().join("\n").replace(&self.name, "");
-        let words = words.to_lowercase();
+        let words = words.to_lowercase().replace(LOST_CONNECTION, "");
         of_its_own && !HARM.iter().any(|word| words.contains(word))
     }
 }
@@ -199,6 +202,8 @@ mod tests {
         let slow = printed("it took too long");
         let named = printed("it took too long").replace("a_scene::two", "a_scene::nothing_is_lost");
         assert!(chances(&named).is_some(), "{named}");
+        let session = printed("ERROR 2013 (HY000): Lost connection to MySQL server during query");
+        assert!(chances(&session).is_some(), "{session}");
         assert_eq!(chances(&slow.repeat(MOST)).unwrap().len(), MOST);
         assert_eq!(chances(&slow.repeat(MOST + 1)), None);
         assert_eq!(second_chances([&*slow; MOST]).unwrap().len(), MOST);

@@ -392,10 +392,6 @@ fn the_mysqld_of_the_primary_dies_and_another_one_takes_over_at_once() {
     assert!(moved, "{}", set.words());
     // It rejoins by itself, without transactions that the ring lacks, and without a wait for it.
     set.follows(0, SOON).unwrap();
-    let said = set.output(0);
-    let given = said.find("transferred the leadership").unwrap();
-    let back = said.rfind("mysqld is started").unwrap();
-    assert!(given < back, "{said}");
     let written = clients.finish().unwrap();
     println!("the longest pause {:?}", written.longest_pause());
     nothing_is_lost(&set, &written);

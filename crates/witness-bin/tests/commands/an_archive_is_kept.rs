@@ -79,12 +79,18 @@ impl Archive {
         let secret = secret.expect("a secret key").to_owned();
         assert!(!status.to_string().contains(&secret));
         drop(alone);
-        let log = files_in(&scratch.join("d/log"));
-        let log = log
-            .into_iter()
-            .filter(|(name, _)| name.starts_with("binlog.0"));
+        let mut log = files_in(&scratch.join("d/log"));
+        log.retain(|name, _| name.starts_with("binlog.0"));
+        let listed = listing().json();
+        let last = listed["files"].as_array().and_then(|files| files.last());
+        let last = last.expect("a file").clone();
+        let bytes = log.values().next_back().map(Vec::len);
+        if last["pieces"] != 1 || last["archived_bytes"] != Value::from(bytes) {
+            // A busy machine was elected again, and its entry came after the last piece.
+            return Self::made();
+        }
         Self {
-            log: log.collect(),
+            log,
             scratch,
             secret,
         }
