@@ -98,7 +98,7 @@ const NOT_FRESH: [&str; 4] = [
 ];
 
 /// A seed that needs longer hangs.
-const LONGEST_RUN: Duration = Duration::from_secs(120);
+const LONGEST_RUN: Duration = Duration::from_secs(300);
 
 /// Many seeds, as they are asked for.
 pub(crate) struct Seeds {
