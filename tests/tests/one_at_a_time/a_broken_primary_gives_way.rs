@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use witness_tests::replicaset_with;
+use witness_tests::{Writers, replicaset, replicaset_with};
 
 use crate::SCENES;
 
@@ -52,4 +52,27 @@ fn a_leader_whose_mysqld_does_not_start_gives_the_leadership_to_one_whose_does()
     let rows = set.client(0).value("SELECT COUNT(*) FROM acked.rows");
     assert_eq!(rows.unwrap(), "2");
     assert_eq!(set.primary(SOON).unwrap(), 3, "nobody takes it back");
+}
+
+/// Alone on the machine: elsewhere, mysqld can restart before the transfer, and then its member keeps the leadership.
+#[test]
+fn the_mysqld_of_the_primary_dies_and_another_one_takes_over_immediately() {
+    let _turn = SCENES.take();
+    let set = replicaset(2).unwrap();
+    set.follows(3, SOON).unwrap();
+    let clients = Writers::of(&set, 4, 0);
+    clients.wait_for_more(100, SOON).unwrap();
+    set.server(0).kill().unwrap();
+    clients.wait_for_more(100, SOON).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), 3);
+    // It rejoins by itself, without transactions that the ring lacks, and the transfer did not wait for it.
+    set.follows(0, SOON).unwrap();
+    let said = set.output(0);
+    let given = said.find("transferred the leadership").unwrap();
+    let back = said.rfind("mysqld is started").unwrap();
+    assert!(given < back, "{said}");
+    let written = clients.finish().unwrap();
+    println!("the longest pause {:?}", written.longest_pause());
+    set.equal("acked", SOON).unwrap();
+    written.ensure_all_are_in(&set.client(0)).unwrap();
 }
