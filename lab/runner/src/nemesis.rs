@@ -32,9 +32,6 @@ pub(crate) struct Options {
     /// The longest SIGSTOP, in seconds
     #[arg(long, default_value_t = 60.0)]
     longest_stop: f64,
-    /// One fault of each kind, and no stop of a minute: what `cargo xtask test` runs
-    #[arg(long, exclusive = true)]
-    short: bool,
     /// Break something on purpose; then the run has to fail. `no-fence`: a primary that was cut off goes on answering readers
     #[arg(long)]
     mutate: Option<String>,
@@ -46,20 +43,6 @@ pub(crate) struct Options {
     build: Build,
 }
 
-/// A short run for every change: each kind of fault once, from a seed that stays, and no stop of a minute.
-const SHORT: Options = Options {
-    minutes: None,
-    cycles: Some(16),
-    seed: 1,
-    every: None,
-    only: Vec::new(),
-    longest_stop: 12.0,
-    short: true,
-    mutate: None,
-    previous: None,
-    build: Build::Dev,
-};
-
 impl Options {
     /// A run of so many minutes; of faults of one kind only, if that is said.
     pub(crate) fn of(seed: u64, minutes: f64, kind: Option<&str>) -> Self {
@@ -69,15 +52,16 @@ impl Options {
             seed,
             only: kind.map(str::to_owned).into_iter().collect(),
             longest_stop: 60.0,
-            short: false,
-            ..SHORT
+            every: None,
+            mutate: None,
+            previous: None,
+            build: Build::Checked,
         }
     }
 }
 
 /// Becomes the program that does it, so that Ctrl-C ends that one in good order.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let options = if options.short { &SHORT } else { options };
     let profile = options.build.profile();
     let (witness, nemesis) = (witness_binary(profile)?, nemesis_binary(profile)?);
     let mut command = command(options, witness, nemesis);
@@ -128,7 +112,6 @@ mod tests {
             every: Some(60.0),
             only: vec!["restart".to_owned(), "promote".to_owned()],
             longest_stop: 30.0,
-            short: false,
             mutate: Some("no-fence".to_owned()),
             previous: None,
             build: Build::Dev,
@@ -145,15 +128,6 @@ mod tests {
                 "--only=restart",
                 "--only=promote",
                 "--mutate=no-fence"
-            ]
-        );
-        assert_eq!(
-            arguments(&SHORT, "w".into()),
-            [
-                "--witness=w",
-                "--seed=1",
-                "--longest-stop=12",
-                "--cycles=16"
             ]
         );
     }
