@@ -176,6 +176,7 @@ impl Identities {
     }
 
     /// Parses the text of such a file.
+    #[cfg(feature = "fuzzing")]
     pub(crate) fn of_text(text: &[u8]) -> Result<Self, String> {
         Ok(Self(Arc::new(identities_in(text)?)))
     }

@@ -25,5 +25,6 @@ pub use self::name::{BASE_FOLDER, BaseName};
 pub use self::retention::may_go;
 pub use self::survey::{DamagedBase, Survey, free_name, look, remove_unfinished, survey};
 #[doc(hidden)]
+#[cfg(feature = "fuzzing")]
 pub use self::unpack::read_tar;
 pub use self::upload::{OBJECT_BYTES, Packed, UploadOptions, finish, upload};

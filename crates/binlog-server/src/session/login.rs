@@ -320,6 +320,7 @@ pub(super) fn parse(payload: &[u8], tls_offered: bool) -> Result<ClientGreeting,
 const SSL_REQUEST_LEN: usize = 32;
 
 /// Whether a client's first packet can be read, where TLS is offered.
+#[cfg(feature = "fuzzing")]
 pub(crate) fn is_read(payload: &[u8]) -> bool {
     parse(payload, true).is_ok()
 }

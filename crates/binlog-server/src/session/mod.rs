@@ -16,6 +16,7 @@ use crate::committed_files::{CommittedFiles, LogCommands};
 use crate::consumers::Consumers;
 use crate::options::ServerOptions;
 pub(crate) use crate::session::client::{Client, Ended};
+#[cfg(feature = "fuzzing")]
 pub(crate) use crate::session::login::is_read as login_is_read;
 
 pub(crate) struct Shared {

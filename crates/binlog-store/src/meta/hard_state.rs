@@ -160,6 +160,7 @@ pub(crate) struct HardState {
 
 impl HardState {
     /// The keys of the records.
+    #[cfg(feature = "fuzzing")]
     pub(crate) const KEYS: [&str; 10] = [
         LOG, VOTE, COMMITTED, FLOOR, DURABLE, START, DOUBT, SCRUB, UNSYNCED, ELECTIONS,
     ];

@@ -17,7 +17,9 @@ pub(crate) use crate::scan::entry_scanner::{
     Depth, EntryScanner, Scanned, ScannedContent, find_entry_after,
 };
 pub(crate) use crate::scan::event_reader::Window;
-pub(crate) use crate::scan::header_scan::{InMemory, scan_header};
+#[cfg(feature = "fuzzing")]
+pub(crate) use crate::scan::header_scan::InMemory;
+pub(crate) use crate::scan::header_scan::scan_header;
 pub(crate) use crate::scan::received_start::{ReceivedStart, scan_noted_start, scan_start};
 
 // Faults of bytes in a log file, with their positions.

@@ -17,6 +17,7 @@ use uuid::Uuid;
 use crate::client::Endpoint;
 use crate::error::{LinkError, ServerError, server_code};
 pub use crate::replication::acker::Acker;
+#[cfg(feature = "fuzzing")]
 pub(crate) use crate::replication::acker::Prefix;
 pub use crate::replication::stream::{DumpEvent, EventReader, ReplicationStream};
 

@@ -27,5 +27,6 @@ pub use catching_up::{executed_gtids, never_sent};
 pub use follower::FollowOptions;
 pub(crate) use native::drop_channel;
 pub(crate) use role_change::leave_following;
+#[cfg(feature = "fuzzing")]
 pub(crate) use standing::Standing;
 pub use standing::StandingFile;

@@ -9,6 +9,7 @@ mod configured;
 mod scheduler;
 
 pub use crate::events::configured::EventsWanted;
+#[cfg(feature = "fuzzing")]
 pub(crate) use crate::events::configured::FoundScheduler;
 pub use crate::events::scheduler::EventScheduler;
 pub(crate) use crate::events::scheduler::{

@@ -26,5 +26,6 @@ pub use crate::supervisor::options::{
     StartGuard, SupervisorHandle, SupervisorOptions, SupervisorState, SupervisorStatus,
 };
 pub use crate::supervisor::process::{Identity, Mark};
+#[cfg(feature = "fuzzing")]
 pub(crate) use crate::supervisor::process::{is_ending_in, parent_of, pid_of};
 pub use crate::supervisor::supervisor_task::Supervisor;

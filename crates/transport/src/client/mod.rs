@@ -12,6 +12,7 @@ mod proxy_calls;
 mod proxy_line;
 mod stripes;
 
+#[cfg(feature = "fuzzing")]
 pub(crate) use crate::client::admin::introduction;
 pub use crate::client::admin::{AdminClient, AdminError, CommandEvents, LogPieces};
 pub use crate::client::far::FarOptions;

@@ -33,7 +33,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 pub use crate::cli::config_args::ConfigArgs;
+#[cfg(feature = "fuzzing")]
 pub(crate) use crate::cli::conversion::journal_written_again;
+#[cfg(feature = "fuzzing")]
 pub(crate) use crate::cli::tls::certificates_are_read;
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 

@@ -30,6 +30,7 @@ pub struct Credentials {
 
 impl Credentials {
     /// With tokens only, without a certificate.
+    #[cfg(feature = "fuzzing")]
     pub(super) fn of_tokens(operators: &str, readers: &str) -> Self {
         Self {
             tls: None,

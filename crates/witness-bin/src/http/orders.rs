@@ -353,6 +353,7 @@ fn send_on(response: &mut Response, api_url: Option<String>, path: &str) {
 }
 
 /// Whether the body of an order, or a query value, parses; `kind` selects the type.
+#[cfg(feature = "fuzzing")]
 pub(crate) fn is_read(kind: u8, body: &[u8]) -> bool {
     match kind % 5 {
         0 => read::<PauseBody>(body).is_ok(),

@@ -66,6 +66,7 @@ impl Asker {
     }
 
     /// For a member without other members.
+    #[cfg(feature = "fuzzing")]
     pub(crate) fn of_itself(view: Arc<dyn ViewSource>) -> Self {
         let own = view.view();
         let ring = RingSource::Configured {

@@ -14,6 +14,7 @@ pub(crate) use crate::cli::conversion::enable::{EnableArgs, run as enable};
 use crate::terminal::{Exit, Failure};
 
 /// Parses a journal, and serializes it.
+#[cfg(feature = "fuzzing")]
 pub(crate) fn journal_written_again(bytes: &[u8]) -> Option<Vec<u8>> {
     let entries: JournalEntries = serde_json::from_slice(bytes).ok()?;
     serde_json::to_vec(&entries).ok()

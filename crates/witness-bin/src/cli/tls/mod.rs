@@ -5,6 +5,7 @@ mod certificate;
 mod init;
 mod show;
 
+#[cfg(feature = "fuzzing")]
 pub(crate) use crate::cli::tls::certificate::are_read as certificates_are_read;
 use crate::terminal::{Failure, Format};
 

@@ -21,6 +21,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use raft_types::MemberKind;
 
+#[cfg(feature = "fuzzing")]
 pub(crate) use crate::http::metrics::certificates::first_expiry_in;
 pub use crate::http::metrics::certificates::{Expiries, Expiry};
 use crate::openmetrics::MetricWriter;
