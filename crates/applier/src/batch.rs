@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use binlog_format::gtid::GtidSet;
 
+use crate::schema::TableName;
 use crate::transaction::{Body, RowChanges, Transaction};
 
 /// A batch's place in the order of commits, from 1 on. Consecutive within a run.
@@ -112,6 +113,30 @@ impl Batch {
                 _ => None,
             }
         })
+    }
+
+    /// The table of some of its rows, if they have one in common.
+    pub(crate) fn table_of(&self, rows: Range<usize>) -> Option<TableName> {
+        let mut tables = self
+            .pieces(rows)
+            .flat_map(|(changes, rows)| rows.map(|row| changes.table_of(row)));
+        let first = tables.next()??;
+        tables
+            .all(|table| table == Some(first))
+            .then(|| first.clone())
+    }
+
+    /// The tables of some of its rows, each once.
+    pub(crate) fn tables_of(&self, rows: Range<usize>) -> Vec<TableName> {
+        let mut names = Vec::new();
+        for (changes, rows) in self.pieces(rows) {
+            for name in rows.filter_map(|row| changes.table_of(row)) {
+                if !names.contains(name) {
+                    names.push(name.clone());
+                }
+            }
+        }
+        names
     }
 
     /// The identifiers of its transactions.

@@ -6,7 +6,8 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
-use binlog_format::events::{CommitTimestamp, ServerVersion, SessionContext};
+use binlog_format::event::{EventRef, EventType};
+use binlog_format::events::{CommitTimestamp, ServerVersion, SessionContext, TableMap};
 use binlog_format::gtid::Gtid;
 use bytes::Bytes;
 
@@ -112,6 +113,12 @@ impl RowChanges {
             .unwrap_or_default()
     }
 
+    /// The table of one row; `None` for a missing row.
+    pub(crate) fn table_of(&self, row: usize) -> Option<&TableName> {
+        let event = self.events.get(self.rows.get(row)?.event as usize)?;
+        Some(&self.tables.get(event.table as usize)?.shape.name)
+    }
+
     /// The tables among them without a primary key: their writes are applied sequentially.
     pub fn tables_without_primary_key(&self) -> impl Iterator<Item = &TableName> {
         let shapes = self.tables.iter().map(|table| &table.shape);
@@ -170,6 +177,30 @@ pub struct Barrier {
     pub changes: SchemaChange,
     /// The tables of a transaction of rows whose engine has no transactions, for which it is applied alone.
     pub without_transactions: Vec<TableName>,
+}
+
+impl Barrier {
+    /// The tables of its rows, each once, as far as they can be read.
+    pub(crate) fn tables(&self) -> Vec<TableName> {
+        let mut names = Vec::new();
+        for step in &self.steps {
+            let Step::Rows(events) = step else {
+                continue;
+            };
+            let events = events.iter().filter_map(|event| EventRef::new(event).ok());
+            for event in events.filter(|event| event.event_type() == EventType::TableMap) {
+                let Ok(map) = TableMap::decode(event) else {
+                    continue;
+                };
+                let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+                let name = TableName::new(&text(&map.schema), &text(&map.table));
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+        }
+        names
+    }
 }
 
 /// Which tables may have another shape after a barrier.

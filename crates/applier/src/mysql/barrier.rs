@@ -3,19 +3,22 @@
 //! barrier, and each awaited answer is a round trip.
 
 use std::borrow::Cow;
+use std::time::{Duration, Instant};
 
 use binlog_format::event::{EventRef, EventType};
 use binlog_format::events::{
-    IntVar, Query, Rand, SessionContext, StatementKind, TableMap, UserVar, refusal_of_statement,
+    IntVar, Query, Rand, SessionContext, StatementKind, UserVar, refusal_of_statement,
     shown_statement,
 };
+use binlog_format::gtid::Gtid;
 use bytes::Bytes;
 use mysql_link::{
     ConnectOptions, Connection, LinkError, QueryResult, Ran, ServerError, not_followed,
 };
 
 use crate::backend::{Session, WriteError};
-use crate::mysql::for_good::half_written;
+use crate::mysql::checkpoint::TABLE;
+use crate::mysql::for_good::{NOTE, begun_before, half_written};
 use crate::mysql::invoker::as_invoker;
 use crate::mysql::lock_holders;
 use crate::mysql::outcome::{Failing, code, failing, link_error, refused_by_us, write_error};
@@ -26,6 +29,7 @@ use crate::mysql::statement_context::{
     append_user_variable, before_all, context_statement, int_var_statement, rand_statement,
     rows_statement, use_statement,
 };
+use crate::mysql::table_shape::rolls_back;
 use crate::schema::TableName;
 use crate::transaction::{Barrier, BarrierEnd, Statement, Step, Transaction};
 
@@ -48,11 +52,12 @@ impl MysqlSession {
             Err(error) if self.take_back(barrier).await? => {
                 // Whatever happens to the session.
                 let _ = self.put_back(barrier).await;
-                Err(half_written(error, &tables_of_barrier(barrier)))
+                Err(half_written(error, &barrier.tables()))
             }
             Err(error) => {
                 if !for_good.is_empty() {
-                    self.nothing_stays().await?;
+                    // No change of the begun transaction remains.
+                    self.note(None).await?;
                 }
                 self.put_back(barrier).await?;
                 Err(error)
@@ -395,7 +400,117 @@ impl MysqlSession {
         }
         self.run_script().await
     }
+
+    // Irreversible transactions.
+
+    /// The tables that a barrier changes irreversibly, or may change.
+    pub(super) async fn written_for_good<'a>(
+        &mut self,
+        barrier: &'a Barrier,
+    ) -> Result<Cow<'a, [TableName]>, WriteError> {
+        // Standalone statements change tables, not rows, and a retry finds them changed.
+        let by_statements = barrier.end != BarrierEnd::ByItself && has_statements(barrier);
+        if !by_statements || !barrier.without_transactions.is_empty() {
+            return Ok(Cow::Borrowed(&barrier.without_transactions));
+        }
+        let known = self.for_good.tables().clone();
+        if let Some((_, tables)) = known.filter(|(asked, _)| asked.elapsed() < KNOWN_FOR) {
+            return Ok(Cow::Owned(tables));
+        }
+        let answer = self
+            .asked(
+                "SELECT table_schema, table_name, engine FROM information_schema.tables WHERE table_type = 'BASE TABLE' \
+                 AND engine <> 'InnoDB' AND table_schema NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys')",
+            )
+            .await?;
+        let rows = answer.rows.iter();
+        let tables = rows.filter(|row| row.text_at(2).is_some_and(|engine| !rolls_back(engine)));
+        let tables =
+            tables.filter_map(|row| Some(TableName::new(row.text_at(0)?, row.text_at(1)?)));
+        let tables: Vec<TableName> = tables.take(NAMED).collect();
+        *self.for_good.tables() = Some((Instant::now(), tables.clone()));
+        Ok(Cow::Owned(tables))
+    }
+
+    /// Runs a query outside of any transaction. A GTID may still be named, which a query would use up.
+    async fn asked(&mut self, question: &str) -> Result<QueryResult, WriteError> {
+        let named = self.connection.execute("SET gtid_next='AUTOMATIC'").await;
+        named.map_err(link_error)?;
+        let answer = self.connection.query(question).await.map_err(link_error)?;
+        self.rolled_back().await?;
+        Ok(answer)
+    }
+
+    /// Call this before a barrier begins that changes these tables irreversibly, or may change them.
+    pub(super) async fn begin_for_good(
+        &mut self,
+        gtid: Gtid,
+        barrier: &Barrier,
+        tables: &[TableName],
+    ) -> Result<(), WriteError> {
+        let has_row = self.usable_checkpoint().is_some();
+        let noted = match has_row {
+            true => self.noted().await?,
+            false => self.for_good.lock().map(|gtid| gtid.to_string()),
+        };
+        if noted.is_some_and(|noted| noted == gtid.to_string()) {
+            let writes = match barrier.without_transactions.is_empty() {
+                true => "may write to",
+                false => "writes to",
+            };
+            return Err(refused_by_us(begun_before(writes, tables, has_row)));
+        }
+        self.note(Some(gtid)).await
+    }
+
+    /// The content of the row.
+    async fn noted(&mut self) -> Result<Option<String>, WriteError> {
+        let query = format!("SELECT gtids FROM {TABLE} WHERE id = {NOTE}");
+        let answer = self.asked(&query).await?;
+        let gtid = answer.first().and_then(|row| row.text_at(0));
+        Ok(gtid.map(str::to_owned))
+    }
+
+    async fn note(&mut self, gtid: Option<Gtid>) -> Result<(), WriteError> {
+        // Also in case the row can no longer be written.
+        *self.for_good.lock() = gtid;
+        if self.usable_checkpoint().is_none() {
+            return Ok(());
+        }
+        let text = gtid.map(|gtid| gtid.to_string()).unwrap_or_default();
+        let write = format!(
+            "INSERT INTO {TABLE} VALUES ({NOTE}, 0, '{text}') ON DUPLICATE KEY UPDATE gtids = '{text}'"
+        );
+        let ran = self
+            .run_as_far(["SET gtid_next='AUTOMATIC'", &write, "COMMIT"])
+            .await?;
+        match ran.error {
+            None => Ok(()),
+            Some(error) => {
+                self.rolled_back().await?;
+                Err(write_error(&error))
+            }
+        }
+    }
+
+    /// Whether changes remain after this session's last statement, a ROLLBACK.
+    async fn something_stays(&mut self) -> Result<bool, WriteError> {
+        let warnings = self.connection.query("SHOW WARNINGS").await;
+        // Without an answer that is unknown, as for a lost session.
+        let warnings = warnings.map_err(|error| WriteError::Lost(error.to_string()))?;
+        let mut codes = warnings.rows.iter().filter_map(|row| row.text("Code"));
+        Ok(codes.any(|code| code == NOT_ROLLED_BACK))
+    }
 }
+
+/// `Some non-transactional changed tables couldn't be rolled back`: the warning of a ROLLBACK after which changes stay.
+const NOT_ROLLED_BACK: &str = "1196";
+
+/// How long the list of the server's tables without transactions is valid: a client may create one. Changes by the log are
+/// noticed immediately.
+const KNOWN_FOR: Duration = Duration::from_secs(10);
+/// Only messages name them, and one is enough.
+const NAMED: usize = 10;
 
 const TRUST: &[u8] = b"SET GLOBAL log_bin_trust_function_creators = 1";
 const DISTRUST: &str = "SET GLOBAL log_bin_trust_function_creators = 0";
@@ -452,28 +567,6 @@ fn statements(barrier: &Barrier) -> impl Iterator<Item = &Statement> {
     })
 }
 
-/// The tables of a barrier's rows, each once, as far as they can be read.
-pub(super) fn tables_of_barrier(barrier: &Barrier) -> Vec<TableName> {
-    let mut names = Vec::new();
-    for step in &barrier.steps {
-        let Step::Rows(events) = step else {
-            continue;
-        };
-        let events = events.iter().filter_map(|event| EventRef::new(event).ok());
-        for event in events.filter(|event| event.event_type() == EventType::TableMap) {
-            let Ok(map) = TableMap::decode(event) else {
-                continue;
-            };
-            let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-            let name = TableName::new(&text(&map.schema), &text(&map.table));
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-    }
-    names
-}
-
 /// The session requirements of the barrier's statements. An unreadable one is refused when its turn comes.
 fn contexts(barrier: &Barrier) -> impl Iterator<Item = SessionContext<'_>> {
     statements(barrier).filter_map(|statement| {
@@ -493,7 +586,7 @@ fn is_xa(barrier: &Barrier) -> bool {
 
 /// Whether a barrier has statements with changes of their own, not only rows, savepoints and the phases of XA
 /// transactions.
-pub(super) fn has_statements(barrier: &Barrier) -> bool {
+fn has_statements(barrier: &Barrier) -> bool {
     statements(barrier).any(|statement| !is_phase(statement) && !is_savepoint(statement))
 }
 

@@ -9,8 +9,6 @@ use crate::backend::WriteError;
 use crate::batch::Batch;
 use crate::mysql::outcome::{Failing, code, failing, refused, write_error};
 use crate::mysql::session::{FLUSH_AT, Mark, MysqlSession};
-use crate::schema::TableName;
-use crate::transaction::RowChanges;
 
 impl MysqlSession {
     /// The refusal for a failure among some rows of a rolled-back transaction of a batch.
@@ -28,7 +26,7 @@ impl MysqlSession {
         let before = batch.rows_of(transaction).start;
         let told = |error: &ServerError, rows: Range<usize>| {
             let place = rows.start.saturating_sub(before);
-            refused(error, table_of(batch, rows), Some(place))
+            refused(error, batch.table_of(rows), Some(place))
         };
         // It was sent alone, and a repetition is pointless.
         if error.code == server_code::PACKET_TOO_LARGE && suspects.len() == 1 {
@@ -115,33 +113,4 @@ impl MysqlSession {
         }
         Ok(None)
     }
-}
-
-/// The table of some rows, if they have one in common.
-pub(super) fn table_of(batch: &Batch, rows: Range<usize>) -> Option<TableName> {
-    let mut tables = batch
-        .pieces(rows)
-        .flat_map(|(changes, rows)| rows.map(|row| table_of_row(changes, row)));
-    let first = tables.next()??;
-    tables
-        .all(|table| table == Some(first))
-        .then(|| first.clone())
-}
-
-/// The tables of some rows, each once.
-pub(super) fn tables_of(batch: &Batch, rows: Range<usize>) -> Vec<TableName> {
-    let mut names = Vec::new();
-    for (changes, rows) in batch.pieces(rows) {
-        for name in rows.filter_map(|row| table_of_row(changes, row)) {
-            if !names.contains(name) {
-                names.push(name.clone());
-            }
-        }
-    }
-    names
-}
-
-fn table_of_row(changes: &RowChanges, row: usize) -> Option<&TableName> {
-    let event = changes.events.get(changes.rows.get(row)?.event as usize)?;
-    Some(&changes.tables.get(event.table as usize)?.shape.name)
 }

@@ -12,32 +12,19 @@
 //! The tables written by a statement of the log are unknown. Where the server has tables without transactions, each transaction of
 //! statements is assumed to write to them.
 
-use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use binlog_format::gtid::Gtid;
-use mysql_link::QueryResult;
 
 use crate::backend::{Refusal, WriteError};
-use crate::mysql::barrier::has_statements;
 use crate::mysql::checkpoint::TABLE;
-use crate::mysql::outcome::{link_error, refused_by_us, write_error};
-use crate::mysql::session::MysqlSession;
-use crate::mysql::table_shape::rolls_back;
+use crate::mysql::outcome::refused_by_us;
 use crate::schema::TableName;
-use crate::transaction::{Barrier, BarrierEnd, SchemaChange};
+use crate::transaction::{Barrier, SchemaChange};
 
 /// The row of the applier's table with the last transaction begun.
-const NOTE: u32 = 2;
-/// `Some non-transactional changed tables couldn't be rolled back`: the warning of a ROLLBACK after which changes stay.
-const NOT_ROLLED_BACK: &str = "1196";
-
-/// How long the list of the server's tables without transactions is valid: a client may create one. Changes by the log are
-/// noticed immediately.
-const KNOWN_FOR: Duration = Duration::from_secs(10);
-/// Only messages name them, and one is enough.
-const NAMED: usize = 10;
+pub(super) const NOTE: u32 = 2;
 
 /// Shared state of an applier's sessions.
 #[derive(Debug, Default)]
@@ -49,11 +36,11 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    fn lock(&self) -> MutexGuard<'_, Option<Gtid>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<Gtid>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tables(&self) -> MutexGuard<'_, Option<(Instant, Vec<TableName>)>> {
+    pub(super) fn tables(&self) -> MutexGuard<'_, Option<(Instant, Vec<TableName>)>> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,112 +49,6 @@ impl Begun {
         if barrier.changes != SchemaChange::Nothing {
             *self.tables() = None;
         }
-    }
-}
-
-impl MysqlSession {
-    /// The tables that a barrier changes irreversibly, or may change.
-    pub(super) async fn written_for_good<'a>(
-        &mut self,
-        barrier: &'a Barrier,
-    ) -> Result<Cow<'a, [TableName]>, WriteError> {
-        // Standalone statements change tables, not rows, and a retry finds them changed.
-        let by_statements = barrier.end != BarrierEnd::ByItself && has_statements(barrier);
-        if !by_statements || !barrier.without_transactions.is_empty() {
-            return Ok(Cow::Borrowed(&barrier.without_transactions));
-        }
-        let known = self.for_good.tables().clone();
-        if let Some((_, tables)) = known.filter(|(asked, _)| asked.elapsed() < KNOWN_FOR) {
-            return Ok(Cow::Owned(tables));
-        }
-        let answer = self
-            .asked(
-                "SELECT table_schema, table_name, engine FROM information_schema.tables WHERE table_type = 'BASE TABLE' \
-                 AND engine <> 'InnoDB' AND table_schema NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys')",
-            )
-            .await?;
-        let rows = answer.rows.iter();
-        let tables = rows.filter(|row| row.text_at(2).is_some_and(|engine| !rolls_back(engine)));
-        let tables =
-            tables.filter_map(|row| Some(TableName::new(row.text_at(0)?, row.text_at(1)?)));
-        let tables: Vec<TableName> = tables.take(NAMED).collect();
-        *self.for_good.tables() = Some((Instant::now(), tables.clone()));
-        Ok(Cow::Owned(tables))
-    }
-
-    /// Runs a query outside of any transaction. A GTID may still be named, which a query would use up.
-    async fn asked(&mut self, question: &str) -> Result<QueryResult, WriteError> {
-        let named = self.connection.execute("SET gtid_next='AUTOMATIC'").await;
-        named.map_err(link_error)?;
-        let answer = self.connection.query(question).await.map_err(link_error)?;
-        self.rolled_back().await?;
-        Ok(answer)
-    }
-
-    /// Call this before a barrier begins that changes these tables irreversibly, or may change them.
-    pub(super) async fn begin_for_good(
-        &mut self,
-        gtid: Gtid,
-        barrier: &Barrier,
-        tables: &[TableName],
-    ) -> Result<(), WriteError> {
-        let has_row = self.usable_checkpoint().is_some();
-        let noted = match has_row {
-            true => self.noted().await?,
-            false => self.for_good.lock().map(|gtid| gtid.to_string()),
-        };
-        if noted.is_some_and(|noted| noted == gtid.to_string()) {
-            let writes = match barrier.without_transactions.is_empty() {
-                true => "may write to",
-                false => "writes to",
-            };
-            return Err(refused_by_us(begun_before(writes, tables, has_row)));
-        }
-        self.note(Some(gtid)).await
-    }
-
-    /// No change of the begun transaction remains.
-    pub(super) async fn nothing_stays(&mut self) -> Result<(), WriteError> {
-        self.note(None).await
-    }
-
-    /// The content of the row.
-    async fn noted(&mut self) -> Result<Option<String>, WriteError> {
-        let query = format!("SELECT gtids FROM {TABLE} WHERE id = {NOTE}");
-        let answer = self.asked(&query).await?;
-        let gtid = answer.first().and_then(|row| row.text_at(0));
-        Ok(gtid.map(str::to_owned))
-    }
-
-    async fn note(&mut self, gtid: Option<Gtid>) -> Result<(), WriteError> {
-        // Also in case the row can no longer be written.
-        *self.for_good.lock() = gtid;
-        if self.usable_checkpoint().is_none() {
-            return Ok(());
-        }
-        let text = gtid.map(|gtid| gtid.to_string()).unwrap_or_default();
-        let write = format!(
-            "INSERT INTO {TABLE} VALUES ({NOTE}, 0, '{text}') ON DUPLICATE KEY UPDATE gtids = '{text}'"
-        );
-        let ran = self
-            .run_as_far(["SET gtid_next='AUTOMATIC'", &write, "COMMIT"])
-            .await?;
-        match ran.error {
-            None => Ok(()),
-            Some(error) => {
-                self.rolled_back().await?;
-                Err(write_error(&error))
-            }
-        }
-    }
-
-    /// Whether the ROLLBACK that was this session's last statement has left changes.
-    pub(super) async fn something_stays(&mut self) -> Result<bool, WriteError> {
-        let warnings = self.connection.query("SHOW WARNINGS").await;
-        // Without an answer that is unknown, as for a lost session.
-        let warnings = warnings.map_err(|error| WriteError::Lost(error.to_string()))?;
-        let mut codes = warnings.rows.iter().filter_map(|row| row.text("Code"));
-        Ok(codes.any(|code| code == NOT_ROLLED_BACK))
     }
 }
 
@@ -186,7 +67,8 @@ pub(super) fn half_written(why: WriteError, tables: &[TableName]) -> WriteError 
     }
 }
 
-fn begun_before(writes: &str, tables: &[TableName], has_row: bool) -> String {
+/// Why an irreversible transaction that was begun before must not begin again.
+pub(super) fn begun_before(writes: &str, tables: &[TableName], has_row: bool) -> String {
     let tables = named(tables);
     let goes_on = match has_row {
         true => format!("SET sql_log_bin = 0; UPDATE {TABLE} SET gtids = '' WHERE id = {NOTE}"),

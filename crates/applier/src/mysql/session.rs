@@ -11,9 +11,7 @@ use mysql_link::{Connection, LinkError, Ran, ServerError, Statements};
 
 use crate::backend::{Session, SessionId, Then, Turn, WriteError};
 use crate::batch::{Batch, Commits};
-use crate::mysql::barrier::tables_of_barrier;
 use crate::mysql::checkpoint::{Checkpoint, OUT_OF_RANGE, TABLE, Whose};
-use crate::mysql::culprit::tables_of;
 use crate::mysql::for_good::Begun;
 use crate::mysql::options::{MysqlOptions, OpenSessions};
 use crate::mysql::outcome::{Failing, failing, link_error, refused_by_us, write_error};
@@ -314,7 +312,7 @@ impl MysqlSession {
         self.rows_begin(first);
         let put = self.put_begun(batch, rows.clone(), ending).await;
         let is_done = matches!(put, Ok(Ok(()))) && !stays;
-        self.rows_end(first, is_done, || tables_of(batch, rows));
+        self.rows_end(first, is_done, || batch.tables_of(rows));
         put
     }
 
@@ -391,7 +389,7 @@ impl MysqlSession {
         self.rows_begin(first);
         let put = self.put_all_begun(batch, from, committed).await;
         self.rows_end(first, matches!(put, Ok(Ok(()))), || {
-            tables_of(batch, batch.rows_of(from + *committed))
+            batch.tables_of(batch.rows_of(from + *committed))
         });
         put
     }
@@ -612,7 +610,7 @@ impl Session for MysqlSession {
         self.rows_begin(transaction);
         let done = self.barrier(transaction, barrier, &for_good).await;
         self.for_good.ended(barrier);
-        self.rows_end(transaction, done.is_ok(), || tables_of_barrier(barrier));
+        self.rows_end(transaction, done.is_ok(), || barrier.tables());
         done
     }
 
