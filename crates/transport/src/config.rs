@@ -1,6 +1,6 @@
 //! Transport configuration: TLS between members, and deadlines and sizes derived from the ring's timers.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
@@ -14,32 +14,16 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
-use crate::callers::{Holder, NamedRoles};
-use crate::own_certificate::{OwnCertificate, ValidFor};
+use crate::callers::Holder;
+use crate::own_certificate::{OwnCertificate, TlsError, TlsFiles, ValidFor};
 
 // TLS between members: one certificate and key for both roles, and the authority that signed all certificates. Each end verifies the
 // other's certificate against it, the caller also the name. Files are checked when loaded, so that an error names its file instead of a
 // failed handshake.
-
-/// The PEM files of one member.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// Its certificate, and intermediate ones.
-    pub certificate: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
-    /// Certificates of the authority that signed the members' certificates.
-    pub authority: PathBuf,
-    /// The name that other members' certificates must have; by default the host of each one's address.
-    pub peer_name: Option<String>,
-    /// Operators and readers by name.
-    pub roles: NamedRoles,
-}
 
 /// A member's certificates and key, loaded and checked. Clones share them: after a renewal, all new connections use the new ones. Existing
 /// connections continue, as in MySQL.
@@ -51,73 +35,6 @@ struct Ends {
     accepting: TlsAcceptor,
     calling: TlsConnector,
     own: OwnCertificate,
-}
-
-/// An unusable TLS file.
-#[derive(Debug, Error)]
-pub enum TlsError {
-    /// The file cannot be opened or read.
-    #[error("{role} `{}` cannot be read: {source}", .path.display())]
-    Unreadable {
-        /// The file's purpose.
-        role: &'static str,
-        /// Its path.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// It is not PEM, or has no block of the expected kind.
-    #[error("{role} `{}` has no {what} block in PEM; check that it is the right file", .path.display())]
-    Nothing {
-        /// The file's purpose.
-        role: &'static str,
-        /// Its path.
-        path: PathBuf,
-        /// The expected kind of PEM block.
-        what: &'static str,
-    },
-    /// It is PEM with invalid contents.
-    #[error("{role} `{}` is damaged: {reason}", .path.display())]
-    Damaged {
-        /// The file's purpose.
-        role: &'static str,
-        /// Its path.
-        path: PathBuf,
-        /// The parser's error.
-        reason: String,
-    },
-    /// Certificate and key do not match.
-    #[error("the key `{}` does not belong to the certificate `{}`; check both paths", .key.display(), .certificate.display())]
-    NotAPair {
-        /// Path of the key file.
-        key: PathBuf,
-        /// Path of the certificate file.
-        certificate: PathBuf,
-    },
-    /// It is readable, but other members reject it.
-    #[error("the TLS certificate `{}` {what}: the other members do not talk to a member that shows it; {advice}", .certificate.display())]
-    NobodyTalks {
-        /// Path of the certificate file.
-        certificate: PathBuf,
-        /// The cause.
-        what: String,
-        /// The advice.
-        advice: &'static str,
-    },
-}
-
-impl TlsError {
-    /// The file that cannot be used.
-    #[must_use]
-    pub fn file(&self) -> &Path {
-        match self {
-            Self::Unreadable { path, .. }
-            | Self::Nothing { path, .. }
-            | Self::Damaged { path, .. } => path,
-            Self::NotAPair { key, .. } => key,
-            Self::NobodyTalks { certificate, .. } => certificate,
-        }
-    }
 }
 
 const CERTIFICATE: &str = "the TLS certificate";

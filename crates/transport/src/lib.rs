@@ -11,6 +11,7 @@ mod callers;
 mod client;
 mod compression;
 mod config;
+mod connections;
 mod envelope;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -31,10 +32,10 @@ pub use crate::client::{
     LinkBytes, LogPieces, PeerClient, PeerTrouble,
 };
 pub use crate::compression::{Compression, CompressionFigures};
-pub use crate::config::{TlsError, TlsFiles, TlsMaterial, TransportConfig, https_server};
+pub use crate::config::{TlsMaterial, TransportConfig, https_server};
 pub use crate::local_member::{
     CommandCaller, CommandSource, LocalMember, LogPiece, LogSource, StatusSource,
 };
-pub use crate::own_certificate::ValidFor;
+pub use crate::own_certificate::{TlsError, TlsFiles, ValidFor};
 pub use crate::server::{RunningServer, ServeError, serve, serve_streams};
 pub use crate::streams::{ByteStream, Duplex, Listening, Streams};

@@ -15,8 +15,8 @@ use tonic::Status;
 use tonic::metadata::MetadataMap;
 
 use crate::callers::Right;
+use crate::connections::Connections;
 use crate::envelope;
-use crate::server::connections::Connections;
 
 /// Produces the answer to a status call. The binary determines its contents.
 pub trait StatusSource: Send + Sync + 'static {

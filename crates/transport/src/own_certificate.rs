@@ -1,6 +1,8 @@
-//! Checks whether other members would accept a certificate, by the verifiers of both connection ends, before it is used.
+//! A member's own certificate: its files, and whether other members would accept it. The verifiers of both connection ends check that before
+//! it is used.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -14,8 +16,89 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 use x509_parser::time::ASN1Time;
 
-use crate::callers::{Holder, Right};
-use crate::config::{TlsError, TlsFiles};
+use crate::callers::{Holder, NamedRoles, Right};
+
+/// The PEM files of one member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Its certificate, and intermediate ones.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Certificates of the authority that signed the members' certificates.
+    pub authority: PathBuf,
+    /// The name that other members' certificates must have; by default the host of each one's address.
+    pub peer_name: Option<String>,
+    /// Operators and readers by name.
+    pub roles: NamedRoles,
+}
+
+/// An unusable TLS file.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The file cannot be opened or read.
+    #[error("{role} `{}` cannot be read: {source}", .path.display())]
+    Unreadable {
+        /// The file's purpose.
+        role: &'static str,
+        /// Its path.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// It is not PEM, or has no block of the expected kind.
+    #[error("{role} `{}` has no {what} block in PEM; check that it is the right file", .path.display())]
+    Nothing {
+        /// The file's purpose.
+        role: &'static str,
+        /// Its path.
+        path: PathBuf,
+        /// The expected kind of PEM block.
+        what: &'static str,
+    },
+    /// It is PEM with invalid contents.
+    #[error("{role} `{}` is damaged: {reason}", .path.display())]
+    Damaged {
+        /// The file's purpose.
+        role: &'static str,
+        /// Its path.
+        path: PathBuf,
+        /// The parser's error.
+        reason: String,
+    },
+    /// Certificate and key do not match.
+    #[error("the key `{}` does not belong to the certificate `{}`; check both paths", .key.display(), .certificate.display())]
+    NotAPair {
+        /// Path of the key file.
+        key: PathBuf,
+        /// Path of the certificate file.
+        certificate: PathBuf,
+    },
+    /// It is readable, but other members reject it.
+    #[error("the TLS certificate `{}` {what}: the other members do not talk to a member that shows it; {advice}", .certificate.display())]
+    NobodyTalks {
+        /// Path of the certificate file.
+        certificate: PathBuf,
+        /// The cause.
+        what: String,
+        /// The advice.
+        advice: &'static str,
+    },
+}
+
+impl TlsError {
+    /// The file that cannot be used.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        match self {
+            Self::Unreadable { path, .. }
+            | Self::Nothing { path, .. }
+            | Self::Damaged { path, .. } => path,
+            Self::NotAPair { key, .. } => key,
+            Self::NobodyTalks { certificate, .. } => certificate,
+        }
+    }
+}
 
 /// Remaining validity of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use thiserror::Error;
 use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
-use crate::client::peers;
-use crate::client::peers::{AddressError, Connector};
+use crate::client::knocking::host_and_port;
+use crate::client::peers::{self, AddressError, Connector};
 use crate::config::{TlsMaterial, TransportConfig};
 use crate::local_member::LogPiece;
 use crate::schema;
@@ -214,7 +214,7 @@ impl AdminClient {
     ) -> Result<T, AdminError> {
         let address = self.address.clone();
         // A name server may take longer than a member may.
-        let (host, _) = peers::host_and_port(&address).unwrap_or_default();
+        let (host, _) = host_and_port(&address).unwrap_or_default();
         let known = self.names.wait_for_first(host, self.config.lookup_limit);
         if let Err(error) = known.await {
             let reason = error.to_string();

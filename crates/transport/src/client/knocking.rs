@@ -7,7 +7,11 @@ use consensus::Knock;
 use name_lookup::Names;
 use tokio::net::TcpStream;
 
-use crate::client::peers::host_and_port;
+/// The two parts of `HOST:PORT`; an IPv6 address without its brackets.
+pub(super) fn host_and_port(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    Some((host.trim_matches(['[', ']']), port.parse().ok()?))
+}
 
 /// Probes all addresses of a name in turn. Each has to refuse, except those without a route from this host, as IPv6 without support.
 /// Earlier addresses of the name do not count: a moved member is not dead.

@@ -27,7 +27,7 @@ use tonic::{Code, Request, Status};
 use tower::service_fn;
 
 use crate::client::far::{FURTHER_STRIPES, Far, FarLine};
-use crate::client::knocking::{knock, knocked};
+use crate::client::knocking::{host_and_port, knock, knocked};
 use crate::client::link_bytes::{LinkBytes, LinkCounters};
 use crate::client::proxy_line::ProxyLine;
 use crate::compression::{CompressionFigures, Packer};
@@ -509,12 +509,6 @@ impl Trouble {
 pub struct AddressError {
     address: String,
     reason: String,
-}
-
-/// The two parts of `HOST:PORT`; an IPv6 address without its brackets.
-pub(super) fn host_and_port(address: &str) -> Option<(&str, u16)> {
-    let (host, port) = address.rsplit_once(':')?;
-    Some((host.trim_matches(['[', ']']), port.parse().ok()?))
 }
 
 /// A connection that is opened by its first call, and again after a failure. Must be called within its runtime.

@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 use crate::callers::Right;
 use crate::local_member::{CommandCaller, LocalMember, LogPiece};
 use crate::schema::{self, admin_server::Admin};
-use crate::server::{Callers, called_over};
+use crate::server::authorization::{Callers, called_over};
 
 pub(crate) struct AdminService {
     pub(crate) local: Arc<LocalMember>,

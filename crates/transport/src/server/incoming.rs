@@ -1,20 +1,26 @@
 //! Accepts connections: each takes one of the port's limited places, and with TLS must present a valid certificate within a deadline.
 //! Silent callers do not delay others, and cost a bounded number of connections.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use connection_limit::{ConnectionLimit, Place};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
+use rustls::pki_types::CertificateDer;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio_rustls::server::TlsStream;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+use tonic::transport::server::Connected;
 
 use crate::config::TlsMaterial;
+use crate::connections::ConnectionId;
 use crate::local_member::LocalMember;
-use crate::server::connections::Connection;
 use crate::streams::{ByteStream, Listening};
 
 /// Each member opens a handful, so that a ring of thirty needs some two hundred.
@@ -110,5 +116,139 @@ async fn secure(
             tracing::debug!(caller = %from, %error, "a caller was turned away by the TLS handshake");
             None
         }
+    }
+}
+
+/// A connection until it is closed.
+pub(super) struct Connection<S> {
+    stream: S,
+    from: SocketAddr,
+    id: ConnectionId,
+    local: Arc<LocalMember>,
+    place: Arc<Place>,
+    /// Resolves when another connection takes its place; `None` once it keeps its place.
+    lost: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+impl<S> Connection<S> {
+    fn new(stream: S, from: SocketAddr, place: Place, local: Arc<LocalMember>) -> Self {
+        let id = local.connections.opens();
+        let lost = Some(Box::pin(place.lost()));
+        Self {
+            stream,
+            from,
+            id,
+            local,
+            place: Arc::new(place),
+            lost,
+        }
+    }
+
+    /// Whether it must close to free its place.
+    fn is_lost(&mut self, context: &mut Context<'_>) -> bool {
+        if self.place.is_kept() {
+            self.lost = None;
+        }
+        let lost = self.lost.as_mut();
+        lost.is_some_and(|lost| lost.as_mut().poll(context).is_ready())
+    }
+}
+
+impl<S> Drop for Connection<S> {
+    fn drop(&mut self) {
+        let local = &self.local;
+        local.connections.closes(self.id, |caller| {
+            if let Some(inbound) = local.inbound() {
+                inbound.hung_up(caller);
+            }
+        });
+    }
+}
+
+/// Connection properties available to each call.
+#[derive(Debug, Clone)]
+pub(super) struct CalledOver {
+    pub(super) connection: ConnectionId,
+    pub(super) address: SocketAddr,
+    /// The caller's certificate first; empty without TLS.
+    pub(super) certificates: Arc<[CertificateDer<'static>]>,
+    /// A member's connection keeps its place after its first call.
+    pub(super) place: Arc<Place>,
+}
+
+/// A stream that exposes properties of its other end.
+pub(super) trait OtherEnd {
+    fn certificates(&self) -> Arc<[CertificateDer<'static>]>;
+}
+
+impl OtherEnd for ByteStream {
+    fn certificates(&self) -> Arc<[CertificateDer<'static>]> {
+        Arc::default()
+    }
+}
+
+impl OtherEnd for TlsStream<ByteStream> {
+    fn certificates(&self) -> Arc<[CertificateDer<'static>]> {
+        self.get_ref()
+            .1
+            .peer_certificates()
+            .unwrap_or_default()
+            .into()
+    }
+}
+
+impl<S: OtherEnd> Connected for Connection<S> {
+    type ConnectInfo = CalledOver;
+
+    fn connect_info(&self) -> CalledOver {
+        CalledOver {
+            connection: self.id,
+            address: self.from,
+            certificates: self.stream.certificates(),
+            place: self.place.clone(),
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.is_lost(context) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

@@ -1,17 +1,16 @@
 //! The receiving end: the services on a common listener.
 
 mod admin_service;
-pub(crate) mod connections;
+mod authorization;
 mod incoming;
 mod proxy_sessions;
 mod raft_service;
-mod refused;
 mod stripes;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::stream::BoxStream;
@@ -21,9 +20,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
-use tonic::{Request, Status};
 
-use crate::callers::{Holder, Right};
 use crate::config::{
     CONNECTION_WINDOW_BYTES, FRAME_BYTES, STREAM_WINDOW_BYTES, TlsMaterial, TransportConfig,
 };
@@ -31,10 +28,9 @@ use crate::local_member::LocalMember;
 use crate::schema::admin_server::AdminServer;
 use crate::schema::raft_server::RaftServer;
 use crate::server::admin_service::AdminService;
-use crate::server::connections::CalledOver;
+use crate::server::authorization::Callers;
 use crate::server::incoming::Caller;
 use crate::server::raft_service::RaftService;
-use crate::server::refused::Refused;
 use crate::server::stripes::Expected;
 use crate::streams::Listening;
 
@@ -124,10 +120,7 @@ fn serve_callers(
     config: &TransportConfig,
 ) -> RunningServer {
     let shutdown = CancellationToken::new();
-    let callers = Callers {
-        tls: tls.cloned(),
-        refused: Arc::default(),
-    };
+    let callers = Callers::new(tls);
     let raft = RaftServer::new(RaftService {
         local: local.clone(),
         callers: callers.clone(),
@@ -172,47 +165,6 @@ fn serve_callers(
         serving,
         over,
     }
-}
-
-/// Authorizes calls: with TLS by certificate, without TLS always.
-#[derive(Clone)]
-struct Callers {
-    tls: Option<TlsMaterial>,
-    refused: Arc<Refused>,
-}
-
-impl Callers {
-    /// The holder of the caller's certificate; `None` without TLS.
-    fn holder<T>(&self, request: &Request<T>) -> Option<Holder> {
-        let first = called_over(request).and_then(|over| over.certificates.first());
-        let certificate = first.map_or(&[][..], |certificate| certificate.as_ref());
-        Some(self.tls.as_ref()?.holder(certificate))
-    }
-
-    fn certificate_name<T>(&self, request: &Request<T>) -> Option<String> {
-        self.holder(request).map(|holder| holder.name().to_owned())
-    }
-
-    fn allow<T>(&self, request: &Request<T>, right: Right) -> Result<(), Status> {
-        let Some(holder) = self.holder(request) else {
-            return Ok(());
-        };
-        let over = called_over(request);
-        holder.may(right).map_err(|refusal| {
-            let caller = over.map(|over| over.address);
-            let words = refusal.to_string();
-            let host = caller.map(|caller| caller.ip());
-            if self.refused.is_news(host, &words, Instant::now()) {
-                tracing::warn!(target: "audit", ?caller, refusal = %words, "a call is refused");
-            }
-            Status::permission_denied(words)
-        })
-    }
-}
-
-/// Properties of the connection of a call.
-fn called_over<T>(request: &Request<T>) -> Option<&CalledOver> {
-    request.extensions().get()
 }
 
 /// Serves until the shutdown and its grace period end.

@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::callers::Right;
+use crate::connections::Arrival;
 use crate::local_member::LocalMember;
 use crate::schema::raft_server::Raft;
-use crate::server::connections::Arrival;
+use crate::server::authorization::{Callers, called_over};
 use crate::server::proxy_sessions::serve_line;
 use crate::server::stripes::{Expected, Parts};
-use crate::server::{Callers, called_over};
 use crate::wire::{Assembly, WireError};
 use crate::{envelope, schema, wire};
 
