@@ -15,10 +15,9 @@ use tokio_util::sync::CancellationToken;
 use crate::http::access::{Access, Credentials, token_in};
 use crate::http::listener::answer;
 pub(crate) use crate::http::metrics::first_expiry_in;
-pub(crate) use crate::http::orders::is_read as order_is_read;
-use crate::http::orders::{OrderApi, OrderTaker};
+use crate::http::orders::{OrderApi, OrderTaker, is_read};
 use crate::http::page::RingPage;
-use crate::http::questions::Endpoints;
+use crate::http::questions::{Endpoints, milliseconds};
 use crate::http::reports::RingReports;
 use crate::operator::Asker;
 
@@ -30,6 +29,14 @@ const READS: &str = "reads";
 const LIMIT: Duration = Duration::from_secs(5);
 /// The part of the answers that is checked.
 const LOOKED_AT: usize = 64 << 10;
+
+/// Whether the body of an order, or a query value, parses; `kind` selects the type.
+pub(crate) fn order_is_read(kind: u8, body: &[u8]) -> bool {
+    match kind % 5 {
+        4 => std::str::from_utf8(body).is_ok_and(|lag| milliseconds(lag).is_some()),
+        kind => is_read(kind, body),
+    }
+}
 
 /// Passes a caller's bytes to a member with this view, and closes that half of the connection. Returns whether the first request got the
 /// requested answer.

@@ -38,7 +38,7 @@ pub use crate::http::metrics::{Expiries, Expiry, Histograms, registry};
 pub use crate::http::orders::{OrderApi, OrderTaker};
 pub use crate::http::page::RingPage;
 pub use crate::http::questions::Endpoints;
-use crate::http::questions::{cluster, config, freshness, metrics, question, status};
+use crate::http::questions::{cluster, config, freshness, metrics, question, root, status};
 pub use crate::http::reports::RingReports;
 use crate::operator::Asker;
 
@@ -111,7 +111,8 @@ impl Endpoints {
     }
 
     fn router(self) -> Router {
-        page::routes()
+        page::routes::<Self>()
+            .route("/", get(root))
             .route("/status", get(status))
             .route("/cluster", get(cluster))
             .route("/config", get(config))

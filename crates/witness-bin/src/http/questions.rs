@@ -1,10 +1,10 @@
-//! HTTP queries: each health check, the status, the cluster in Patroni's format, and metrics.
+//! HTTP queries: each health check, the page, the status, the cluster in Patroni's format, and metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{FromRef, Query, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use member::status::{Question, ViewSource, answer};
@@ -15,9 +15,10 @@ use serde_json::json;
 use crate::http::access::Access;
 use crate::http::cluster::Cluster;
 use crate::http::orders::OrderApi;
-use crate::http::page::RingPage;
+use crate::http::page::{self, RingPage};
 use crate::http::reports::RingReports;
 use crate::openmetrics;
+use crate::operator::history::milliseconds;
 
 /// The data sources of the endpoints.
 #[derive(Clone)]
@@ -68,6 +69,12 @@ impl FromRef<Endpoints> for Arc<dyn ViewSource> {
     }
 }
 
+impl FromRef<Endpoints> for RingPage {
+    fn from_ref(endpoints: &Endpoints) -> Self {
+        endpoints.page.clone()
+    }
+}
+
 /// By GET, HEAD and OPTIONS: HAProxy uses OPTIONS by default, which Patroni accepts, too.
 pub(super) fn question(question: Question) -> MethodRouter<Endpoints> {
     on(
@@ -112,15 +119,8 @@ fn fresh_enough(
     endpoints.answer(of(most_behind_ms)).into_response()
 }
 
-pub(super) fn milliseconds(text: &str) -> Option<u64> {
-    // In Patroni, a zero needs no unit.
-    let has_unit = text.ends_with(|c: char| c.is_ascii_alphabetic());
-    let duration = humantime::parse_duration(text).ok().filter(|_| has_unit)?;
-    duration.as_millis().try_into().ok()
-}
-
 impl Endpoints {
-    pub(super) fn answer(&self, question: Question) -> (StatusCode, Json<serde_json::Value>) {
+    fn answer(&self, question: Question) -> (StatusCode, Json<serde_json::Value>) {
         let view = self.source.view();
         let (code, reason) = match answer(question, &view) {
             Ok(()) => (StatusCode::OK, None),
@@ -141,6 +141,15 @@ impl Endpoints {
         });
         (code, Json(detail))
     }
+}
+
+/// `GET /`: the page for a browser, the answer of `/primary` for any other client.
+pub(super) async fn root(State(endpoints): State<Endpoints>, headers: HeaderMap) -> Response {
+    let vary = [(header::VARY, "Accept")];
+    if page::is_a_browser(&headers) {
+        return (vary, page::html()).into_response();
+    }
+    (vary, endpoints.answer(Question::Primary)).into_response()
 }
 
 pub(super) async fn status(State(endpoints): State<Endpoints>) -> Response {
@@ -167,28 +176,4 @@ pub(super) async fn config(State(endpoints): State<Endpoints>) -> Response {
 
 pub(super) async fn metrics(State(endpoints): State<Endpoints>) -> Response {
     openmetrics::page(&endpoints.registry)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::milliseconds;
-
-    #[test]
-    fn a_bound_has_a_unit() {
-        let read = ["250ms", "2s", "1m"].map(milliseconds);
-        assert_eq!(read, [Some(250), Some(2_000), Some(60_000)]);
-        assert_eq!(milliseconds("1h"), Some(3_600_000));
-        for bad in [
-            "",
-            "0",
-            "1048576",
-            "s",
-            "-1",
-            "ms5",
-            "99999999999999999999",
-            "18446744073709551615m",
-        ] {
-            assert_eq!(milliseconds(bad), None, "{bad}");
-        }
-    }
 }

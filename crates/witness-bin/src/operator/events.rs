@@ -8,7 +8,7 @@ use member::status::{MemberView, PauseView, Role};
 use raft_types::MemberId;
 use serde::Serialize;
 
-use crate::operator::sentences::{mysqld, span};
+use crate::operator::sentences::{Level, mysqld, span};
 use crate::operator::{Directory, RingReport};
 
 /// The number of events kept; the oldest are dropped.
@@ -17,18 +17,6 @@ const KEPT: usize = 200;
 /// reported. With heartbeats so rare that answers are older, the leader's lease decides.
 const ANSWERS_WITHIN_SECONDS: f64 = 2.0;
 const SILENT_AFTER_SECONDS: f64 = 5.0;
-
-/// An event's severity for the reader.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Level {
-    /// A part works again, or better.
-    Good,
-    /// A part does not work.
-    Bad,
-    /// Anything else.
-    Note,
-}
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -31,6 +31,14 @@ pub(crate) fn moment(text: &str) -> Result<UnixSeconds, String> {
     })
 }
 
+/// Parses the bound of an HTTP query, a duration with a unit such as `2s`.
+pub(crate) fn milliseconds(text: &str) -> Option<u64> {
+    // In Patroni, a zero needs no unit.
+    let has_unit = text.ends_with(|c: char| c.is_ascii_alphabetic());
+    let duration = humantime::parse_duration(text).ok().filter(|_| has_unit)?;
+    duration.as_millis().try_into().ok()
+}
+
 /// The event as a sentence without its full stop; names are in backticks. The operator who ordered it is omitted.
 pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
     let Some(entry) = entries.get(at) else {
@@ -382,5 +390,24 @@ mod tests {
             said[11],
             "Failover was paused, `m1` stays the primary until 1970-01-01T01:00:00Z: disks"
         );
+    }
+
+    #[test]
+    fn a_bound_has_a_unit() {
+        let read = ["250ms", "2s", "1m"].map(milliseconds);
+        assert_eq!(read, [Some(250), Some(2_000), Some(60_000)]);
+        assert_eq!(milliseconds("1h"), Some(3_600_000));
+        for bad in [
+            "",
+            "0",
+            "1048576",
+            "s",
+            "-1",
+            "ms5",
+            "99999999999999999999",
+            "18446744073709551615m",
+        ] {
+            assert_eq!(milliseconds(bad), None, "{bad}");
+        }
     }
 }

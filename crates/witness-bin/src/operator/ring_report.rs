@@ -467,7 +467,7 @@ mod tests {
             assert!(report.quorum.ok);
             assert_eq!(!report.databases_down().is_empty(), held, "{state}");
             let sentence = crate::operator::sentences::quorum(&report);
-            let is_bad = sentence.level == crate::operator::events::Level::Bad;
+            let is_bad = sentence.level == crate::operator::sentences::Level::Bad;
             assert_eq!(is_bad, held, "{state}: {}", sentence.begins);
         }
         let said = crate::operator::sentences::quorum(&with_state("failed"));

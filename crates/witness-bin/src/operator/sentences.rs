@@ -3,10 +3,22 @@
 use std::time::Duration;
 
 use member::status::{DISK_HANGS, MemberView, MysqlView};
+use serde::Serialize;
 
-use crate::operator::events::Level;
 use crate::operator::{Directory, MemberReport, RingReport, tolerance};
 use crate::terminal::sentence;
+
+/// The severity of a sentence or an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    /// A part works again, or better.
+    Good,
+    /// A part does not work.
+    Bad,
+    /// Anything else.
+    Note,
+}
 
 /// Whether commits are possible.
 pub(crate) struct QuorumSentence {

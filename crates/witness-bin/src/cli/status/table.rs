@@ -6,8 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use member::status::ScrubView;
 
 use crate::cli::status::routes_tree;
-use crate::operator::events::Level;
-use crate::operator::sentences::{self, notes, role, span};
+use crate::operator::sentences::{self, Level, notes, role, span};
 use crate::operator::{MemberReport, RingReport};
 use crate::terminal::Table;
 

@@ -8,9 +8,9 @@ use member::status::{MemberView, Role};
 
 use crate::cli::status::{explained, table};
 use crate::operator::RingReport;
-use crate::operator::events::{Event, Events, Level};
+use crate::operator::events::{Event, Events};
 use crate::operator::history::time_of_day;
-use crate::operator::sentences::explained as explanation;
+use crate::operator::sentences::{Level, explained as explanation};
 
 /// Newest events shown on a terminal.
 const SHOWN: usize = 12;

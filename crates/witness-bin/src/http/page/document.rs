@@ -7,8 +7,8 @@ use member::status::{MemberView, QuorumView};
 use raft_types::{MemberId, MemberKind, OpId, Region};
 use serde::Serialize;
 
-use crate::operator::events::{Event, Events, Level};
-use crate::operator::sentences::{self, explained, notes};
+use crate::operator::events::{Event, Events};
+use crate::operator::sentences::{self, Level, explained, notes};
 use crate::operator::{Hop, MemberReport, RingReport, hops};
 
 /// See the module. Fields are only ever added.

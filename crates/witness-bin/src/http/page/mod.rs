@@ -8,15 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
-use member::status::{Question, ViewSource};
+use member::status::ViewSource;
 use tokio::time::MissedTickBehavior;
 
 use crate::http::page::document::RingDocument;
-use crate::http::questions::Endpoints;
 use crate::http::reports::RingReports;
 use crate::operator::events::Events;
 
@@ -89,10 +88,14 @@ const ICON: &str = include_str!("assets/icon.svg");
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-pub(super) fn routes() -> Router<Endpoints> {
+/// `GET /ring`, and the assets of the page.
+pub(super) fn routes<S>() -> Router<S>
+where
+    RingPage: FromRef<S>,
+    S: Clone + Send + Sync + 'static,
+{
     let file = |kind, text| get(move || async move { asset(kind, text) });
     Router::new()
-        .route("/", get(root))
         .route("/ring", get(ring))
         .route("/page/page.css", file("text/css; charset=utf-8", CSS))
         .route(
@@ -102,21 +105,18 @@ pub(super) fn routes() -> Router<Endpoints> {
         .route("/page/icon.svg", file("image/svg+xml", ICON))
 }
 
-async fn root(State(endpoints): State<Endpoints>, headers: HeaderMap) -> Response {
-    let vary = [(header::VARY, "Accept")];
-    if is_a_browser(&headers) {
-        return (vary, asset("text/html; charset=utf-8", HTML)).into_response();
-    }
-    (vary, endpoints.answer(Question::Primary)).into_response()
+/// The page.
+pub(super) fn html() -> Response {
+    asset("text/html; charset=utf-8", HTML)
 }
 
-async fn ring(State(endpoints): State<Endpoints>) -> Response {
-    let document = endpoints.page.document().await;
+async fn ring(State(page): State<RingPage>) -> Response {
+    let document = page.document().await;
     ([(header::CACHE_CONTROL, "no-store")], Json(document)).into_response()
 }
 
 /// A browser's `Accept` names HTML; load balancers and scripts name no type, or all types.
-fn is_a_browser(headers: &HeaderMap) -> bool {
+pub(super) fn is_a_browser(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter();
     let mut accepted = accepted.filter_map(|value| value.to_str().ok());
     accepted.any(|value| value.contains("text/html"))
