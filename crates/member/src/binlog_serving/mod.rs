@@ -2,7 +2,7 @@
 //! member leads.
 
 mod older_log;
-mod served_log;
+pub(crate) mod served_log;
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use raft_types::{Incarnation, MemberId};
 use tokio::net::TcpListener;
 
 use crate::binlog_serving::older_log::OlderLog;
-pub(crate) use crate::binlog_serving::served_log::ServedLog;
+use crate::binlog_serving::served_log::ServedLog;
 use crate::error::MemberError;
 use crate::log_keeping;
 use crate::mysqld::usual_server_id;

@@ -3,10 +3,10 @@
 //! runs the commands in turn, each with a time limit.
 
 mod event;
-mod reports;
+pub(crate) mod reports;
 
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -18,7 +18,7 @@ use crate::hooks::event::{Event, EventKind, OwnMysqld, PrimaryState};
 use crate::hooks::reports::Reports;
 use crate::settings::HookSettings;
 use crate::state::MemberState;
-use crate::status::{FailingHook, HooksView, ViewSource};
+use crate::status::ViewSource;
 
 // One run of a hook's command: in its own process group, with a time limit, and with bounded output.
 
@@ -121,28 +121,6 @@ async fn kept(stream: Option<impl AsyncRead + Unpin>) -> String {
 
 /// How often the task compares the current state with the reported one.
 const TICK: Duration = Duration::from_millis(200);
-
-/// Hook results since the member started, for its status.
-#[derive(Debug, Default)]
-pub(crate) struct HookFigures(Mutex<HooksView>);
-
-impl HookFigures {
-    pub(crate) fn view(&self) -> HooksView {
-        let view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        view.clone()
-    }
-
-    fn ran(&self, failed: bool) {
-        let mut view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        view.runs_total += 1;
-        view.failures_total += u64::from(failed);
-    }
-
-    fn set_failing(&self, failing: Vec<FailingHook>) {
-        let mut view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        view.failing = failing;
-    }
-}
 
 fn command(settings: &HookSettings, kind: EventKind) -> &[String] {
     match kind {

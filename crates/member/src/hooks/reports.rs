@@ -1,13 +1,14 @@
-//! Decides which hook is due. A hook runs, with a growing delay after failures, until its last successful report equals the state that the
-//! member sees. Pure: the time is an argument.
+//! Decides which hook is due, and counts the runs for the status. A hook runs, with a growing delay after failures, until its last
+//! successful report equals the state that the member sees. The decision is pure: the time is an argument.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use raft_types::MemberId;
 use tokio::time::Instant;
 
 use crate::hooks::event::{EventKind, PrimaryState};
-use crate::status::FailingHook;
+use crate::status::{FailingHook, HooksView};
 
 /// The delay after the first failure; each further failure doubles it.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -108,6 +109,28 @@ fn retry_delay(failures: u64) -> Duration {
     FIRST_RETRY
         .saturating_mul(2_u32.saturating_pow(doublings))
         .min(LONGEST_RETRY)
+}
+
+/// Hook results since the member started, for its status.
+#[derive(Debug, Default)]
+pub(crate) struct HookFigures(Mutex<HooksView>);
+
+impl HookFigures {
+    pub(crate) fn view(&self) -> HooksView {
+        let view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        view.clone()
+    }
+
+    pub(super) fn ran(&self, failed: bool) {
+        let mut view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        view.runs_total += 1;
+        view.failures_total += u64::from(failed);
+    }
+
+    pub(super) fn set_failing(&self, failing: Vec<FailingHook>) {
+        let mut view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        view.failing = failing;
+    }
 }
 
 #[cfg(test)]

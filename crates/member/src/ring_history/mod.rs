@@ -1,7 +1,7 @@
 //! A member's records for the ring's history. Elections, transfers of the leadership, and trims of its mysqld's binlog go into the ring's
 //! log. Interruptions are stored in its data directory, with a copy of the log's part.
 
-mod book;
+pub(crate) mod book;
 mod interruptions;
 
 use std::io;
@@ -12,12 +12,10 @@ use consensus::{HistoryEntry, HistoryEvent, Member, Named, Promoted, Term};
 use long_work::on_disk;
 use tokio::time::Instant;
 
-use self::book::OpenUntil;
+use self::book::{HistoryBook, OpenUntil};
 use self::interruptions::Interruptions;
 use crate::state::MemberState;
 use crate::status::ViewSource;
-
-pub(crate) use self::book::HistoryBook;
 
 /// This member now leads.
 pub(crate) fn note_leadership(member: &Member, writable: bool) {

@@ -15,14 +15,14 @@ use tokio::time::Instant;
 use transport::GrpcNetworkFactory;
 
 use crate::archiving::ArchiveProgress;
-use crate::binlog_serving::ServedLog;
+use crate::binlog_serving::served_log::ServedLog;
 use crate::credentials::Credentials;
 use crate::error::MemberError;
-use crate::hooks::HookFigures;
+use crate::hooks::reports::HookFigures;
 use crate::mysqld::MysqldManagement;
 use crate::reload::Renewed;
 use crate::ring_handle::{RingHandle, now_in_seconds};
-use crate::ring_history::HistoryBook;
+use crate::ring_history::book::HistoryBook;
 use crate::settings::{HookSettings, Settings};
 use crate::state::status_view::Observer;
 pub(crate) use crate::state::status_view::StatusView;
