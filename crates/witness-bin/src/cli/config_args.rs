@@ -7,7 +7,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use member::settings::{Settings, TlsSettings};
 
 use crate::config::key::flag_of;
-use crate::config::keys::{KEYS, MEMBERS};
+use crate::config::sections::{MEMBERS, keys};
 use crate::config::{
     Config, Problems, Sources, read, read_for_command, read_tls, read_without_files,
 };
@@ -43,8 +43,7 @@ impl Args for ConfigArgs {
                 .help(meaning)
                 .hide(true)
         };
-        let keys = KEYS
-            .iter()
+        let keys = keys()
             .filter(|key| !key.secret)
             .map(|key| flag(key.path, key.meaning));
         let members = flag(MEMBERS, "Every member of the ring, as a TOML list");
@@ -62,8 +61,7 @@ impl Args for ConfigArgs {
 
 impl FromArgMatches for ConfigArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let paths = KEYS
-            .iter()
+        let paths = keys()
             .filter(|key| !key.secret)
             .map(|key| key.path)
             .chain([MEMBERS]);

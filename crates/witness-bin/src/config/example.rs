@@ -1,19 +1,9 @@
-//! The commented example and the reference table, both generated from the table of keys, so they are always current.
+//! The commented example and the reference table, both generated from the tables of keys, so they are always current.
 
 use std::fmt::Write as _;
 
-use crate::config::key::Key;
-use crate::config::keys::{KEYS, MEMBER_KEYS, MEMBERS, SECTIONS};
-use crate::config::validation::default_text;
-
-/// Keys with a default that a database member with peers on other hosts must still set.
-const SHOWN: [&str; 5] = [
-    "tls.certificate_file",
-    "tls.key_file",
-    "tls.ca_file",
-    "mysql.datadir",
-    "http.listen",
-];
+use crate::config::key::{Key, Section};
+use crate::config::sections::{MEMBERS, SECTIONS};
 
 /// A configuration file with every key; keys at their default are comments. It validates where its certificates exist.
 pub fn example() -> String {
@@ -21,16 +11,19 @@ pub fn example() -> String {
         "# Configuration of one ring member. Every key can also be given by its variable\n\
          # (data_dir: WITNESS_DATA_DIR) or its flag (--data-dir), which win over the file.\n",
     );
-    for (section, meaning) in SECTIONS {
-        if *section == MEMBERS {
-            example_members(&mut out, meaning);
-        } else {
-            if !section.is_empty() {
-                let _ = write!(out, "\n# {meaning}.\n[{section}]\n");
+    for section in SECTIONS {
+        match section.name() {
+            MEMBERS => {
+                example_members(&mut out, section);
+                continue;
             }
-            for key in KEYS.iter().filter(|key| key.section() == *section) {
-                example_key(&mut out, key);
+            "" => {}
+            name => {
+                let _ = write!(out, "\n# {}.\n[{name}]\n", section.meaning);
             }
+        }
+        for key in section.keys {
+            example_key(&mut out, key);
         }
     }
     out
@@ -42,18 +35,19 @@ fn example_key(out: &mut String, key: &Key) {
         let _ = writeln!(out, "# {line}");
     }
     let name = key.name();
-    let _ = match (default_text(key), key.example) {
+    let _ = match (key.default, key.example) {
         (None, example) => writeln!(out, "{name} = {example}"),
-        (Some(_), example) if SHOWN.contains(&key.path) => writeln!(out, "{name} = {example}"),
+        (Some(_), example) if key.shown => writeln!(out, "{name} = {example}"),
         (Some(default), "") => writeln!(out, "#{name} = {default}"),
         (Some(default), example) => writeln!(out, "#{name} = {default} # for example {example}"),
     };
 }
 
-fn example_members(out: &mut String, meaning: &str) {
-    let _ = write!(out, "\n# {meaning}.\n#\n");
-    for key in MEMBER_KEYS {
-        let default = default_text(key)
+fn example_members(out: &mut String, section: &Section) {
+    let _ = write!(out, "\n# {}.\n#\n", section.meaning);
+    for key in section.keys {
+        let default = key
+            .default
             .map(|text| format!(" Default: {text}."))
             .unwrap_or_default();
         for line in folded(&format!("{}: {}{default}", key.name(), key.meaning), 98) {
@@ -77,20 +71,17 @@ fn example_members(out: &mut String, meaning: &str) {
 /// The reference of every key as Markdown rows, by section.
 pub fn reference() -> String {
     let mut out = String::new();
-    for (section, meaning) in SECTIONS {
-        let title = match *section {
+    for section in SECTIONS {
+        let title = match section.name() {
             "" => "Top level".to_owned(),
             MEMBERS => "`[[members]]`".to_owned(),
-            section => format!("`[{section}]`"),
+            name => format!("`[{name}]`"),
         };
-        let _ = write!(out, "### {title}\n\n{meaning}.\n\n");
+        let _ = write!(out, "### {title}\n\n{}.\n\n", section.meaning);
         out.push_str("| key | values | default | meaning |\n|---|---|---|---|\n");
-        for key in KEYS
-            .iter()
-            .chain(MEMBER_KEYS)
-            .filter(|key| key.section() == *section)
-        {
-            let default = default_text(key).map_or("required".into(), |text| format!("`{text}`"));
+        for key in section.keys {
+            let default = key.default;
+            let default = default.map_or("required".into(), |text| format!("`{text}`"));
             let _ = writeln!(
                 out,
                 "| `{}` | {} | {default} | {} |",

@@ -5,47 +5,32 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::config::build::Config;
-use crate::config::key::Kind;
-use crate::config::keys::KEYS;
-use crate::config::problem::Problems;
-use crate::config::validation::Values;
+use crate::config::problem::{Place, Problems};
+use crate::config::sections::Sections;
+use crate::config::value::Kind;
 use crate::http::unusable_tokens;
 
-/// Keys of files that hold secrets.
-const SECRETS: [&str; 9] = [
-    "tls.key_file",
-    "mysql.password_file",
-    "mysql.tls_key_file",
-    "binlog_server.password_file",
-    "binlog_server.tls_key_file",
-    "archive.options_file",
-    "archive.identity_file",
-    "http.token_file",
-    "http.read_token_file",
-];
 /// The widest permissions for files of secrets: the owner writes, the group reads.
 const WIDEST_MODE: u32 = 0o640;
 
 /// Reports every file and directory that cannot be used. `with_mysql` is whether this member uses
 /// the `[mysql]` section.
-pub(crate) fn check_files(values: &Values, with_mysql: bool, problems: &mut Problems) {
-    for key in KEYS {
-        if key.section() == "mysql" && !with_mysql {
+pub(crate) fn check_files(sections: &Sections, with_mysql: bool, problems: &mut Problems) {
+    for entry in sections.entries() {
+        let (key, at, text) = (entry.key, entry.at, entry.text);
+        if text.is_empty() || key.section() == "mysql" && !with_mysql {
             continue;
         }
-        let Some(text) = values.text(key.path).filter(|text| !text.is_empty()) else {
-            continue;
-        };
-        let path = Path::new(&text);
+        let path = Path::new(text);
         let found = match key.kind {
-            Kind::File => readable(path).map(|mode| {
-                let wide = SECRETS.contains(&key.path) && mode & !WIDEST_MODE & 0o777 != 0;
-                wide.then_some(mode)
-            }),
+            Kind::File => readable(path).map(|_| None),
+            Kind::SecretFile => {
+                let is_wide = |mode: &u32| mode & !WIDEST_MODE & 0o777 != 0;
+                readable(path).map(|mode| Some(mode).filter(is_wide))
+            }
             Kind::Directory => directory(path).map(|()| None),
             _ => continue,
         };
-        let at = values.report_at(key.path);
         let name = key.path;
         match found {
             Ok(None) => {}
@@ -63,18 +48,16 @@ pub(crate) fn check_files(values: &Values, with_mysql: bool, problems: &mut Prob
 }
 
 /// Reports every secret and certificate that a running member could not use.
-pub(crate) fn check_credentials(config: &Config, values: &Values, problems: &mut Problems) {
+pub(crate) fn check_credentials(config: &Config, problems: &mut Problems) {
+    let entries = config.sections.entries();
     let of_member = member::unusable_files(&config.member).into_iter();
     let of_http = config.http.iter().flat_map(unusable_tokens);
     for unusable in of_member.chain(of_http) {
         let (key, why) = (unusable.key, unusable.why);
         let advice = "put what is missing into the file, or name another file";
-        problems.error(
-            values.report_at(key),
-            key,
-            format!("`{key}`: {why}"),
-            advice,
-        );
+        let entry = entries.iter().find(|entry| entry.key.path == key);
+        let at = entry.map_or(&Place::Default, |entry| entry.at);
+        problems.error(at, key, format!("`{key}`: {why}"), advice);
     }
 }
 

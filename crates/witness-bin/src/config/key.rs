@@ -1,149 +1,385 @@
-//! A configuration key: its name, the values that it accepts, its default and its meaning.
-//! The parser, flags, environment, example and documentation derive from one table of keys.
+//! A configuration key: its name, the values that it accepts, its default and its meaning; its value with type and place; and
+//! the macro that declares a section, its struct and its table of keys. The parser, flags, environment, example and documentation
+//! derive from these tables.
 
-/// The values that a key accepts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Any text, including an empty one.
-    Text,
-    /// A name for operators and metrics: letters, digits, `-`, `_` and `.`.
-    Name,
-    /// A whole number within bounds, both inclusive.
-    Integer {
-        /// The smallest accepted value.
-        min: u64,
-        /// The largest accepted value.
-        max: u64,
-    },
-    /// `true` or `false`.
-    Bool,
-    /// Text with a unit, as in `"500ms"`; bounds in milliseconds, both inclusive.
-    Duration {
-        /// The shortest accepted value, in milliseconds.
-        min: u64,
-        /// The longest accepted value, in milliseconds.
-        max: u64,
-    },
-    /// A number of bytes, or text with a unit, as in `"64MiB"`; bounds inclusive.
-    Bytes {
-        /// The smallest accepted value, in bytes.
-        min: u64,
-        /// The largest accepted value, in bytes.
-        max: u64,
-    },
-    /// One of these words.
-    Choice(&'static [&'static str]),
-    /// A list of texts; may be empty.
-    List,
-    /// The path of a file that must exist and be readable; empty for none.
-    File,
-    /// The path of a directory; empty for none.
-    Directory,
-    /// `host:port`; empty for none.
-    HostPort,
-    /// A UUID; empty for none.
-    Uuid,
-}
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::time::Duration;
 
-impl Kind {
-    /// The description of the values in the documentation and messages.
-    pub fn describe(self) -> String {
-        match self {
-            Self::Text => "text".into(),
-            Self::Name => "name".into(),
-            Self::Integer { .. } => "number".into(),
-            Self::Bool => "`true` or `false`".into(),
-            Self::Duration { .. } => "duration".into(),
-            Self::Bytes { .. } => "size".into(),
-            Self::Choice(words) => {
-                let quoted: Vec<_> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
-                quoted.join(", ")
-            }
-            Self::List => "list of texts".into(),
-            Self::File => "file".into(),
-            Self::Directory => "directory".into(),
-            Self::HostPort => "`host:port`".into(),
-            Self::Uuid => "UUID".into(),
-        }
-    }
-}
+use uuid::Uuid;
 
-/// Whether a value must be given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fallback {
-    /// There is no default; the configuration is invalid without it.
-    Required,
-    /// The default, as a TOML value.
-    Value(&'static str),
-}
+use crate::config::problem::{Place, Problems};
+use crate::config::value::{Kind, Mistake, Node, Typed, decode, parse_value};
 
 /// One key of the configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Key {
     /// Dotted name, as in `raft.heartbeat`.
-    pub path: &'static str,
-    /// The values that it accepts.
-    pub kind: Kind,
-    /// The value when no source gives one.
-    pub fallback: Fallback,
-    /// Whether it must not appear in a process list: it has no flag and is never printed.
-    pub secret: bool,
-    /// Whether a reload applies it to a running member; all other keys need a restart.
-    pub reloads: bool,
-    /// Its meaning, for the documentation.
-    pub meaning: &'static str,
+    pub(crate) path: &'static str,
+    pub(crate) kind: Kind,
+    /// The value when no source gives one, as TOML; `None`: the configuration is invalid without it.
+    pub(crate) default: Option<&'static str>,
     /// The TOML value in the example configuration; empty to show the default in a comment.
-    pub example: &'static str,
+    pub(crate) example: &'static str,
+    /// Its meaning, for the documentation.
+    pub(crate) meaning: &'static str,
+    /// Whether it must not appear in a process list: it has no flag and is never printed.
+    pub(crate) secret: bool,
+    /// Whether a reload applies it to a running member; all other keys need a restart.
+    pub(crate) reloaded: bool,
+    /// Whether the example configuration sets it despite its default: a database member with peers on other hosts needs it.
+    pub(crate) shown: bool,
 }
 
 impl Key {
-    /// The same key, applied by a reload.
-    pub(crate) const fn reloaded(self) -> Self {
+    pub(crate) const fn new(
+        path: &'static str,
+        kind: Kind,
+        default: Option<&'static str>,
+        example: &'static str,
+        meaning: &'static str,
+    ) -> Self {
         Self {
-            reloads: true,
-            ..self
+            path,
+            kind,
+            default,
+            example,
+            meaning,
+            secret: false,
+            reloaded: false,
+            shown: false,
         }
+    }
+
+    pub(crate) const fn secret(mut self) -> Self {
+        self.secret = true;
+        self
+    }
+
+    pub(crate) const fn reloaded(mut self) -> Self {
+        self.reloaded = true;
+        self
+    }
+
+    pub(crate) const fn shown(mut self) -> Self {
+        self.shown = true;
+        self
     }
 
     /// Its meaning, and whether a reload applies it.
     pub(crate) fn explanation(&self) -> String {
-        match self.reloads {
+        match self.reloaded {
             true => format!("{} Taken by a reload.", self.meaning),
             false => self.meaning.to_owned(),
         }
     }
 
     /// Its section; empty for a top-level key.
-    pub fn section(&self) -> &'static str {
+    pub(crate) fn section(&self) -> &'static str {
         self.path
             .rsplit_once('.')
             .map_or("", |(section, _)| section)
     }
 
     /// Its name inside its section.
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.path
             .rsplit_once('.')
             .map_or(self.path, |(_, name)| name)
     }
+}
 
-    /// The environment variable of the same name.
-    pub fn variable(&self) -> String {
-        variable_of(self.path)
-    }
+/// One section of the configuration.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Section {
+    /// Its name and a dot; empty for the keys at the top level.
+    pub(crate) prefix: &'static str,
+    pub(crate) meaning: &'static str,
+    pub(crate) keys: &'static [Key],
+}
 
-    /// The flag of the same name, without its dashes.
-    pub fn flag(&self) -> String {
-        flag_of(self.path)
+impl Section {
+    /// Its name; empty for the keys at the top level.
+    pub(crate) fn name(&self) -> &'static str {
+        self.prefix.trim_end_matches('.')
     }
 }
 
 /// The environment variable of a dotted name.
-pub fn variable_of(path: &str) -> String {
+pub(crate) fn variable_of(path: &str) -> String {
     format!("WITNESS_{}", path.replace('.', "_").to_uppercase())
 }
 
 /// The flag of a dotted name, without its dashes.
-pub fn flag_of(path: &str) -> String {
+pub(crate) fn flag_of(path: &str) -> String {
     path.replace(['.', '_'], "-")
 }
+
+/// The value of a key. A missing or wrong value has been reported; rules skip it, and the type's default replaces it here.
+pub(crate) struct Setting<T> {
+    key: &'static Key,
+    value: T,
+    usable: bool,
+    /// Whether a source gives it.
+    pub(crate) given_by_source: bool,
+    /// Where to report a problem with it: at its value, or at `set` when no source gives one.
+    pub(crate) at: Place,
+    /// The file as a whole, or the member's entry.
+    pub(crate) set: Place,
+}
+
+impl<T> Deref for Setting<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: Value> Setting<T> {
+    /// The dotted name of the key.
+    pub(crate) fn path(&self) -> &'static str {
+        self.key.path
+    }
+
+    /// The value, unless it is missing or wrong.
+    pub(crate) fn usable(&self) -> Option<&T> {
+        self.usable.then_some(&self.value)
+    }
+
+    /// The value, unless it is empty, zero, missing or wrong.
+    pub(crate) fn given(&self) -> Option<&T> {
+        Some(&self.value).filter(|value| **value != T::default())
+    }
+
+    /// Whether the value is empty or zero; false for a missing or wrong one.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.usable && self.given().is_none()
+    }
+
+    /// Reports a mistake in this value.
+    pub(crate) fn error(
+        &self,
+        problems: &mut Problems,
+        message: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        problems.error(&self.at, self.key.path, message, advice);
+    }
+
+    /// Reports a value that is probably not meant.
+    pub(crate) fn warning(
+        &self,
+        problems: &mut Problems,
+        message: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        problems.warning(&self.at, self.key.path, message, advice);
+    }
+
+    /// Whether two versions of a configuration differ in this key, and only a restart applies the new value.
+    pub(crate) fn restarts(&self, newer: &Self) -> Option<&'static str> {
+        (!self.key.reloaded && self.value != newer.value).then_some(self.key.path)
+    }
+
+    /// The same setting without its type.
+    pub(crate) fn entry(&self) -> Entry<'_> {
+        Entry {
+            key: self.key,
+            at: &self.at,
+            text: self.value.text(),
+        }
+    }
+}
+
+impl Setting<String> {
+    /// The path of a file or directory; `None` when it is empty.
+    pub(crate) fn file(&self) -> Option<PathBuf> {
+        self.given().map(PathBuf::from)
+    }
+}
+
+/// Reports a certificate without its key, and a key without its certificate.
+pub(crate) fn check_pair(
+    certificate: &Setting<String>,
+    key: &Setting<String>,
+    problems: &mut Problems,
+) {
+    for (one, other) in [(certificate, key), (key, certificate)] {
+        if one.given().is_some() && other.is_empty() {
+            problems.error(
+                &one.at,
+                other.path(),
+                format!("`{}` is given, but `{}` is not", one.path(), other.path()),
+                "a certificate needs its key and a key its certificate",
+            );
+        }
+    }
+}
+
+/// A setting without its type.
+pub(crate) struct Entry<'a> {
+    pub(crate) key: &'static Key,
+    pub(crate) at: &'a Place,
+    /// Its text; empty for a value of another type.
+    pub(crate) text: &'a str,
+}
+
+/// A type of values.
+pub(crate) trait Value: Default + PartialEq {
+    /// `None` when it does not hold the value.
+    fn of(typed: Typed) -> Option<Self>;
+
+    /// The value, when it is a text; otherwise empty.
+    fn text(&self) -> &str {
+        ""
+    }
+}
+
+macro_rules! values {
+    ($($type:ty: $pattern:pat => $value:expr;)*) => {
+        $(impl Value for $type {
+            fn of(typed: Typed) -> Option<Self> {
+                match typed {
+                    $pattern => $value,
+                    _ => None,
+                }
+            }
+        })*
+    };
+}
+
+values! {
+    u64: Typed::Number(number) => Some(number);
+    u32: Typed::Number(number) => number.try_into().ok();
+    u16: Typed::Number(number) => number.try_into().ok();
+    i32: Typed::Number(number) => number.try_into().ok();
+    usize: Typed::Number(number) => number.try_into().ok();
+    bool: Typed::Bool(value) => Some(value);
+    Duration: Typed::Duration(duration) => Some(duration);
+    Vec<String>: Typed::List(items) => Some(items);
+    Option<Uuid>: Typed::Uuid(uuid) => Some(uuid);
+}
+
+impl Value for String {
+    fn of(typed: Typed) -> Option<Self> {
+        match typed {
+            Typed::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn text(&self) -> &str {
+        self
+    }
+}
+
+/// The values that the sources give for one set of keys: the single keys, or those of one member.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    /// The file as a whole, or the member's entry.
+    pub(crate) place: Place,
+    pub(crate) sections: Vec<(String, Place)>,
+    /// A later value wins.
+    pub(crate) values: Vec<(&'static Key, Node)>,
+}
+
+impl Given {
+    /// The value of a key; reports a missing or wrong one.
+    pub(crate) fn read<T: Value>(&self, key: &'static Key, problems: &mut Problems) -> Setting<T> {
+        let mut given = self.values.iter().rev();
+        let given = given.find(|(known, _)| known.path == key.path);
+        let given = given.map(|(_, node)| node.clone());
+        let given_by_source = given.is_some();
+        let default = || parse_value(&Place::Default, key.default?);
+        let (at, value) = match given.or_else(default) {
+            None => {
+                let mut sections = self.sections.iter();
+                let section = sections.find(|(name, _)| name == key.section());
+                let at = section.map_or(&self.place, |(_, place)| place).clone();
+                let advice = format!("add a line `{} = …`. {}", key.name(), key.meaning);
+                let message = format!("`{}` is missing", key.path);
+                problems.error(&at, key.path, message, advice);
+                (at, None)
+            }
+            Some(node) => {
+                let read = decode(key.kind, &node)
+                    .and_then(|typed| T::of(typed).ok_or_else(Mistake::of_type));
+                let value = match read {
+                    Ok(value) => Some(value),
+                    Err(mistake) => {
+                        let shown = match key.secret {
+                            true => "the value is not usable",
+                            false => mistake.message.as_str(),
+                        };
+                        let message = format!("`{}`: {shown}", key.path);
+                        problems.error(&node.place, key.path, message, mistake.advice);
+                        None
+                    }
+                };
+                let at = match node.place {
+                    Place::Default => self.place.clone(),
+                    place => place,
+                };
+                (at, value)
+            }
+        };
+        Setting {
+            key,
+            usable: value.is_some(),
+            value: value.unwrap_or_default(),
+            given_by_source,
+            at,
+            set: self.place.clone(),
+        }
+    }
+}
+
+/// Declares a section: a struct with a [`Setting`] for every key, and the table of its keys. A key is a line
+/// `name: type = kind, default, example, meaning` with its attributes: `secret`, `reloaded`, `shown` (see [`Key`]).
+macro_rules! section {
+    (
+        $(#[$doc:meta])*
+        $name:ident, $prefix:literal, $about:literal;
+        $($field:ident: $type:ty = $kind:expr, $default:expr, $example:literal, $meaning:literal $(, $attribute:ident)*;)*
+    ) => {
+        $(#[$doc])*
+        pub(crate) struct $name {
+            $(pub(crate) $field: $crate::config::key::Setting<$type>,)*
+        }
+
+        impl $name {
+            pub(crate) const SECTION: $crate::config::key::Section = $crate::config::key::Section {
+                prefix: $prefix,
+                meaning: $about,
+                keys: &[$(
+                    $crate::config::key::Key::new(concat!($prefix, stringify!($field)), $kind, $default, $example, $meaning)
+                        $(.$attribute())*,
+                )*],
+            };
+
+            pub(crate) fn read(
+                given: &$crate::config::key::Given,
+                problems: &mut $crate::config::problem::Problems,
+            ) -> Self {
+                Self {
+                    $($field: {
+                        const KEY: &$crate::config::key::Key = &$crate::config::key::Key::new(
+                            concat!($prefix, stringify!($field)), $kind, $default, $example, $meaning,
+                        )$(.$attribute())*;
+                        given.read(KEY, problems)
+                    },)*
+                }
+            }
+
+            pub(crate) fn entries(&self) -> Vec<$crate::config::key::Entry<'_>> {
+                vec![$(self.$field.entry(),)*]
+            }
+
+            pub(crate) fn restarts(&self, newer: &Self) -> Vec<&'static str> {
+                [$(self.$field.restarts(&newer.$field),)*].into_iter().flatten().collect()
+            }
+        }
+    };
+}
+pub(crate) use section;

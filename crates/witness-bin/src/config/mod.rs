@@ -1,27 +1,28 @@
 //! One configuration from one TOML file, `WITNESS_*` variables and flags, in rising precedence.
-//! Every key is defined once in a table ([`keys`]). The parser, flags, variables, the example and
+//! Every key is declared once, in the struct of its section (`sections`). The parser, flags, variables, the example and
 //! the check of the documentation derive from it. Each step of reading reports every mistake it
-//! finds: syntax and unknown keys (`layers`), single values (`validation`), rules among them
-//! (`rules`, `sections`), files (`files`).
+//! finds: syntax and single values (`value`), unknown keys (`layers`), rules among them (`sections`), files (`files`).
 
 mod build;
 mod example;
 mod files;
-pub mod key;
-pub mod keys;
+pub(crate) mod key;
 mod layers;
 mod problem;
-mod restart;
-mod rules;
-mod sections;
-mod validation;
+pub(crate) mod sections;
+mod value;
 
-pub use crate::config::build::{Config, HttpSettings, LoggingSettings};
+pub use crate::config::build::Config;
 pub use crate::config::example::{example, reference};
 pub use crate::config::layers::Sources;
 pub use crate::config::problem::{Place, Problem, Problems, Severity, nearest};
-pub(crate) use crate::config::validation::{address_of, bytes_of, duration_of, keep_of};
+pub use crate::config::sections::process::{HttpSettings, LoggingSettings};
+pub(crate) use crate::config::value::{address_of, bytes_of, duration_of, keep_of};
+
 use member::settings::TlsSettings;
+
+use crate::config::layers::Layers;
+use crate::config::sections::{MEMBERS, Sections};
 
 /// Reads only section `[tls]`, for a client that is not a member.
 ///
@@ -31,12 +32,26 @@ pub(crate) fn read_tls(sources: &Sources) -> Result<Option<TlsSettings>, Problem
     let mut problems = Problems::default();
     let layers = layers::lay(sources, &mut problems);
     // Keys that only a member needs may be missing here.
-    let (values, _) = validation::check(&layers, &mut Problems::default());
-    rules::tls(&values, &mut problems);
+    let tls = values(&layers, &mut Problems::default()).tls;
+    tls.validate(&mut problems);
     match problems.any_error() {
         true => Err(problems),
-        false => Ok(build::tls(&values).flatten()),
+        false => Ok(tls.settings()),
     }
+}
+
+/// The value of every key, checked on its own.
+fn values(layers: &Layers, problems: &mut Problems) -> Sections {
+    let sections = Sections::read(&layers.whole, &layers.members, problems);
+    if layers.members.is_empty() {
+        problems.error(
+            layers.members_place.as_ref().unwrap_or(&layers.whole.place),
+            MEMBERS,
+            "no member is listed",
+            "add a [[members]] entry for every member of the ring, this one included",
+        );
+    }
+    sections
 }
 
 /// How far the files in the configuration are checked.
@@ -67,21 +82,21 @@ pub(crate) fn read_without_files(sources: &Sources) -> (Option<Config>, Problems
 fn judge(sources: &Sources, with_files: FileCheck) -> (Option<Config>, Problems) {
     let mut problems = Problems::default();
     let layers = layers::lay(sources, &mut problems);
-    let (values, members) = validation::check(&layers, &mut problems);
-    rules::check(&values, &members, &mut problems);
+    let sections = values(&layers, &mut problems);
+    sections::check(&sections, &mut problems);
     if with_files >= FileCheck::Readable {
-        rules::check_beyond_loopback(&values, &members, &mut problems);
-        let with_mysql = rules::own_kind(&values, &members).as_deref() == Some("database");
-        files::check_files(&values, with_mysql, &mut problems);
+        sections::check_beyond_loopback(&sections, &mut problems);
+        let with_mysql = sections::with_mysql(&sections);
+        files::check_files(&sections, with_mysql, &mut problems);
     }
     let mut config = match problems.any_error() {
         true => None,
-        false => build::build(&values, &members),
+        false => build::build(sections),
     };
     if with_files == FileCheck::Usable
         && let Some(built) = &config
     {
-        files::check_credentials(built, &values, &mut problems);
+        files::check_credentials(built, &mut problems);
         config = config.filter(|_| !problems.any_error());
     }
     problems.sort();

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 /// Where a value of the configuration came from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "source")]
 pub enum Place {
     /// A position in the configuration file.
@@ -28,6 +28,7 @@ pub enum Place {
         flag: String,
     },
     /// The built-in default.
+    #[default]
     Default,
 }
 

@@ -1,16 +1,186 @@
-//! Checks each key on its own: parses a raw value as the key's kind, within its bounds (`rules` checks combinations). Pure.
+//! The kinds of values; raw values with their places, as the file, the environment and the flags hold them; and their parsing, each
+//! within its bounds. A file with syntax errors still yields every value that can be read, so that one run reports all mistakes. Pure.
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use parse_size::parse_size;
 use raft_types::{AddressMistake, host_and_port};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 use uuid::Uuid;
 
-use crate::config::key::{Fallback, Key, Kind};
-use crate::config::keys::{KEYS, MEMBER_KEYS, MEMBERS};
-use crate::config::layers::{Layers, Node, Raw, default_of};
 use crate::config::problem::{Place, Problems, listed, nearest};
+
+pub(crate) const KIB: u64 = 1 << 10;
+pub(crate) const GIB: u64 = 1 << 30;
+/// One day in milliseconds.
+pub(crate) const DAY: u64 = 24 * 3_600_000;
+
+/// The values that a key accepts. Bounds are inclusive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Any text, including an empty one.
+    Text,
+    /// A name for operators and metrics: letters, digits, `-`, `_` and `.`.
+    Name,
+    /// A whole number between these.
+    Integer(u64, u64),
+    /// `true` or `false`.
+    Bool,
+    /// Text with a unit, as in `"500ms"`; bounds in milliseconds.
+    Duration(u64, u64),
+    /// A number of bytes between these, or text with a unit, as in `"64MiB"`.
+    Bytes(u64, u64),
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A list of texts; may be empty.
+    List,
+    /// The path of a file that must exist and be readable; empty for none.
+    File,
+    /// The same for a file that holds a secret.
+    SecretFile,
+    /// The path of a directory; empty for none.
+    Directory,
+    /// `host:port`; empty for none.
+    HostPort,
+    /// A UUID; empty for none.
+    Uuid,
+}
+
+impl Kind {
+    /// The description of the values in the documentation and messages.
+    pub(crate) fn describe(self) -> String {
+        let word = match self {
+            Self::Text => "text",
+            Self::Name => "name",
+            Self::Integer(..) => "number",
+            Self::Bool => "`true` or `false`",
+            Self::Duration(..) => "duration",
+            Self::Bytes(..) => "size",
+            Self::Choice(words) => {
+                let quoted: Vec<_> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
+                return quoted.join(", ");
+            }
+            Self::List => "list of texts",
+            Self::File | Self::SecretFile => "file",
+            Self::Directory => "directory",
+            Self::HostPort => "`host:port`",
+            Self::Uuid => "UUID",
+        };
+        word.to_owned()
+    }
+}
+
+/// A value and its place.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) place: Place,
+    pub(crate) value: Raw,
+}
+
+/// A value as written.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Raw {
+    Text(String),
+    Integer(i128),
+    Bool(bool),
+    Array(Vec<Node>),
+    Table(Vec<Field>),
+    /// A float or a date, which no key accepts; with its name.
+    Other(&'static str),
+}
+
+/// One key of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Field {
+    pub(crate) name: String,
+    /// The place of the key itself.
+    pub(crate) place: Place,
+    pub(crate) node: Node,
+}
+
+impl Raw {
+    /// The name of the value's type in messages.
+    pub(crate) fn describe(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "a text",
+            Self::Integer(_) => "a number",
+            Self::Bool(_) => "`true` or `false`",
+            Self::Array(_) => "a list",
+            Self::Table(_) => "a section",
+            Self::Other(word) => word,
+        }
+    }
+}
+
+/// Parses the text of a configuration file; reports syntax errors.
+pub(crate) fn parse(file: &str, text: &str, problems: &mut Problems) -> Vec<Field> {
+    let locate = |offset: usize| at(file, text, offset);
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        let place = locate(error.span().map_or(0, |span| span.start));
+        problems.error(
+            &place,
+            "",
+            error.message().trim(),
+            "see https://toml.io for how TOML is written",
+        );
+    }
+    members(table.get_ref(), &locate)
+}
+
+/// Parses one TOML value from outside a file; `None` when it is not one.
+pub(crate) fn parse_value(place: &Place, text: &str) -> Option<Node> {
+    let value = DeValue::parse(text).ok()?;
+    Some(Node {
+        place: place.clone(),
+        value: raw(value.get_ref(), &|_| place.clone()),
+    })
+}
+
+/// Line and column, from 1, of a byte offset.
+fn at(file: &str, text: &str, offset: usize) -> Place {
+    let before = text.get(..offset).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    Place::File {
+        file: file.to_owned(),
+        line: before.matches('\n').count() + 1,
+        column: before[line_start..].chars().count() + 1,
+    }
+}
+
+fn members(table: &DeTable<'_>, locate: &dyn Fn(usize) -> Place) -> Vec<Field> {
+    let one = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+        let name: &std::borrow::Cow<'_, str> = key.get_ref();
+        Field {
+            name: name.to_string(),
+            place: locate(key.span().start),
+            node: node(value, locate),
+        }
+    };
+    table.iter().map(one).collect()
+}
+
+fn node(value: &Spanned<DeValue<'_>>, locate: &dyn Fn(usize) -> Place) -> Node {
+    Node {
+        place: locate(value.span().start),
+        value: raw(value.get_ref(), locate),
+    }
+}
+
+fn raw(value: &DeValue<'_>, locate: &dyn Fn(usize) -> Place) -> Raw {
+    match value {
+        DeValue::String(text) => Raw::Text(text.to_string()),
+        DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
+            .map_or(Raw::Other("a number too large to count with"), Raw::Integer),
+        DeValue::Boolean(value) => Raw::Bool(*value),
+        DeValue::Float(_) => Raw::Other("a fraction"),
+        DeValue::Datetime(_) => Raw::Other("a date"),
+        DeValue::Array(items) => Raw::Array(items.iter().map(|item| node(item, locate)).collect()),
+        DeValue::Table(table) => Raw::Table(members(table, locate)),
+    }
+}
 
 /// A value of one of the kinds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +200,22 @@ pub(crate) struct Mistake {
     pub(crate) advice: String,
 }
 
+impl Mistake {
+    /// The value of a key's kind is not one of its type's.
+    pub(crate) fn of_type() -> Self {
+        Self {
+            message: "the value is out of bounds".to_owned(),
+            advice: "write a smaller one".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.message, self.advice)
+    }
+}
+
 fn mistake<T>(message: impl Into<String>, advice: impl Into<String>) -> Result<T, Mistake> {
     Err(Mistake {
         message: message.into(),
@@ -41,10 +227,10 @@ fn mistake<T>(message: impl Into<String>, advice: impl Into<String>) -> Result<T
 pub(crate) fn decode(kind: Kind, node: &Node) -> Result<Typed, Mistake> {
     let unquoted = !matches!(node.place, Place::File { .. } | Place::Default);
     match (&node.value, kind) {
-        (Raw::Text(text), Kind::Integer { .. } | Kind::Bool | Kind::List) if unquoted => {
+        (Raw::Text(text), Kind::Integer(..) | Kind::Bool | Kind::List) if unquoted => {
             decode_unquoted(kind, text)
         }
-        (Raw::Integer(number), Kind::Integer { min, max } | Kind::Bytes { min, max }) => {
+        (Raw::Integer(number), Kind::Integer(min, max) | Kind::Bytes(min, max)) => {
             within(*number, min, max).map(Typed::Number)
         }
         (Raw::Bool(value), Kind::Bool) => Ok(Typed::Bool(*value)),
@@ -63,7 +249,7 @@ pub(crate) fn decode(kind: Kind, node: &Node) -> Result<Typed, Mistake> {
                 .map(Typed::List)
         }
         (Raw::Text(text), _) => decode_text(kind, text),
-        (Raw::Integer(number), Kind::Duration { .. }) => mistake(
+        (Raw::Integer(number), Kind::Duration(..)) => mistake(
             format!("{number} has no unit"),
             format!("write \"{number}ms\" or \"{number}s\""),
         ),
@@ -80,10 +266,10 @@ pub(crate) fn decode(kind: Kind, node: &Node) -> Result<Typed, Mistake> {
 
 fn expected(kind: Kind) -> &'static str {
     match kind {
-        Kind::Integer { .. } => "a number",
+        Kind::Integer(..) => "a number",
         Kind::Bool => "`true` or `false`",
-        Kind::Duration { .. } => "a duration",
-        Kind::Bytes { .. } => "a size",
+        Kind::Duration(..) => "a duration",
+        Kind::Bytes(..) => "a size",
         Kind::List => "a list of texts",
         _ => "a text",
     }
@@ -91,21 +277,23 @@ fn expected(kind: Kind) -> &'static str {
 
 fn sample(kind: Kind) -> String {
     match kind {
-        Kind::Integer { .. } => "write a whole number without quotes".into(),
+        Kind::Integer(..) => "write a whole number without quotes".into(),
         Kind::Bool => "write true or false without quotes".into(),
-        Kind::Duration { .. } => "write a number and a unit, as in \"500ms\" or \"3s\"".into(),
-        Kind::Bytes { .. } => "write a number of bytes, or a text such as \"64MiB\"".into(),
+        Kind::Duration(..) => "write a number and a unit, as in \"500ms\" or \"3s\"".into(),
+        Kind::Bytes(..) => "write a number of bytes, or a text such as \"64MiB\"".into(),
         Kind::List => "write a list, as in [\"one\", \"two\"]".into(),
         Kind::Choice(words) => format!("write one of {}, in quotes", listed(words.iter().copied())),
         Kind::HostPort => "write \"host:port\", as in \"10.0.0.1:7400\"".into(),
         Kind::Uuid => "write a UUID in quotes".into(),
-        Kind::Text | Kind::Name | Kind::File | Kind::Directory => "write it in quotes".into(),
+        Kind::Text | Kind::Name | Kind::File | Kind::SecretFile | Kind::Directory => {
+            "write it in quotes".into()
+        }
     }
 }
 
 fn decode_unquoted(kind: Kind, text: &str) -> Result<Typed, Mistake> {
     match kind {
-        Kind::Integer { min, max } => match text.trim().parse() {
+        Kind::Integer(min, max) => match text.trim().parse() {
             Ok(number) => within(number, min, max).map(Typed::Number),
             Err(_) => mistake(format!("`{text}` is not a number"), "write a whole number"),
         },
@@ -125,11 +313,13 @@ fn decode_unquoted(kind: Kind, text: &str) -> Result<Typed, Mistake> {
 
 fn decode_text(kind: Kind, text: &str) -> Result<Typed, Mistake> {
     match kind {
-        Kind::Text | Kind::File | Kind::Directory => Ok(Typed::Text(text.to_owned())),
+        Kind::Text | Kind::File | Kind::SecretFile | Kind::Directory => {
+            Ok(Typed::Text(text.to_owned()))
+        }
         Kind::Name => name(text),
         Kind::Choice(words) => choice(words, text),
-        Kind::Duration { min, max } => duration(text, min, max),
-        Kind::Bytes { min, max } => bytes(text, min, max),
+        Kind::Duration(min, max) => duration(text, min, max).map(Typed::Duration),
+        Kind::Bytes(min, max) => bytes(text, min, max).map(Typed::Number),
         Kind::HostPort => host_port(text),
         Kind::Uuid if text.is_empty() => Ok(Typed::Uuid(None)),
         Kind::Uuid => match Uuid::parse_str(text) {
@@ -139,7 +329,7 @@ fn decode_text(kind: Kind, text: &str) -> Result<Typed, Mistake> {
                 "write it as in \"3e11fa47-71ca-11e1-9e33-c80aa9429562\"",
             ),
         },
-        Kind::Integer { .. } | Kind::Bool | Kind::List => mistake(
+        Kind::Integer(..) | Kind::Bool | Kind::List => mistake(
             format!("a text stands where {} is expected", expected(kind)),
             sample(kind),
         ),
@@ -191,7 +381,7 @@ fn choice(words: &[&str], text: &str) -> Result<Typed, Mistake> {
     )
 }
 
-fn duration(text: &str, min: u64, max: u64) -> Result<Typed, Mistake> {
+fn duration(text: &str, min: u64, max: u64) -> Result<Duration, Mistake> {
     // For humantime, `M` is a month, but the operator may well mean minutes.
     let parsed = humantime::parse_duration(text)
         .ok()
@@ -204,7 +394,7 @@ fn duration(text: &str, min: u64, max: u64) -> Result<Typed, Mistake> {
         );
     };
     if (u128::from(min)..=u128::from(max)).contains(&duration.as_millis()) {
-        return Ok(Typed::Duration(duration));
+        return Ok(duration);
     }
     mistake(
         format!("`{text}` is out of bounds"),
@@ -214,20 +404,12 @@ fn duration(text: &str, min: u64, max: u64) -> Result<Typed, Mistake> {
 
 /// Parses a duration on the command line, from a millisecond to a day.
 pub(crate) fn duration_of(text: &str) -> Result<Duration, String> {
-    match duration(text, 1, 86_400_000) {
-        Ok(Typed::Duration(duration)) => Ok(duration),
-        Ok(_) => Err(format!("`{text}` is not a duration")),
-        Err(mistake) => Err(format!("{}; {}", mistake.message, mistake.advice)),
-    }
+    duration(text, 1, DAY).map_err(|mistake| mistake.to_string())
 }
 
 /// Parses a retention time on the command line, with the bounds of `archive.keep`.
 pub(crate) fn keep_of(text: &str) -> Result<Duration, String> {
-    match duration(text, 0, 100 * 365 * 86_400_000) {
-        Ok(Typed::Duration(duration)) => Ok(duration),
-        Ok(_) => Err(format!("`{text}` is not a duration")),
-        Err(mistake) => Err(format!("{}; {}", mistake.message, mistake.advice)),
-    }
+    duration(text, 0, 100 * 365 * DAY).map_err(|mistake| mistake.to_string())
 }
 
 /// Parses the address of a member on the command line.
@@ -235,17 +417,13 @@ pub(crate) fn address_of(text: &str) -> Result<String, String> {
     match host_port(text) {
         Ok(_) if text.is_empty() => Err("the address is empty".to_owned()),
         Ok(_) => Ok(text.to_owned()),
-        Err(mistake) => Err(format!("{}; {}", mistake.message, mistake.advice)),
+        Err(mistake) => Err(mistake.to_string()),
     }
 }
 
 /// Parses a size on the command line.
 pub(crate) fn bytes_of(text: &str) -> Result<u64, String> {
-    match bytes(text, 0, u64::MAX) {
-        Ok(Typed::Number(size)) => Ok(size),
-        Ok(_) => Err(format!("`{text}` is not a size")),
-        Err(mistake) => Err(format!("{}; {}", mistake.message, mistake.advice)),
-    }
+    bytes(text, 0, u64::MAX).map_err(|mistake| mistake.to_string())
 }
 
 fn long_form(millis: u64) -> String {
@@ -258,7 +436,7 @@ fn long_form(millis: u64) -> String {
     }
 }
 
-fn bytes(text: &str, min: u64, max: u64) -> Result<Typed, Mistake> {
+fn bytes(text: &str, min: u64, max: u64) -> Result<u64, Mistake> {
     // `64M` is 64 MiB, as in mysqld's options; `64MB` is 64 decimal megabytes.
     let letter = |c: char| matches!(c.to_ascii_lowercase(), 'k' | 'm' | 'g' | 't');
     let unit = if text.trim().ends_with(letter) {
@@ -267,14 +445,14 @@ fn bytes(text: &str, min: u64, max: u64) -> Result<Typed, Mistake> {
         ""
     };
     match parse_size(format!("{}{unit}", text.trim())) {
-        Ok(size) if (min..=max).contains(&size) => Ok(Typed::Number(size)),
+        Ok(size) if (min..=max).contains(&size) => Ok(size),
         Ok(_) | Err(parse_size::Error::PosOverflow) => mistake(
             format!("`{text}` is out of bounds"),
             format!("write a size from {min} to {max} bytes"),
         ),
         Err(_) => mistake(
             format!("`{text}` is not a size"),
-            sample(Kind::Bytes { min, max }),
+            sample(Kind::Bytes(min, max)),
         ),
     }
 }
@@ -293,167 +471,48 @@ fn host_port(text: &str) -> Result<Typed, Mistake> {
     }
 }
 
-// Every key's value after its own check: right kind, within bounds, not missing. [`super::rules`]
-// checks combinations of keys. A key with a wrong value has none here, so the rules about it are
-// skipped.
-
-/// The values of one set of keys: the single keys, or those of one member.
-#[derive(Debug)]
-pub(crate) struct Values {
-    /// Where to report a missing key of this set.
-    pub(crate) place: Place,
-    known: BTreeMap<&'static str, (Option<Typed>, Place)>,
-}
-
-macro_rules! getter {
-    ($(#[$doc:meta])* $name:ident, $variant:ident, $type:ty) => {
-        $(#[$doc])*
-        pub(crate) fn $name(&self, path: &str) -> Option<$type> {
-            match self.known.get(path) {
-                Some((Some(Typed::$variant(value)), _)) => Some(value.clone()),
-                _ => None,
-            }
-        }
-    };
-}
-
-impl Values {
-    getter! {
-        /// The text of a key.
-        text, Text, String
-    }
-    getter! {
-        /// The number of a key.
-        number, Number, u64
-    }
-    getter! {
-        /// The flag of a key.
-        bool, Bool, bool
-    }
-    getter! {
-        /// The duration of a key.
-        duration, Duration, Duration
-    }
-    getter! {
-        /// The list of a key.
-        list, List, Vec<String>
-    }
-    getter! {
-        /// The UUID of a key; the inner `None` is an empty one.
-        uuid, Uuid, Option<Uuid>
-    }
-
-    /// Where the value of a key came from.
-    pub(crate) fn place_of(&self, path: &str) -> &Place {
-        self.known.get(path).map_or(&self.place, |(_, place)| place)
-    }
-
-    /// Where to report a problem with a key: at its value, or at the set when no source gives one.
-    pub(crate) fn report_at(&self, path: &str) -> &Place {
-        match self.place_of(path) {
-            Place::Default => &self.place,
-            place => place,
-        }
-    }
-
-    /// All values, without their places.
-    pub(super) fn typed(&self) -> BTreeMap<&'static str, Option<Typed>> {
-        let known = self.known.iter();
-        known
-            .map(|(path, (value, _))| (*path, value.clone()))
-            .collect()
-    }
-
-    fn take(
-        &mut self,
-        key: &'static Key,
-        node: Option<Node>,
-        missing: Place,
-        problems: &mut Problems,
-    ) {
-        let Some(node) = node else {
-            let advice = format!("add a line `{} = …`. {}", key.name(), key.meaning);
-            problems.error(
-                &missing,
-                key.path,
-                format!("`{}` is missing", key.path),
-                advice,
-            );
-            self.known.insert(key.path, (None, missing));
-            return;
-        };
-        let value = match decode(key.kind, &node) {
-            Ok(value) => Some(value),
-            Err(mistake) => {
-                let shown = if key.secret {
-                    "the value is not usable"
-                } else {
-                    &mistake.message
-                };
-                problems.error(
-                    &node.place,
-                    key.path,
-                    format!("`{}`: {shown}", key.path),
-                    mistake.advice,
-                );
-                None
-            }
-        };
-        self.known.insert(key.path, (value, node.place));
-    }
-}
-
-/// Every key's value, checked on its own.
-pub(crate) fn check(layers: &Layers, problems: &mut Problems) -> (Values, Vec<Values>) {
-    let whole = layers.whole.clone().unwrap_or(Place::Default);
-    let mut values = Values {
-        place: whole.clone(),
-        known: BTreeMap::new(),
-    };
-    for key in KEYS {
-        values.take(key, layers.value(key), layers.missing_from(key), problems);
-    }
-    let mut members = Vec::new();
-    for layer in &layers.members {
-        let mut member = Values {
-            place: layer.place.clone(),
-            known: BTreeMap::new(),
-        };
-        for key in MEMBER_KEYS {
-            let given = layer
-                .values
-                .iter()
-                .find(|(known, _)| known.path == key.path);
-            let node = given
-                .map(|(_, node)| node.clone())
-                .or_else(|| default_of(key));
-            member.take(key, node, layer.place.clone(), problems);
-        }
-        members.push(member);
-    }
-    if layers.members.is_empty() {
-        let place = layers.members_place.clone().unwrap_or(whole);
-        problems.error(
-            &place,
-            MEMBERS,
-            "no member is listed",
-            "add a [[members]] entry for every member of the ring, this one included",
-        );
-    }
-    (values, members)
-}
-
-/// The default of a key as the documentation shows it; `None` when it must be given.
-pub(crate) fn default_text(key: &Key) -> Option<&'static str> {
-    match key.fallback {
-        Fallback::Required => None,
-        Fallback::Value(text) => Some(text),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_count_lines_and_characters_from_one() {
+        let mut problems = Problems::default();
+        let text = "# äö\ndata_dir = \"x\"\n\n[ring]\n  name = 3\n[[members]]\nid = 1\n";
+        let read = parse("f", text, &mut problems);
+        assert!(!problems.any_error(), "{problems}");
+        let place = |line, column| Place::File {
+            file: "f".into(),
+            line,
+            column,
+        };
+        let ring = read
+            .iter()
+            .find(|member| member.name == "ring")
+            .expect("the section");
+        let Raw::Table(keys) = &ring.node.value else {
+            panic!("a section")
+        };
+        assert_eq!(keys[0].place, place(5, 3));
+        assert_eq!(keys[0].node.place, place(5, 10));
+        assert_eq!(ring.node.place, place(4, 1));
+        let list = read
+            .iter()
+            .find(|member| member.name == "members")
+            .expect("the list");
+        let Raw::Array(items) = &list.node.value else {
+            panic!("a list")
+        };
+        assert_eq!(items[0].place, place(6, 1));
+    }
+
+    #[test]
+    fn values_beside_a_syntax_error_are_still_read() {
+        let mut problems = Problems::default();
+        let read = parse("f", "data_dir = \n[ring]\nname = \"a\"\n", &mut problems);
+        assert_eq!(problems.error_count(), 1);
+        assert!(read.iter().any(|member| member.name == "ring"));
+    }
 
     fn from_file(kind: Kind, value: Raw) -> Result<Typed, Mistake> {
         decode(
@@ -467,10 +526,7 @@ mod tests {
 
     #[test]
     fn durations_have_units_and_bounds() {
-        let kind = Kind::Duration {
-            min: 10,
-            max: 60_000,
-        };
+        let kind = Kind::Duration(10, 60_000);
         let ok = |text: &str| from_file(kind, Raw::Text(text.into()));
         assert_eq!(ok("500ms"), Ok(Typed::Duration(Duration::from_millis(500))));
         assert_eq!(ok("2 s"), Ok(Typed::Duration(Duration::from_secs(2))));
@@ -494,10 +550,7 @@ mod tests {
 
     #[test]
     fn sizes_are_numbers_or_have_units() {
-        let kind = Kind::Bytes {
-            min: 0,
-            max: 1 << 40,
-        };
+        let kind = Kind::Bytes(0, 1 << 40);
         let size = |text: &str| from_file(kind, Raw::Text(text.into()));
         assert_eq!(size("64MiB"), Ok(Typed::Number(64 << 20)));
         assert_eq!(size("64M"), Ok(Typed::Number(64 << 20)));
@@ -524,11 +577,7 @@ mod tests {
             ("30d", 2_592_000_000),
         ] {
             let expected = Duration::from_millis(millis);
-            assert_eq!(
-                duration(text, 0, u64::MAX),
-                Ok(Typed::Duration(expected)),
-                "{text}"
-            );
+            assert_eq!(duration(text, 0, u64::MAX), Ok(expected), "{text}");
         }
         for (text, size) in [
             ("0", 0),
@@ -553,7 +602,7 @@ mod tests {
             ("5 gb", 5_000_000_000),
             ("18446744073709551615", u64::MAX),
         ] {
-            assert_eq!(bytes(text, 0, u64::MAX), Ok(Typed::Number(size)), "{text}");
+            assert_eq!(bytes(text, 0, u64::MAX), Ok(size), "{text}");
         }
     }
 
@@ -588,16 +637,13 @@ mod tests {
                 },
             )
         };
-        assert_eq!(
-            value(Kind::Integer { min: 1, max: 9 }, "3"),
-            Ok(Typed::Number(3))
-        );
+        assert_eq!(value(Kind::Integer(1, 9), "3"), Ok(Typed::Number(3)));
         assert_eq!(value(Kind::Bool, "false"), Ok(Typed::Bool(false)));
         assert_eq!(
             value(Kind::List, "ld.so mysqld"),
             Ok(Typed::List(vec!["ld.so".into(), "mysqld".into()]))
         );
-        assert!(value(Kind::Integer { min: 1, max: 9 }, "10").is_err());
+        assert!(value(Kind::Integer(1, 9), "10").is_err());
         assert!(value(Kind::Bool, "yes").is_err());
     }
 
