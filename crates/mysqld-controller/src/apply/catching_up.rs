@@ -6,7 +6,6 @@ use binlog_format::gtid::{GtidSet, parse_gtid_owned};
 use mysql_link::{ConnectOptions, Connection};
 use tokio::time::Instant;
 
-use crate::apply::errant::errant;
 use crate::apply::standing::{Standing, may_propose};
 use crate::ring::Ring;
 
@@ -50,6 +49,11 @@ impl Compared {
             Fitness::Fit
         }
     }
+}
+
+/// The server's transactions beyond the ring's committed log.
+pub(super) fn errant(executed: &GtidSet, committed: &GtidSet) -> GtidSet {
+    executed.difference(committed)
 }
 
 /// Compares the server with the log of a serving member. Transactions that wait there for an ACK count as present: the ACK comes with the

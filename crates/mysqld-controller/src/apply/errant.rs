@@ -16,11 +16,6 @@ use uuid::Uuid;
 use crate::apply::catching_up::executed_gtids;
 use crate::tail_trim::changes_no_data;
 
-/// The server's transactions beyond the ring's committed log.
-pub(super) fn errant(executed: &GtidSet, committed: &GtidSet) -> GtidSet {
-    executed.difference(committed)
-}
-
 /// Errant transactions, with what is known of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Errant {
@@ -231,6 +226,7 @@ mod tests {
     use binlog_format::events::{EncodeEvent, EventOrigin};
 
     use super::*;
+    use crate::apply::catching_up::errant;
 
     #[test]
     fn only_what_the_ring_lacks_is_errant() {

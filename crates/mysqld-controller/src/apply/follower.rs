@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::arrivals::Arrivals;
-use crate::apply::catching_up::executed_gtids;
-use crate::apply::errant::{Errant, errant};
+use crate::apply::catching_up::{errant, executed_gtids};
+use crate::apply::errant::Errant;
 use crate::apply::follower_binlog::{self, Emptied};
 use crate::apply::lock_holders::{self, HeldUp, Holders};
 use crate::apply::native::{NativeProgress, drop_channel, replicate};

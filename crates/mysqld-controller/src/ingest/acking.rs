@@ -11,8 +11,11 @@ use tokio::time::Instant;
 use crate::ingest::ack_ledger::{AckLedger, LedgerEntry, Wait, covers};
 use crate::ingest::error::IngestError;
 use crate::ingest::reading::Shared;
-use crate::ingest::session::DUMPS;
 use crate::ring::Ticket;
+use crate::settings::MEMBER_ACKS;
+
+/// mysqld counts one ACK for each server id, and each dump has one.
+pub(super) const DUMPS: usize = MEMBER_ACKS as usize;
 
 /// The waiting entries and their inbox. Outlives the attachment, so that no ticket is lost.
 pub(super) struct Waiting<T> {

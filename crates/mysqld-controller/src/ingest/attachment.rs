@@ -14,23 +14,10 @@
 //! preceding a file, so after a rotation that could be the file after theirs. Therefore one executed transaction is left out of the
 //! reported set: its file, and all waiting ones after it, are sent again.
 
-use binlog_format::gtid::{Gtid, GtidSet, SourceId};
+use binlog_format::gtid::{Gtid, GtidSet};
 use thiserror::Error;
 
-use crate::ingest::awaited::Awaited;
-
-/// The GTIDs of a primary.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PrimaryGtids {
-    /// `gtid_executed`: committed in the engine, visible.
-    pub executed: GtidSet,
-    /// `gtid_owned`: held by sessions, among them those that wait for an ACK.
-    pub owned: GtidSet,
-    /// `gtid_purged`: executed and no longer in any binlog file.
-    pub purged: GtidSet,
-    /// Source of the GTIDs of its own transactions: its `server_uuid`.
-    pub server: SourceId,
-}
+use crate::ingest::awaited::{Awaited, PrimaryGtids};
 
 /// How ring and primary fit together, and which transactions the dump has to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,6 +141,8 @@ fn last_before_what_waits(have: &GtidSet, primary: &PrimaryGtids) -> Option<Gtid
 
 #[cfg(test)]
 mod tests {
+    use binlog_format::gtid::SourceId;
+
     use super::*;
 
     const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";

@@ -12,7 +12,18 @@
 use binlog_format::gtid::{Gtid, GtidSet, Interval, SourceId, Tag};
 use thiserror::Error;
 
-use crate::ingest::attachment::PrimaryGtids;
+/// The GTIDs of a primary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrimaryGtids {
+    /// `gtid_executed`: committed in the engine, visible.
+    pub executed: GtidSet,
+    /// `gtid_owned`: held by sessions, among them those that wait for an ACK.
+    pub owned: GtidSet,
+    /// `gtid_purged`: executed and no longer in any binlog file.
+    pub purged: GtidSet,
+    /// Source of the GTIDs of its own transactions: its `server_uuid`.
+    pub server: SourceId,
+}
 
 /// The awaited transactions, and the sets that show when one is missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -16,8 +16,8 @@ mod session;
 mod status;
 
 pub use ack_ledger::{AckLedger, LedgerEntry, NotCommitted, Release, Wait};
-pub use attachment::{AttachRefusal, Attachment, EarlierLooks, PrimaryGtids, attach};
-pub use awaited::{Awaited, NeverSent};
+pub use attachment::{AttachRefusal, Attachment, EarlierLooks, attach};
+pub use awaited::{Awaited, NeverSent, PrimaryGtids};
 pub use error::IngestError;
 pub use ingest_task::Ingest;
 pub use options::{CommitObserver, IngestOptions};

@@ -9,9 +9,9 @@ use mysql_link::{ConnectOptions, Connection, LinkError, Timeouts};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
+use crate::ingest::acking::DUMPS;
 use crate::ingest::awaited_acks::AwaitedAcks;
 use crate::ingest::error::IngestError;
-use crate::ingest::session::DUMPS;
 use crate::ring::Ring;
 use crate::session_limit::within_the_limit;
 use crate::settings::{ApplyError, SemiSyncNames, await_acks};

@@ -16,8 +16,9 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::ingest::ack_ledger::AckLedger;
-use crate::ingest::acking::Waiting;
-use crate::ingest::attachment::{Attachment, EarlierLooks, PrimaryGtids};
+use crate::ingest::acking::{DUMPS, Waiting};
+use crate::ingest::attachment::{Attachment, EarlierLooks};
+use crate::ingest::awaited::PrimaryGtids;
 use crate::ingest::awaited_acks::AwaitedAcks;
 use crate::ingest::error::IngestError;
 use crate::ingest::options::IngestOptions;
@@ -29,9 +30,6 @@ use crate::settings::{
     Check, Depth, Grants, MEMBER_ACKS, Observed, Phase, Plan, SemiSyncNames, Severity,
     UNREACHABLE_ACKS, apply, await_acks, observe, preflight,
 };
-
-/// mysqld counts one ACK for each server id, and each dump has one.
-pub(super) const DUMPS: usize = MEMBER_ACKS as usize;
 
 /// Limit of entries queued between the two sides; their bytes are limited separately.
 const QUEUE: usize = 4096;

@@ -277,6 +277,11 @@ pub(super) async fn install_plugin(connection: &mut Connection) -> Result<(), Li
     }
 }
 
+pub(super) async fn reach(connect: &ConnectOptions) -> Result<Connection, ProvisionError> {
+    let opened = Connection::open_with_own_settings(connect).await;
+    opened.map_err(ProvisionError::at("mysqld cannot be reached"))
+}
+
 pub(super) async fn value(
     connection: &mut Connection,
     query: &str,

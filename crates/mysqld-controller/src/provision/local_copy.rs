@@ -9,11 +9,10 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::closed_server::AdministratorsWrite;
-use crate::provision::donor::{has_plugin, install_plugin, number, value};
+use crate::provision::donor::{has_plugin, install_plugin, number, reach, value};
 use crate::provision::error::ProvisionError;
 use crate::provision::keyring::is_encrypted;
 use crate::provision::other_engines::other_engines;
-use crate::provision::recipient::reach;
 
 /// The longest that a copy may take.
 const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -9,7 +9,7 @@ use mysql_link::{ConnectOptions, Connection, LinkError, literal, server_code};
 use crate::apply::drop_channel;
 use crate::binlog_place::BinlogPlace;
 use crate::provision::donor::{
-    CloneAccount, CloneOffer, drop_accounts, has_plugin, install_plugin, number, value,
+    CloneAccount, CloneOffer, drop_accounts, has_plugin, install_plugin, number, reach, value,
 };
 use crate::provision::error::ProvisionError;
 use crate::provision::keyring::has_keyring;
@@ -350,11 +350,6 @@ pub async fn finish(connect: &ConnectOptions) -> Result<(), ProvisionError> {
     finished.await.map_err(ProvisionError::at(what))?;
     connection.close().await;
     Ok(())
-}
-
-pub(super) async fn reach(connect: &ConnectOptions) -> Result<Connection, ProvisionError> {
-    let opened = Connection::open_with_own_settings(connect).await;
-    opened.map_err(ProvisionError::at("mysqld cannot be reached"))
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 
 use mysql_link::{ConnectOptions, Connection, LinkError, Row};
 
+use crate::provision::donor::reach;
 use crate::provision::error::ProvisionError;
-use crate::provision::recipient::reach;
 
 /// Sessions that use no table of a client.
 const OF_THE_SERVER: [&str; 2] = ["system user", "event_scheduler"];

@@ -116,6 +116,15 @@ impl fmt::Display for Fix {
     }
 }
 
+/// Words need quotes in `SET`; numbers and ON must not have them.
+pub(crate) fn quoted(value: &str) -> String {
+    if value == "ON" || value.bytes().all(|byte| byte.is_ascii_digit()) {
+        value.to_owned()
+    } else {
+        format!("'{value}'")
+    }
+}
+
 /// A wrong setting or state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
@@ -147,6 +156,28 @@ const _: () =
     assert!(LARGEST_CACHE + (MAX_EVENT_BYTES as u64) + (512 << 10) < MAX_TRANSACTION_BYTES);
 /// MySQL rounds the setting down to a multiple of this.
 const CACHE_STEP: u64 = 4096;
+
+/// A timeout of ten years and more counts as none.
+const INFINITE_MS: u64 = 10 * 365 * 24 * 3600 * 1000;
+/// The timeout that is set: larger than any clock will reach, and still no overflow inside mysqld.
+pub(crate) const TIMEOUT_MS: u64 = 1_000_000_000_000_000_000;
+
+/// How many ACKs a commit waits for while the member is attached, each from another server id: the member sends both. An ACK names
+/// no account, so with one ACK any semi-sync replica would release commits.
+pub(crate) const MEMBER_ACKS: u32 = 2;
+/// The same while no member is attached: more than any replicas send.
+pub(crate) const UNREACHABLE_ACKS: u32 = 1000;
+
+/// Whether commits with this number of ACKs wait for the member.
+pub(crate) fn keeps_replicas_from_releasing(acks: &str) -> bool {
+    let accepted = [MEMBER_ACKS, UNREACHABLE_ACKS];
+    acks.parse().is_ok_and(|acks| accepted.contains(&acks))
+}
+
+/// Whether a semi-sync timeout is as good as none.
+pub fn is_effectively_infinite(milliseconds: u64) -> bool {
+    milliseconds >= INFINITE_MS
+}
 
 /// The bit in which the ids of the member's second dump differ from those of the first. Ids of members are spaced by their numbers,
 /// and so never reach it.

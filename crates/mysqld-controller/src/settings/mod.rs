@@ -14,7 +14,12 @@ mod plan;
 mod preflight;
 mod probe;
 
-pub use crate::settings::finding::{Check, Finding, Fix, LARGEST_CACHE, Requirements, Severity};
+pub use crate::settings::finding::{
+    Check, Finding, Fix, LARGEST_CACHE, Requirements, Severity, is_effectively_infinite,
+};
+pub(crate) use crate::settings::finding::{
+    MEMBER_ACKS, TIMEOUT_MS, UNREACHABLE_ACKS, keeps_replicas_from_releasing,
+};
 pub use crate::settings::grants::{Grants, NATIVE_RIGHTS, Privilege, native_grants, rows_grants};
 pub(crate) use crate::settings::left_out::{filters_of_channel, filters_of_server, lenience};
 pub use crate::settings::no_waiting::{StopWaitingError, stop_waiting_for_acks};
@@ -29,10 +34,7 @@ pub(crate) use crate::settings::persisted::{
 };
 pub(crate) use crate::settings::plan::FORCE_REDO_LOG;
 pub use crate::settings::plan::{Phase, Plan, Statement};
-pub(crate) use crate::settings::preflight::{
-    MEMBER_ACKS, TIMEOUT_MS, UNREACHABLE_ACKS, keeps_replicas_from_releasing,
-};
-pub use crate::settings::preflight::{is_effectively_infinite, preflight};
+pub use crate::settings::preflight::preflight;
 pub use crate::settings::probe::{ApplyError, apply, binlog_filters, observe, observe_again};
 pub(crate) use crate::settings::probe::{
     CommitLook, Committing, commits, semi_sync_clients, server_clock,

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use mysql_link::{Connection, LinkError};
 
-use crate::settings::finding::LARGEST_CACHE;
-use crate::settings::observed::{SemiSyncNames, says_on};
-use crate::settings::preflight::{
-    TIMEOUT_MS, UNREACHABLE_ACKS, is_effectively_infinite, keeps_replicas_from_releasing, quoted,
+use crate::settings::finding::{
+    LARGEST_CACHE, TIMEOUT_MS, UNREACHABLE_ACKS, is_effectively_infinite,
+    keeps_replicas_from_releasing, quoted,
 };
+use crate::settings::observed::{SemiSyncNames, says_on};
 
 /// Persisted values by the lower-case name of their variable.
 pub(crate) type PersistedValues = BTreeMap<String, String>;

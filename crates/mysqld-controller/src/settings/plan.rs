@@ -1,9 +1,9 @@
 //! The statements that give a server the required settings, pure. `SET GLOBAL` is lost when mysqld restarts, so
 //! the plan is made and run at every attach. (`SET PERSIST` would outlive the ring.)
 
-use crate::settings::finding::{Check, Requirements};
+use crate::settings::finding::{Check, Requirements, TIMEOUT_MS, quoted};
 use crate::settings::observed::{Observed, SemiSyncNames};
-use crate::settings::preflight::{TIMEOUT_MS, preflight, quoted};
+use crate::settings::preflight::preflight;
 
 const REDO_FLUSH: &str = "innodb_flush_log_at_trx_commit";
 /// Makes each commit durable in InnoDB.

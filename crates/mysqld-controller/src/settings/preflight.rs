@@ -2,7 +2,10 @@
 
 use mysql_link::VersionSupport;
 
-use crate::settings::finding::{Check, Finding, Fix, LARGEST_CACHE, Requirements, Severity};
+use crate::settings::finding::{
+    Check, Finding, Fix, LARGEST_CACHE, MEMBER_ACKS, Requirements, Severity, TIMEOUT_MS,
+    is_effectively_infinite, keeps_replicas_from_releasing, quoted,
+};
 use crate::settings::grants::Privilege;
 use crate::settings::observed::{Observed, REDO_LOG, SemiSyncNames, says_on};
 use crate::settings::persisted;
@@ -489,28 +492,6 @@ pub(super) fn quoted_account(account: &str) -> String {
 
 // The semi-sync part of the judgement: whether commits wait at all, for which replica, and for how long.
 
-/// A timeout of ten years and more counts as none.
-const INFINITE_MS: u64 = 10 * 365 * 24 * 3600 * 1000;
-/// The timeout that is set: larger than any clock will reach, and still no overflow inside mysqld.
-pub(crate) const TIMEOUT_MS: u64 = 1_000_000_000_000_000_000;
-
-/// How many ACKs a commit waits for while the member is attached, each from another server id: the member sends both. An ACK names
-/// no account, so with one ACK any semi-sync replica would release commits.
-pub(crate) const MEMBER_ACKS: u32 = 2;
-/// The same while no member is attached: more than any replicas send.
-pub(crate) const UNREACHABLE_ACKS: u32 = 1000;
-
-/// Whether commits with this number of ACKs wait for the member.
-pub(crate) fn keeps_replicas_from_releasing(acks: &str) -> bool {
-    let accepted = [MEMBER_ACKS, UNREACHABLE_ACKS];
-    acks.parse().is_ok_and(|acks| accepted.contains(&acks))
-}
-
-/// Whether a semi-sync timeout is as good as none.
-pub fn is_effectively_infinite(milliseconds: u64) -> bool {
-    milliseconds >= INFINITE_MS
-}
-
 impl Findings<'_> {
     pub(super) fn no_semi_sync(&mut self) {
         let names = SemiSyncNames::of_version(self.observed.version);
@@ -650,15 +631,6 @@ impl Findings<'_> {
                 fix(),
             );
         }
-    }
-}
-
-/// Words need quotes in `SET`; numbers and ON must not have them.
-pub(crate) fn quoted(value: &str) -> String {
-    if value == "ON" || value.bytes().all(|byte| byte.is_ascii_digit()) {
-        value.to_owned()
-    } else {
-        format!("'{value}'")
     }
 }
 

@@ -15,6 +15,7 @@ use std::{fs, io};
 use binlog_format::MAGIC;
 use binlog_format::event::{EventFlags, HEADER_LEN};
 use binlog_format::gtid::GtidSet;
+use rustix::fs::{FlockOperation, fcntl_lock};
 use serde::{Deserialize, Serialize};
 
 use crate::binlog_place::BinlogPlace;
@@ -167,6 +168,26 @@ fn checksum(mut file: File) -> io::Result<(u64, u32)> {
         }
         hasher.update(&buffer[..read]);
         bytes += read as u64;
+    }
+}
+
+/// Takes InnoDB's lock against a second server on its data, until this process closes the file, in any place where it has
+/// opened it. `None` where InnoDB has its data elsewhere.
+///
+/// # Errors
+/// When a mysqld runs on the data, or the file cannot be opened for writing.
+pub fn lock_data(data_dir: &Path) -> io::Result<Option<File>> {
+    let path = data_dir.join("ibdata1");
+    let file = match OpenOptions::new().read(true).write(true).open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(error) => Err(io::Error::other(format!(
+            "{} is locked ({error}): a mysqld runs on it",
+            path.display()
+        ))),
     }
 }
 

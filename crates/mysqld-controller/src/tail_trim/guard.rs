@@ -14,7 +14,6 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use mysql_link::{ConnectOptions, Connection};
 use raft_types::MAX_TRANSACTION_BYTES;
-use rustix::fs::{FlockOperation, fcntl_lock};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -24,7 +23,7 @@ use crate::provision::other_engines::OF_THE_SYSTEM;
 use crate::provision::{NoteStep, ProvisionNote};
 use crate::ring::{Ring, RingError};
 use crate::supervisor::{ServerCommand, StartGuard};
-use crate::tail_trim::cut::{Carrier, STEPS, TrimmedTail};
+use crate::tail_trim::cut::{Carrier, STEPS, TrimmedTail, lock_data};
 use crate::tail_trim::history::{EncryptedInUse, StartRecord, is_ours};
 use crate::tail_trim::last_file::{Beginning, FileHeader, LastFile, encrypted_flags};
 use crate::tail_trim::plan::{FileOffset, Keep, Plan, Refusal};
@@ -454,30 +453,6 @@ pub(super) fn server_uuid_in(text: &str) -> Option<SourceId> {
         .parse()
         .ok()
         .map(SourceId)
-}
-
-/// Takes InnoDB's lock against a second server on its data, until this process closes the file, in any place where it has
-/// opened it. `None` where InnoDB has its data elsewhere.
-///
-/// # Errors
-/// When a mysqld runs on the data, or the file cannot be opened for writing.
-pub fn lock_data(data_dir: &Path) -> io::Result<Option<std::fs::File>> {
-    let path = data_dir.join("ibdata1");
-    let file = match std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&path)
-    {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other?,
-    };
-    match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
-        Err(error) => Err(io::Error::other(format!(
-            "{} is locked ({error}): a mysqld runs on it",
-            path.display()
-        ))),
-    }
 }
 
 // The first file of a server that ran before its member: commits from before the ring did not wait for it, so

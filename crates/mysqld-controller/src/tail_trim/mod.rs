@@ -15,7 +15,7 @@ mod plan;
 mod restore;
 mod undo;
 
-pub use crate::tail_trim::cut::{ErrantFile, ErrantFiles, TrimmedTail, errant_files};
-pub use crate::tail_trim::guard::{ProtectionStart, TailTrim, TailTrimOptions, lock_data};
+pub use crate::tail_trim::cut::{ErrantFile, ErrantFiles, TrimmedTail, errant_files, lock_data};
+pub use crate::tail_trim::guard::{ProtectionStart, TailTrim, TailTrimOptions};
 pub use crate::tail_trim::plan::{FileOffset, Keep, Plan, Refusal};
 pub(crate) use crate::tail_trim::undo::changes_no_data;

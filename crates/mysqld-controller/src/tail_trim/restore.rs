@@ -20,8 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::binlog_place::BinlogPlace;
 use crate::durable_file;
-use crate::tail_trim::cut::TrimmedTail;
-use crate::tail_trim::guard::lock_data;
+use crate::tail_trim::cut::{TrimmedTail, lock_data};
 use crate::tail_trim::last_file::{Beginning, LastFile};
 use crate::tail_trim::plan::Plan;
 
