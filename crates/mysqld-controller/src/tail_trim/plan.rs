@@ -11,6 +11,8 @@ use binlog_format::gtid::{Gtid, GtidSet, SourceId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::tail_trim::undo::NotUndone;
+
 /// An offset in a file, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -103,7 +105,7 @@ pub enum Refusal {
         /// The transaction that cannot be undone.
         gtid: Gtid,
         /// The change in it that a cut does not undo.
-        reason: String,
+        reason: NotUndone,
     },
     /// The last file is encrypted and was in use, so that only mysqld can read it.
     #[error(
@@ -213,7 +215,7 @@ impl<'a> Planner<'a> {
     }
 
     /// A transaction to cut off contains a change that stays.
-    pub(super) fn stays(&mut self, gtid: Gtid, reason: String) {
+    pub(super) fn stays(&mut self, gtid: Gtid, reason: NotUndone) {
         self.refuse(Refusal::CannotBeUndone { gtid, reason });
     }
 
@@ -358,7 +360,7 @@ mod tests {
         let committed = set("A:1");
         let mut planner = Planner::new(&committed, &GtidSet::new(), None);
         assert!(planner.begins(gtid("A:2"), FileOffset(9)));
-        planner.stays(gtid("A:2"), "it stays".to_owned());
+        planner.stays(gtid("A:2"), NotUndone::NotInBinlog);
         assert!(matches!(
             planner.finish(Ending::WholeOrTorn),
             Plan::Refuse(Refusal::CannotBeUndone { .. })

@@ -9,6 +9,7 @@ use binlog_format::events::{
     Query, SessionContext, StatementKind, TransactionPayload, shown_statement,
 };
 use mysql_link::ServerVersion;
+use thiserror::Error;
 
 /// Facts of the server that decide where a statement's event does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +38,31 @@ const NOT_ATOMIC: &str = "the statement is not atomic";
 const CHANGES_FILES: &str = "the statement has changed the files of its table";
 const LEAVES_FOLDER: &str = "before MySQL 9.1 the statement leaves a folder";
 
+/// A change that a cut of the binlog does not undo.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NotUndone {
+    /// A completed statement that exceeded the binlog's cache, on a table of an engine without transactions.
+    #[error("it changes something that is not in the binlog")]
+    NotInBinlog,
+    /// Rows of tables whose engine has no transactions.
+    #[error("it changes tables of an engine without transactions")]
+    WithoutTransactions,
+    /// A statement with an effect that remains.
+    #[error("{why}: {statement}")]
+    Statement {
+        /// Why the effect remains.
+        why: &'static str,
+        /// The statement, shortened.
+        statement: String,
+    },
+    /// An event that cannot be decoded.
+    #[error("it cannot be read ({0})")]
+    Unreadable(DecodeError),
+    /// Compressed events that cannot be decoded.
+    #[error("its compressed events cannot be read ({0})")]
+    UnreadablePayload(DecodeError),
+}
+
 /// Checks the events of one transaction that follow its GTID.
 #[derive(Debug)]
 pub(super) struct UndoCheck {
@@ -57,13 +83,12 @@ impl UndoCheck {
 
     /// Processes the next event, without its checksum; the error names what recovery does not undo. At most
     /// `limit` bytes are decompressed.
-    pub(super) fn take(&mut self, event: EventRef<'_>, limit: u64) -> Result<(), String> {
+    pub(super) fn take(&mut self, event: EventRef<'_>, limit: u64) -> Result<(), NotUndone> {
         match event.event_type() {
             EventType::Query => self.statement(event),
             EventType::TransactionPayload => self.payload(event, limit),
             EventType::Xid | EventType::XaPrepare => Ok(()),
-            // A completed statement that exceeded the binlog's cache, on a table of an engine without transactions.
-            EventType::Incident => Err("it changes something that is not in the binlog".to_owned()),
+            EventType::Incident => Err(NotUndone::NotInBinlog),
             _ => {
                 self.changes = true;
                 Ok(())
@@ -71,32 +96,33 @@ impl UndoCheck {
         }
     }
 
-    fn payload(&mut self, event: EventRef<'_>, limit: u64) -> Result<(), String> {
-        let unreadable = |error| format!("its compressed events cannot be read ({error})");
-        let payload = TransactionPayload::decode(event).map_err(unreadable)?;
-        for event in payload.events(limit).map_err(unreadable)? {
-            let event = event.map_err(unreadable)?;
+    fn payload(&mut self, event: EventRef<'_>, limit: u64) -> Result<(), NotUndone> {
+        let payload = TransactionPayload::decode(event).map_err(NotUndone::UnreadablePayload)?;
+        for event in payload
+            .events(limit)
+            .map_err(NotUndone::UnreadablePayload)?
+        {
+            let event = event.map_err(NotUndone::UnreadablePayload)?;
             self.take(event.canonical(), 0)?;
         }
         Ok(())
     }
 
-    fn statement(&mut self, event: EventRef<'_>) -> Result<(), String> {
-        let unreadable = |error| format!("it cannot be read ({error})");
-        let query = Query::decode(event).map_err(unreadable)?;
+    fn statement(&mut self, event: EventRef<'_>) -> Result<(), NotUndone> {
+        let query = Query::decode(event).map_err(NotUndone::Unreadable)?;
         match StatementKind::of(&query.statement) {
             StatementKind::Begin | StatementKind::XaStart => self.inside = true,
             StatementKind::Commit | StatementKind::Rollback if self.changes => {
-                return Err("it changes tables of an engine without transactions".to_owned());
+                return Err(NotUndone::WithoutTransactions);
             }
             StatementKind::Commit | StatementKind::Rollback | StatementKind::XaRollback => {}
             StatementKind::Savepoint | StatementKind::Other if self.inside => self.changes = true,
             StatementKind::Savepoint | StatementKind::Other => {
-                let statement = Alone::of(event, &query).map_err(unreadable)?;
+                let statement = Alone::of(event, &query).map_err(NotUndone::Unreadable)?;
                 if let Effect::Stays(why) = statement.effect(self.server) {
                     const SHOWN: usize = 60;
-                    let shown = shown_statement(&query.statement, SHOWN);
-                    return Err(format!("{why}: {shown}"));
+                    let statement = shown_statement(&query.statement, SHOWN);
+                    return Err(NotUndone::Statement { why, statement });
                 }
             }
         }
@@ -316,7 +342,7 @@ mod tests {
         query.encode(EventOrigin::default())
     }
 
-    fn judge(events: &[Vec<u8>]) -> Result<(), String> {
+    fn judge(events: &[Vec<u8>]) -> Result<(), NotUndone> {
         let mut check = UndoCheck::new(SERVER);
         events
             .iter()
@@ -370,11 +396,14 @@ mod tests {
         let undone = [query("BEGIN", None), update()];
         assert_eq!(judge(&[in_one_event(&undone)]), Ok(()));
         let stays = [query("BEGIN", None), update(), query("COMMIT", None)];
-        let why = judge(&[in_one_event(&stays)]).unwrap_err();
-        assert!(why.contains("engine without transactions"), "{why}");
+        let found = judge(&[in_one_event(&stays)]);
+        assert_eq!(found, Err(NotUndone::WithoutTransactions));
         let large = in_one_event(&[query("BEGIN", None), query(&"x".repeat(1 << 20), None)]);
-        let why = judge(&[large]).unwrap_err();
-        assert!(why.contains("cannot be read"), "{why}");
+        let found = judge(&[large]);
+        assert!(
+            matches!(found, Err(NotUndone::UnreadablePayload(_))),
+            "{found:?}"
+        );
     }
 
     fn effect(text: &str, has_xid: bool, thread_specific: bool, server: ServerFacts) -> Effect {
