@@ -5,6 +5,7 @@
 use std::fmt;
 
 use mysql_link::{Connection, LinkError, Row, literal};
+use thiserror::Error;
 
 /// The member's channel, through which mysqld's own replica threads follow the ring.
 pub(crate) const OWN_CHANNEL: &str = "witness";
@@ -88,21 +89,41 @@ pub(crate) async fn foreign_channels(
     }
 }
 
+/// Why foreign channels may still run.
+#[derive(Debug, Error)]
+pub(crate) enum StopChannelsError {
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(
+        "{channel} cannot be stopped ({error}), and would write what the ring lacks: run {stop}"
+    )]
+    Runs {
+        channel: ForeignChannel,
+        /// The statement that failed.
+        stop: String,
+        error: LinkError,
+    },
+}
+
 /// Stops the running ones, and returns them. A channel finishes its present transaction first.
 ///
 /// # Errors
 /// When one cannot be stopped, or not in time.
 pub(crate) async fn stop_foreign_channels(
     connection: &mut Connection,
-) -> Result<Vec<ForeignChannel>, String> {
-    let all = foreign_channels(connection).await;
-    let all = all.map_err(|error| error.to_string())?;
+) -> Result<Vec<ForeignChannel>, StopChannelsError> {
+    let all = foreign_channels(connection).await?;
     let running: Vec<_> = all.into_iter().filter(|channel| channel.runs).collect();
     for channel in &running {
         let stop = format!("STOP REPLICA {}", channel.clause());
-        connection.execute(&stop).await.map_err(|error| {
-            format!("{channel} cannot be stopped ({error}), and would write what the ring lacks: run {stop}")
-        })?;
+        if let Err(error) = connection.execute(&stop).await {
+            let channel = channel.clone();
+            return Err(StopChannelsError::Runs {
+                channel,
+                stop,
+                error,
+            });
+        }
         tracing::warn!("{channel} was stopped, because this server is closed for writes");
     }
     Ok(running)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use consensus::DatabaseState;
 use mysql_link::{ConnectOptions, ServerVersion, may_take_over};
-use mysqld_controller::apply::{backup_under_way, executed_gtids};
+use mysqld_controller::apply::{CompareError, backup_under_way, executed_gtids};
 use mysqld_controller::ingest::IngestStatus;
 use mysqld_controller::status::{Readiness, RoleStatus};
 use mysqld_controller::supervisor::SupervisorStatus;
@@ -91,7 +91,7 @@ impl Candidacy {
     }
 
     /// The backup that a promotion would abort, and mysqld's lag in transactions.
-    async fn ask(&self) -> Result<(Option<String>, u64), String> {
+    async fn ask(&self) -> Result<(Option<String>, u64), CompareError> {
         let behind = self.behind().await?;
         let readiness = *self.readiness.borrow();
         let backup = match readiness {
@@ -103,7 +103,7 @@ impl Candidacy {
     }
 
     /// Committed transactions known to this member that mysqld has not executed.
-    async fn behind(&self) -> Result<u64, String> {
+    async fn behind(&self) -> Result<u64, CompareError> {
         // In this order: transactions applied in between count as executed.
         let mark = *self.ring.member.committed().borrow();
         let committed = self.ring.log.gtids_committed_in_ring(mark);

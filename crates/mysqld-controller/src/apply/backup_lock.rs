@@ -7,7 +7,7 @@ use std::time::Duration;
 use mysql_link::{ConnectOptions, Connection, LinkError};
 use tokio::time::Instant;
 
-use crate::apply::catching_up::open;
+use crate::apply::error::RoleError;
 use crate::blocking_sessions::{BlockingSession, OF_MEMBERS, holding, seen};
 
 /// How long a killed session may take to release its locks.
@@ -35,9 +35,9 @@ fn in_words(holder: &BlockingSession) -> String {
 /// Describes a running backup, if one is visible.
 ///
 /// # Errors
-/// A message: the server cannot be reached.
-pub async fn backup_under_way(connect: &ConnectOptions) -> Result<Option<String>, String> {
-    let mut session = open(connect).await?;
+/// The server cannot be reached.
+pub async fn backup_under_way(connect: &ConnectOptions) -> Result<Option<String>, LinkError> {
+    let mut session = Connection::open_with_own_settings(connect).await?;
     // Where backups are not visible, treat the server as fit.
     let holders = holders(&mut session).await.unwrap_or_default();
     session.close().await;
@@ -47,26 +47,22 @@ pub async fn backup_under_way(connect: &ConnectOptions) -> Result<Option<String>
 /// Ends backups, if they may be `killed`, before a server becomes the primary.
 ///
 /// # Errors
-/// A message that names the lock's holder.
+/// [`RoleError::Backup`] names the lock's holder.
 pub(super) async fn end_backups(
     session: &mut Connection,
     connect: &ConnectOptions,
     killed: bool,
-) -> Result<(), String> {
+) -> Result<(), RoleError> {
     const OF: &str = "whether a backup is under way";
     let deadline = Instant::now() + LETTING_GO;
     let mut found = seen(holders(session).await, OF);
     for holder in found.iter().filter(|_| killed) {
         let why = "its backup keeps mysqld from being the primary";
-        let killed = holder.kill(connect, why).await;
-        killed.map_err(|error| error.to_string())?;
+        holder.kill(connect, why).await?;
     }
     while let Some(holder) = found.first() {
         if !killed || Instant::now() >= deadline {
-            return Err(format!(
-                "{}, and clients could not write here: end it",
-                in_words(holder)
-            ));
+            return Err(RoleError::Backup(in_words(holder)));
         }
         tokio::time::sleep(LOOK).await;
         found = seen(holders(session).await, OF);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use applier::run::{StageName, TableRemarks};
 use binlog_format::gtid::GtidSet;
-use mysql_link::Connection;
+use mysql_link::{ConnectOptions, Connection};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -15,20 +15,26 @@ use tracing::{info, warn};
 
 use crate::apply::arrivals::Arrivals;
 use crate::apply::backup_lock::end_backups;
-use crate::apply::catching_up::{Fitness, compare, lacks_of, open};
+use crate::apply::catching_up::{Fitness, compare, lacks_of};
 use crate::apply::errant::Errant;
-use crate::apply::follower::{FollowError, FollowOptions, Follower, Started, Step};
+use crate::apply::error::RoleError;
+use crate::apply::follower::{FollowOptions, Follower, Started, Step};
+use crate::apply::follower_binlog::leave_following;
 use crate::apply::lock_holders::{HeldUp, Holders};
-use crate::apply::role_change::{close_to_all, end_replication, leave_following};
+use crate::apply::native::drop_channel;
 use crate::apply::standing::Standing;
 use crate::leading::Leading;
 use crate::plan::facts::{Applier, ApplyAction, Incarnation};
 use crate::plan::role_words::log_change;
 use crate::ring::{CommittedLog, LeaderTerm, Ring};
 use crate::status::{Readiness, RoleState, RoleStatus};
+use crate::write_fence::read_only;
+use crate::write_fence::read_only::ReadOnlyError;
 
 /// From a failed query to the next one, and between two progress figures while the applier catches up.
 const AGAIN: Duration = Duration::from_millis(250);
+/// Lock wait timeout of a close. No client writes, so there is nothing to wait for.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
 
 /// An order of the plan, with the state it was decided from.
 #[derive(Debug, Clone)]
@@ -233,8 +239,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             }
             Err(cause) => {
                 warn!("mysqld could not be made the primary yet: {cause}");
-                self.again = Some((term, Instant::now() + AGAIN));
-                self.go(RoleState::Waiting { what: cause });
+                self.wait(term, &cause);
             }
         }
     }
@@ -243,11 +248,11 @@ impl<R: Ring + CommittedLog> Apply<R> {
     async fn compare_and_leave_following(
         &self,
         session: Option<Connection>,
-    ) -> Result<Fitness, String> {
+    ) -> Result<Fitness, RoleError> {
         let connect = &self.options.connect;
         let mut session = match session {
             Some(session) => session,
-            None => open(connect).await?,
+            None => Connection::open_with_own_settings(connect).await?,
         };
         if self.followed {
             close_to_all(&mut session, connect).await?;
@@ -262,14 +267,15 @@ impl<R: Ring + CommittedLog> Apply<R> {
                     end_backups(&mut session, connect, may_kill).await?;
                     leave_following(&mut session, connect).await?;
                 }
-                false => end_replication(&mut session).await?,
+                // An earlier run of the member may have left the threads running.
+                false => drop_channel(&mut session).await?,
             }
             session.close().await;
         }
         Ok(fitness)
     }
 
-    async fn stand(&mut self, standing: Standing) -> Result<(), String> {
+    async fn stand(&mut self, standing: Standing) -> Result<(), RoleError> {
         self.options.standing.store(standing).await?;
         self.standing = Some(standing);
         Ok(())
@@ -282,7 +288,8 @@ impl<R: Ring + CommittedLog> Apply<R> {
             && let Err(cause) = self.stand(Standing::Following).await
         {
             self.retry_at = Some(Instant::now() + self.options.retry);
-            self.go(RoleState::Waiting { what: cause });
+            let what = cause.to_string();
+            self.go(RoleState::Waiting { what });
             return;
         }
         self.followed |= self.standing == Some(Standing::Following);
@@ -329,11 +336,15 @@ impl<R: Ring + CommittedLog> Apply<R> {
                 self.fit_to_lead(term, server, Some(session), applier, cancel)
                     .await;
             }
-            Err(cause) => {
-                self.again = Some((term, Instant::now() + AGAIN));
-                self.go(RoleState::Waiting { what: cause });
-            }
+            Err(cause) => self.wait(term, &cause),
         }
+    }
+
+    /// Retries in this leadership after a failure.
+    fn wait(&mut self, term: LeaderTerm, cause: &RoleError) {
+        self.again = Some((term, Instant::now() + AGAIN));
+        let what = cause.to_string();
+        self.go(RoleState::Waiting { what });
     }
 
     fn promotes(&self, promoting: bool) {
@@ -346,7 +357,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
     async fn applied_and_closed(
         &mut self,
         cancel: &CancellationToken,
-    ) -> Option<Result<Connection, String>> {
+    ) -> Option<Result<Connection, RoleError>> {
         let applied = tokio::select! {
             () = cancel.cancelled() => return None,
             applied = self.everything_applied() => applied,
@@ -356,7 +367,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
                 // Before the applier ends. It has nothing left to write. On a closed server it needs no write of its own to check that no
                 // lost session still writes.
                 let closed = close_to_all(&mut session, &self.options.connect).await;
-                Some(closed.map(|()| session))
+                Some(closed.map(|()| session).map_err(RoleError::from))
             }
             Ok(None) => None,
             Err(cause) => Some(Err(cause)),
@@ -364,12 +375,12 @@ impl<R: Ring + CommittedLog> Apply<R> {
     }
 
     /// The session that observed it; `None` when the applier ended by itself.
-    async fn everything_applied(&mut self) -> Result<Option<Connection>, String> {
+    async fn everything_applied(&mut self) -> Result<Option<Connection>, RoleError> {
         if !self.applier_begins().await {
             return Ok(None);
         }
-        let log = self.ring.log().await.map_err(|error| error.to_string())?;
-        let mut session = open(&self.options.connect).await?;
+        let log = self.ring.log().await?;
+        let mut session = Connection::open_with_own_settings(&self.options.connect).await?;
         loop {
             let Some(follower) = &mut self.follower else {
                 return Ok(None);
@@ -404,10 +415,10 @@ impl<R: Ring + CommittedLog> Apply<R> {
         false
     }
 
-    fn applier_failed(&mut self, failure: FollowError) {
+    fn applier_failed(&mut self, failure: RoleError) {
         let shown = self.status.borrow().state.clone();
         let cause = failure.to_string();
-        if let FollowError::Errant(errant) = failure {
+        if let RoleError::Errant(errant) = failure {
             self.not_the_rings = errant.gtids;
         }
         if !matches!(&shown, RoleState::Stopped { cause: before } if *before == cause) {
@@ -510,6 +521,14 @@ impl<R: Ring + CommittedLog> Apply<R> {
             changed || figures || beyond || others || tables
         });
     }
+}
+
+/// Closes the server to administrators, too.
+async fn close_to_all(
+    connection: &mut Connection,
+    connect: &ConnectOptions,
+) -> Result<(), ReadOnlyError> {
+    read_only::close_by(connection, connect, LOCK_WAIT).await
 }
 
 fn applied(follower: &Follower) -> u64 {

@@ -2,12 +2,35 @@
 
 use std::time::Duration;
 
-use binlog_format::gtid::{GtidSet, parse_gtid_owned};
-use mysql_link::{ConnectOptions, Connection};
+use binlog_format::gtid::{GtidSet, ParseGtidError, parse_gtid_owned};
+use mysql_link::{ConnectOptions, Connection, LinkError};
+use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::apply::standing::{Standing, may_propose};
-use crate::ring::Ring;
+use crate::ring::{Ring, RingError};
+
+/// Why a server could not be compared with the log.
+#[derive(Debug, Error)]
+pub enum CompareError {
+    /// The server cannot be queried.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The ring does not report its log.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// The server's answer is no GTID set.
+    #[error("{variable} cannot be read: {error}")]
+    Unreadable {
+        /// The variable that was queried.
+        variable: &'static str,
+        /// The problem with its value.
+        error: ParseGtidError,
+    },
+    /// The server's answer is no text.
+    #[error("`{0}` did not answer with a text")]
+    NoText(String),
+}
 
 /// How a server's transactions compare with the log's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,17 +83,16 @@ pub(super) fn errant(executed: &GtidSet, committed: &GtidSet) -> GtidSet {
 /// attachment. On a server that has `followed`, no commit waits for an ACK: a session that owns a GTID may never execute it.
 ///
 /// # Errors
-/// A message: one of the two cannot be queried.
+/// One of the two cannot be queried.
 pub(super) async fn compare<R: Ring>(
     ring: &R,
     connection: &mut Connection,
     followed: bool,
-) -> Result<Compared, String> {
-    let log = ring.log().await.map_err(|error| error.to_string())?;
+) -> Result<Compared, CompareError> {
+    let log = ring.log().await?;
     // Queried first, so that a transaction that commits in between appears in one of the two.
     let owned = text(connection, "SELECT @@GLOBAL.gtid_owned").await?;
-    let owned = parse_gtid_owned(&owned);
-    let owned = owned.map_err(|error| format!("gtid_owned cannot be read: {error}"))?;
+    let owned = parse_gtid_owned(&owned).map_err(unreadable("gtid_owned"))?;
     let executed = ask(connection).await?;
     let lacks = log.gtids.difference(&executed);
     Ok(Compared {
@@ -86,9 +108,9 @@ pub(super) async fn compare<R: Ring>(
 /// What the server has executed, queried on a separate connection.
 ///
 /// # Errors
-/// A message: it cannot be queried, or its answer cannot be read.
-pub async fn executed_gtids(connect: &ConnectOptions) -> Result<GtidSet, String> {
-    let mut connection = open(connect).await?;
+/// It cannot be queried, or its answer cannot be read.
+pub async fn executed_gtids(connect: &ConnectOptions) -> Result<GtidSet, CompareError> {
+    let mut connection = Connection::open_with_own_settings(connect).await?;
     let executed = ask(&mut connection).await?;
     connection.close().await;
     Ok(executed)
@@ -98,31 +120,39 @@ pub async fn executed_gtids(connect: &ConnectOptions) -> Result<GtidSet, String>
 /// server ever sends them. Normally empty.
 ///
 /// # Errors
-/// A message: it cannot be queried, or its answer cannot be read.
-pub async fn never_sent<R: Ring>(ring: &R, connect: &ConnectOptions) -> Result<GtidSet, String> {
-    let mut connection = open(connect).await?;
+/// It cannot be queried, or its answer cannot be read.
+pub async fn never_sent<R: Ring>(
+    ring: &R,
+    connect: &ConnectOptions,
+) -> Result<GtidSet, CompareError> {
+    let mut connection = Connection::open_with_own_settings(connect).await?;
     let purged = gtids(&mut connection, "gtid_purged").await?;
     connection.close().await;
     // In this order: a file is purged only after the ACKs of all its transactions.
-    let log = ring.log().await.map_err(|error| error.to_string())?;
+    let log = ring.log().await?;
     Ok(purged.difference(&log.gtids))
 }
 
-async fn ask(connection: &mut Connection) -> Result<GtidSet, String> {
+async fn ask(connection: &mut Connection) -> Result<GtidSet, CompareError> {
     gtids(connection, "gtid_executed").await
 }
 
-async fn gtids(connection: &mut Connection, variable: &str) -> Result<GtidSet, String> {
+async fn gtids(
+    connection: &mut Connection,
+    variable: &'static str,
+) -> Result<GtidSet, CompareError> {
     let set = text(connection, &format!("SELECT @@GLOBAL.{variable}")).await?;
-    set.parse()
-        .map_err(|error| format!("{variable} cannot be read: {error}"))
+    set.parse().map_err(unreadable(variable))
 }
 
-async fn text(connection: &mut Connection, query: &str) -> Result<String, String> {
-    let answer = connection.query(query).await;
-    let answer = answer.map_err(|error| error.to_string())?;
+fn unreadable(variable: &'static str) -> impl FnOnce(ParseGtidError) -> CompareError {
+    move |error| CompareError::Unreadable { variable, error }
+}
+
+async fn text(connection: &mut Connection, query: &str) -> Result<String, CompareError> {
+    let answer = connection.query(query).await?;
     let text = answer.first().and_then(|row| row.text_at(0));
-    let text = text.ok_or_else(|| format!("`{query}` did not answer with a text"));
+    let text = text.ok_or_else(|| CompareError::NoText(query.to_owned()));
     Ok(text?.to_owned())
 }
 
@@ -130,12 +160,12 @@ async fn text(connection: &mut Connection, query: &str) -> Result<String, String
 /// Polls every two milliseconds during a change of the primary.
 ///
 /// # Errors
-/// A message: the server cannot be queried.
+/// The server cannot be queried.
 pub(super) async fn lacks_of(
     connection: &mut Connection,
     wanted: &GtidSet,
     limit: Duration,
-) -> Result<GtidSet, String> {
+) -> Result<GtidSet, CompareError> {
     let deadline = Instant::now() + limit;
     loop {
         let lacks = wanted.difference(&ask(connection).await?);
@@ -147,15 +177,6 @@ pub(super) async fn lacks_of(
 }
 
 const ASK_AGAIN: Duration = Duration::from_millis(2);
-
-/// A session for the queries.
-///
-/// # Errors
-/// The cause, as a message.
-pub(super) async fn open(connect: &ConnectOptions) -> Result<Connection, String> {
-    let opened = Connection::open_with_own_settings(connect).await;
-    opened.map_err(|error| error.to_string())
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! Errant transactions: a server has them and the ring has not committed them. Such a server may neither follow nor lead.
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::tail_trim::changes_no_data;
 
 /// Errant transactions, with what is known of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Errant {
+pub(crate) struct Errant {
     pub(super) gtids: GtidSet,
     /// The kind, where all share one.
     all: Option<Kind>,
@@ -135,7 +136,10 @@ fn shortened(mut text: String) -> String {
 }
 
 /// Their common kind; `None` where there is more than one, or an unknown one.
-async fn kind_of_all(gtids: &GtidSet, connect: &ConnectOptions) -> Result<Option<Kind>, String> {
+async fn kind_of_all(
+    gtids: &GtidSet,
+    connect: &ConnectOptions,
+) -> Result<Option<Kind>, Box<dyn Error + Send + Sync>> {
     if gtids.count() > MOST_LOOKED_INTO {
         return Ok(None);
     }
@@ -151,8 +155,7 @@ async fn kind_of_all(gtids: &GtidSet, connect: &ConnectOptions) -> Result<Option
     let mut missing = gtids.clone();
     let mut all = None;
     while !missing.is_empty() {
-        let next = source.next().await.map_err(|error| error.to_string())?;
-        let Some(transaction) = next else {
+        let Some(transaction) = source.next().await? else {
             return Ok(None);
         };
         // Skips transactions committed since.

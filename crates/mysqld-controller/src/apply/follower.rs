@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use applier::mysql::{MysqlBackend, MysqlOptions, complete_gtid_executed};
 use applier::run::{
-    ApplyError, Behind, Control, Ended, Options, Progress, RunHandle, StageName, TableRemarks,
-    apply,
+    Behind, Control, Ended, Options, Progress, RunHandle, StageName, TableRemarks, apply,
 };
 use binlog_format::events::CommitTimestamp;
 use binlog_format::gtid::GtidSet;
-use mysql_link::{ConnectOptions, Connection, LinkError};
+use mysql_link::{ConnectOptions, Connection};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::arrivals::Arrivals;
-use crate::apply::catching_up::{errant, executed_gtids};
+use crate::apply::catching_up::{CompareError, errant, executed_gtids};
 use crate::apply::errant::Errant;
+use crate::apply::error::RoleError;
 use crate::apply::follower_binlog::{self, Emptied};
 use crate::apply::lock_holders::{self, HeldUp, Holders};
 use crate::apply::native::{NativeProgress, drop_channel, replicate};
@@ -87,23 +87,6 @@ pub(super) enum Step {
     Applying,
 }
 
-/// Why following ended by itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum FollowError {
-    /// The server has transactions that the ring lacks.
-    Errant(Errant),
-    Other(String),
-}
-
-impl std::fmt::Display for FollowError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Errant(errant) => errant.fmt(f),
-            Self::Other(words) => f.write_str(words),
-        }
-    }
-}
-
 /// Why an applier was started.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Started {
@@ -119,7 +102,7 @@ pub(super) struct Started {
 pub(super) struct Follower {
     started: Started,
     cancel: CancellationToken,
-    task: JoinHandle<Result<(), FollowError>>,
+    task: JoinHandle<Result<(), RoleError>>,
     pub(super) step: watch::Receiver<Step>,
     pub(super) progress: Arc<Progress>,
     lag: Lag,
@@ -215,16 +198,16 @@ impl Follower {
     }
 
     /// Waits until it ends by itself. Cancel safe.
-    pub(super) async fn ended(&mut self) -> FollowError {
+    pub(super) async fn ended(&mut self) -> RoleError {
         match (&mut self.task).await {
             Ok(Err(error)) => error,
-            Ok(Ok(())) => FollowError::Other("the ring's log ended".to_owned()),
-            Err(error) => FollowError::Other(format!("the applier broke: {error}")),
+            Ok(Ok(())) => RoleError::LogEnded,
+            Err(error) => RoleError::ApplierBroke(error),
         }
     }
 
     /// Waits until it differs from the last [`Follower::applier`], or ends by itself; returns why it ended. Cancel safe.
-    pub(super) async fn changes(&mut self) -> Option<FollowError> {
+    pub(super) async fn changes(&mut self) -> Option<RoleError> {
         let mut step = self.step.clone();
         tokio::select! {
             failure = self.ended() => Some(failure),
@@ -274,24 +257,22 @@ async fn follow<R: Ring + CommittedLog>(
     cancel: CancellationToken,
     progress: Arc<Progress>,
     steps: watch::Sender<Step>,
-) -> Result<(), FollowError> {
+) -> Result<(), RoleError> {
     let begun = async {
         let Compared {
             executed,
             committed,
         } = nothing_errant(ring, options).await?;
         // From here on, the server's settings are no longer a primary's.
-        written_down(options).await?;
+        options.standing.store(Standing::Following).await?;
         steps.send_replace(Step::Applying);
-        let opened = open_to_the_applier(&options.connect).await;
-        opened.map_err(FollowError::Other)?;
+        open_to_the_applier(&options.connect).await?;
         let target = MysqlOptions {
             log_has: Some(committed),
             ..MysqlOptions::new(options.connect.clone())
         };
-        let backend = MysqlBackend::connect(target).await;
-        let backend = backend.map_err(|error| FollowError::Other(error.to_string()))?;
-        Ok((backend, executed))
+        let backend = MysqlBackend::connect(target).await?;
+        Ok::<_, RoleError>((backend, executed))
     };
     let (backend, executed) = tokio::select! {
         () = cancel.cancelled() => return Ok(()),
@@ -308,7 +289,7 @@ async fn follow<R: Ring + CommittedLog>(
     let errant = tokio::select! {
         ended = &mut applying => return match ended {
             Ok(Ended::Cancelled | Ended::WithTheLog) => Ok(()),
-            Err(error) => Err(FollowError::Other(in_words(&error))),
+            Err(error) => Err(RoleError::Applier(error)),
         },
         errant = tidy(ring, options) => errant,
     };
@@ -326,7 +307,7 @@ async fn follow_natively<R: Ring>(
     arrivals: &Arrivals,
     progress: &watch::Sender<NativeProgress>,
     steps: watch::Sender<Step>,
-) -> Result<(), FollowError> {
+) -> Result<(), RoleError> {
     let Some(source) = &options.native else {
         return Ok(());
     };
@@ -334,26 +315,20 @@ async fn follow_natively<R: Ring>(
         () = cancel.cancelled() => return Ok(()),
         nothing = nothing_errant(ring, options) => nothing?,
     };
-    written_down(options).await?;
+    // Before anything is applied to it.
+    options.standing.store(Standing::Following).await?;
     // The threads rely on `gtid_executed`, and an applier may have run here before.
-    let complete = complete_gtid_executed(&options.connect, Some(&committed)).await;
-    complete.map_err(|error| FollowError::Other(error.to_string()))?;
+    complete_gtid_executed(&options.connect, Some(&committed)).await?;
     steps.send_replace(Step::Applying);
     let replicating = replicate(&options.connect, source, &cancel, arrivals, progress);
     tokio::pin!(replicating);
     let errant = tokio::select! {
-        ended = &mut replicating => return ended.map_err(FollowError::Other),
+        ended = &mut replicating => return ended,
         errant = find_errant(ring, options) => errant,
     };
     cancel.cancel();
     drop(replicating.await);
     Err(found(errant, options).await)
-}
-
-/// Records that the server follows, before anything is applied to it.
-async fn written_down(options: &FollowOptions) -> Result<(), FollowError> {
-    let stored = options.standing.store(Standing::Following).await;
-    stored.map_err(FollowError::Other)
 }
 
 /// A server without errant transactions.
@@ -364,16 +339,10 @@ struct Compared {
 }
 
 /// The server's transactions, if the ring has all of them. From here on it writes none of its own.
-async fn nothing_errant<R: Ring>(
-    ring: &R,
-    options: &FollowOptions,
-) -> Result<Compared, FollowError> {
-    let still = keep_still(&options.connect).await;
-    still.map_err(FollowError::Other)?;
-    let committed = ring.settled().await;
-    let committed = committed.map_err(|error| FollowError::Other(error.to_string()))?;
-    let executed = executed_gtids(&options.connect).await;
-    let executed = executed.map_err(FollowError::Other)?;
+async fn nothing_errant<R: Ring>(ring: &R, options: &FollowOptions) -> Result<Compared, RoleError> {
+    keep_still(&options.connect).await?;
+    let committed = ring.settled().await?;
+    let executed = executed_gtids(&options.connect).await?;
     let errant = errant(&executed, &committed);
     if errant.is_empty() {
         Ok(Compared {
@@ -385,8 +354,8 @@ async fn nothing_errant<R: Ring>(
     }
 }
 
-async fn found(errant: GtidSet, options: &FollowOptions) -> FollowError {
-    FollowError::Errant(Errant::look_into(errant, &options.connect).await)
+async fn found(errant: GtidSet, options: &FollowOptions) -> RoleError {
+    RoleError::Errant(Errant::look_into(errant, &options.connect).await)
 }
 
 /// Checks for errant transactions while the server follows, until there are some.
@@ -404,39 +373,24 @@ async fn find_errant<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
 }
 
 /// In this order: transactions applied in between are committed.
-async fn errant_now<R: Ring>(ring: &R, options: &FollowOptions) -> Result<GtidSet, String> {
+async fn errant_now<R: Ring>(ring: &R, options: &FollowOptions) -> Result<GtidSet, CompareError> {
     let executed = executed_gtids(&options.connect).await?;
-    let committed = ring.settled().await.map_err(|error| error.to_string())?;
+    let committed = ring.settled().await?;
     Ok(errant(&executed, &committed))
-}
-
-fn in_words(error: &ApplyError) -> String {
-    let remedy = match error {
-        // A skip would make the server's data differ from the ring's, with no later sign of it.
-        ApplyError::Refused { .. } => {
-            ". If its data are not the ring's, run `witness reprovision` for this member; do not skip the transaction. Where no \
-             server can execute the statement, `witness replace-statement` executes another one in its place"
-        }
-        _ => "",
-    };
-    format!("the applier stopped: {error}{remedy}")
 }
 
 /// Makes the server writable for the applier and not for clients. Commits must not wait for the ring, which has them already. No client
 /// commit waits, because the server is closed.
-async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
-    let mut connection = Connection::open_with_own_settings(connect)
-        .await
-        .map_err(told)?;
-    let waiting = stop_waiting_for_acks(&mut connection).await;
-    waiting.map_err(|error| error.to_string())?;
+async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), RoleError> {
+    let mut connection = Connection::open_with_own_settings(connect).await?;
+    stop_waiting_for_acks(&mut connection).await?;
     // Applied transactions are in InnoDB with their GTIDs. The binlog holds only the GTIDs, and may lose them. It must not keep GTIDs whose
     // rows InnoDB has lost.
     for statement in [
         FORCE_REDO_LOG,
         "SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF, GLOBAL sync_binlog = 0",
     ] {
-        connection.execute(statement).await.map_err(told)?;
+        connection.execute(statement).await?;
     }
     connection.close().await;
     Ok(())
@@ -445,25 +399,23 @@ async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
 /// Stops the server's own writes while only the applier writes to it: no event runs, no other channel replicates. Readers' temporary tables
 /// are not logged, unlike in the statement-logging formats. Replica threads from an earlier run of the member, or from a copied server, are
 /// ended: a server with errant transactions must not follow.
-async fn keep_still(connect: &ConnectOptions) -> Result<(), String> {
-    let mut connection = Connection::open_with_own_settings(connect)
-        .await
-        .map_err(told)?;
-    stop_events(&mut connection).await.map_err(told)?;
+async fn keep_still(connect: &ConnectOptions) -> Result<(), RoleError> {
+    let mut connection = Connection::open_with_own_settings(connect).await?;
+    stop_events(&mut connection).await?;
     stop_foreign_channels(&mut connection).await?;
-    drop_channel(&mut connection).await.map_err(told)?;
+    drop_channel(&mut connection).await?;
     // The variable is deprecated: a server may lack it.
     let format = connection
         .query("SHOW GLOBAL VARIABLES LIKE 'binlog_format'")
-        .await
-        .map_err(told)?;
+        .await?;
     if format
         .first()
         .and_then(|row| row.text_at(1))
         .is_some_and(|format| format != "ROW")
     {
-        let set = connection.execute("SET GLOBAL binlog_format = 'ROW'").await;
-        set.map_err(told)?;
+        connection
+            .execute("SET GLOBAL binlog_format = 'ROW'")
+            .await?;
     }
     // Readers that stay connected can write once this server is the primary.
     if let Err(why) = end_statement_logging(&mut connection, OLD_SESSIONS_END).await {
@@ -483,9 +435,7 @@ async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
         tokio::time::sleep(DUMPS_EVERY.min(options.tidy_every)).await;
         let due = compared.elapsed() >= options.tidy_every;
         let dropped = async {
-            let mut connection = Connection::open_with_own_settings(&options.connect)
-                .await
-                .map_err(told)?;
+            let mut connection = Connection::open_with_own_settings(&options.connect).await?;
             follower_binlog::end_dumps(&mut connection, &options.connect).await;
             // A server without a binlog refuses. Transactions after the comparison stay.
             let rests = dropped_at.is_some_and(|at| at.elapsed() < BETWEEN_DROPS);
@@ -505,39 +455,12 @@ async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
                 follower_binlog::drop_earlier_files(&mut connection, &options.connect).await?;
             }
             connection.close().await;
-            Ok::<GtidSet, String>(errant)
+            Ok::<GtidSet, RoleError>(errant)
         };
         match dropped.await {
             Ok(errant) if errant.is_empty() => {}
             Ok(errant) => return errant,
             Err(cause) => tracing::debug!(%cause, "a follower's binlog files stay for now"),
         }
-    }
-}
-
-fn told(error: LinkError) -> String {
-    error.to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use applier::backend::Refusal;
-
-    use super::*;
-
-    #[test]
-    fn a_follower_that_is_refused_says_to_reprovision_and_not_to_skip() {
-        let refused = ApplyError::Refused {
-            gtid: "3e11fa47-71ca-11e1-9e33-c80aa9429562:5".parse().unwrap(),
-            refusal: Box::new(Refusal {
-                table: None,
-                row: None,
-                code: 1032,
-                words: "Can't find record in 'orders'".to_owned(),
-            }),
-        };
-        let words = in_words(&refused);
-        assert!(words.contains("run `witness reprovision`"), "{words}");
-        assert!(!words.contains("empty transaction"), "{words}");
     }
 }

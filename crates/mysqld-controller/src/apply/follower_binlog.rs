@@ -4,8 +4,10 @@
 
 use std::time::Duration;
 
-use mysql_link::{ConnectOptions, Connection, LinkError, literal};
+use mysql_link::{ConnectOptions, Connection, literal};
 
+use crate::apply::error::RoleError;
+use crate::apply::native::drop_channel;
 use crate::blocking_sessions::{COLUMNS, OF_MEMBERS, asked, seen};
 
 /// Attempts to drop files that a dump was reading: a killed session ends within moments.
@@ -34,25 +36,25 @@ impl Emptied {
 }
 
 /// Names and sizes in bytes of the binlog files, the newest last.
-async fn files(connection: &mut Connection) -> Result<Vec<(String, u64)>, String> {
-    let answer = connection.query("SHOW BINARY LOGS").await.map_err(told)?;
+async fn files(connection: &mut Connection) -> Result<Vec<(String, u64)>, RoleError> {
+    let answer = connection.query("SHOW BINARY LOGS").await?;
     let file = |row: &mysql_link::Row| {
         let bytes = row.text_at(1)?.parse().ok()?;
         Some((row.text_at(0)?.to_owned(), bytes))
     };
     let files: Option<Vec<_>> = answer.rows.iter().map(file).collect();
-    files.ok_or_else(|| "mysqld lists its binlog files in an unknown way".to_owned())
+    files.ok_or(RoleError::UnknownBinlogList)
 }
 
 /// Begins a new file where the only one has content, and returns whether there are files to drop. Begins none while files cannot be
 /// dropped, as during a backup.
 ///
 /// # Errors
-/// The cause, as a message; a server without a binlog refuses.
+/// [`RoleError`]; a server without a binlog refuses.
 pub(super) async fn rotate_if_written(
     connection: &mut Connection,
     emptied: &mut Emptied,
-) -> Result<bool, String> {
+) -> Result<bool, RoleError> {
     match &files(connection).await?[..] {
         [(_, bytes)] if emptied.is(*bytes) => Ok(false),
         [_] => begin_a_file(connection, emptied).await.map(|()| true),
@@ -63,15 +65,9 @@ pub(super) async fn rotate_if_written(
 /// Begins a new binlog file.
 ///
 /// # Errors
-/// The cause, as a message.
-pub(super) async fn begin_a_file(
-    connection: &mut Connection,
-    emptied: &mut Emptied,
-) -> Result<(), String> {
-    connection
-        .execute("FLUSH BINARY LOGS")
-        .await
-        .map_err(told)?;
+/// [`RoleError`].
+async fn begin_a_file(connection: &mut Connection, emptied: &mut Emptied) -> Result<(), RoleError> {
+    connection.execute("FLUSH BINARY LOGS").await?;
     if let Some((_, bytes)) = files(connection).await?.last() {
         emptied.flushed(*bytes);
     }
@@ -82,29 +78,41 @@ pub(super) async fn begin_a_file(
 /// comparison since the newest file began has found nothing errant in them: it would be lost.
 ///
 /// # Errors
-/// The cause, as a message; a retry continues where it stopped.
+/// [`RoleError`]; a retry continues where it stopped.
 pub(super) async fn drop_earlier_files(
     connection: &mut Connection,
     connect: &ConnectOptions,
-) -> Result<(), String> {
+) -> Result<(), RoleError> {
     for _ in 0..TRIES {
         let files = files(connection).await?;
         let [_, .., (newest, _)] = &files[..] else {
             return Ok(());
         };
         let purge = format!("PURGE BINARY LOGS TO {}", literal(newest));
-        connection.execute(&purge).await.map_err(told)?;
+        connection.execute(&purge).await?;
         if self::files(connection).await?.len() <= 1 {
             return Ok(());
         }
         end_dumps(connection, connect).await;
         tokio::time::sleep(BETWEEN_TRIES).await;
     }
-    Err(
-        "binlog files of the time in which this mysqld followed cannot be dropped, because a dump reads them. A replica would get \
-         empty transactions from them: end it (SHOW PROCESSLIST, `Binlog Dump`)"
-            .to_owned(),
-    )
+    Err(RoleError::DumpReadsBinlog)
+}
+
+/// Makes a closed server sync its binlog again, and drops the binlog files written while it followed. They name the applied transactions
+/// without their content, and a dump from them would skip every row. Only for a server without errant transactions: they would be lost from
+/// its binlog.
+///
+/// # Errors
+/// [`RoleError`]; a retry continues where it stopped.
+pub(crate) async fn leave_following(
+    connection: &mut Connection,
+    connect: &ConnectOptions,
+) -> Result<(), RoleError> {
+    drop_channel(connection).await?;
+    connection.execute("SET GLOBAL sync_binlog = 1").await?;
+    begin_a_file(connection, &mut Emptied::default()).await?;
+    drop_earlier_files(connection, connect).await
 }
 
 /// Ends the dumps of replicas and other consumers. Where they cannot be listed, ends none.
@@ -123,10 +131,6 @@ pub(super) async fn end_dumps(connection: &mut Connection, connect: &ConnectOpti
         // A failure is logged and retried at the next check.
         dump.kill(connect, why).await.ok();
     }
-}
-
-fn told(error: LinkError) -> String {
-    error.to_string()
 }
 
 #[cfg(test)]

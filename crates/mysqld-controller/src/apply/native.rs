@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::arrivals::Arrivals;
+use crate::apply::error::{RoleError, ThreadsEnded};
 use crate::foreign_channels::OWN_CHANNEL as CHANNEL;
 use crate::replication_source::ReplicationSource;
 use crate::session_limit::within_the_limit;
@@ -30,14 +31,14 @@ pub(super) struct NativeProgress {
 /// Makes the server follow until it is cancelled; then the channel is removed.
 ///
 /// # Errors
-/// Why the threads ended, as a message.
+/// Why the threads ended.
 pub(super) async fn replicate(
     connect: &ConnectOptions,
     source: &ReplicationSource,
     cancel: &CancellationToken,
     arrivals: &Arrivals,
     progress: &watch::Sender<NativeProgress>,
-) -> Result<(), String> {
+) -> Result<(), RoleError> {
     let ended = tokio::select! {
         () = cancel.cancelled() => Ok(()),
         begun = begin(connect, source) => match begun {
@@ -51,33 +52,24 @@ pub(super) async fn replicate(
     progress.send_replace(NativeProgress::default());
     // The role's next step needs a server without other writers.
     match (ended, end(connect).await) {
-        (Ok(()), Err(cause)) => Err(format!("the replica threads could not be ended: {cause}")),
+        (Ok(()), Err(error)) => Err(RoleError::ThreadsRun(error)),
         (ended, _) => ended,
     }
 }
 
-async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(), String> {
-    let mut connection = Connection::open_with_own_settings(connect)
-        .await
-        .map_err(told)?;
-    let waiting = stop_waiting_for_acks(&mut connection).await;
-    waiting.map_err(|error| error.to_string())?;
-    drop_channel(&mut connection).await.map_err(told)?;
-    let lenience = lenience(&mut connection).await.map_err(told)?;
+async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(), RoleError> {
+    let mut connection = Connection::open_with_own_settings(connect).await?;
+    stop_waiting_for_acks(&mut connection).await?;
+    drop_channel(&mut connection).await?;
+    let lenience = lenience(&mut connection).await?;
     if let Some((name, errors)) = lenience.skips {
-        return Err(format!(
-            "mysqld's replica threads would pass over rows that cannot be applied ({name}={errors}), and this server would come to \
-             differ: start it without {name}; and have its data replaced (`witness reprovision`) if it has followed so"
-        ));
+        return Err(RoleError::SkipsErrors { name, errors });
     }
-    for name in &lenience.unordered {
+    for name in lenience.unordered {
         let set = format!("SET GLOBAL {name} = ON");
-        connection.execute(&set).await.map_err(|error| {
-            format!(
-                "{name} is OFF, so that readers would see later transactions without earlier ones, and it cannot be set ({error}): \
-                 STOP REPLICA, and run {set}"
-            )
-        })?;
+        if let Err(error) = connection.execute(&set).await {
+            return Err(RoleError::OutOfOrder { name, set, error });
+        }
         tracing::warn!(
             "{name} was OFF, so that readers could see later transactions without earlier ones: it is set to ON"
         );
@@ -92,15 +84,15 @@ async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(
         source.change(&format!(" FOR CHANNEL '{CHANNEL}'")),
     ];
     for statement in strict.into_iter().chain(statements) {
-        connection.execute(statement).await.map_err(told)?;
+        connection.execute(statement).await?;
     }
     // A new channel starts with the server's filters.
-    let filters = filters(&mut connection).await.map_err(told)?;
+    let filters = filters(&mut connection).await?;
     if !filters.is_empty() {
-        return Err(filtered(&filters.join(", ")));
+        return Err(ThreadsEnded::Filtered(filters.join(", ")).into());
     }
     let start = format!("START REPLICA FOR CHANNEL '{CHANNEL}'");
-    connection.execute(start).await.map_err(told)?;
+    connection.execute(start).await?;
     connection.close().await;
     Ok(())
 }
@@ -111,15 +103,6 @@ async fn filters(connection: &mut Connection) -> Result<Vec<String>, LinkError> 
     let rows = channels.rows.iter();
     let own = rows.filter(|row| row.text("Channel_Name") == Some(CHANNEL));
     Ok(own.flat_map(filters_of_channel).collect())
-}
-
-/// Why a server with these filters does not follow.
-fn filtered(filters: &str) -> String {
-    format!(
-        "mysqld's replica threads would leave transactions out ({filters}), and this server would have their GTIDs and not their rows: \
-         CHANGE REPLICATION FILTER with () in the place of each rule, and take the options out of its option file; and have its data \
-         replaced (`witness reprovision`) if it has followed so"
-    )
 }
 
 /// Ends the threads and removes the channel, whichever process started them. The threads finish the current transaction first.
@@ -142,11 +125,9 @@ pub(crate) async fn drop_channel(connection: &mut Connection) -> Result<(), Link
     Ok(())
 }
 
-async fn end(connect: &ConnectOptions) -> Result<(), String> {
-    let mut connection = Connection::open_with_own_settings(connect)
-        .await
-        .map_err(told)?;
-    drop_channel(&mut connection).await.map_err(told)?;
+async fn end(connect: &ConnectOptions) -> Result<(), LinkError> {
+    let mut connection = Connection::open_with_own_settings(connect).await?;
+    drop_channel(&mut connection).await?;
     connection.close().await;
     Ok(())
 }
@@ -156,7 +137,7 @@ async fn watch_threads(
     connect: &ConnectOptions,
     arrivals: &Arrivals,
     progress: &watch::Sender<NativeProgress>,
-) -> String {
+) -> RoleError {
     let mut away_since = None;
     let mut kept = KeptSessions::default();
     loop {
@@ -165,11 +146,11 @@ async fn watch_threads(
                 away_since = None;
                 lag_ms
             }
-            Ok(Threads::Ended(cause)) => return cause,
+            Ok(Threads::Ended(cause)) => return cause.into(),
             Err(error) => {
                 let since = *away_since.get_or_insert_with(tokio::time::Instant::now);
                 if since.elapsed() > AWAY {
-                    return format!("mysqld cannot be looked at: {error}");
+                    return RoleError::ThreadsUnknown(error);
                 }
                 None
             }
@@ -193,7 +174,7 @@ enum Threads {
         lag_ms: Option<u64>,
     },
     /// One has ended, for this reason.
-    Ended(String),
+    Ended(ThreadsEnded),
 }
 
 /// Sessions kept open while the threads apply. mysqld accepts one administrator session beyond `max_connections`. A promoted member needs
@@ -288,21 +269,13 @@ fn in_hand_ms(row: &mysql_link::Row, arrivals: &Arrivals) -> Option<u64> {
 fn judge(threads: &[Thread]) -> Threads {
     // A filter was set after the start.
     if let Some(filter) = threads.iter().find(|thread| thread.what == "filter") {
-        return Threads::Ended(filtered(&filter.message));
+        return Threads::Ended(ThreadsEnded::Filtered(filter.message.clone()));
     }
     if let Some(delay) = threads.iter().find(|thread| thread.what == "delay") {
-        return Threads::Ended(format!(
-            "mysqld's replica threads were told to apply everything {} s late (SOURCE_DELAY), and this server would be the primary that \
-             much later: the channel is made anew without it. A delayed copy is a replica of its own that reads a member's binlog server",
-            delay.message
-        ));
+        return Threads::Ended(ThreadsEnded::Delayed(delay.message.clone()));
     }
     if threads.iter().any(|thread| thread.what == "order") {
-        return Threads::Ended(
-            "binlog_order_commits was set to OFF, so that readers would see later transactions without earlier ones: it is set to ON, and \
-             the channel is created again"
-                .to_owned(),
-        );
+        return Threads::Ended(ThreadsEnded::OutOfOrder);
     }
     let failed = |what: &str| {
         threads
@@ -313,39 +286,26 @@ fn judge(threads: &[Thread]) -> Threads {
         .into_iter()
         .find_map(failed);
     if let Some(thread) = cause {
-        let sentence = thread.code.parse().ok().and_then(mysql_link::not_followed);
-        let sentence = sentence.map(|sentence| format!(". {sentence}"));
-        return Threads::Ended(format!(
-            "mysqld's replica threads stopped: {} (MySQL error {}){}",
-            thread.message,
-            thread.code,
-            sentence.unwrap_or_default()
-        ));
+        return Threads::Ended(ThreadsEnded::Failed {
+            code: thread.code.clone(),
+            message: thread.message.clone(),
+        });
     }
     let of = |what: &'static str| threads.iter().filter(move |thread| thread.what == what);
     let off = |what| of(what).all(|thread| thread.state == "OFF");
     // The receiver would retry indefinitely with its old password, which may have changed.
     let denied = of("receiver").find(|thread| thread.code == ACCESS_DENIED);
     if let Some(thread) = denied {
-        let message = &thread.message;
-        return Threads::Ended(format!(
-            "the member's binlog server does not let mysqld's replica threads in: {message}"
-        ));
+        return Threads::Ended(ThreadsEnded::Denied(thread.message.clone()));
     }
     if off("receiver") || off("worker") {
-        return Threads::Ended(
-            "mysqld's replica threads do not run; somebody has ended them".to_owned(),
-        );
+        return Threads::Ended(ThreadsEnded::Stopped);
     }
     let connected = of("receiver").any(|thread| thread.state == "ON");
     let oldest = threads.iter().filter_map(|thread| thread.in_hand_ms).max();
     Threads::Run {
         lag_ms: connected.then(|| oldest.unwrap_or(0)),
     }
-}
-
-fn told(error: LinkError) -> String {
-    error.to_string()
 }
 
 #[cfg(test)]
@@ -377,43 +337,39 @@ mod tests {
         let away = [thread("receiver", "CONNECTING", "2003", None), on("worker")];
         assert_eq!(judge(&away), Threads::Run { lag_ms: None });
         let denied = [thread("receiver", "CONNECTING", "1045", None), on("worker")];
-        assert!(matches!(judge(&denied), Threads::Ended(why) if why.contains("does not let")),);
+        let ended = |threads: &[Thread]| match judge(threads) {
+            Threads::Ended(ended) => Some(ended),
+            Threads::Run { .. } => None,
+        };
+        let failed = |code: &str, message: &str| {
+            Some(ThreadsEnded::Failed {
+                code: code.to_owned(),
+                message: message.to_owned(),
+            })
+        };
+        let with = |other| ended(&[on("receiver"), on("worker"), other]);
+        let is_denied = ThreadsEnded::Denied("receiver 1045".to_owned());
+        assert_eq!(ended(&denied), Some(is_denied));
         let broken = [
             on("receiver"),
             thread("applier", "OFF", "1399", None),
             thread("worker", "OFF", "1032", None),
         ];
-        let ended = judge(&broken);
-        assert!(
-            matches!(&ended, Threads::Ended(why) if why.contains("worker 1032")),
-            "{ended:?}"
-        );
-        let import = judge(&[on("receiver"), thread("worker", "OFF", "1812", None)]);
-        assert!(
-            matches!(&import, Threads::Ended(why) if why.contains("(MySQL error 1812). ALTER TABLE … IMPORT TABLESPACE")),
-            "{import:?}"
-        );
-        let refused = judge(&[thread("receiver", "OFF", "13114", None), on("worker")]);
-        assert!(
-            matches!(&refused, Threads::Ended(why) if why.contains("receiver 13114")),
-            "{refused:?}"
-        );
-        let filter = judge(&[
-            on("receiver"),
-            on("worker"),
-            thread("filter", "", "0", None),
-        ]);
-        assert!(matches!(&filter, Threads::Ended(why) if why.contains("leave transactions out")));
-        let delayed = judge(&[on("receiver"), on("worker"), thread("delay", "", "0", None)]);
-        assert!(matches!(&delayed, Threads::Ended(why) if why.contains("SOURCE_DELAY")));
-        let unordered = judge(&[on("receiver"), on("worker"), thread("order", "", "0", None)]);
-        assert!(matches!(unordered, Threads::Ended(why) if why.contains("binlog_order_commits")));
+        assert_eq!(ended(&broken), failed("1032", "worker 1032"));
+        let refused = [thread("receiver", "OFF", "13114", None), on("worker")];
+        assert_eq!(ended(&refused), failed("13114", "receiver 13114"));
+        let filtered = ThreadsEnded::Filtered("filter 0".to_owned());
+        assert_eq!(with(thread("filter", "", "0", None)), Some(filtered));
+        let delayed = ThreadsEnded::Delayed("delay 0".to_owned());
+        assert_eq!(with(thread("delay", "", "0", None)), Some(delayed));
+        let out_of_order = with(thread("order", "", "0", None));
+        assert_eq!(out_of_order, Some(ThreadsEnded::OutOfOrder));
         let stopped = [
             thread("receiver", "OFF", "0", None),
             thread("worker", "OFF", "0", None),
         ];
-        assert!(
-            matches!(judge(&stopped), Threads::Ended(_)) && matches!(judge(&[]), Threads::Ended(_))
-        );
+        for stopped in [&stopped[..], &[]] {
+            assert_eq!(ended(stopped), Some(ThreadsEnded::Stopped));
+        }
     }
 }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use binlog_format::gtid::GtidSet;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::durable_file;
 use crate::ring::LeaderTerm;
@@ -34,6 +35,14 @@ impl Standing {
     pub(super) fn primary(term: LeaderTerm) -> Self {
         Self::Primary { term: term.0 }
     }
+}
+
+/// The role could not be stored.
+#[derive(Debug, Error)]
+#[error("what mysqld is in the ring cannot be written to {}: {source}", .file.display())]
+pub(crate) struct StandingError {
+    file: PathBuf,
+    source: io::Error,
 }
 
 /// The file in which a member keeps it.
@@ -77,15 +86,15 @@ impl StandingFile {
     /// Stores it, durably on return.
     ///
     /// # Errors
-    /// The cause, as a message.
-    pub(super) async fn store(&self, standing: Standing) -> Result<(), String> {
+    /// What the disk reports.
+    pub(super) async fn store(&self, standing: Standing) -> Result<(), StandingError> {
         let path = self.path.clone();
         let stored = long_work::on_disk(move || {
             durable_file::replace(&path, &serde_json::to_vec_pretty(&standing)?)
         });
-        stored.await.map_err(|error| {
-            let file = self.path.display();
-            format!("what mysqld is in the ring cannot be written to {file}: {error}")
+        stored.await.map_err(|source| StandingError {
+            file: self.path.clone(),
+            source,
         })
     }
 }

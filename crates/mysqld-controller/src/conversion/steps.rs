@@ -195,9 +195,9 @@ pub async fn release_follower(connect: &ConnectOptions) -> Result<(), Conversion
     let plain = wait_as_a_plain_source(&mut connection).await;
     plain.map_err(doing("giving semi-sync its own timeout back"))?;
     let left = leave_following(&mut connection, connect).await;
-    left.map_err(|cause| ConversionError::Other {
+    left.map_err(|error| ConversionError::Other {
         doing: "dropping the binlog of its time as a follower",
-        cause,
+        cause: error.to_string(),
     })?;
     connection.close().await;
     Ok(())

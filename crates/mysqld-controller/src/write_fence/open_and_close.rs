@@ -11,7 +11,9 @@ use tracing::{info, warn};
 
 use crate::STATEMENT_LIMIT;
 use crate::events::{EventScheduler, enable_replicated, events_that_are_over};
-use crate::foreign_channels::{ForeignChannel, start_channels, stop_foreign_channels};
+use crate::foreign_channels::{
+    ForeignChannel, StopChannelsError, start_channels, stop_foreign_channels,
+};
 use crate::plan::facts::{Incarnation, WriteMemory};
 use crate::plan::write_fence::{CloseReason, StayReason};
 use crate::ring::LeaderTerm;
@@ -319,7 +321,7 @@ impl WriteFence {
     }
 }
 
-async fn stop_channels(connect: &ConnectOptions) -> Result<Vec<ForeignChannel>, String> {
+async fn stop_channels(connect: &ConnectOptions) -> Result<Vec<ForeignChannel>, StopChannelsError> {
     // The close itself reports an unreachable mysqld.
     let Ok(mut connection) = Connection::open_with_own_settings(connect).await else {
         return Ok(Vec::new());

@@ -47,7 +47,7 @@ async fn what_a_dump_has_loaded_or_a_purge_removed_is_in_no_binlog_file() -> Res
     // A transaction in the binlog reaches the ring in a moment.
     client.sql("CREATE SCHEMA other")?;
     let sent = never_sent(&*ring, &connect).await;
-    ensure!(sent.as_ref() == Ok(&dump), "{sent:?}");
+    ensure!(sent.as_ref().is_ok_and(|sent| *sent == dump), "{sent:?}");
     for before in [BeforeALook::Nothing, BeforeALook::BeginAFile] {
         let found = all_of_it(&connect, before).await?;
         ensure!(found.in_no_file == dump, "{found:?}");
