@@ -16,6 +16,7 @@ use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, DumpOptions, LinkError, ReplicationStream};
 use raft_types::MAX_TRANSACTION_BYTES;
 
+use crate::ingest::IngestError;
 use crate::settings::{Depth, Requirements, await_acks, observe, switch_off};
 
 /// Stops commits from waiting for ACKs. Acknowledges those that wait.
@@ -80,8 +81,7 @@ async fn acknowledge(
     requirements: &Requirements,
     have: GtidSet,
     checksum: ChecksumAlgorithm,
-) -> Result<Infallible, String> {
-    let told = |error: &dyn std::fmt::Display| error.to_string();
+) -> Result<Infallible, IngestError> {
     let options = DumpOptions {
         // A registration would wait behind a statement about accounts that waits.
         register: false,
@@ -91,16 +91,14 @@ async fn acknowledge(
             have,
         )
     };
-    let dump = ReplicationStream::start(connection, &options).await;
-    let mut dump = dump.map_err(|error| told(&error))?;
+    let mut dump = ReplicationStream::start(connection, &options).await?;
     let framer = TransactionFramer::new(checksum, MAX_TRANSACTION_BYTES);
     let mut framer = framer.without_payloads();
     loop {
-        let event = dump.next().await.map_err(|error| told(&error))?;
-        framer.push(&event.event).map_err(|error| told(&error))?;
+        let event = dump.next().await?;
+        framer.push(&event.event)?;
         if event.ack_wanted {
-            let acknowledged = dump.ack(framer.position()).await;
-            acknowledged.map_err(|error| told(&error))?;
+            dump.ack(framer.position()).await?;
         }
     }
 }

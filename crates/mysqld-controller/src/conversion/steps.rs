@@ -70,9 +70,9 @@ pub async fn prepare(
     })?;
     // Sessions older than the change to ROW keep their format.
     let ended = end_statement_logging(&mut connection, END_OF_SESSIONS).await;
-    ended.map_err(|cause| ConversionError::Other {
+    ended.map_err(|error| ConversionError::Other {
         doing: "closing sessions from before binlog_format was ROW",
-        cause,
+        cause: error.to_string(),
     })?;
     connection.close().await;
     Ok(())

@@ -5,6 +5,7 @@ use std::fmt;
 use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
 use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use uuid::Uuid;
 
 use crate::closed_server::AdministratorsWrite;
@@ -228,10 +229,15 @@ impl CloneAccount {
     }
 }
 
-impl TryFrom<String> for CloneAccount {
-    type Error = String;
+/// The name of another account.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{0}` is no account of a provisioning")]
+pub struct NoCloneAccount(String);
 
-    fn try_from(name: String) -> Result<Self, String> {
+impl TryFrom<String> for CloneAccount {
+    type Error = NoCloneAccount;
+
+    fn try_from(name: String) -> Result<Self, NoCloneAccount> {
         let plain = |rest: &str| {
             let mut bytes = rest.bytes();
             bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
@@ -240,7 +246,7 @@ impl TryFrom<String> for CloneAccount {
         if name.len() <= LONGEST && rest.is_some_and(plain) {
             Ok(Self(name))
         } else {
-            Err(format!("`{name}` is no account of a provisioning"))
+            Err(NoCloneAccount(name))
         }
     }
 }

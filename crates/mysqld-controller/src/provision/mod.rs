@@ -13,7 +13,7 @@ mod recipient;
 mod replacement;
 mod transactions;
 
-pub use crate::provision::donor::{CloneAccount, CloneOffer, offer, withdraw};
+pub use crate::provision::donor::{CloneAccount, CloneOffer, NoCloneAccount, offer, withdraw};
 pub use crate::provision::error::ProvisionError;
 pub use crate::provision::local_copy::{
     CopyUnderWay, LocalCopy, LocalSource, copy_under_way, end_copy, executed_and_applied,

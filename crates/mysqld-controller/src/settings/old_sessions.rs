@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use mysql_link::{Connection, LinkError, server_code};
+use thiserror::Error;
 use tokio::time::Instant;
 
 /// Between two checks whether they have ended.
@@ -19,9 +20,24 @@ const OLD: &str = "SELECT STRAIGHT_JOIN t.processlist_id AS id, t.processlist_us
      AND t.processlist_id NOT IN (SELECT processlist_id FROM performance_schema.session_connect_attrs \
      WHERE attr_name = 'program_name' AND attr_value LIKE 'witness%' AND processlist_id IS NOT NULL)";
 
+/// Why sessions may still log statements.
+#[derive(Debug, Error)]
+pub(crate) enum StatementLoggingError {
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// These have not ended in time.
+    #[error(
+        "{} sessions log statements and not rows (binlog_format), because they began before that was ROW, and could not be closed \
+         (KILL): {}",
+        .0.len(),
+        named(.0)
+    )]
+    NotEnded(Vec<OldSession>),
+}
+
 /// A session that logs statements.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct OldSession {
+pub(crate) struct OldSession {
     id: String,
     user: String,
 }
@@ -30,15 +46,15 @@ struct OldSession {
 /// accounts that may set it for themselves.
 ///
 /// # Errors
-/// As a message: some have not ended in time, or mysqld cannot be queried.
+/// Some have not ended in time, or mysqld cannot be queried.
 pub(crate) async fn end_statement_logging(
     connection: &mut Connection,
     limit: Duration,
-) -> Result<(), String> {
+) -> Result<(), StatementLoggingError> {
     let until = Instant::now() + limit;
     let mut ended = 0;
     loop {
-        let old = look(connection).await.map_err(|error| error.to_string())?;
+        let old = look(connection).await?;
         if old.is_empty() {
             if ended > 0 {
                 tracing::warn!(
@@ -48,7 +64,7 @@ pub(crate) async fn end_statement_logging(
             return Ok(());
         }
         if Instant::now() > until {
-            return Err(still_there(&old));
+            return Err(StatementLoggingError::NotEnded(old));
         }
         // Only once: a killed session rolls back, which may take time.
         if ended == 0 {
@@ -78,7 +94,7 @@ async fn look(connection: &mut Connection) -> Result<Vec<OldSession>, LinkError>
     Ok(sessions.rows.iter().filter_map(session).collect())
 }
 
-async fn kill(connection: &mut Connection, session: &OldSession) -> Result<(), String> {
+async fn kill(connection: &mut Connection, session: &OldSession) -> Result<(), LinkError> {
     match connection.execute(format!("KILL {}", session.id)).await {
         Ok(_) => Ok(()),
         Err(LinkError::Server(error)) if error.code == server_code::NO_SUCH_THREAD => Ok(()),
@@ -87,19 +103,14 @@ async fn kill(connection: &mut Connection, session: &OldSession) -> Result<(), S
             tracing::warn!(%error, session = session.id, "a session that logs statements cannot be closed");
             Ok(())
         }
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error),
     }
 }
 
-fn still_there(old: &[OldSession]) -> String {
+fn named(old: &[OldSession]) -> String {
     let names = old.iter().take(5);
     let names: Vec<_> = names
         .map(|session| format!("{} of {}", session.id, session.user))
         .collect();
-    format!(
-        "{} sessions log statements and not rows (binlog_format), because they began before that was ROW, and could not be closed \
-         (KILL): {}",
-        old.len(),
-        names.join(", ")
-    )
+    names.join(", ")
 }
