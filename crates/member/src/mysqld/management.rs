@@ -353,7 +353,7 @@ impl MysqldManagement {
         };
         match restarted {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(cause)) => Err(failed(RefusalKind::Failed, cause)),
+            Ok(Err(cause)) => Err(failed(RefusalKind::Failed, cause.to_string())),
             Err(_) => Err(failed(
                 RefusalKind::Unknown,
                 "mysqld has not been restarted in time".to_owned(),

@@ -18,7 +18,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
-use mysqld_controller::supervisor::StartGuard;
+use mysqld_controller::supervisor::{GuardError, StartGuard};
 
 use crate::data_directory::UnmanagedNote;
 
@@ -83,18 +83,21 @@ impl<G: StartGuard> StartGuard for TakenOverFirst<G> {
         self.behind.what()
     }
 
-    fn before_start(&self) -> BoxFuture<'_, Result<(), String>> {
+    fn before_start(&self) -> BoxFuture<'_, Result<(), GuardError>> {
         async {
             match self.note.is_set() {
                 Ok(false) => self.behind.before_start().await,
-                Ok(true) => Err("its takeover is not complete".to_owned()),
-                Err(error) => Err(format!("the note `hands-off` cannot be read: {error}")),
+                Ok(true) => Err("its takeover is not complete".into()),
+                Err(error) => Err(format!("the note `hands-off` cannot be read: {error}").into()),
             }
         }
         .boxed()
     }
 
-    fn after_start<'a>(&'a self, account: &'a ConnectOptions) -> BoxFuture<'a, Result<(), String>> {
+    fn after_start<'a>(
+        &'a self,
+        account: &'a ConnectOptions,
+    ) -> BoxFuture<'a, Result<(), GuardError>> {
         self.behind.after_start(account)
     }
 
@@ -149,7 +152,7 @@ mod tests {
             "nothing"
         }
 
-        fn before_start(&self) -> BoxFuture<'_, Result<(), String>> {
+        fn before_start(&self) -> BoxFuture<'_, Result<(), GuardError>> {
             std::future::ready(Ok(())).boxed()
         }
     }
@@ -160,9 +163,9 @@ mod tests {
         let guard = TakenOverFirst::new(directory.path(), Free);
         let note = UnmanagedNote::of(directory.path());
         note.set_at_the_primary().unwrap();
-        let refused = guard.before_start().await.unwrap_err();
+        let refused = guard.before_start().await.unwrap_err().to_string();
         assert!(refused.contains("not complete"), "{refused}");
         note.clear().unwrap();
-        assert_eq!(guard.before_start().await, Ok(()));
+        guard.before_start().await.unwrap();
     }
 }

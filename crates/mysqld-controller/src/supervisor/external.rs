@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use mysql_link::{ConnectOptions, Connection, LinkError};
 
 use crate::supervisor::decision::{Found, ProcessId};
-use crate::supervisor::launch::output_of;
+use crate::supervisor::launch::{SupervisorError, output_of};
 use crate::supervisor::process;
 use crate::supervisor::process::{Identity, Mark};
 
@@ -18,20 +18,20 @@ pub trait ExternalServer: Send + Sync + fmt::Debug {
     /// Starts it, and returns once it is started.
     ///
     /// # Errors
-    /// As a message.
-    fn start(&self) -> BoxFuture<'_, Result<(), String>>;
+    /// [`SupervisorError`].
+    fn start(&self) -> BoxFuture<'_, Result<(), SupervisorError>>;
 
     /// Asks it to stop, for `limit` at most.
     ///
     /// # Errors
-    /// As a message.
-    fn stop(&self, limit: Duration) -> BoxFuture<'_, Result<(), String>>;
+    /// [`SupervisorError`].
+    fn stop(&self, limit: Duration) -> BoxFuture<'_, Result<(), SupervisorError>>;
 
     /// Kills it, so that none of its waiting commits is let through.
     ///
     /// # Errors
-    /// As a message.
-    fn kill(&self) -> BoxFuture<'_, Result<(), String>>;
+    /// [`SupervisorError`].
+    fn kill(&self) -> BoxFuture<'_, Result<(), SupervisorError>>;
 
     /// How long a start may take, recovery included.
     fn start_limit(&self) -> Duration;
@@ -66,15 +66,15 @@ pub struct ExternalCommands {
 }
 
 impl ExternalServer for ExternalCommands {
-    fn start(&self) -> BoxFuture<'_, Result<(), String>> {
+    fn start(&self) -> BoxFuture<'_, Result<(), SupervisorError>> {
         Box::pin(async { output_of(&self.start, self.limit).await.map(drop) })
     }
 
-    fn stop(&self, limit: Duration) -> BoxFuture<'_, Result<(), String>> {
+    fn stop(&self, limit: Duration) -> BoxFuture<'_, Result<(), SupervisorError>> {
         Box::pin(async move { output_of(&self.stop, limit).await.map(drop) })
     }
 
-    fn kill(&self) -> BoxFuture<'_, Result<(), String>> {
+    fn kill(&self) -> BoxFuture<'_, Result<(), SupervisorError>> {
         Box::pin(async { output_of(&self.kill, self.limit).await.map(drop) })
     }
 

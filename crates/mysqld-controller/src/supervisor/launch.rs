@@ -3,31 +3,124 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use mysql_link::ServerVersion;
+use thiserror::Error;
 use tokio::process::{Child, Command};
 
+use crate::settings::WHY;
 use crate::supervisor::command_line::ServerCommand;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
+/// Why mysqld could not be started, asked to stop or killed.
+#[derive(Debug, Error)]
+pub enum SupervisorError {
+    /// A command line is empty.
+    #[error("no command is configured")]
+    NoCommand,
+    /// The operating system reports this.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// A command cannot be run.
+    #[error("`{command}`: {error}")]
+    NotRun {
+        /// Program and arguments.
+        command: String,
+        /// What the operating system reports.
+        error: io::Error,
+    },
+    /// A command takes too long.
+    #[error("`{command}` does not end within {limit:?}")]
+    TooLong {
+        /// Program and arguments.
+        command: String,
+        /// Its time limit.
+        limit: Duration,
+    },
+    /// A command fails.
+    #[error("`{command}` ends with {status}: {output}")]
+    CommandFailed {
+        /// Program and arguments.
+        command: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// Its standard error.
+        output: String,
+    },
+    /// mysqld does not report its version.
+    #[error("`{command}` tells no version: {output}")]
+    NoVersion {
+        /// Program and arguments.
+        command: String,
+        /// Its standard output.
+        output: String,
+    },
+    /// An initialisation was no longer wanted.
+    #[error("it was not wanted any more, and was killed")]
+    Unwanted,
+    /// An initialisation took longer than this.
+    #[error("it did not end within {0:?}, and was killed")]
+    Killed(Duration),
+    /// mysqld ended.
+    #[error("mysqld ended ({0})")]
+    Ended(ExitStatus),
+    /// mysqld ended before it had a process id.
+    #[error("it ended at once")]
+    EndedAtOnce,
+    /// An external mysqld does not run after its start.
+    #[error(
+        "the start command succeeded, but no mysqld runs in the data directory; set mysql.pid_file if the member may not read the \
+         working directory of mysqld"
+    )]
+    NotFound,
+    /// The data directory cannot be read.
+    #[error("the data directory {} cannot be read: {error}", .path.display())]
+    DataDir {
+        /// Its path.
+        path: PathBuf,
+        /// What the operating system reports.
+        error: io::Error,
+    },
+    /// The files of persisted values cannot be read or replaced.
+    #[error("what is persisted in its data directory cannot be made ready for a start: {0}")]
+    PersistedFile(io::Error),
+    /// Persisted values contradict the member's command line.
+    #[error(
+        "{} is persisted in mysqld-auto.cnf; {}; set mysql.manage_settings = true for the member to take it out, or \
+         start mysqld once with --persisted-globals-load=OFF --super-read-only=ON and RESET PERSIST it",
+        .0,
+        WHY
+    )]
+    Persisted(String),
+    /// A start failed, for this reason.
+    #[error("{0}")]
+    NotStarted(String),
+    /// The supervisor has ended.
+    #[error("the member stops to look after its mysqld")]
+    SupervisorEnded,
+}
+
 impl ServerCommand {
-    pub(super) async fn ask_version(&self) -> Result<ServerVersion, String> {
+    pub(super) async fn ask_version(&self) -> Result<ServerVersion, SupervisorError> {
         let words = self.version_words();
         let text = output_of(&words, ANSWER_LIMIT).await?;
         let version = text.split("Ver ").nth(1).and_then(|rest| rest.parse().ok());
-        version.ok_or_else(|| format!("`{}` tells no version: {text}", words.join(" ")))
+        version.ok_or_else(|| SupervisorError::NoVersion {
+            command: words.join(" "),
+            output: text,
+        })
     }
 
     /// The options that the server starts with, including those of its option files; later ones
     /// take effect.
     ///
     /// # Errors
-    /// As a message, when it does not print the options of its option files.
-    pub(crate) async fn options_in_force(&self) -> Result<Vec<String>, String> {
+    /// When it does not print the options of its option files.
+    pub(crate) async fn options_in_force(&self) -> Result<Vec<String>, SupervisorError> {
         let Some(words) = self.print_options_words() else {
             return Ok(self.extra_args.clone());
         };
@@ -65,15 +158,15 @@ impl ServerCommand {
         words: &[String],
         limit: Duration,
         unwanted: impl Future<Output = ()>,
-    ) -> Result<ExitStatus, String> {
-        let mut child = self.spawn(words).map_err(|error| error.to_string())?;
+    ) -> Result<ExitStatus, SupervisorError> {
+        let mut child = self.spawn(words)?;
         let why = tokio::select! {
-            ended = child.wait() => return ended.map_err(|error| error.to_string()),
-            () = unwanted => "it was not wanted any more".to_owned(),
-            () = tokio::time::sleep(limit) => format!("it did not end within {limit:?}"),
+            ended = child.wait() => return Ok(ended?),
+            () = unwanted => SupervisorError::Unwanted,
+            () = tokio::time::sleep(limit) => SupervisorError::Killed(limit),
         };
-        child.kill().await.map_err(|error| error.to_string())?;
-        Err(format!("{why}, and was killed"))
+        child.kill().await?;
+        Err(why)
     }
 
     /// Size of the error log in bytes.
@@ -113,31 +206,30 @@ fn errors_in(log: &str) -> Vec<&str> {
 }
 
 /// Output of a program that ends by itself; an error when it fails, or does not end within `limit`.
-pub(super) async fn output_of(words: &[String], limit: Duration) -> Result<String, String> {
-    let (program, arguments) = words.split_first().ok_or("no command is configured")?;
+pub(super) async fn output_of(
+    words: &[String],
+    limit: Duration,
+) -> Result<String, SupervisorError> {
+    let (program, arguments) = words.split_first().ok_or(SupervisorError::NoCommand)?;
+    let command = words.join(" ");
     let output = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
     let output = match tokio::time::timeout(limit, output).await {
-        Ok(output) => output.map_err(|error| format!("`{}`: {error}", words.join(" ")))?,
-        Err(_) => {
-            return Err(format!(
-                "`{}` does not end within {limit:?}",
-                words.join(" ")
-            ));
-        }
+        Ok(Ok(output)) => output,
+        Ok(Err(error)) => return Err(SupervisorError::NotRun { command, error }),
+        Err(_) => return Err(SupervisorError::TooLong { command, limit }),
     };
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let told = String::from_utf8_lossy(&output.stderr);
-    Err(format!(
-        "`{}` ends with {}: {told}",
-        words.join(" "),
-        output.status
-    ))
+    Err(SupervisorError::CommandFailed {
+        command,
+        status: output.status,
+        output: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
 }
 
 /// The last 64 KiB of a file after its first `before` bytes; of a shorter (rotated) file, all of it.
@@ -150,11 +242,6 @@ fn end_of(path: &Path, before: u64) -> io::Result<Vec<u8>> {
     let mut end = Vec::new();
     file.take(SHOWN).read_to_end(&mut end)?;
     Ok(end)
-}
-
-/// How a process ended, as a message.
-pub(super) fn ended_with(status: ExitStatus) -> String {
-    format!("mysqld ended ({status})")
 }
 
 #[cfg(test)]

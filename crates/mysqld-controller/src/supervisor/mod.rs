@@ -22,8 +22,9 @@ pub use crate::supervisor::decision::{
 };
 pub(crate) use crate::supervisor::external::started_open;
 pub use crate::supervisor::external::{ExternalCommands, ExternalServer};
+pub use crate::supervisor::launch::SupervisorError;
 pub use crate::supervisor::options::{
-    StartGuard, SupervisorHandle, SupervisorOptions, SupervisorState, SupervisorStatus,
+    GuardError, StartGuard, SupervisorHandle, SupervisorOptions, SupervisorState, SupervisorStatus,
 };
 pub use crate::supervisor::process::{Identity, Mark};
 #[cfg(feature = "fuzzing")]

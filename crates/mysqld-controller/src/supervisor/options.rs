@@ -15,6 +15,7 @@ use crate::STATEMENT_LIMIT;
 use crate::supervisor::command_line::{AccountRights, ServerCommand};
 use crate::supervisor::decision::{Found, ProcessId, Restart, Wanted};
 use crate::supervisor::external::ExternalServer;
+use crate::supervisor::launch::SupervisorError;
 use crate::supervisor::process;
 use crate::supervisor::process::Mark;
 
@@ -93,13 +94,13 @@ impl SupervisorOptions {
     /// Kills the server, if there is one.
     ///
     /// # Errors
-    /// As a message.
-    pub async fn kill(&self) -> Result<(), String> {
+    /// [`SupervisorError`].
+    pub async fn kill(&self) -> Result<(), SupervisorError> {
         if let Some(external) = &self.external {
             return external.kill().await;
         }
         // A wrapper would start another one.
-        process::kill_all(&self.mark()).map_err(|error| error.to_string())
+        Ok(process::kill_all(&self.mark())?)
     }
 }
 
@@ -199,8 +200,8 @@ impl SupervisorHandle {
     /// server must not be opened.
     ///
     /// # Errors
-    /// As a message: it does not start, or the supervisor has ended.
-    pub async fn restart(&self) -> Result<(), String> {
+    /// It does not start, or the supervisor has ended.
+    pub async fn restart(&self) -> Result<(), SupervisorError> {
         let mut status = self.status.clone();
         let (starts, begun) = (status.borrow().starts, Instant::now());
         self.start_anew(Restart::Stop);
@@ -213,8 +214,8 @@ impl SupervisorHandle {
         let outcome = outcome.await.map(|status| status.state.clone());
         match outcome {
             Ok(SupervisorState::Running { .. }) => Ok(()),
-            Ok(SupervisorState::Failed { cause }) => Err(cause),
-            _ => Err("the member stops to look after its mysqld".to_owned()),
+            Ok(SupervisorState::Failed { cause }) => Err(SupervisorError::NotStarted(cause)),
+            _ => Err(SupervisorError::SupervisorEnded),
         }
     }
 
@@ -244,6 +245,9 @@ impl SupervisorHandle {
 
 // The guard of the moment before a start.
 
+/// Why a guard refuses: each guard has its own reasons.
+pub type GuardError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Asked before each start of mysqld, the first one too, while none runs on the data directory.
 pub trait StartGuard: Send + Sync + 'static {
     /// What it does or waits for, for the status.
@@ -253,14 +257,14 @@ pub trait StartGuard: Send + Sync + 'static {
     /// also follow after a refusal.
     ///
     /// # Errors
-    /// Why mysqld must not start now, as a message.
-    fn before_start(&self) -> BoxFuture<'_, Result<(), String>>;
+    /// Why mysqld must not start now.
+    fn before_start(&self) -> BoxFuture<'_, Result<(), GuardError>>;
 
     /// Queries a mysqld that starts, or was started before this supervisor. Returns once it has answered.
     ///
     /// # Errors
     /// Why it must be killed and restarted.
-    fn after_start<'a>(&'a self, _: &'a ConnectOptions) -> BoxFuture<'a, Result<(), String>> {
+    fn after_start<'a>(&'a self, _: &'a ConnectOptions) -> BoxFuture<'a, Result<(), GuardError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 

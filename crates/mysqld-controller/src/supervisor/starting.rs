@@ -8,6 +8,7 @@ use tracing::{error, info, warn};
 use crate::settings::WHY;
 use crate::supervisor::decision::{Found, ProcessId, Wanted};
 use crate::supervisor::external::booted_open;
+use crate::supervisor::launch::SupervisorError;
 use crate::supervisor::options::SupervisorState;
 use crate::supervisor::persisted_file;
 use crate::supervisor::supervisor_task::{Server, Supervisor};
@@ -67,6 +68,7 @@ impl Supervisor {
         let Err(cause) = answer else {
             return true;
         };
+        let cause = cause.to_string();
         self.not_before = Some(Instant::now() + self.options.retry.0);
         if self.go(SupervisorState::Held {
             cause: cause.clone(),
@@ -93,17 +95,13 @@ impl Supervisor {
 
     /// Values persisted while the member was away override every command line: with them, mysqld would boot open for writes, or
     /// commit without the ring.
-    async fn without_contradictions(&self) -> Result<(), String> {
+    async fn without_contradictions(&self) -> Result<(), SupervisorError> {
         let (data_dir, may) = (
             self.options.server.data_dir.clone(),
             self.options.may_take_out_persisted,
         );
         let look = long_work::on_disk(move || persisted_file::contradicting(&data_dir, may));
-        let found = look.await.map_err(|error| {
-            format!(
-                "what is persisted in its data directory cannot be made ready for a start: {error}"
-            )
-        })?;
+        let found = look.await.map_err(SupervisorError::PersistedFile)?;
         let words: Vec<_> = found
             .iter()
             .map(|(name, value)| format!("{name} = {value}"))
@@ -115,21 +113,18 @@ impl Supervisor {
                 warn!("{words}: taken out of mysqld-auto.cnf, where it was persisted; {WHY}");
                 Ok(())
             }
-            (false, false) => Err(format!(
-                "{words} is persisted in mysqld-auto.cnf; {WHY}; set mysql.manage_settings = true for the member to take it out, or \
-                 start mysqld once with --persisted-globals-load=OFF --super-read-only=ON and RESET PERSIST it"
-            )),
+            (false, false) => Err(SupervisorError::Persisted(words)),
         }
     }
 
-    async fn try_start(&mut self) -> Result<Server, String> {
+    async fn try_start(&mut self) -> Result<Server, SupervisorError> {
         self.without_contradictions().await?;
         // A start command may return before its mysqld is visible: that one has passed the guard.
         self.guarded = None;
         if let Some(external) = &self.options.external {
             external.start().await?;
             let Found::Unknown(id) = self.options.find() else {
-                return Err("the start command succeeded, but no mysqld runs in the data directory; set mysql.pid_file if the member may not read the working directory of mysqld".to_owned());
+                return Err(SupervisorError::NotFound);
             };
             return Ok(Server {
                 id,
@@ -146,13 +141,12 @@ impl Supervisor {
         let child = self
             .options
             .server
-            .spawn(&self.options.server.words(version))
-            .map_err(|error| error.to_string())?;
+            .spawn(&self.options.server.words(version))?;
         let id = child
             .id()
             .and_then(|id| i32::try_from(id).ok())
             .map(ProcessId);
-        let id = id.ok_or("it ended at once")?;
+        let id = id.ok_or(SupervisorError::EndedAtOnce)?;
         Ok(Server {
             id,
             child: Some(child),

@@ -1,9 +1,9 @@
 //! The task that executes the decisions.
 
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fs, io};
 
 use mysql_link::{ConnectOptions, Connection, LinkError, ServerVersion};
 use tokio::process::Child;
@@ -17,7 +17,7 @@ use crate::settings::{Depth, observe};
 use crate::supervisor::decision::{
     Action, DataDir, Found, ProcessId, Restart, Situation, Stopping, Wanted, decide,
 };
-use crate::supervisor::launch::ended_with;
+use crate::supervisor::launch::SupervisorError;
 use crate::supervisor::options::{
     StartGuard, SupervisorHandle, SupervisorOptions, SupervisorState, SupervisorStatus,
 };
@@ -143,7 +143,7 @@ impl Supervisor {
                 Ok(situation) => decide(&situation, Instant::now()),
                 Err(cause) => {
                     if self.not_before.is_none_or(|at| Instant::now() >= at) {
-                        self.fail(cause);
+                        self.fail(cause.to_string());
                     }
                     Action::Wait
                 }
@@ -164,7 +164,7 @@ impl Supervisor {
         self.go(SupervisorState::Ended);
     }
 
-    fn situation(&mut self) -> Result<Situation, String> {
+    fn situation(&mut self) -> Result<Situation, SupervisorError> {
         let found = self.found();
         let (times, how) = *self.anew.0.borrow_and_update();
         if found == Found::Nothing {
@@ -177,11 +177,10 @@ impl Supervisor {
         }
         let data_dir = match found {
             Found::Nothing if wanted == Wanted::Running => {
-                command_line::look(&self.options.server.data_dir).map_err(|error| {
-                    format!(
-                        "the data directory {} cannot be read: {error}",
-                        self.options.server.data_dir.display()
-                    )
+                let path = &self.options.server.data_dir;
+                command_line::look(path).map_err(|error| SupervisorError::DataDir {
+                    path: path.clone(),
+                    error,
                 })?
             }
             _ => DataDir::Ready,
@@ -209,7 +208,7 @@ impl Supervisor {
         let ended = match &mut server.child {
             Some(child) => match child.try_wait() {
                 Ok(None) => None,
-                Ok(Some(status)) => Some(ended_with(status)),
+                Ok(Some(status)) => Some(SupervisorError::Ended(status).to_string()),
                 Err(error) => Some(format!("mysqld cannot be waited for: {error}")),
             },
             None if self.options.serves(server.id) => None,
@@ -381,14 +380,12 @@ impl Supervisor {
         }
     }
 
-    async fn try_initialise(&mut self) -> Result<(), String> {
-        let told = |error: io::Error| error.to_string();
+    async fn try_initialise(&mut self) -> Result<(), SupervisorError> {
         let data_dir = self.options.server.data_dir.clone();
-        command_line::prepare(&data_dir).map_err(told)?;
+        command_line::prepare(&data_dir)?;
         let statements = self.init_file();
         let has_account =
-            command_line::write_account(&statements, &self.options.account, self.options.rights)
-                .map_err(told)?;
+            command_line::write_account(&statements, &self.options.account, self.options.rights)?;
         let words = self
             .options
             .server
@@ -403,14 +400,14 @@ impl Supervisor {
             .await;
         // It holds a password.
         if has_account {
-            fs::remove_file(&statements).map_err(told)?;
+            fs::remove_file(&statements)?;
         }
         let status = ended?;
         if !status.success() {
-            return Err(ended_with(status));
+            return Err(SupervisorError::Ended(status));
         }
         warn!("root@localhost of the new server has no password: give it one");
-        command_line::finish(&data_dir).map_err(told)?;
+        command_line::finish(&data_dir)?;
         self.new_data.send_replace(false);
         Ok(())
     }
@@ -465,7 +462,7 @@ impl Supervisor {
         close_sessions(&self.options.account).await;
         let asked = match &self.options.external {
             Some(external) => external.stop(self.options.stop_limit).await,
-            None => process::ask(id).map_err(|error| error.to_string()),
+            None => process::ask(id).map_err(SupervisorError::from),
         };
         if let Err(cause) = asked {
             warn!(pid = id.0, "mysqld cannot be asked to stop: {cause}");
@@ -494,7 +491,7 @@ impl Supervisor {
             (None, Some(wrapper)) => {
                 let inner = process::kill(id);
                 let group = process::kill_group(wrapper);
-                group.or(inner).map_err(|error| error.to_string())
+                group.or(inner).map_err(SupervisorError::from)
             }
             (None, None) => self.options.kill().await,
         };

@@ -12,8 +12,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use binlog_format::gtid::{GtidSet, SourceId};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use mysql_link::{ConnectOptions, Connection};
+use mysql_link::{ConnectOptions, Connection, LinkError};
 use raft_types::MAX_TRANSACTION_BYTES;
+use thiserror::Error;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -22,7 +23,7 @@ use crate::ingest::{IngestState, IngestStatus};
 use crate::provision::other_engines::OF_THE_SYSTEM;
 use crate::provision::{NoteStep, ProvisionNote};
 use crate::ring::{Ring, RingError};
-use crate::supervisor::{ServerCommand, StartGuard};
+use crate::supervisor::{GuardError, ServerCommand, StartGuard, SupervisorError};
 use crate::tail_trim::cut::{Carrier, STEPS, TrimmedTail, lock_data};
 use crate::tail_trim::history::{EncryptedInUse, StartRecord, is_ours};
 use crate::tail_trim::last_file::{Beginning, FileHeader, LastFile, encrypted_flags};
@@ -56,14 +57,45 @@ impl TailTrimOptions {
     /// The place of the server's binlog; `None` where it has none.
     ///
     /// # Errors
-    /// As a message, when it does not print the options of its option files.
-    pub(super) async fn place(&self) -> Result<Option<BinlogPlace>, String> {
+    /// When it does not print the options of its option files.
+    pub(super) async fn place(&self) -> Result<Option<BinlogPlace>, SupervisorError> {
         let words = self.server.options_in_force().await?;
         let host = rustix::system::uname();
         let host = host.nodename().to_string_lossy();
         let words = words.iter().map(String::as_str);
         Ok(BinlogPlace::of_options(words, &self.server.data_dir, &host))
     }
+}
+
+/// Why a binlog could not be made ready for a start, or for its first crash.
+#[derive(Debug, Error)]
+pub enum TailTrimError {
+    /// The place of the binlog is unknown.
+    #[error(transparent)]
+    Place(#[from] SupervisorError),
+    /// The binlog of this index cannot be read or changed.
+    #[error("mysqld's binlog, as {} lists it, cannot be made ready for a start: {error}", .index.display())]
+    Disk {
+        /// The index of the binlog.
+        index: PathBuf,
+        /// What the disk reports.
+        error: io::Error,
+    },
+    /// It must not be cut, and mysqld must not start.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The ring does not report what it has committed.
+    #[error("{}: {}", WAITS, .0)]
+    Ring(RingError),
+    /// The ring has not answered in time.
+    #[error("{}", WAITS)]
+    NoAnswer,
+    /// The running server cannot be queried, or refuses a statement.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The record of a start cannot be read or stored.
+    #[error("{0}")]
+    Record(#[from] io::Error),
 }
 
 /// The start guard that cuts transactions the ring has not committed off mysqld's last binlog file.
@@ -101,7 +133,7 @@ impl<R: Ring> TailTrim<R> {
         Arc::clone(&self.trimmed)
     }
 
-    async fn trim(&self) -> Result<(), String> {
+    async fn trim(&self) -> Result<(), TailTrimError> {
         let Some(place) = self.options.place().await? else {
             return Ok(());
         };
@@ -131,7 +163,7 @@ impl<R: Ring> TailTrim<R> {
         self.on_disk(place, record_start).await
     }
 
-    async fn restore(&self, place: &BinlogPlace) -> Result<(), String> {
+    async fn restore(&self, place: &BinlogPlace) -> Result<(), TailTrimError> {
         let limit = self.options.max_transaction_bytes;
         let work = move |place: &BinlogPlace, member_dir: &Path| restore(place, member_dir, limit);
         if let Some(gtids) = self.on_disk(place.clone(), work).await? {
@@ -140,13 +172,13 @@ impl<R: Ring> TailTrim<R> {
         Ok(())
     }
 
-    /// Cuts off transactions that the ring has not committed, if any; or returns a message why that is impossible.
-    async fn cut(&self, place: &BinlogPlace) -> Result<(), String> {
+    /// Cuts off transactions that the ring has not committed, if any; or returns why that is impossible.
+    async fn cut(&self, place: &BinlogPlace) -> Result<(), TailTrimError> {
         let place = &self.on_disk(place.clone(), last_written).await?;
         let survey = self.on_disk(place.clone(), survey).await?;
         let done = match survey {
             Survey::Settled(keep) => Done::Kept(keep),
-            Survey::Refused(refusal) => return Err(refusal.to_string()),
+            Survey::Refused(refusal) => return Err(refusal.into()),
             Survey::Ask => {
                 let committed = self.settled().await?;
                 let limit = self.options.max_transaction_bytes;
@@ -169,21 +201,21 @@ impl<R: Ring> TailTrim<R> {
                     "transactions that the ring has not committed were cut off mysqld's binlog, and are kept; see `witness log trimmed`"
                 );
             }
-            Done::Refused(refusal) => return Err(refusal.to_string()),
+            Done::Refused(refusal) => return Err(refusal.into()),
         }
         Ok(())
     }
 
     /// The transactions that the ring has committed.
-    async fn settled(&self) -> Result<GtidSet, String> {
+    async fn settled(&self) -> Result<GtidSet, TailTrimError> {
         let answer = async {
             self.nothing_comes_in().await?;
             self.ring.settled().await
         };
         match tokio::time::timeout(self.options.ring_limit, answer).await {
             Ok(Ok(committed)) => Ok(committed),
-            Ok(Err(error)) => Err(format!("{WAITS}: {error}")),
-            Err(_) => Err(WAITS.to_owned()),
+            Ok(Err(error)) => Err(TailTrimError::Ring(error)),
+            Err(_) => Err(TailTrimError::NoAnswer),
         }
     }
 
@@ -217,7 +249,7 @@ impl<R: Ring> TailTrim<R> {
         &self,
         place: BinlogPlace,
         work: impl FnOnce(&BinlogPlace, &Path) -> io::Result<T> + Send + 'static,
-    ) -> Result<T, String> {
+    ) -> Result<T, TailTrimError> {
         let at_work = self.at_work.clone();
         let member_dir = self.options.member_dir.clone();
         let index = place.index().to_owned();
@@ -225,12 +257,8 @@ impl<R: Ring> TailTrim<R> {
             let _alone = at_work.lock().unwrap_or_else(PoisonError::into_inner);
             work(&place, &member_dir)
         });
-        done.await.map_err(|error| {
-            format!(
-                "mysqld's binlog, as {} lists it, cannot be made ready for a start: {error}",
-                index.display()
-            )
-        })
+        done.await
+            .map_err(|error| TailTrimError::Disk { index, error })
     }
 }
 
@@ -239,12 +267,16 @@ impl<R: Ring> StartGuard for TailTrim<R> {
         WAITS
     }
 
-    fn before_start(&self) -> BoxFuture<'_, Result<(), String>> {
-        self.trim().boxed()
+    fn before_start(&self) -> BoxFuture<'_, Result<(), GuardError>> {
+        async { self.trim().await.map_err(GuardError::from) }.boxed()
     }
 
-    fn after_start<'a>(&'a self, account: &'a ConnectOptions) -> BoxFuture<'a, Result<(), String>> {
-        check_start(&self.options.member_dir, account).boxed()
+    fn after_start<'a>(
+        &'a self,
+        account: &'a ConnectOptions,
+    ) -> BoxFuture<'a, Result<(), GuardError>> {
+        let checked = check_start(&self.options.member_dir, account);
+        async { checked.await.map_err(GuardError::from) }.boxed()
     }
 
     fn may_start_itself(&self) -> bool {
@@ -259,7 +291,7 @@ impl<R: Ring> StartGuard for TailTrim<R> {
             self.on_disk(place, record_in_use).await
         };
         recorded
-            .map(|recorded: Result<(), String>| {
+            .map(|recorded: Result<(), TailTrimError>| {
                 if let Err(cause) = recorded {
                     warn!("the state of mysqld's binlog in use could not be written down: {cause}");
                 }
@@ -478,17 +510,13 @@ impl ProtectionStart {
     /// ours, and no commit happens between closing and the opening that follows.
     ///
     /// # Errors
-    /// As a message; the only consequence is that the first crash may not be trimmed.
-    pub async fn ensure(&self, connect: &ConnectOptions) -> Result<(), String> {
+    /// [`TailTrimError`]; the only consequence is that the first crash may not be trimmed.
+    pub async fn ensure(&self, connect: &ConnectOptions) -> Result<(), TailTrimError> {
         let Some(place) = self.options.place().await? else {
             return Ok(());
         };
-        let told = |error: mysql_link::LinkError| error.to_string();
-        let mut connection = Connection::open_with_own_settings(connect)
-            .await
-            .map_err(told)?;
-        let index = connection.query("SELECT @@GLOBAL.log_bin_index").await;
-        let index = index.map_err(told)?;
+        let mut connection = Connection::open_with_own_settings(connect).await?;
+        let index = connection.query("SELECT @@GLOBAL.log_bin_index").await?;
         let index = index
             .first()
             .and_then(|row| row.text_at(0))
@@ -502,10 +530,7 @@ impl ProtectionStart {
             connection.close().await;
             return Ok(());
         };
-        connection
-            .execute("FLUSH BINARY LOGS")
-            .await
-            .map_err(told)?;
+        connection.execute("FLUSH BINARY LOGS").await?;
         connection.close().await;
         let file = record.last_file.clone();
         let store = move |_: &BinlogPlace, member_dir: &Path| record.store(member_dir);
@@ -532,10 +557,9 @@ fn begin(place: &BinlogPlace, member_dir: &Path) -> std::io::Result<Option<Start
 async fn on_disk<T: Send + 'static>(
     place: BinlogPlace,
     options: TailTrimOptions,
-    work: impl FnOnce(&BinlogPlace, &Path) -> std::io::Result<T> + Send + 'static,
-) -> Result<T, String> {
-    let done = long_work::on_disk(move || work(&place, &options.member_dir));
-    done.await.map_err(|error| error.to_string())
+    work: impl FnOnce(&BinlogPlace, &Path) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    long_work::on_disk(move || work(&place, &options.member_dir)).await
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ mod restore;
 mod undo;
 
 pub use crate::tail_trim::cut::{ErrantFile, ErrantFiles, TrimmedTail, errant_files, lock_data};
-pub use crate::tail_trim::guard::{ProtectionStart, TailTrim, TailTrimOptions};
+pub use crate::tail_trim::guard::{ProtectionStart, TailTrim, TailTrimError, TailTrimOptions};
 pub use crate::tail_trim::plan::{FileOffset, Keep, Plan, Refusal};
 pub use crate::tail_trim::undo::NotUndone;
 pub(crate) use crate::tail_trim::undo::changes_no_data;

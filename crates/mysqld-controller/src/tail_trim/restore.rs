@@ -17,6 +17,7 @@ use std::time::Duration;
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, LinkError};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::binlog_place::BinlogPlace;
 use crate::durable_file;
@@ -66,10 +67,26 @@ impl CutNote {
     }
 }
 
+/// Why a mysqld that starts must be killed and restarted.
+#[derive(Debug, Error)]
+pub(super) enum CheckStartError {
+    #[error("{}: {}", FILE, .0)]
+    Note(#[from] io::Error),
+    /// The engines had committed these transactions, which were cut off.
+    #[error(
+        "{0} was committed in mysqld without the ring, so that cutting it off the binlog does not undo it: the binlog gets it back, and \
+         mysqld starts again"
+    )]
+    Committed(String),
+}
+
 /// Queries a starting mysqld for transactions of the last cut that it has nevertheless. They are noted, and the returned error
 /// requires that mysqld is killed and restarted, which restores them.
-pub(super) async fn check_start(member_dir: &Path, account: &ConnectOptions) -> Result<(), String> {
-    let note = CutNote::load(member_dir).map_err(|error| format!("{FILE}: {error}"))?;
+pub(super) async fn check_start(
+    member_dir: &Path,
+    account: &ConnectOptions,
+) -> Result<(), CheckStartError> {
+    let note = CutNote::load(member_dir)?;
     let Some(mut note) = note.filter(|note| note.committed.is_none()) else {
         return Ok(());
     };
@@ -83,16 +100,12 @@ pub(super) async fn check_start(member_dir: &Path, account: &ConnectOptions) -> 
     let cut: GtidSet = note.tail.gtids.parse().unwrap_or_default();
     let committed = purged.intersection(&cut);
     if committed.is_empty() {
-        return CutNote::drop_from(member_dir).map_err(|error| format!("{FILE}: {error}"));
+        return Ok(CutNote::drop_from(member_dir)?);
     }
     let gtids = committed.to_string().replace('\n', "");
     note.committed = Some(gtids.clone());
-    note.store(member_dir)
-        .map_err(|error| format!("{FILE}: {error}"))?;
-    Err(format!(
-        "{gtids} was committed in mysqld without the ring, so that cutting it off the binlog does not undo it: the binlog gets it back, and \
-         mysqld starts again"
-    ))
+    note.store(member_dir)?;
+    Err(CheckStartError::Committed(gtids))
 }
 
 async fn purged(account: &ConnectOptions) -> Result<GtidSet, LinkError> {

@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use mysql_link::ServerVersion;
 use mysqld_controller::supervisor::{
-    ExternalCommands, StartGuard, SupervisorOptions, SupervisorState,
+    ExternalCommands, GuardError, StartGuard, SupervisorOptions, SupervisorState,
 };
 use tokio::process::Command;
 
@@ -27,7 +27,7 @@ impl StartGuard for Counted {
         "it is counted"
     }
 
-    fn before_start(&self) -> BoxFuture<'_, Result<(), String>> {
+    fn before_start(&self) -> BoxFuture<'_, Result<(), GuardError>> {
         self.0.fetch_add(1, Ordering::Relaxed);
         futures::future::ready(Ok(())).boxed()
     }

@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use mysqld_controller::LeaderTerm;
 use mysqld_controller::ingest::IngestOptions;
-use mysqld_controller::supervisor::{StartGuard, SupervisorState};
+use mysqld_controller::supervisor::{GuardError, StartGuard, SupervisorState};
 use mysqld_controller::tail_trim::{TailTrim, TailTrimOptions, TrimmedTail};
 
 use crate::primary::{A_WHILE, LIMIT, Running, eventually, requirements};
@@ -31,10 +31,14 @@ impl StartGuard for Door {
         "the door is looked at"
     }
 
-    fn before_start(&self) -> BoxFuture<'_, Result<(), String>> {
+    fn before_start(&self) -> BoxFuture<'_, Result<(), GuardError>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let open = self.open.load(Ordering::Relaxed);
-        async move { open.then_some(()).ok_or("the door is shut".to_owned()) }.boxed()
+        async move {
+            open.then_some(())
+                .ok_or_else(|| GuardError::from("the door is shut"))
+        }
+        .boxed()
     }
 }
 

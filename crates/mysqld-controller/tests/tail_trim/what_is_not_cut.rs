@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use anyhow::{Context, Result, ensure};
 use mysql_link::{ConnectOptions, Endpoint};
 use mysqld_controller::supervisor::StartGuard;
+use mysqld_controller::tail_trim::{Refusal, TailTrimError};
 
 use crate::crashing_server::{CrashingServer, LIMIT, event_borders, guard, transaction_starts};
 use crate::ring_in_memory::{Leadership, MemoryRing};
@@ -34,7 +35,7 @@ async fn refused(server: &CrashingServer, because: &str) -> Result<()> {
     let Err(cause) = server.guard().before_start().await else {
         anyhow::bail!("it is not refused, although {because}");
     };
-    ensure!(cause.contains(because), "{cause}");
+    ensure!(cause.to_string().contains(because), "{cause}");
     ensure!(fs::read(server.last_file()?)? == before && server.trimmed()?.is_empty());
     Ok(())
 }
@@ -259,8 +260,18 @@ async fn a_file_that_contradicts_the_ring_is_refused() -> Result<()> {
     other.set_leadership(Leadership::Serving(mysqld_controller::LeaderTerm(1)));
     other.invent(&format!("{uuid}:1:3"));
     let guarded = guard(&other, server.server.data_dir(), server.member_dir.path());
-    let cause = guarded.before_start().await.err().unwrap_or_default();
-    ensure!(cause.contains("and follows"), "{cause}");
+    let found = guarded.before_start().await.err();
+    let cause = found.as_ref();
+    let cause = cause.and_then(|error| error.downcast_ref::<TailTrimError>());
+    ensure!(
+        matches!(
+            cause,
+            Some(TailTrimError::Refused(
+                Refusal::CommittedBehindUncommitted { .. }
+            ))
+        ),
+        "{found:?}"
+    );
 
     // One bit is flipped before the end.
     let borders = event_borders(&server.last_file()?)?;
@@ -367,7 +378,8 @@ async fn a_transaction_that_mysqld_committed_without_the_ring_is_restored() -> R
         anyhow::bail!("what the engine has is taken for cut off");
     };
     ensure!(
-        why.contains("committed in mysqld without the ring"),
+        why.to_string()
+            .contains("committed in mysqld without the ring"),
         "{why}"
     );
 

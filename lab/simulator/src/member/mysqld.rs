@@ -22,7 +22,7 @@ use mysql_link::wire::ByteStream;
 use mysql_link::{ConnectOptions, Dial, Dialer, Endpoint, ServerVersion};
 use mysqld_controller::events::EventsWanted;
 use mysqld_controller::supervisor::{
-    ExternalServer, Found, Identity, Mark, ProcessId, ServerCommand,
+    ExternalServer, Found, Identity, Mark, ProcessId, ServerCommand, SupervisorError,
 };
 use mysqld_controller::{CommittedLog, ReplicationSource, SourceTls};
 use mysqld_model::{Account, FindServer, LostTail, Mysqld, MysqldOptions, ReplicaSource, Rights};
@@ -435,21 +435,22 @@ impl Dial for Host {
 
 /// The host's service manager.
 impl ExternalServer for Host {
-    fn start(&self) -> BoxFuture<'_, Result<(), String>> {
+    fn start(&self) -> BoxFuture<'_, Result<(), SupervisorError>> {
         async {
             tokio::time::sleep(self.start_takes).await;
             self.put_tail_back();
-            self.mysqld.start(&self.command_line())
+            let started = self.mysqld.start(&self.command_line());
+            started.map_err(SupervisorError::NotStarted)
         }
         .boxed()
     }
 
-    fn stop(&self, _: Duration) -> BoxFuture<'_, Result<(), String>> {
+    fn stop(&self, _: Duration) -> BoxFuture<'_, Result<(), SupervisorError>> {
         self.mysqld.terminate();
         std::future::ready(Ok(())).boxed()
     }
 
-    fn kill(&self) -> BoxFuture<'_, Result<(), String>> {
+    fn kill(&self) -> BoxFuture<'_, Result<(), SupervisorError>> {
         self.mysqld.kill();
         std::future::ready(Ok(())).boxed()
     }
