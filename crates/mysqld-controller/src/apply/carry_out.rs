@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use applier::run::{StageName, TableRemarks};
 use binlog_format::gtid::GtidSet;
-use mysql_link::{ConnectOptions, Connection};
+use mysql_link::Connection;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -29,11 +29,10 @@ use crate::plan::role_words::log_change;
 use crate::ring::{CommittedLog, LeaderTerm, Ring};
 use crate::status::{Readiness, RoleState, RoleStatus};
 use crate::write_fence::read_only;
-use crate::write_fence::read_only::ReadOnlyError;
 
 /// From a failed query to the next one, and between two progress figures while the applier catches up.
 const AGAIN: Duration = Duration::from_millis(250);
-/// Lock wait timeout of a close. No client writes, so there is nothing to wait for.
+/// Lock wait timeout of a close, also to administrators. No client writes, so there is nothing to wait for.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
 /// An order of the plan, with the state it was decided from.
@@ -255,7 +254,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             None => Connection::open_with_own_settings(connect).await?,
         };
         if self.followed {
-            close_to_all(&mut session, connect).await?;
+            read_only::close_by(&mut session, connect, LOCK_WAIT).await?;
         }
         let compared = compare(&*self.ring, &mut session, self.followed).await?;
         let fitness = compared.judge(self.followed, self.standing, &self.origin);
@@ -366,7 +365,8 @@ impl<R: Ring + CommittedLog> Apply<R> {
             Ok(Some(mut session)) => {
                 // Before the applier ends. It has nothing left to write. On a closed server it needs no write of its own to check that no
                 // lost session still writes.
-                let closed = close_to_all(&mut session, &self.options.connect).await;
+                let connect = &self.options.connect;
+                let closed = read_only::close_by(&mut session, connect, LOCK_WAIT).await;
                 Some(closed.map(|()| session).map_err(RoleError::from))
             }
             Ok(None) => None,
@@ -521,14 +521,6 @@ impl<R: Ring + CommittedLog> Apply<R> {
             changed || figures || beyond || others || tables
         });
     }
-}
-
-/// Closes the server to administrators, too.
-async fn close_to_all(
-    connection: &mut Connection,
-    connect: &ConnectOptions,
-) -> Result<(), ReadOnlyError> {
-    read_only::close_by(connection, connect, LOCK_WAIT).await
 }
 
 fn applied(follower: &Follower) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mysql_link::{ConnectOptions, Connection, LinkError, literal};
+use mysql_link::{ConnectOptions, Connection, literal};
 use thiserror::Error;
 
 use crate::apply::leave_following;
@@ -20,29 +20,32 @@ const END_OF_SESSIONS: Duration = Duration::from_secs(10);
 /// Why a step was not done.
 #[derive(Debug, Error)]
 pub enum ConversionError {
-    /// A statement failed, or the connection to the server.
+    /// A step failed.
     #[error("{doing} failed: {source}")]
-    Link {
-        /// Purpose of the statement.
+    Step {
+        /// Purpose of the step.
         doing: &'static str,
-        /// The error of the statement or connection.
-        source: LinkError,
+        /// The error of the step.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Semi-sync was not switched off.
     #[error("switching semi-sync off failed: {0}")]
     StopWaiting(#[from] StopWaitingError),
-    /// Another error, available only as text.
-    #[error("{doing} failed: {cause}")]
-    Other {
-        /// Purpose of the step.
-        doing: &'static str,
-        /// The text of the error.
-        cause: String,
-    },
+    /// The server replicates through so many channels.
+    #[error(
+        "giving it a source failed: it replicates through {0} channels; nothing was changed there"
+    )]
+    SeveralChannels(usize),
 }
 
-fn doing(doing: &'static str) -> impl FnOnce(LinkError) -> ConversionError {
-    move |source| ConversionError::Link { doing, source }
+fn doing<E>(doing: &'static str) -> impl FnOnce(E) -> ConversionError
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    move |source| ConversionError::Step {
+        doing,
+        source: source.into(),
+    }
 }
 
 async fn open(connect: &ConnectOptions) -> Result<Connection, ConversionError> {
@@ -64,16 +67,10 @@ pub async fn prepare(
     let observed = observed.map_err(doing("looking at its settings"))?;
     let plan = Plan::make(&observed, requirements, Phase::BeforeAttach);
     let applied = apply(&mut connection, &plan).await;
-    applied.map_err(|error| ConversionError::Other {
-        doing: "setting it up",
-        cause: error.to_string(),
-    })?;
+    applied.map_err(doing("setting it up"))?;
     // Sessions older than the change to ROW keep their format.
     let ended = end_statement_logging(&mut connection, END_OF_SESSIONS).await;
-    ended.map_err(|error| ConversionError::Other {
-        doing: "closing sessions from before binlog_format was ROW",
-        cause: error.to_string(),
-    })?;
+    ended.map_err(doing("closing sessions from before binlog_format was ROW"))?;
     connection.close().await;
     Ok(())
 }
@@ -160,10 +157,7 @@ pub async fn leave_source(connect: &ConnectOptions) -> Result<(), ConversionErro
 
 async fn close(connect: &ConnectOptions) -> Result<(), ConversionError> {
     let closed = read_only::close(connect, Duration::from_secs(1)).await;
-    closed.map_err(|error| ConversionError::Other {
-        doing: "closing it for writes",
-        cause: error.to_string(),
-    })
+    closed.map_err(doing("closing it for writes"))
 }
 
 /// Turns the closed, unmanaged primary into a plain one: commits wait for no ACK, and clients may write.
@@ -177,10 +171,7 @@ pub async fn release_primary(connect: &ConnectOptions) -> Result<(), ConversionE
     plain.map_err(doing("giving semi-sync its own timeout back"))?;
     connection.close().await;
     let opened = read_only::open(connect, &EventsAtOpening::default()).await;
-    opened.map_err(|error| ConversionError::Other {
-        doing: "opening it for writes",
-        cause: error.to_string(),
-    })
+    opened.map_err(doing("opening it for writes"))
 }
 
 /// Prepares a former follower for a source: closes it for writes, stops commits from waiting, and syncs its binlog again. Also drops the
@@ -195,10 +186,7 @@ pub async fn release_follower(connect: &ConnectOptions) -> Result<(), Conversion
     let plain = wait_as_a_plain_source(&mut connection).await;
     plain.map_err(doing("giving semi-sync its own timeout back"))?;
     let left = leave_following(&mut connection, connect).await;
-    left.map_err(|error| ConversionError::Other {
-        doing: "dropping the binlog of its time as a follower",
-        cause: error.to_string(),
-    })?;
+    left.map_err(doing("dropping the binlog of its time as a follower"))?;
     connection.close().await;
     Ok(())
 }
@@ -220,15 +208,7 @@ pub async fn follow_source(
     let of_channel = match names[..] {
         [] | [""] => String::new(),
         [name] => format!(" FOR CHANNEL {}", literal(name)),
-        _ => {
-            return Err(ConversionError::Other {
-                doing: "giving it a source",
-                cause: format!(
-                    "it replicates through {} channels; nothing was changed there",
-                    names.len()
-                ),
-            });
-        }
+        _ => return Err(ConversionError::SeveralChannels(names.len())),
     };
     close(connect).await?;
     let change = source.change(&of_channel);
