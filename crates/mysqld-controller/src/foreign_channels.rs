@@ -35,6 +35,10 @@ impl ForeignChannel {
         format!("FOR CHANNEL {}", literal(&self.name))
     }
 
+    fn stop(&self) -> String {
+        format!("STOP REPLICA {}", self.clause())
+    }
+
     /// Advice to the operator. Pure.
     pub(crate) fn advice(&self, follows: bool) -> String {
         let clause = self.clause();
@@ -94,15 +98,8 @@ pub(crate) async fn foreign_channels(
 pub(crate) enum StopChannelsError {
     #[error(transparent)]
     Link(#[from] LinkError),
-    #[error(
-        "{channel} cannot be stopped ({error}), and would write what the ring lacks: run {stop}"
-    )]
-    Runs {
-        channel: ForeignChannel,
-        /// The statement that failed.
-        stop: String,
-        error: LinkError,
-    },
+    #[error("{} cannot be stopped ({}), and would write what the ring lacks: run {}", .0, .1, .0.stop())]
+    Runs(ForeignChannel, LinkError),
 }
 
 /// Stops the running ones, and returns them. A channel finishes its present transaction first.
@@ -115,14 +112,8 @@ pub(crate) async fn stop_foreign_channels(
     let all = foreign_channels(connection).await?;
     let running: Vec<_> = all.into_iter().filter(|channel| channel.runs).collect();
     for channel in &running {
-        let stop = format!("STOP REPLICA {}", channel.clause());
-        if let Err(error) = connection.execute(&stop).await {
-            let channel = channel.clone();
-            return Err(StopChannelsError::Runs {
-                channel,
-                stop,
-                error,
-            });
+        if let Err(error) = connection.execute(channel.stop()).await {
+            return Err(StopChannelsError::Runs(channel.clone(), error));
         }
         tracing::warn!("{channel} was stopped, because this server is closed for writes");
     }

@@ -19,14 +19,9 @@ pub enum CompareError {
     /// The ring does not report its log.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// The server's answer is no GTID set.
-    #[error("{variable} cannot be read: {error}")]
-    Unreadable {
-        /// The variable that was queried.
-        variable: &'static str,
-        /// The problem with its value.
-        error: ParseGtidError,
-    },
+    /// The value of this variable is no GTID set.
+    #[error("{0} cannot be read: {1}")]
+    Unreadable(&'static str, ParseGtidError),
     /// The server's answer is no text.
     #[error("`{0}` did not answer with a text")]
     NoText(String),
@@ -146,7 +141,7 @@ async fn gtids(
 }
 
 fn unreadable(variable: &'static str) -> impl FnOnce(ParseGtidError) -> CompareError {
-    move |error| CompareError::Unreadable { variable, error }
+    move |error| CompareError::Unreadable(variable, error)
 }
 
 async fn text(connection: &mut Connection, query: &str) -> Result<String, CompareError> {

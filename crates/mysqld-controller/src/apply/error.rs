@@ -58,15 +58,10 @@ pub(crate) enum RoleError {
     )]
     SkipsErrors { name: String, errors: String },
     #[error(
-        "{name} is OFF, so that readers would see later transactions without earlier ones, and it cannot be set ({error}): \
-         STOP REPLICA, and run {set}"
+        "{0} is OFF, so that readers would see later transactions without earlier ones, and it cannot be set ({1}): \
+         STOP REPLICA, and run SET GLOBAL {0} = ON"
     )]
-    OutOfOrder {
-        name: String,
-        /// The statement that failed.
-        set: String,
-        error: LinkError,
-    },
+    OutOfOrder(String, LinkError),
     #[error(transparent)]
     Threads(#[from] ThreadsEnded),
     #[error("mysqld cannot be looked at: {0}")]

@@ -68,7 +68,7 @@ async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(
     for name in lenience.unordered {
         let set = format!("SET GLOBAL {name} = ON");
         if let Err(error) = connection.execute(&set).await {
-            return Err(RoleError::OutOfOrder { name, set, error });
+            return Err(RoleError::OutOfOrder(name, error));
         }
         tracing::warn!(
             "{name} was OFF, so that readers could see later transactions without earlier ones: it is set to ON"

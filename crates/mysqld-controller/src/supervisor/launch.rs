@@ -26,39 +26,17 @@ pub enum SupervisorError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// A command cannot be run.
-    #[error("`{command}`: {error}")]
-    NotRun {
-        /// Program and arguments.
-        command: String,
-        /// What the operating system reports.
-        error: io::Error,
-    },
+    #[error("`{0}`: {1}")]
+    NotRun(String, io::Error),
     /// A command takes too long.
-    #[error("`{command}` does not end within {limit:?}")]
-    TooLong {
-        /// Program and arguments.
-        command: String,
-        /// Its time limit.
-        limit: Duration,
-    },
-    /// A command fails.
-    #[error("`{command}` ends with {status}: {output}")]
-    CommandFailed {
-        /// Program and arguments.
-        command: String,
-        /// How it ended.
-        status: ExitStatus,
-        /// Its standard error.
-        output: String,
-    },
-    /// mysqld does not report its version.
-    #[error("`{command}` tells no version: {output}")]
-    NoVersion {
-        /// Program and arguments.
-        command: String,
-        /// Its standard output.
-        output: String,
-    },
+    #[error("`{0}` does not end within {1:?}")]
+    TooLong(String, Duration),
+    /// A command fails, with this standard error.
+    #[error("`{0}` ends with {1}: {2}")]
+    CommandFailed(String, ExitStatus, String),
+    /// mysqld does not report its version in this output.
+    #[error("`{0}` tells no version: {1}")]
+    NoVersion(String, String),
     /// An initialisation was no longer wanted.
     #[error("it was not wanted any more, and was killed")]
     Unwanted,
@@ -78,13 +56,8 @@ pub enum SupervisorError {
     )]
     NotFound,
     /// The data directory cannot be read.
-    #[error("the data directory {} cannot be read: {error}", .path.display())]
-    DataDir {
-        /// Its path.
-        path: PathBuf,
-        /// What the operating system reports.
-        error: io::Error,
-    },
+    #[error("the data directory {} cannot be read: {}", .0.display(), .1)]
+    DataDir(PathBuf, io::Error),
     /// The files of persisted values cannot be read or replaced.
     #[error("what is persisted in its data directory cannot be made ready for a start: {0}")]
     PersistedFile(io::Error),
@@ -109,10 +82,7 @@ impl ServerCommand {
         let words = self.version_words();
         let text = output_of(&words, ANSWER_LIMIT).await?;
         let version = text.split("Ver ").nth(1).and_then(|rest| rest.parse().ok());
-        version.ok_or_else(|| SupervisorError::NoVersion {
-            command: words.join(" "),
-            output: text,
-        })
+        version.ok_or_else(|| SupervisorError::NoVersion(words.join(" "), text))
     }
 
     /// The options that the server starts with, including those of its option files; later ones
@@ -219,17 +189,18 @@ pub(super) async fn output_of(
         .output();
     let output = match tokio::time::timeout(limit, output).await {
         Ok(Ok(output)) => output,
-        Ok(Err(error)) => return Err(SupervisorError::NotRun { command, error }),
-        Err(_) => return Err(SupervisorError::TooLong { command, limit }),
+        Ok(Err(error)) => return Err(SupervisorError::NotRun(command, error)),
+        Err(_) => return Err(SupervisorError::TooLong(command, limit)),
     };
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    Err(SupervisorError::CommandFailed {
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(SupervisorError::CommandFailed(
         command,
-        status: output.status,
-        output: String::from_utf8_lossy(&output.stderr).into_owned(),
-    })
+        output.status,
+        errors,
+    ))
 }
 
 /// The last 64 KiB of a file after its first `before` bytes; of a shorter (rotated) file, all of it.

@@ -178,10 +178,8 @@ impl Supervisor {
         let data_dir = match found {
             Found::Nothing if wanted == Wanted::Running => {
                 let path = &self.options.server.data_dir;
-                command_line::look(path).map_err(|error| SupervisorError::DataDir {
-                    path: path.clone(),
-                    error,
-                })?
+                command_line::look(path)
+                    .map_err(|error| SupervisorError::DataDir(path.clone(), error))?
             }
             _ => DataDir::Ready,
         };

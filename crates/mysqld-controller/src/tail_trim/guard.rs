@@ -74,13 +74,8 @@ pub enum TailTrimError {
     #[error(transparent)]
     Place(#[from] SupervisorError),
     /// The binlog of this index cannot be read or changed.
-    #[error("mysqld's binlog, as {} lists it, cannot be made ready for a start: {error}", .index.display())]
-    Disk {
-        /// The index of the binlog.
-        index: PathBuf,
-        /// What the disk reports.
-        error: io::Error,
-    },
+    #[error("mysqld's binlog, as {} lists it, cannot be made ready for a start: {}", .0.display(), .1)]
+    Disk(PathBuf, io::Error),
     /// It must not be cut, and mysqld must not start.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -258,7 +253,7 @@ impl<R: Ring> TailTrim<R> {
             work(&place, &member_dir)
         });
         done.await
-            .map_err(|error| TailTrimError::Disk { index, error })
+            .map_err(|error| TailTrimError::Disk(index, error))
     }
 }
 

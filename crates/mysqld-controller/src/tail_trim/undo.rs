@@ -47,14 +47,9 @@ pub enum NotUndone {
     /// Rows of tables whose engine has no transactions.
     #[error("it changes tables of an engine without transactions")]
     WithoutTransactions,
-    /// A statement with an effect that remains.
-    #[error("{why}: {statement}")]
-    Statement {
-        /// Why the effect remains.
-        why: &'static str,
-        /// The statement, shortened.
-        statement: String,
-    },
+    /// For this reason, the effect of this statement remains.
+    #[error("{0}: {1}")]
+    Statement(&'static str, String),
     /// An event that cannot be decoded.
     #[error("it cannot be read ({0})")]
     Unreadable(DecodeError),
@@ -122,7 +117,7 @@ impl UndoCheck {
                 if let Effect::Stays(why) = statement.effect(self.server) {
                     const SHOWN: usize = 60;
                     let statement = shown_statement(&query.statement, SHOWN);
-                    return Err(NotUndone::Statement { why, statement });
+                    return Err(NotUndone::Statement(why, statement));
                 }
             }
         }
