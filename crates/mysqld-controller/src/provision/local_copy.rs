@@ -102,23 +102,23 @@ pub async fn executed_and_applied(connect: &ConnectOptions) -> Result<GtidSet, P
     let applied: GtidSet = applied
         .parse()
         .map_err(|_| ProvisionError::Answer { what })?;
-    let executed = executed(&mut connection).await?;
+    let executed = gtid_executed(&mut connection).await?;
     connection.close().await;
     Ok(applied.union(&executed))
 }
 
-/// A lower bound of the server's executed transactions, which every later copy contains.
+/// The GTIDs that a server has executed: every later copy contains them.
 ///
 /// # Errors
 /// [`ProvisionError`].
-pub async fn executed_at_least(connect: &ConnectOptions) -> Result<GtidSet, ProvisionError> {
+pub async fn executed(connect: &ConnectOptions) -> Result<GtidSet, ProvisionError> {
     let mut connection = reach(connect).await?;
-    let executed = executed(&mut connection).await?;
+    let executed = gtid_executed(&mut connection).await?;
     connection.close().await;
     Ok(executed)
 }
 
-async fn executed(connection: &mut Connection) -> Result<GtidSet, ProvisionError> {
+async fn gtid_executed(connection: &mut Connection) -> Result<GtidSet, ProvisionError> {
     let what = "gtid_executed";
     let text = value(connection, "SELECT @@GLOBAL.gtid_executed", what).await?;
     text.parse().map_err(|_| ProvisionError::Answer { what })

@@ -16,12 +16,12 @@ mod transactions;
 pub use crate::provision::donor::{CloneAccount, CloneOffer, NoCloneAccount, offer, withdraw};
 pub use crate::provision::error::ProvisionError;
 pub use crate::provision::local_copy::{
-    CopyUnderWay, LocalCopy, LocalSource, copy_under_way, end_copy, executed_and_applied,
-    executed_at_least, local_source, ready_for_copies,
+    CopyUnderWay, LocalCopy, LocalSource, copy_under_way, end_copy, executed, executed_and_applied,
+    local_source, ready_for_copies,
 };
 pub use crate::provision::note::{NoteStep, ProvisionNote};
 pub use crate::provision::recipient::{
-    BeforeALook, CopyState, copy, executed, finish, log_place, look, make_ready, schema_sizes,
+    BeforeALook, CopyState, copy, finish, log_place, look, make_ready, schema_sizes,
 };
 pub use crate::provision::replacement::execute_instead;
 pub use crate::provision::transactions::{prepared_transactions, roll_back_prepared};

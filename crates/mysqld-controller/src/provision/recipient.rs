@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, LinkError, literal, server_code};
 
 use crate::apply::drop_channel;
@@ -20,19 +19,6 @@ use crate::settings::{StopWaitingError, stop_waiting_for_acks};
 const CLOSED_ONCE_MORE: u32 = 3;
 /// The longest that a copy may take.
 const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
-
-/// The GTIDs that a server has executed.
-///
-/// # Errors
-/// [`ProvisionError`].
-pub async fn executed(connect: &ConnectOptions) -> Result<GtidSet, ProvisionError> {
-    let mut connection = reach(connect).await?;
-    let what = "gtid_executed";
-    let executed = value(&mut connection, "SELECT @@GLOBAL.gtid_executed", what).await?;
-    connection.close().await;
-    let executed = executed.parse();
-    executed.map_err(|_| ProvisionError::Answer { what })
-}
 
 /// Its schemas with the approximate bytes of their tables and indexes. Slow on a server with very many tables.
 ///

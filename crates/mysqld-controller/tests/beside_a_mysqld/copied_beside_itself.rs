@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint};
 use mysqld_controller::provision::{
-    CloneAccount, CloneOffer, LocalCopy, copy, copy_under_way, end_copy, executed_and_applied,
-    executed_at_least, local_source, make_ready, offer, prepared_transactions, ready_for_copies,
+    CloneAccount, CloneOffer, LocalCopy, copy, copy_under_way, end_copy, executed,
+    executed_and_applied, local_source, make_ready, offer, prepared_transactions, ready_for_copies,
     roll_back_prepared,
 };
 use mysqld_controller::settings::native_grants;
@@ -214,7 +214,7 @@ async fn a_copy_is_a_server_of_its_own_that_says_what_it_has() -> Result<()> {
     ensure!(closed == "1", "it is not closed again");
     let home = tempfile::tempdir()?;
     let into = home.path().join("copy");
-    let at_least = executed_at_least(&connect).await?;
+    let at_least = executed(&connect).await?;
     LocalCopy::open(&connect).await?.copy(&into).await?;
     let at_most = executed_and_applied(&connect).await?;
     ensure!(!at_least.is_empty() && at_least == at_most);

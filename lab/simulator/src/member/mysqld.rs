@@ -436,13 +436,12 @@ impl Dial for Host {
 /// The host's service manager.
 impl ExternalServer for Host {
     fn start(&self) -> BoxFuture<'_, Result<(), SupervisorError>> {
-        async {
+        Box::pin(async {
             tokio::time::sleep(self.start_takes).await;
             self.put_tail_back();
             let started = self.mysqld.start(&self.command_line());
             started.map_err(SupervisorError::NotStarted)
-        }
-        .boxed()
+        })
     }
 
     fn stop(&self, _: Duration) -> BoxFuture<'_, Result<(), SupervisorError>> {

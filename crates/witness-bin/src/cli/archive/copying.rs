@@ -10,8 +10,8 @@ use archive::base_backup::BaseName;
 use binlog_format::gtid::GtidSet;
 use mysql_link::ConnectOptions;
 use mysqld_controller::provision::{
-    LocalCopy, LocalSource, ProvisionError, copy_under_way, end_copy, executed_and_applied,
-    executed_at_least, local_source, ready_for_copies,
+    LocalCopy, LocalSource, ProvisionError, copy_under_way, end_copy, executed,
+    executed_and_applied, local_source, ready_for_copies,
 };
 use raft_types::MemberId;
 use tokio_util::sync::CancellationToken;
@@ -151,7 +151,7 @@ impl Copying {
         has_room(source.bytes, free, &self.directory.display().to_string())?;
         ready_for_copies(&self.connect).await.map_err(failed)?;
         let directory = self.directory.join(format!("{PREFIX}{name}"));
-        let at_least = executed_at_least(&self.connect).await.map_err(failed)?;
+        let at_least = executed(&self.connect).await.map_err(failed)?;
         let copied = async {
             self.clone_into(&directory, stop).await?;
             tokio::time::sleep(SETTLE).await;
