@@ -4,6 +4,9 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 /// Replaces the file, or creates it. Durable on return.
 ///
 /// # Errors
@@ -16,6 +19,26 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&temporary, path)?;
     sync_folder_of(path)
+}
+
+/// Replaces the file by this value's JSON. Durable on return.
+///
+/// # Errors
+/// The I/O error; the old content may still be there.
+pub(crate) fn store(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    replace(path, &serde_json::to_vec_pretty(value)?)
+}
+
+/// Loads the value of a JSON file; `None` where there is no file.
+///
+/// # Errors
+/// The file exists and cannot be read.
+pub(crate) fn load<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    match fs::read(path) {
+        Ok(content) => Ok(Some(serde_json::from_slice(&content)?)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Removes the file, which may be absent. Durable on return, even if an earlier removal was not yet durable.

@@ -7,7 +7,6 @@
 //! also precedes a comparison while another member leads. Transactions beyond the log of a server recorded as `following` came neither from
 //! the ring nor from clients of a primary.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -66,13 +65,8 @@ impl StandingFile {
 
     /// The stored record. In doubt it follows, since a follower proposes nothing.
     pub(super) fn load(&self) -> Option<Standing> {
-        let read = match fs::read(&self.path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(error) => Err(error),
-        };
-        match read {
-            Ok(standing) => Some(standing),
+        match durable_file::load(&self.path) {
+            Ok(standing) => standing,
             Err(error) => {
                 let file = self.path.display();
                 tracing::warn!(
@@ -89,9 +83,7 @@ impl StandingFile {
     /// What the disk reports.
     pub(super) async fn store(&self, standing: Standing) -> Result<(), StandingError> {
         let path = self.path.clone();
-        let stored = long_work::on_disk(move || {
-            durable_file::replace(&path, &serde_json::to_vec_pretty(&standing)?)
-        });
+        let stored = long_work::on_disk(move || durable_file::store(&path, &standing));
         stored.await.map_err(|source| StandingError {
             file: self.path.clone(),
             source,
@@ -111,6 +103,8 @@ pub(super) fn may_propose(standing: Option<Standing>, log: &GtidSet, origin: &Gt
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

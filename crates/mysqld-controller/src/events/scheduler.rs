@@ -1,8 +1,8 @@
 //! mysqld's event scheduler: observes and switches it, and durably records the operator's configuration.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::{fs, io};
 
 use applier::events::{NamedEvent, OVER, listed};
 use mysql_link::{ConnectOptions, Connection, LinkError};
@@ -46,18 +46,14 @@ impl EventScheduler {
         command: Option<ServerCommand>,
     ) -> io::Result<Self> {
         let file = member_dir.join(FILE);
-        let found = match fs::read(&file) {
-            Ok(bytes) => serde_json::from_slice(&bytes)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
-        };
+        let found: Option<Option<FoundScheduler>> = durable_file::load(&file)?;
         Ok(Self {
             inner: Arc::new(Inner {
                 key,
                 file,
                 command,
                 options: OnceCell::new(),
-                found: Mutex::new(found),
+                found: Mutex::new(found.flatten()),
                 told: Mutex::new(false),
                 off_at_follower: Mutex::new(false),
             }),
@@ -107,9 +103,8 @@ impl EventScheduler {
     }
 
     async fn record(&self, found: Option<FoundScheduler>) -> io::Result<()> {
-        let content = serde_json::to_vec_pretty(&found)?;
         let file = self.inner.file.clone();
-        long_work::on_disk(move || durable_file::replace(&file, &content)).await?;
+        long_work::on_disk(move || durable_file::store(&file, &found)).await?;
         *self.found() = found;
         Ok(())
     }

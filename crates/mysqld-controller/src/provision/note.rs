@@ -70,8 +70,7 @@ impl ProvisionNote {
     /// # Errors
     /// What the disk reports; the previous note may still be there.
     pub fn store(&self, member_dir: &Path) -> io::Result<()> {
-        let content = serde_json::to_vec_pretty(self)?;
-        durable_file::replace(&member_dir.join(FILE), &content)
+        durable_file::store(&member_dir.join(FILE), self)
     }
 
     /// Removes it, durably on return. It may be missing.

@@ -3,7 +3,6 @@
 //! and those of one started by hand, did not. A server's first file after a start is marked
 //! as such.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -57,11 +56,7 @@ impl StartRecord {
     /// # Errors
     /// When it exists and cannot be read.
     pub(super) fn load(member_dir: &Path) -> io::Result<Option<Self>> {
-        match fs::read(member_dir.join(FILE)) {
-            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        durable_file::load(&member_dir.join(FILE))
     }
 
     /// Stores it, durably on return.
@@ -69,8 +64,7 @@ impl StartRecord {
     /// # Errors
     /// What the disk reports; the previous record may still be there.
     pub(super) fn store(&self, member_dir: &Path) -> io::Result<()> {
-        let content = serde_json::to_vec_pretty(self)?;
-        durable_file::replace(&member_dir.join(FILE), &content)
+        durable_file::store(&member_dir.join(FILE), self)
     }
 }
 
@@ -124,6 +118,8 @@ fn number(file: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn files(numbers: &[u32]) -> Vec<PathBuf> {

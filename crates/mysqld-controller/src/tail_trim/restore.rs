@@ -47,16 +47,12 @@ impl CutNote {
     }
 
     fn load(member_dir: &Path) -> io::Result<Option<Self>> {
-        match fs::read(member_dir.join(FILE)) {
-            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        durable_file::load(&member_dir.join(FILE))
     }
 
     /// Stores it, durably on return.
     pub(super) fn store(&self, member_dir: &Path) -> io::Result<()> {
-        durable_file::replace(&member_dir.join(FILE), &serde_json::to_vec_pretty(self)?)
+        durable_file::store(&member_dir.join(FILE), self)
     }
 
     fn drop_from(member_dir: &Path) -> io::Result<()> {
