@@ -6,11 +6,12 @@ use std::os::unix::fs::FileExt;
 use anyhow::{Context, Result, ensure};
 use mysql_link::{ConnectOptions, Endpoint};
 use mysqld_controller::supervisor::StartGuard;
-use mysqld_controller::tail_trim::{Refusal, TailTrimError};
+use mysqld_controller::tail_trim::{NotUndone, Refusal, TailTrimError};
 
 use crate::crashing_server::{CrashingServer, LIMIT, event_borders, guard, transaction_starts};
 use crate::ring_in_memory::{Leadership, MemoryRing};
 
+const NOT_ATOMIC: &str = "the statement is not atomic";
 const TABLE: &str = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)";
 
 /// A server that crashed with one waiting transaction, after some that the ring has.
@@ -30,14 +31,25 @@ async fn crashed_behind(before: &str, waiting: &str) -> Result<CrashingServer> {
     Ok(server)
 }
 
-async fn refused(server: &CrashingServer, because: &str) -> Result<()> {
+async fn refused(server: &CrashingServer, is: impl Fn(&TailTrimError) -> bool) -> Result<()> {
     let before = fs::read(server.last_file()?)?;
     let Err(cause) = server.guard().before_start().await else {
-        anyhow::bail!("it is not refused, although {because}");
+        anyhow::bail!("it is not refused");
     };
-    ensure!(cause.to_string().contains(because), "{cause}");
+    ensure!(
+        cause.downcast_ref::<TailTrimError>().is_some_and(is),
+        "{cause}"
+    );
     ensure!(fs::read(server.last_file()?)? == before && server.trimmed()?.is_empty());
     Ok(())
+}
+
+/// Whether the effect of a statement remains, for this reason.
+fn remains(error: &TailTrimError, because: &str) -> bool {
+    let TailTrimError::Refused(Refusal::CannotBeUndone { reason, .. }) = error else {
+        return false;
+    };
+    matches!(reason, NotUndone::Statement(why, _) if *why == because)
 }
 
 async fn left_alone(server: &mut CrashingServer) -> Result<()> {
@@ -179,10 +191,9 @@ async fn what_a_stop_in_good_order_let_through_is_not_cut_and_needs_no_ring() ->
 async fn a_crashed_server_waits_for_the_rings_word() -> Result<()> {
     let mut server = crashed_with("INSERT INTO d.t VALUES (1)").await?;
     server.ring.set_leadership(Leadership::Over);
-    refused(
-        &server,
-        "waiting for the ring to say which transactions are committed",
-    )
+    refused(&server, |error| {
+        matches!(error, TailTrimError::Ring(_) | TailTrimError::NoAnswer)
+    })
     .await?;
     server
         .ring
@@ -194,11 +205,8 @@ async fn a_crashed_server_waits_for_the_rings_word() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_recovery_does_not_undo_is_refused() -> Result<()> {
     let myisam = "CREATE TABLE d.m (id INT) ENGINE=MyISAM";
-    refused(
-        &crashed_with(myisam).await?,
-        "the statement is not atomic: CREATE TABLE d.m",
-    )
-    .await?;
+    let server = crashed_with(myisam).await?;
+    refused(&server, |error| remains(error, NOT_ATOMIC)).await?;
 
     let mut server = CrashingServer::start().await?;
     let client = server.server.client();
@@ -208,7 +216,16 @@ async fn what_recovery_does_not_undo_is_refused() -> Result<()> {
     server.transactions_in_file(3).await?;
     server.crash().await?;
     drop(pending);
-    refused(&server, "an engine without transactions").await
+    refused(&server, |error| {
+        matches!(
+            error,
+            TailTrimError::Refused(Refusal::CannotBeUndone {
+                reason: NotUndone::WithoutTransactions,
+                ..
+            })
+        )
+    })
+    .await
 }
 
 /// Recovery rolls these back in the data dictionary, and does not restore their files.
@@ -229,7 +246,7 @@ async fn statements_that_have_changed_files_are_refused() -> Result<()> {
     ] {
         let server = crashed_behind(before, waiting).await?;
         ensure!(!server.server.data_dir().join(gone).exists(), "{gone}");
-        refused(&server, because).await?;
+        refused(&server, |error| remains(error, because)).await?;
     }
     Ok(())
 }
@@ -243,7 +260,7 @@ async fn a_statement_that_may_have_changed_a_table_of_another_engine_is_refused(
         "CREATE TABLE IF NOT EXISTS d.n LIKE d.m",
     ] {
         let server = crashed_behind(&before, waiting).await?;
-        refused(&server, "the statement is not atomic").await?;
+        refused(&server, |error| remains(error, NOT_ATOMIC)).await?;
     }
     Ok(())
 }
@@ -279,11 +296,17 @@ async fn a_file_that_contradicts_the_ring_is_refused() -> Result<()> {
     let bytes = fs::read(server.last_file()?)?;
     byte[0] = bytes[inside as usize] ^ 1;
     file.write_all_at(&byte, inside)?;
-    refused(&server, "is damaged at").await?;
+    refused(&server, |error| {
+        matches!(error, TailTrimError::Refused(Refusal::Damaged { .. }))
+    })
+    .await?;
     file.write_all_at(&bytes, 0)?;
 
     file.write_all_at(&[0xfd], 0)?;
-    refused(&server, "is encrypted").await?;
+    refused(&server, |error| {
+        matches!(error, TailTrimError::Refused(Refusal::Encrypted { .. }))
+    })
+    .await?;
     file.write_all_at(&bytes, 0)?;
     Ok(())
 }
@@ -325,9 +348,19 @@ async fn what_follows_an_errant_transaction_is_refused_and_so_is_a_server_that_r
         .client()
         .start_sql("INSERT INTO d.t VALUES (2)")?;
     server.transactions_in_file(1).await?;
-    refused(&server, "they are errant").await?;
+    refused(&server, |error| {
+        matches!(
+            error,
+            TailTrimError::Refused(Refusal::ErrantInClosedFiles { .. })
+        )
+    })
+    .await?;
     server.ring.invent(&executed);
-    refused(&server, "a mysqld runs on it").await?;
+    refused(&server, |error| {
+        let runs = |error: &std::io::Error| error.to_string().contains("a mysqld runs on it");
+        matches!(error, TailTrimError::Disk(_, error) if runs(error))
+    })
+    .await?;
     server.server.kill()?;
     drop(waiting);
     server.start_again().await?;
