@@ -35,9 +35,9 @@ pub use crate::bootstrap::{BootstrapPlan, BootstrapRefusal, Introduction, plan_b
 pub use crate::calls::admission::{AdmissionRefusal, Envelope, Party, admit};
 pub use crate::calls::inbound::{AppendAnswers, Inbound, InstallRefusal};
 pub use crate::calls::{
-    Answer, CallError, DatabaseState, FileBytes, Greeting, Knock, LogEnd, MemberCalls, Question,
+    Answer, CallError, DatabaseState, EarlyVoteCall, FileBytes, Greeting, Knock, LogEnd,
+    MemberCalls, Question,
 };
-pub use crate::election::early_election::EarlyVoteCall;
 pub use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
 pub use crate::election::put_back::{PutBack, Remembered, Report};
 pub use crate::engine::Fault;

@@ -22,18 +22,18 @@ use tokio::sync::oneshot;
 use crate::calls::admission::AdmissionRefusal;
 use crate::calls::{Answer, CallError, FileBytes, MemberCalls, Question};
 use crate::election::dead_leader::Reign;
+use crate::election::elections::Elections;
 use crate::election::heirs::heirs;
 use crate::election::split_votes::goes_first;
 use crate::election::{doubted_tail, early_election, greetings, mock_vote, stand_in};
 use crate::engine;
-use crate::engine::Fault;
+use crate::engine::{Fault, raft_fault};
 use crate::formats;
 use crate::lease::leadership::Term;
 use crate::log_probe::divergence::refuse_divergence;
 use crate::log_room::intake;
-use crate::member::core::MemberCore;
-use crate::repair::forced_membership::NOBODY;
-use crate::repair::plan::{TERM_LEAP, leap_from};
+use crate::member::administration::Administration;
+use crate::repair::forced_membership::{NOBODY, TERM_LEAP, leap_from};
 use crate::repair::rejoin;
 use crate::repair::rejoin::Agreement;
 
@@ -43,19 +43,19 @@ pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig
 /// The receiving end of a member's Raft.
 #[derive(Clone)]
 pub struct Inbound {
-    core: Arc<MemberCore>,
+    admin: Arc<Administration>,
     calls: Arc<dyn MemberCalls>,
     starts: Arc<dyn FileStarts>,
 }
 
 impl Inbound {
     pub(crate) fn new(
-        core: Arc<MemberCore>,
+        admin: Arc<Administration>,
         calls: Arc<dyn MemberCalls>,
         starts: Arc<dyn FileStarts>,
     ) -> Self {
         Self {
-            core,
+            admin,
             calls,
             starts,
         }
@@ -67,23 +67,23 @@ impl Inbound {
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'static,
     {
-        let core = self.core.clone();
+        let admin = self.admin.clone();
         // A request that contradicts this log ends the stream; the engine is stopped then.
         let agreeing = requests
             .then(move |request| {
-                let core = core.clone();
+                let admin = admin.clone();
                 async move {
-                    let role = core.role();
-                    heed_leap(&core, &request.vote);
+                    let role = admin.engine.role();
+                    heed_leap(&admin.elections, &request.vote);
                     // The answer to its heartbeat carries the reason.
-                    if passed_over(&core, &request.vote).is_some() {
+                    if passed_over(&admin.elections, &request.vote).is_some() {
                         return None;
                     }
-                    core.told_committed(request.leader_commit);
-                    let agrees = refuse_divergence(&core, &role, &request).await;
+                    admin.elections.told_committed(request.leader_commit);
+                    let agrees = refuse_divergence(&admin.engine, &role, &request).await;
                     agrees.ok()?;
-                    core.formats.take_in(&request).ok()?;
-                    intake::wait_for_room(core.rooms.own(), &request).await;
+                    admin.formats.take_in(&request).ok()?;
+                    intake::wait_for_room(admin.rooms.own(), &request).await;
                     Some(request)
                 }
             })
@@ -92,8 +92,9 @@ impl Inbound {
         // A request stops waiting for room when the caller no longer waits for the answers.
         let (listening, deaf) = oneshot::channel::<Infallible>();
         let agreeing = agreeing.take_until(deaf);
-        let heard = self.core.heard.clone();
-        self.core
+        let heard = self.admin.engine.heard.clone();
+        self.admin
+            .engine
             .raft
             .stream_append(agreeing.boxed())
             .inspect_ok(move |answer| {
@@ -119,23 +120,23 @@ impl Inbound {
         &self,
         request: AppendEntriesRequest<TypeConfig>,
     ) -> Result<StreamAppendResult<TypeConfig>, Fault> {
-        let role = self.core.role();
-        heed_leap(&self.core, &request.vote);
-        if let Some(later) = passed_over(&self.core, &request.vote) {
+        let role = self.admin.engine.role();
+        heed_leap(&self.admin.elections, &request.vote);
+        if let Some(later) = passed_over(&self.admin.elections, &request.vote) {
             return Ok(Err(StreamAppendError::HigherVote(later)));
         }
-        self.core.told_committed(request.leader_commit);
-        refuse_divergence(&self.core, &role, &request).await?;
+        self.admin.elections.told_committed(request.leader_commit);
+        refuse_divergence(&self.admin.engine, &role, &request).await?;
         let leader = request.vote.leader_id;
         let answer = self.take_heartbeat(request).await?;
         if answer.is_ok() {
-            self.core.heard.now();
+            self.admin.engine.heard.now();
         }
         let follows = !matches!(answer, Err(StreamAppendError::HigherVote(_)));
-        let promise = &self.core.campaigning.promise;
+        let promise = &self.admin.elections.campaigning.promise;
         if follows && !promise.may_answer(leader.voted_for, Term(leader.term)) {
             // The leader may rely on a longer lease; see `lease::promise`.
-            self.core.contacts.ask_for_promises();
+            self.admin.elections.contacts.ask_for_promises();
             return std::future::pending().await;
         }
         Ok(answer)
@@ -147,8 +148,8 @@ impl Inbound {
     ) -> Result<StreamAppendResult<TypeConfig>, Fault> {
         let (vote, named) = (request.vote, request.prev_log_id);
         // Polled first: the engine takes messages in their order.
-        let append = self.core.raft.append_entries(request);
-        let taken_in = self.core.raft.with_raft_state(move |state| {
+        let append = self.admin.engine.raft.append_entries(request);
+        let taken_in = self.admin.engine.raft.with_raft_state(move |state| {
             let has_named = named.is_none_or(|named| {
                 let purged = state.log_ids.purged();
                 purged.is_some_and(|purged| named.index <= purged.index)
@@ -185,7 +186,7 @@ impl Inbound {
             entries: Vec::new(),
             leader_commit: None,
         };
-        let answer = self.core.raft.append_entries(request).await;
+        let answer = self.admin.engine.raft.append_entries(request).await;
         answer.map_err(raft_fault)
     }
 
@@ -203,7 +204,7 @@ impl Inbound {
         vote: Vote,
         start: FileStart,
     ) -> Result<SnapshotResponse<TypeConfig>, InstallRefusal> {
-        if let Some(later) = passed_over(&self.core, &vote) {
+        if let Some(later) = passed_over(&self.admin.elections, &vote) {
             return Ok(SnapshotResponse::new(later));
         }
         let refused = |reason: String| InstallRefusal::Unfit {
@@ -217,10 +218,11 @@ impl Inbound {
         let checked = self.starts.check_start(&start);
         checked.map_err(|error| refused(error.to_string()))?;
         let format = formats::of_membership(&start.membership);
-        self.core.formats.reach(format).map_err(refused)?;
+        self.admin.formats.reach(format).map_err(refused)?;
         let before = LogId::from(start.before);
         let committed = self
-            .core
+            .admin
+            .engine
             .raft
             .with_raft_state(|state| state.local_committed().copied())
             .await
@@ -240,12 +242,16 @@ impl Inbound {
             AppendEntriesResponse::HigherVote(higher) => SnapshotResponse::new(higher),
             AppendEntriesResponse::Conflict => {
                 self.cut_later_terms(vote, before).await?;
-                let installed = self.core.raft.install_full_snapshot(vote, start.snapshot());
+                let installed = self
+                    .admin
+                    .engine
+                    .raft
+                    .install_full_snapshot(vote, start.snapshot());
                 installed.await.map_err(Fault::from)?
             }
         };
         if response.vote == vote {
-            self.core.heard.now();
+            self.admin.engine.heard.now();
         }
         Ok(response)
     }
@@ -253,7 +259,7 @@ impl Inbound {
     /// Cuts the log's end that has later terms than `before`, the entry before a leader's first one: the ring has given it up.
     /// The engine checks for a conflict at that one index only, and treats a shorter log with a later term as impossible.
     async fn cut_later_terms(&self, vote: Vote, before: LogId) -> Result<(), Fault> {
-        let first_of_later = self.core.raft.with_raft_state(move |state| {
+        let first_of_later = self.admin.engine.raft.with_raft_state(move |state| {
             let newest_first = (0..state.log_ids.last()?.index + 1).rev();
             let terms = newest_first.map_while(|index| state.log_ids.get(index));
             let later = terms.take_while(|entry| OpId::from(*entry).term > OpId::from(before).term);
@@ -269,21 +275,21 @@ impl Inbound {
 
     /// This member calls as a leader, on an open connection.
     pub fn leads(&self, caller: MemberId) {
-        self.core.dead_leader.calls(caller);
+        self.admin.elections.dead_leader.calls(caller);
     }
 
     /// A member without a connection to this one calls over a new one: it was started, or was cut off.
     pub fn arrives(&self) {
-        self.core.arrived.notify_one();
+        self.admin.arrived.notify_one();
     }
 
     /// A member has closed the last of its connections to this one. If it is the leader, this member checks whether its
     /// process is gone.
     pub fn hung_up(&self, caller: MemberId) {
-        let role = engine::role(&self.core.raft);
-        let followed = Reign::followed(&role, self.core.id);
+        let role = engine::role(&self.admin.engine.raft);
+        let followed = Reign::followed(&role, self.admin.engine.id);
         if let Some(reign) = followed.filter(|reign| reign.leader == caller) {
-            self.core.dead_leader.hung_up(reign);
+            self.admin.elections.dead_leader.hung_up(reign);
         }
     }
 
@@ -296,15 +302,15 @@ impl Inbound {
         &self,
         mut request: VoteRequest<TypeConfig>,
     ) -> Result<VoteResponse<TypeConfig>, Fault> {
-        heed_leap(&self.core, &request.vote);
+        heed_leap(&self.admin.elections, &request.vote);
         if !request.leadership_transfer {
-            self.core.campaigning.promise_is_over().await;
+            self.admin.elections.campaigning.promise_is_over().await;
         }
         if let Some(refusal) = self.withheld(&request).await? {
             return Ok(refusal);
         }
-        request.leadership_transfer |= self.core.dead_leader.releases(&request.vote);
-        let answer = self.core.raft.vote(request.clone()).await;
+        request.leadership_transfer |= self.admin.elections.dead_leader.releases(&request.vote);
+        let answer = self.admin.engine.raft.vote(request.clone()).await;
         let answer = answer.map_err(raft_fault)?;
         self.heed_split(&request, &answer);
         Ok(answer)
@@ -312,7 +318,7 @@ impl Inbound {
 
     /// After a split vote, yields to the candidate that comes first.
     fn heed_split(&self, request: &VoteRequest<TypeConfig>, answer: &VoteResponse<TypeConfig>) {
-        let (campaigning, raft) = (&self.core.campaigning, &self.core.raft);
+        let (campaigning, raft) = (&self.admin.elections.campaigning, &self.admin.engine.raft);
         if answer.vote_granted {
             campaigning.has_voted(raft);
             return;
@@ -321,7 +327,7 @@ impl Inbound {
         let Some(first) = goes_first(request, answer, &heirs) else {
             return;
         };
-        if campaigning.give_way(raft, self.core.timers.longest_election()) {
+        if campaigning.give_way(raft, self.admin.engine.timers.longest_election()) {
             tracing::info!(term = request.vote.leader_id.term, voted_for = %answer.vote.leader_id.voted_for, "the votes are split: member {first} goes first now");
         }
     }
@@ -334,11 +340,16 @@ impl Inbound {
         &self,
         request: VoteRequest<TypeConfig>,
     ) -> Result<VoteResponse<TypeConfig>, Fault> {
-        self.core.campaigning.promise_is_over().await;
+        self.admin.elections.campaigning.promise_is_over().await;
         if let Some(refusal) = self.withheld(&request).await? {
             return Ok(refusal);
         }
-        self.core.raft.pre_vote(request).await.map_err(raft_fault)
+        self.admin
+            .engine
+            .raft
+            .pre_vote(request)
+            .await
+            .map_err(raft_fault)
     }
 
     /// The refusal of a vote that this member must not give. The engine does not receive the request: its own vote stays.
@@ -347,15 +358,19 @@ impl Inbound {
         request: &VoteRequest<TypeConfig>,
     ) -> Result<Option<VoteResponse<TypeConfig>>, Fault> {
         // The engine refuses late requests; the candidate has had more since.
-        if request.vote.leader_id.term < engine::role(&self.core.raft).term.0 {
+        if request.vote.leader_id.term < engine::role(&self.admin.engine.raft).term.0 {
             return Ok(None);
         }
         let (candidate, end) = (request.vote.leader_id.voted_for, request.last_log_id);
-        let Some(why) = self.core.withholds(candidate, end.map(OpId::from)) else {
+        let Some(why) = self
+            .admin
+            .elections
+            .withholds(candidate, end.map(OpId::from))
+        else {
             return Ok(None);
         };
         tracing::info!(candidate = %request.vote, "no vote: {why}");
-        let refusal = self.core.raft.with_raft_state(|state| {
+        let refusal = self.admin.engine.raft.with_raft_state(|state| {
             VoteResponse::new(state.vote_ref(), state.log_ids.last().copied(), false)
         });
         Ok(Some(refusal.await.map_err(Fault::from)?))
@@ -373,15 +388,15 @@ impl Inbound {
         // earlier term than the doubt's proves nothing, and no member follows one that was passed over.
         let doubt = self.starts.doubted_tail();
         let doubted = doubt.is_some_and(|doubt| request.from_leader().leader_id.term < doubt.term);
-        let is_over = passed_over(&self.core, request.from_leader()).is_some();
-        if *request.to_node_id() == self.core.id && (doubted || is_over) {
+        let is_over = passed_over(&self.admin.elections, request.from_leader()).is_some();
+        if *request.to_node_id() == self.admin.engine.id && (doubted || is_over) {
             let error = TransferLeaderError::LogNotFlushed {
                 expected: request.last_log_id().copied(),
                 actual: None,
             };
             return Ok(Err(error));
         }
-        let handled = self.core.raft.handle_transfer_leader(request).await;
+        let handled = self.admin.engine.raft.handle_transfer_leader(request).await;
         handled.map_err(Fault::from)
     }
 
@@ -390,12 +405,13 @@ impl Inbound {
     /// # Errors
     /// [`CallError`] when it is refused, or the engine has stopped.
     pub async fn answer(&self, caller: MemberId, question: Question) -> Result<Answer, CallError> {
+        let elections = &self.admin.elections;
         match question {
             Question::Greeting(said) => {
-                greetings::take_in(&self.core, &*self.starts, caller, &said).await;
+                greetings::take_in(elections, &*self.starts, caller, &said).await;
                 Ok(Answer::Greeting {
-                    program: Some(self.core.formats.program().clone()),
-                    greeting: greetings::greeting(&self.core, &*self.starts, caller),
+                    program: Some(self.admin.formats.program().clone()),
+                    greeting: greetings::greeting(elections, &*self.starts, caller),
                 })
             }
             Question::Campaign { term } => {
@@ -403,34 +419,34 @@ impl Inbound {
                 Ok(Answer::Campaigns)
             }
             Question::StandIn => {
-                stand_in::campaign(&self.core).await?;
+                stand_in::campaign(elections).await?;
                 Ok(Answer::Campaigns)
             }
             Question::MockElection(call) => {
-                let held = mock_vote::hold(&self.core, &self.calls, call);
+                let held = mock_vote::hold(elections, &self.calls, call);
                 Ok(Answer::MockElection(held.await?))
             }
             Question::MockVote(call) => {
-                let vote = mock_vote::vote(&self.core, &call);
+                let vote = mock_vote::vote(elections, &call);
                 Ok(Answer::MockVote(vote.await))
             }
             Question::EarlyVote(call) => {
-                early_election::answer(&self.core, caller, &call).await?;
+                early_election::answer(elections, caller, &call).await?;
                 Ok(Answer::EarlyVote)
             }
             Question::Agreement(theirs) => {
-                let compared = rejoin::compare(&self.core.raft, theirs).await;
+                let compared = rejoin::compare(&self.admin.engine.raft, theirs).await;
                 let compared = compared.map_err(|fault| CallError(fault.to_string()))?;
                 Ok(Answer::Agreement(Agreement {
-                    remembered: greetings::remembered(&self.core, caller),
+                    remembered: greetings::remembered(elections, caller),
                     ..compared
                 }))
             }
             Question::PurgeFloor { absent_after } => {
-                let floor = self.core.purge_floor(absent_after);
+                let floor = self.admin.purge_floor(absent_after);
                 Ok(Answer::PurgeFloor(floor.ok_or_else(not_serving)?))
             }
-            Question::Database { primary } => match self.core.database.state(primary).await {
+            Question::Database { primary } => match self.admin.database.state(primary).await {
                 Some(state) => Ok(Answer::Database(state)),
                 None => Err(CallError("this member manages no mysqld".to_owned())),
             },
@@ -440,23 +456,24 @@ impl Inbound {
                 Ok(Answer::FilePart(FileBytes(bytes)))
             }
             Question::Note { entries } => {
-                if self.core.leadership().serving_term().is_none() {
+                if self.admin.elections.leadership().serving_term().is_none() {
                     return Err(not_serving());
                 }
-                self.core.notes.take(entries);
+                self.admin.notes.take(entries);
                 Ok(Answer::Noted)
             }
             Question::Room => {
-                let end = engine::progress(&self.core.raft).last_log;
-                Ok(self.core.rooms.answer(end))
+                let end = engine::progress(&self.admin.engine.raft).last_log;
+                Ok(self.admin.rooms.answer(end))
             }
             Question::Committed => {
-                let committed = self.core.committed_now();
+                let committed = self.admin.elections.committed_now();
                 let up_to = committed.ok_or_else(not_serving)?;
                 Ok(Answer::Committed { up_to })
             }
             Question::LogEnd => {
-                let end = doubted_tail::log_end(&self.core.raft, self.core.id).await;
+                let end =
+                    doubted_tail::log_end(&self.admin.engine.raft, self.admin.engine.id).await;
                 let reason = "the engine has stopped".to_owned();
                 Ok(Answer::LogEnd(end.ok_or(CallError(reason))?))
             }
@@ -465,10 +482,10 @@ impl Inbound {
 
     /// Campaigns because the leader of `term` gave up without a successor; refused when that leadership is over here.
     async fn campaign(&self, caller: MemberId, term: Term) -> Result<(), CallError> {
-        if let Some(why) = self.core.campaigning.gate.stays_out() {
+        if let Some(why) = self.admin.elections.campaigning.gate.stays_out() {
             return Err(CallError(why.to_string()));
         }
-        let role = engine::role(&self.core.raft);
+        let role = engine::role(&self.admin.engine.raft);
         if role.term > term {
             let reason = format!("term {term} is over; this member is in term {}", role.term);
             return Err(CallError(reason));
@@ -477,26 +494,26 @@ impl Inbound {
             let reason = format!("member {caller} does not lead term {term}");
             return Err(CallError(reason));
         }
-        if self.core.campaigning.may_have_promised() {
+        if self.admin.elections.campaigning.may_have_promised() {
             let reason = "this member was started less than a lease ago, and does not campaign yet";
             return Err(CallError(reason.to_owned()));
         }
-        let triggered = self.core.raft.trigger().elect(false).await;
+        let triggered = self.admin.engine.raft.trigger().elect(false).await;
         triggered.map_err(|fatal| CallError(Fault::from(fatal).to_string()))
     }
 
     /// Records that a call was refused because this member does not support its format. If it is from the leader, or while none is
     /// known, this is why it takes no entries.
     pub fn refused_format(&self, caller: MemberId, why: &AdmissionRefusal) {
-        let role = self.core.role();
+        let role = self.admin.engine.role();
         if role.leader.is_none_or(|leader| leader == caller) {
-            self.core.formats.refuse(&why.to_string());
+            self.admin.formats.refuse(&why.to_string());
         }
     }
 
     /// A member's record in this one's membership.
     pub fn record(&self, member: MemberId) -> Option<MemberRecord> {
-        engine::role(&self.core.raft)
+        engine::role(&self.admin.engine.raft)
             .membership
             .get_node(&member)
             .cloned()
@@ -507,31 +524,36 @@ impl Inbound {
     /// # Errors
     /// The engine has stopped.
     pub async fn is_pristine(&self) -> Result<bool, Fault> {
-        let initialized = self.core.raft.is_initialized().await;
+        let initialized = self.admin.engine.raft.is_initialized().await;
         Ok(!initialized?)
     }
 }
 
 /// After a term to which only a repair leaps, this member votes for no log without that repair. Members that were given up
 /// may learn of the term, and lose contact again before they have the repair.
-fn heed_leap(core: &MemberCore, vote: &Vote) {
+fn heed_leap(elections: &Elections, vote: &Vote) {
     let heard = vote.leader_id.term;
     if heard < TERM_LEAP {
         return;
     }
     // Its own term may already be as late, from a refusal that it received.
-    let leap = leap_from(engine::progress(&core.raft).last_log);
-    let told = core.campaigning.gate.committed();
+    let leap = leap_from(engine::progress(&elections.engine.raft).last_log);
+    let told = elections.campaigning.gate.committed();
     if heard >= leap && told.is_none_or(|told| told.term < leap) {
-        core.campaigning.told(OpId::new(leap, 0), &core.raft);
+        elections
+            .campaigning
+            .told(OpId::new(leap, 0), &elections.engine.raft);
     }
 }
 
 /// The later term to report to a leader that led before the reported committed end. The ring's log has an entry of that
 /// term, so it had a leader. A repair may have left this leader out, and it may find a quorum for its own term among
 /// members that return later; without this check they would follow it.
-fn passed_over(core: &MemberCore, vote: &Vote) -> Option<Vote> {
-    let later = core.campaigning.gate.passes_over(vote.leader_id.term)?;
+fn passed_over(elections: &Elections, vote: &Vote) -> Option<Vote> {
+    let later = elections
+        .campaigning
+        .gate
+        .passes_over(vote.leader_id.term)?;
     tracing::warn!(leader = %vote, committed = %later, "a leader is not followed: the ring has gone on without it");
     let id = LeaderId::new(later.term, NOBODY);
     Some(<Vote as RaftVote>::from_leader_id(id, false))
@@ -558,17 +580,10 @@ pub enum InstallRefusal {
     Stopped(#[from] Fault),
 }
 
-pub(crate) fn raft_fault(error: openraft::errors::RaftError<TypeConfig>) -> Fault {
-    match error {
-        openraft::errors::RaftError::Fatal(fatal) => Fault::from(fatal),
-        openraft::errors::RaftError::APIError(never) => match never {},
-    }
-}
-
 impl std::fmt::Debug for Inbound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Inbound")
-            .field("own", &self.core.id)
+            .field("own", &self.admin.engine.id)
             .finish_non_exhaustive()
     }
 }

@@ -15,7 +15,6 @@ use raft_types::{FilePart, MemberId, MemberRecord, OpId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-use crate::election::early_election::EarlyVoteCall;
 use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
 use crate::election::put_back::{Remembered, Report};
 use crate::formats::Program;
@@ -63,6 +62,17 @@ pub struct Greeting {
     /// The lease that it promises to the leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promised: Option<PromisedLease>,
+}
+
+/// What a member asks of a voter before it campaigns early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlyVoteCall {
+    /// The member whose process is gone.
+    pub leader: MemberId,
+    /// The term in which it led.
+    pub term: Term,
+    /// The last entry of the log of the asking member.
+    pub log_end: Option<OpId>,
 }
 
 /// A question of one member to another.

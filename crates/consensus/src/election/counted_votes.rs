@@ -25,9 +25,9 @@ use openraft::raft::{
 use openraft::type_config::alias::SnapshotOf;
 use raft_types::{Incarnation, MemberId, MemberRecord, OpId, TypeConfig, Vote};
 
+use crate::election::interim_term::InterimTerm;
 use crate::election::late_votes::LateVotes;
 use crate::election::put_back::Memory;
-use crate::election::stand_in::StandIn;
 use crate::lease::leadership::Term;
 use crate::log_probe::RpcResult;
 
@@ -36,18 +36,18 @@ pub(crate) struct CountedVotes<F> {
     inner: F,
     own: MemberId,
     memory: Memory,
-    stand_in: StandIn,
+    interim_term: InterimTerm,
     late: LateVotes,
 }
 
 impl<F> CountedVotes<F> {
     /// Over another network, for the member `own`.
-    pub(crate) fn new(inner: F, own: MemberId, memory: Memory, stand_in: StandIn) -> Self {
+    pub(crate) fn new(inner: F, own: MemberId, memory: Memory, interim_term: InterimTerm) -> Self {
         Self {
             inner,
             own,
             memory,
-            stand_in,
+            interim_term,
             late: LateVotes::default(),
         }
     }
@@ -55,7 +55,7 @@ impl<F> CountedVotes<F> {
     fn client<N>(&self, inner: N, target: MemberId, record: &MemberRecord) -> CountingClient<N> {
         CountingClient {
             inner,
-            stand_in: self.stand_in.clone(),
+            interim_term: self.interim_term.clone(),
             late: self.late.clone(),
             voter: Voter {
                 own: self.own,
@@ -97,7 +97,7 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Count
 /// A client of [`CountedVotes`].
 pub(crate) struct CountingClient<N> {
     inner: N,
-    stand_in: StandIn,
+    interim_term: InterimTerm,
     late: LateVotes,
     voter: Voter,
 }
@@ -144,7 +144,7 @@ impl<N: NetVote<TypeConfig>> NetVote<TypeConfig> for CountingClient<N> {
         option: RPCOption,
     ) -> RpcResult<VoteResponse<TypeConfig>> {
         let term = request.vote.leader_id.term;
-        request.leadership_transfer &= !self.stand_in.asks_in(Term(term));
+        request.leadership_transfer &= !self.interim_term.asks_in(Term(term));
         let asked = self.late.ask(self.voter.member);
         let answer = self.inner.vote(request, option).await;
         if !matches!(answer, Err(RPCError::Timeout(_))) {
@@ -252,9 +252,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_lease_is_kept_from_who_stands_in() {
-        let stand_in = StandIn::default();
-        stand_in.campaigns_in(Term(5));
-        let votes = CountedVotes::new((), MemberId(1), Memory::default(), stand_in);
+        let interim_term = InterimTerm::default();
+        interim_term.campaigns_in(Term(5));
+        let votes = CountedVotes::new((), MemberId(1), Memory::default(), interim_term);
         let mut client = votes.client(Told, MemberId(2), &MemberRecord::default());
         let mut told = Vec::new();
         for term in 4..7 {
@@ -330,7 +330,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_engine_hears_of_no_vote_for_it_in_a_term_in_which_it_has_not_stood() {
-        let votes = CountedVotes::new((), MemberId(1), Memory::default(), StandIn::default());
+        let votes = CountedVotes::new((), MemberId(1), Memory::default(), InterimTerm::default());
         let mut client = votes.client(VotedInTerm8, MemberId(2), &MemberRecord::default());
         let option = || RPCOption::new(std::time::Duration::from_secs(1));
         let request = |term| VoteRequest::<TypeConfig> {

@@ -41,11 +41,11 @@ use futures::future::join_all;
 use raft_types::{DoubtedTail, FileStarts, MemberId, OpId};
 
 use crate::calls::{Answer, LogEnd, MemberCalls, Question};
+use crate::election::elections::Elections;
 use crate::election::stand_in;
 use crate::engine;
 use crate::engine::Engine;
 use crate::lease::leadership::Term;
-use crate::member::core::MemberCore;
 
 /// The current exact end of this member's log: the engine's metrics may lag a moment.
 pub(crate) async fn log_end(raft: &Engine, own: MemberId) -> Option<LogEnd> {
@@ -90,7 +90,7 @@ pub fn enough(
 
 /// Settles each doubt about the log's end.
 pub(crate) async fn settle(
-    core: Arc<MemberCore>,
+    elections: Arc<Elections>,
     calls: Arc<dyn MemberCalls>,
     starts: Arc<dyn FileStarts>,
 ) {
@@ -100,7 +100,7 @@ pub(crate) async fn settle(
                 term = doubt.term,
                 "the end of the log may lack acknowledged entries, which were damaged and cut off, not synced when this host stopped, or gone with a data directory that was put back: this member takes part in no election until the others have reported how far their logs go"
             );
-            if let Err(error) = ask_until_settled(&core, &*calls, &*starts).await {
+            if let Err(error) = ask_until_settled(&elections, &*calls, &*starts).await {
                 // The log does nothing more, and the engine stops with it.
                 return tracing::error!(%error, "the log's end cannot be settled");
             }
@@ -108,56 +108,60 @@ pub(crate) async fn settle(
                 "this member has what it may have acknowledged, and takes part in elections again"
             );
         }
-        core.doubted.notified().await;
+        elections.doubted.notified().await;
     }
 }
 
 /// Asks until this member's log has what it needs.
 async fn ask_until_settled(
-    core: &MemberCore,
+    elections: &Elections,
     calls: &dyn MemberCalls,
     starts: &dyn FileStarts,
 ) -> io::Result<()> {
     let mut asking = stand_in::Asking::default();
     loop {
         {
-            let _nobody_doubts_meanwhile = core.doubting.lock().await;
-            let Some(needed) = core.campaigning.gate.needed() else {
+            let _nobody_doubts_meanwhile = elections.doubting.lock().await;
+            let Some(needed) = elections.campaigning.gate.needed() else {
                 return Ok(());
             };
             if starts.settle_tail(needed).await? {
-                core.campaigning.settle(&core.raft);
+                elections.campaigning.settle(&elections.engine.raft);
                 return Ok(());
             }
         }
-        let (members, answers) = ask(core, calls).await;
-        let membership = engine::role(&core.raft).membership.log_id().map(OpId::from);
+        let (members, answers) = ask(elections, calls).await;
+        let membership = engine::role(&elections.engine.raft)
+            .membership
+            .log_id()
+            .map(OpId::from);
         {
-            let _nobody_doubts_meanwhile = core.doubting.lock().await;
+            let _nobody_doubts_meanwhile = elections.doubting.lock().await;
             // The doubt's term may have become later.
             let doubt = starts.doubted_tail();
-            let end =
-                doubt.and_then(|doubt| enough(&doubt, core.id, &members, membership, &answers));
+            let end = doubt.and_then(|doubt| {
+                enough(&doubt, elections.engine.id, &members, membership, &answers)
+            });
             if let Some(end) = end {
-                core.campaigning.gate.enough(end);
+                elections.campaigning.gate.enough(end);
             }
         }
-        let needed = core.campaigning.gate.needed();
-        asking.go_on(core, calls, needed, &answers).await;
-        tokio::time::sleep(core.timers.heartbeat / 2).await;
+        let needed = elections.campaigning.gate.needed();
+        asking.go_on(elections, calls, needed, &answers).await;
+        tokio::time::sleep(elections.engine.timers.heartbeat / 2).await;
     }
 }
 
 /// Asks the members and returns the answers that arrive in time.
 async fn ask(
-    core: &MemberCore,
+    elections: &Elections,
     calls: &dyn MemberCalls,
 ) -> (BTreeSet<MemberId>, BTreeMap<MemberId, LogEnd>) {
-    let role = core.role();
+    let role = elections.engine.role();
     let nodes = || role.membership.membership().nodes();
-    let asked = nodes().filter(|(id, _)| **id != core.id);
+    let asked = nodes().filter(|(id, _)| **id != elections.engine.id);
     let asked = asked.map(|(id, record)| async move {
-        let answer = calls.ask(*id, record, Question::LogEnd, core.timers.lease);
+        let answer = calls.ask(*id, record, Question::LogEnd, elections.engine.timers.lease);
         match answer.await {
             Ok(Answer::LogEnd(end)) => Some((*id, end)),
             _ => None,

@@ -12,10 +12,10 @@ use openraft::async_runtime::watch::WatchReceiver;
 use raft_types::{ElectionNotes, FileStarts, LogId, MemberId, OpId, Standing};
 
 use crate::calls::{Answer, Greeting, MemberCalls, Question};
+use crate::election::elections::Elections;
 use crate::election::put_back::{PutBack, Remembered, given_up, judge};
 use crate::engine;
 use crate::lease::promise::PromisedLease;
-use crate::member::core::MemberCore;
 
 /// Heartbeats between two rounds. A member's state is recorded up to the last round before it stopped; a
 /// restored state is mostly older than that.
@@ -23,15 +23,15 @@ const ROUND: u32 = 10;
 
 /// Greets all others periodically from the start on, and in between the members with which leases are to be exchanged.
 pub(crate) async fn go_round(
-    core: Arc<MemberCore>,
+    elections: Arc<Elections>,
     calls: Arc<dyn MemberCalls>,
     starts: Arc<dyn FileStarts>,
 ) {
     let rounds = async {
         loop {
-            let (patience, all) = (core.timers.lease, |_: MemberId| true);
-            greet(&core, &*calls, &*starts, patience, all, greeting).await;
-            tokio::time::sleep(core.timers.heartbeat * ROUND).await;
+            let (patience, all) = (elections.engine.timers.lease, |_: MemberId| true);
+            greet(&elections, &*calls, &*starts, patience, all, greeting).await;
+            tokio::time::sleep(elections.engine.timers.heartbeat * ROUND).await;
         }
     };
     let exchanges = async {
@@ -39,23 +39,23 @@ pub(crate) async fn go_round(
         let mut under_way = FuturesUnordered::new();
         loop {
             tokio::select! {
-                () = core.contacts.promises_lack() => {}
+                () = elections.contacts.promises_lack() => {}
                 Some(()) = under_way.next() => continue,
             }
-            let role = core.role();
+            let role = elections.engine.role();
             let lacks = {
-                let core = &core;
+                let elections = &elections;
                 move |id: MemberId| match role.state {
-                    ServerState::Leader => core.contacts.lacks_promise(id, role.term),
+                    ServerState::Leader => elections.contacts.lacks_promise(id, role.term),
                     _ => {
                         role.leader == Some(id)
-                            && !core.campaigning.promise.may_answer(id, role.term)
+                            && !elections.campaigning.promise.may_answer(id, role.term)
                     }
                 }
             };
-            let patience = core.timers.heartbeat;
+            let patience = elections.engine.timers.heartbeat;
             under_way.push(greet(
-                &core,
+                &elections,
                 &*calls,
                 &*starts,
                 patience,
@@ -69,25 +69,25 @@ pub(crate) async fn go_round(
 
 /// Greets some of the others concurrently.
 async fn greet(
-    core: &MemberCore,
+    elections: &Elections,
     calls: &dyn MemberCalls,
     starts: &dyn FileStarts,
     patience: Duration,
     whom: impl Fn(MemberId) -> bool,
-    say: impl Fn(&MemberCore, &dyn FileStarts, MemberId) -> Greeting,
+    say: impl Fn(&Elections, &dyn FileStarts, MemberId) -> Greeting,
 ) {
-    let role = core.role();
+    let role = elections.engine.role();
     let others = role.membership.nodes();
-    let others = others.filter(|(id, _)| **id != core.id && whom(**id));
+    let others = others.filter(|(id, _)| **id != elections.engine.id && whom(**id));
     let greeted = others.map(async |(id, record)| {
-        let said = say(core, starts, *id);
+        let said = say(elections, starts, *id);
         let question = Question::Greeting(said);
         let answer = calls.ask(*id, record, question, patience).await;
         let Ok(Answer::Greeting { greeting, .. }) = answer else {
             return;
         };
         if let Some(promised) = said.promised {
-            core.campaigning.promise.received(*id, promised);
+            elections.campaigning.promise.received(*id, promised);
         }
         // An earlier version omits it. Its lease is assumed to be the ring's.
         let unsaid = PromisedLease {
@@ -99,13 +99,17 @@ async fn greet(
             promised,
             ..greeting
         };
-        take_in(core, starts, *id, &greeting).await;
+        take_in(elections, starts, *id, &greeting).await;
     });
     join_all(greeted).await;
-    let role = core.role();
-    if let Some(lease) = core.campaigning.promise.lowered_to(role.leader, role.term) {
+    let role = elections.engine.role();
+    if let Some(lease) = elections
+        .campaigning
+        .promise
+        .lowered_to(role.leader, role.term)
+    {
         let lower = |notes: &mut ElectionNotes| notes.promised = Some(lease);
-        if let Err(error) = note(core, starts, lower).await {
+        if let Err(error) = note(elections, starts, lower).await {
             tracing::error!(%error, "the shorter lease of this member cannot be stored");
         }
     }
@@ -113,11 +117,11 @@ async fn greet(
 
 /// Changes the stored notes for the next election.
 pub(crate) async fn note(
-    core: &MemberCore,
+    elections: &Elections,
     starts: &dyn FileStarts,
     change: impl FnOnce(&mut ElectionNotes),
 ) -> io::Result<()> {
-    let _one_at_a_time = core.noting.lock().await;
+    let _one_at_a_time = elections.noting.lock().await;
     let before = starts.election_notes();
     let mut notes = before;
     change(&mut notes);
@@ -128,26 +132,31 @@ pub(crate) async fn note(
 }
 
 /// Only what this member promises: this answer never waits.
-fn promise_alone(core: &MemberCore, _: &dyn FileStarts, _: MemberId) -> Greeting {
+fn promise_alone(elections: &Elections, _: &dyn FileStarts, _: MemberId) -> Greeting {
     Greeting {
-        promised: Some(core.campaigning.promise.of(engine::role(&core.raft).term)),
+        promised: Some(
+            elections
+                .campaigning
+                .promise
+                .of(engine::role(&elections.engine.raft).term),
+        ),
         ..Greeting::default()
     }
 }
 
 /// What this member reports to another one.
-pub(crate) fn greeting(core: &MemberCore, starts: &dyn FileStarts, to: MemberId) -> Greeting {
+pub(crate) fn greeting(elections: &Elections, starts: &dyn FileStarts, to: MemberId) -> Greeting {
     Greeting {
-        report: core.past.report(starts),
-        remembered: remembered(core, to),
-        ..promise_alone(core, starts, to)
+        report: elections.past.report(starts),
+        remembered: remembered(elections, to),
+        ..promise_alone(elections, starts, to)
     }
 }
 
 /// What this member has recorded of another one.
-pub(crate) fn remembered(core: &MemberCore, of: MemberId) -> Option<Remembered> {
+pub(crate) fn remembered(elections: &Elections, of: MemberId) -> Option<Remembered> {
     // Role and progress from one snapshot.
-    let metrics = core.raft.metrics();
+    let metrics = elections.engine.raft.metrics();
     let metrics = metrics.borrow_watched();
     let membership = metrics.membership_config.membership();
     let whose = membership.get_node(&of)?.incarnation;
@@ -157,53 +166,57 @@ pub(crate) fn remembered(core: &MemberCore, of: MemberId) -> Option<Remembered> 
     let matched: Option<LogId> = progress.and_then(|progress| *progress.get(&of)?);
     if let Some(matched) = matched {
         let end = Some(OpId::from(matched));
-        core.memory.acknowledged(of, whose, Standing { term, end });
+        elections
+            .memory
+            .acknowledged(of, whose, Standing { term, end });
     }
-    core.memory.to_tell(of, whose, term)
+    elections.memory.to_tell(of, whose, term)
 }
 
 /// Processes another member's report.
 pub(crate) async fn take_in(
-    core: &MemberCore,
+    elections: &Elections,
     starts: &dyn FileStarts,
     from: MemberId,
     greeting: &Greeting,
 ) {
-    let role = core.role();
+    let role = elections.engine.role();
     let record = role.membership.membership().get_node(&from);
     if let (Some(promised), Some(record)) = (greeting.promised, record) {
-        core.contacts.promised(from, record.incarnation, promised);
-        core.transfer_started.notify_one();
+        elections
+            .contacts
+            .promised(from, record.incarnation, promised);
+        elections.transfer_started.notify_one();
     }
     if let (Some(report), Some(record)) = (&greeting.report, record)
-        && let Some(put_back) = core.memory.heard(from, record.incarnation, report)
+        && let Some(put_back) = elections.memory.heard(from, record.incarnation, report)
     {
         tracing::error!(member = %from, "of another member: {put_back}");
     }
     if let Some(remembered) = greeting.remembered {
-        heed(core, starts, from, remembered).await;
+        heed(elections, starts, from, remembered).await;
     }
 }
 
 /// Checks whether this member has all that another one has recorded of it. If not, it votes for no candidate from now on.
-async fn heed(core: &MemberCore, starts: &dyn FileStarts, from: MemberId, told: Remembered) {
-    let _one_at_a_time = core.doubting.lock().await;
+async fn heed(elections: &Elections, starts: &dyn FileStarts, from: MemberId, told: Remembered) {
+    let _one_at_a_time = elections.doubting.lock().await;
     let Some(own) = starts.standing() else {
         return;
     };
-    let given_up = given_up(core.campaigning.gate.committed());
-    let explained = core.past.doubted().max(given_up);
+    let given_up = given_up(elections.campaigning.gate.committed());
+    let explained = elections.past.doubted().max(given_up);
     let Some((found, doubt)) = judge(own, explained, &[(from, told)]) else {
         return;
     };
-    core.campaigning.doubt(&doubt, &core.raft);
+    elections.campaigning.doubt(&doubt, &elections.engine.raft);
     if let Err(error) = starts.note_doubt(doubt).await {
         // The log does nothing more, and the engine stops with it.
         tracing::error!(%error, "that the data directory was put back cannot be noted");
     }
     say(&found);
-    core.past.found(found, doubt);
-    core.doubted.notify_one();
+    elections.past.found(found, doubt);
+    elections.doubted.notify_one();
 }
 
 /// Logs it for the operator.

@@ -9,12 +9,12 @@ use raft_types::{MemberId, MemberRecord};
 use tokio::time::Instant;
 
 use crate::calls::{Answer, CallError, MemberCalls, Question};
+use crate::election::elections::Elections;
 use crate::election::mock_election::{
     Judgement, MockElection, MockElectionCall, MockVote, MockVoteCall, Voter, judge,
 };
 use crate::engine;
 use crate::engine::Engine;
-use crate::member::core::MemberCore;
 
 impl Voter {
     fn of(raft: &Engine) -> Self {
@@ -29,12 +29,12 @@ impl Voter {
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Answers a mock vote; waits for entries in flight.
-pub(crate) async fn vote(core: &MemberCore, call: &MockVoteCall) -> MockVote {
-    let (raft, own) = (&core.raft, core.id);
+pub(crate) async fn vote(elections: &Elections, call: &MockVoteCall) -> MockVote {
+    let (raft, own) = (&elections.engine.raft, elections.engine.id);
     let until = Instant::now() + Duration::from_millis(call.patience_ms);
     loop {
         let voter = Voter::of(raft);
-        if let Some(why) = core.campaigning.gate.stays_out() {
+        if let Some(why) = elections.campaigning.gate.stays_out() {
             return MockVote {
                 voter: own,
                 log_end: voter.log_end,
@@ -57,11 +57,11 @@ pub(crate) async fn vote(core: &MemberCore, call: &MockVoteCall) -> MockVote {
 
 /// Holds a mock election for this member.
 pub(crate) async fn hold(
-    core: &MemberCore,
+    elections: &Elections,
     calls: &Arc<dyn MemberCalls>,
     call: MockElectionCall,
 ) -> Result<MockElection, CallError> {
-    let (raft, own) = (&core.raft, core.id);
+    let (raft, own) = (&elections.engine.raft, elections.engine.id);
     let role = engine::role(raft);
     let records: BTreeMap<MemberId, MemberRecord> = role
         .membership
@@ -88,7 +88,7 @@ pub(crate) async fn hold(
         };
         async move {
             if voter == own {
-                return vote(core, &question).await;
+                return vote(elections, &question).await;
             }
             let Some(record) = records.get(&voter) else {
                 return refused(voter, format!("member {own} does not know it yet"));

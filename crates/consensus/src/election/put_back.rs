@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use raft_types::{DoubtedTail, FileStarts, Incarnation, MemberId, OpId, Standing};
 use serde::{Deserialize, Serialize};
 
-use crate::repair::plan::TERM_LEAP;
+use crate::repair::forced_membership::TERM_LEAP;
 
 /// What a member reports about itself to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

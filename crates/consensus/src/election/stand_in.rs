@@ -11,14 +11,12 @@
 //!
 //! This changes only the election. The voters' votes count; each voter checks its log and keeps the
 //! lease that it granted. The engine lets a non-voter campaign only in a leadership transfer, and then declares leases
-//! over. Here no leader has ended its lease, so that flag is removed from the vote requests ([`StandIn::asks_in`]).
+//! over. Here no leader has ended its lease, so that flag is removed from the vote requests ([`super::interim_term`]).
 //!
 //! The interim leader leads until a voter has what it has, then transfers the leadership as a witness does. It does not move
 //! the quorum to its region, and its mysqld is no primary: the operator's preference for it has not changed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use openraft::raft::TransferLeaderRequest;
@@ -26,26 +24,9 @@ use raft_types::{MemberId, OpId};
 use tokio::time::Instant;
 
 use crate::calls::{CallError, LogEnd, MemberCalls, Question};
+use crate::election::elections::Elections;
 use crate::engine::Fault;
 use crate::lease::leadership::Term;
-use crate::member::core::MemberCore;
-
-/// The term in which this member is the interim leader; clones share it.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct StandIn(Arc<AtomicU64>);
-
-impl StandIn {
-    /// It is about to campaign in this term.
-    pub(crate) fn campaigns_in(&self, term: Term) {
-        self.0.store(term.0, Ordering::Release);
-    }
-
-    /// Whether it campaigned in this term as the interim leader.
-    pub(crate) fn asks_in(&self, term: Term) -> bool {
-        // No election is held in the first term, which is 0.
-        term.0 > 0 && self.0.load(Ordering::Acquire) == term.0
-    }
-}
 
 /// The interim leader to ask, by the others' reported logs. None where another member leads, or does not answer and may lead.
 /// Such a leader would learn the candidate's term later and step down needlessly. None either where a voter may be elected.
@@ -95,19 +76,19 @@ impl Asking {
     /// Checks whether an interim leader is needed, and asks it.
     pub(crate) async fn go_on(
         &mut self,
-        core: &MemberCore,
+        elections: &Elections,
         calls: &dyn MemberCalls,
         needed: Option<OpId>,
         answers: &BTreeMap<MemberId, LogEnd>,
     ) {
-        let role = core.role();
+        let role = elections.engine.role();
         let nodes = role.membership.membership().nodes().map(|(id, _)| *id);
-        let others = nodes.filter(|id| *id != core.id).collect();
+        let others = nodes.filter(|id| *id != elections.engine.id).collect();
         let voters = role.voter_sets().iter().flatten().copied().collect();
         let led = role.leader.is_some();
         let chosen = needed.filter(|_| !led);
         let chosen = chosen.and_then(|needed| choose(needed, &others, &voters, answers));
-        let patience = core.timers.longest_election();
+        let patience = elections.engine.timers.longest_election();
         let Some(id) = self.due(chosen, Instant::now(), patience) else {
             return;
         };
@@ -115,7 +96,7 @@ impl Asking {
             return;
         };
         tracing::warn!(member = %id, "no voter has what this member may have acknowledged, and that one, which has no vote, has it: it is asked to lead until a voter has it too");
-        let asked = calls.ask(id, record, Question::StandIn, core.timers.lease);
+        let asked = calls.ask(id, record, Question::StandIn, elections.engine.timers.lease);
         if let Err(refusal) = asked.await {
             tracing::warn!(member = %id, %refusal, "it does not");
         }
@@ -126,12 +107,16 @@ impl Asking {
 ///
 /// # Errors
 /// [`CallError`] where this member may not do that, or the engine has stopped.
-pub(crate) async fn campaign(core: &MemberCore) -> Result<(), CallError> {
-    if let Some(why) = core.campaigning.gate.stays_out() {
+pub(crate) async fn campaign(elections: &Elections) -> Result<(), CallError> {
+    if let Some(why) = elections.campaigning.gate.stays_out() {
         return Err(CallError(why.to_string()));
     }
-    let role = core.role();
-    if role.voter_sets().iter().any(|set| set.contains(&core.id)) {
+    let role = elections.engine.role();
+    if role
+        .voter_sets()
+        .iter()
+        .any(|set| set.contains(&elections.engine.id))
+    {
         let reason = "this member has a vote, and campaigns by itself";
         return Err(CallError(reason.to_owned()));
     }
@@ -141,12 +126,18 @@ pub(crate) async fn campaign(core: &MemberCore) -> Result<(), CallError> {
         )));
     }
     let stopped = |error: Fault| CallError(error.to_string());
-    let vote = core.raft.with_raft_state(|state| *state.vote_ref()).await;
+    let vote = elections
+        .engine
+        .raft
+        .with_raft_state(|state| *state.vote_ref())
+        .await;
     let vote = vote.map_err(Fault::from).map_err(stopped)?;
     // The engine does nothing if its vote has changed by then.
-    core.stand_in.campaigns_in(Term(vote.leader_id.term + 1));
-    let request = TransferLeaderRequest::new(vote, core.id, None);
-    let taken = core.raft.handle_transfer_leader(request).await;
+    elections
+        .interim_term
+        .campaigns_in(Term(vote.leader_id.term + 1));
+    let request = TransferLeaderRequest::new(vote, elections.engine.id, None);
+    let taken = elections.engine.raft.handle_transfer_leader(request).await;
     let taken = taken.map_err(Fault::from).map_err(stopped)?;
     taken.map_err(|refusal| CallError(refusal.to_string()))
 }
@@ -223,14 +214,5 @@ mod tests {
         assert_eq!(due(Some(8), 3100), None, "somebody led meanwhile");
         assert_eq!(due(Some(9), 4200), None, "another one has more");
         assert_eq!(due(Some(9), 5200), Some(9));
-    }
-
-    #[test]
-    fn it_stands_in_in_the_term_for_which_it_was_asked() {
-        let stands_in = StandIn::default();
-        assert!(!stands_in.asks_in(Term(0)));
-        stands_in.campaigns_in(Term(5));
-        let terms = [4, 5, 6].map(|term| stands_in.asks_in(Term(term)));
-        assert_eq!(terms, [false, true, false]);
     }
 }

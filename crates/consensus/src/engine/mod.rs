@@ -3,13 +3,14 @@
 
 pub(crate) mod any_log;
 pub(crate) mod any_network;
+pub(crate) mod handle;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::errors::Fatal;
+use openraft::errors::{Fatal, RaftError};
 use openraft::metrics::{RaftDataMetrics, RaftServerMetrics};
 use openraft::{Instant as _, ServerState};
 use raft_types::{MemberId, OpId, StoredMembership, TypeConfig};
@@ -163,6 +164,14 @@ impl From<Fatal<TypeConfig>> for Fault {
             Fatal::Panicked => Self::Panicked,
             Fatal::Stopped => Self::Stopped,
         }
+    }
+}
+
+/// The fault of a failed call to the engine; such a call has no other errors.
+pub(crate) fn raft_fault(error: RaftError<TypeConfig>) -> Fault {
+    match error {
+        RaftError::Fatal(fatal) => Fault::from(fatal),
+        RaftError::APIError(never) => match never {},
     }
 }
 

@@ -2,22 +2,18 @@
 //! on every member and reaches joining members with the log. A membership without it has the first format. The leader raises it when every
 //! member has reported support for the next one; it is never lowered. Code that needs a newer format than the first checks only [`of`].
 
-pub(crate) mod asking;
 pub(crate) mod keeping;
+pub(crate) mod raising;
 
 use std::collections::BTreeMap;
 
 use raft_types::{
-    EntryPayload, FormatMismatch, FormatRange, FormatVersion, MemberId, MemberRecord, OpId,
+    EntryPayload, FormatMismatch, FormatRange, FormatVersion, MemberId, MemberRecord,
     StoredMembership,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::history;
-use crate::history::HistoryEvent;
-use crate::history::noting::entry_now;
-use crate::member::core::MemberCore;
 use crate::ring_view::RingView;
 
 /// A member's program.
@@ -110,24 +106,6 @@ pub(crate) fn to_raise(view: &RingView, said: &Programs) -> Option<FormatVersion
     };
     let all = view.members.iter().all(|member| speaks(member.id));
     (view.leads && all).then_some(next)
-}
-
-/// Raises the ring's format. The caller holds the reconfiguration lock.
-///
-/// # Errors
-/// The reason as text; a later check retries.
-pub(crate) async fn raise(core: &MemberCore, to: FormatVersion) -> Result<OpId, String> {
-    core.formats.reach(to)?;
-    let role = core.role();
-    let mut members = core.members_to_be(&role);
-    write(&mut members, to);
-    let event = HistoryEvent::FormatRaised { to };
-    history::append(&mut members, &[entry_now(core, "", event)]);
-    let sets = role.voter_sets().to_vec();
-    let raised = core.append_membership(&role, sets, members).await;
-    let op_id = raised.map_err(|error| error.to_string())?;
-    tracing::info!(%to, "all members speak it: the ring's format is raised");
-    Ok(op_id)
 }
 
 impl RingView {

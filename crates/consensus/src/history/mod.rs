@@ -2,6 +2,7 @@
 //! record. So it is the same on every member, survives a log purge, and reaches joining members with the log. Only the newest entries are
 //! kept.
 
+pub(crate) mod notes;
 pub(crate) mod noting;
 
 use std::collections::BTreeMap;

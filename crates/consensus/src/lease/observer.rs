@@ -7,7 +7,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 use tokio::sync::watch;
 
 use crate::lease::leadership::{Leadership, NotServing, next_look};
-use crate::member::core::MemberCore;
+use crate::member::administration::Administration;
 use crate::reconfiguration::pinned_primary::Primacy;
 
 pub(crate) struct Published {
@@ -17,18 +17,18 @@ pub(crate) struct Published {
 }
 
 /// Publishes the leadership until the engine stops.
-pub(crate) async fn observe(core: Arc<MemberCore>, published: Published) {
-    let mut role_changes = core.raft.server_metrics();
-    let mut answers = core.raft.data_metrics();
-    let mut commits = core.mark.subscribe();
+pub(crate) async fn observe(admin: Arc<Administration>, published: Published) {
+    let mut role_changes = admin.engine.raft.server_metrics();
+    let mut answers = admin.engine.raft.data_metrics();
+    let mut commits = admin.engine.mark.subscribe();
     let mut led = None;
     loop {
         commits.mark_unchanged();
-        let role = core.role();
-        core.formats.note_ring(&role.membership);
-        let now = core.assess(&role);
+        let role = admin.engine.role();
+        admin.formats.note_ring(&role.membership);
+        let now = admin.elections.assess(&role);
         publish(&published.leadership, now);
-        let primacy = core.primacy(&role);
+        let primacy = admin.primacy(&role);
         published.primacy.send_if_modified(|published| {
             let changed = *published != primacy;
             *published = primacy;
@@ -45,30 +45,30 @@ pub(crate) async fn observe(core: Arc<MemberCore>, published: Published) {
             );
         let waits_for_answer = waits_for(now, NotServing::QuorumSilent);
         let follows = now.leading_term().is_none();
-        let timed = now.leading_term().is_some() && !role.is_alone(core.id);
-        core.keep_quiet_without_a_quorum(&role, timed);
+        let timed = now.leading_term().is_some() && !role.is_alone(admin.engine.id);
+        admin.elections.keep_quiet_without_a_quorum(&role, timed);
         if led != now.leading_term() {
             led = now.leading_term();
-            core.contacts.ask_for_promises();
+            admin.elections.contacts.ask_for_promises();
         }
-        let quorum = core.quorum(&role);
-        let lease = quorum.map_or(core.timers.lease, |quorum| quorum.lease);
+        let quorum = admin.elections.quorum(&role);
+        let lease = quorum.map_or(admin.engine.timers.lease, |quorum| quorum.lease);
         let look = next_look(
             quorum.map(|quorum| quorum.age),
-            core.timers.heartbeat.min(lease * 2 / 3),
+            admin.engine.timers.heartbeat.min(lease * 2 / 3),
             lease,
         );
-        if timed && look.call_now && core.raft.trigger().heartbeat().await.is_err() {
+        if timed && look.call_now && admin.engine.raft.trigger().heartbeat().await.is_err() {
             break;
         }
         tokio::select! {
             changed = role_changes.changed() => if changed.is_err() { break },
             _ = commits.changed(), if waits_for_commit => {}
             _ = answers.changed(), if waits_for_answer => {}
-            () = core.transfer_started.notified() => {}
+            () = admin.elections.transfer_started.notified() => {}
             () = tokio::time::sleep(look.after), if timed => {}
             // Detects silence or a return of the leader.
-            () = tokio::time::sleep(core.timers.lease), if follows => {}
+            () = tokio::time::sleep(admin.engine.timers.lease), if follows => {}
         }
     }
     let ended = Leadership::Follower { leader: None };

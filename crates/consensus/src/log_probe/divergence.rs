@@ -6,8 +6,8 @@
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{OpId, TypeConfig};
 
+use crate::engine::handle::EngineHandle;
 use crate::engine::{Fault, RoleSnapshot};
-use crate::member::core::MemberCore;
 
 /// Two entries of one index, both committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,11 +41,11 @@ fn find(named: &[OpId], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<Contra
 /// # Errors
 /// [`Fault::Contradicted`]; the engine is stopped then.
 pub(crate) async fn refuse_divergence(
-    core: &MemberCore,
+    engine: &EngineHandle,
     role: &RoleSnapshot,
     request: &AppendEntriesRequest<TypeConfig>,
 ) -> Result<(), Fault> {
-    let mark = core.mark.get().map(|committed| committed.index);
+    let mark = engine.mark.get().map(|committed| committed.index);
     // The membership before this one is committed, because this one follows it.
     let membership = role.membership.log_id().map(|last| last.index);
     let Some(up_to) = mark.max(membership) else {
@@ -58,7 +58,7 @@ pub(crate) async fn refuse_divergence(
         return Ok(());
     }
     let (vote, mut named) = (request.vote, named(request, up_to));
-    let found = core.raft.with_raft_state(move |state| {
+    let found = engine.raft.with_raft_state(move |state| {
         // A deposed leader may name anything; the engine rejects it.
         let is_leader = vote >= *state.vote_ref();
         let settled = state
@@ -76,9 +76,9 @@ pub(crate) async fn refuse_divergence(
     let fault = Fault::Contradicted { ours, theirs };
     tracing::error!(%fault, "the log contradicts the ring's");
     // The first reason stays.
-    let _ = core.failed.set(fault.clone());
+    let _ = engine.failed.set(fault.clone());
     // Its task ends, which `fault` reports.
-    let _ = core.raft.shutdown().await;
+    let _ = engine.raft.shutdown().await;
     Err(fault)
 }
 

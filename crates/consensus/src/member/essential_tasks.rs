@@ -4,48 +4,19 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::Fault;
+use crate::engine::handle::EngineHandle;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use openraft::async_runtime::watch::WatchReceiver;
-use tokio::sync::watch;
-
-use crate::engine::Fault;
-use crate::member::core::MemberCore;
 
 /// How often the engine is checked, in case its end was missed.
 const QUESTION_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Why a member has stopped; the first reason stays.
-#[derive(Debug, Default)]
-pub(crate) struct FirstFault(watch::Sender<Option<Fault>>);
-
-impl FirstFault {
-    fn publish(&self, fault: Fault) {
-        self.0.send_if_modified(|first| {
-            let is_first = first.is_none();
-            first.get_or_insert(fault);
-            is_first
-        });
-    }
-
-    pub(crate) fn now(&self) -> Option<Fault> {
-        self.0.borrow().clone()
-    }
-
-    pub(crate) async fn wait(&self) -> Fault {
-        let mut first = self.0.subscribe();
-        let stopped = first.wait_for(Option::is_some).await;
-        stopped
-            .ok()
-            .and_then(|fault| fault.clone())
-            .unwrap_or(Fault::Stopped)
-    }
-}
-
 /// Runs a task and stops the engine if it panics. A member that still led or voted without the task would block the
 /// members that can do all of the work.
 pub(crate) async fn essential(
-    core: Arc<MemberCore>,
+    engine: Arc<EngineHandle>,
     what: &'static str,
     task: BoxFuture<'static, ()>,
 ) {
@@ -53,16 +24,16 @@ pub(crate) async fn essential(
         return;
     }
     tracing::error!("{what} has panicked: the member stops");
-    let _ = core.failed.set(Fault::Panicked);
-    core.fault.publish(Fault::Panicked);
+    let _ = engine.failed.set(Fault::Panicked);
+    engine.fault.publish(Fault::Panicked);
     // Not awaited here: a full disk may delay it, and the caller that ends the member must be able to proceed.
-    tokio::spawn(async move { core.raft.shutdown().await });
+    tokio::spawn(async move { engine.raft.shutdown().await });
 }
 
 /// Waits until the engine has stopped, then publishes why. Its metrics freeze when it panics, so it is checked when the metrics end
 /// and periodically.
-pub(crate) async fn supervise(core: Arc<MemberCore>) {
-    let raft = &core.raft;
+pub(crate) async fn supervise(engine: Arc<EngineHandle>) {
+    let raft = &engine.raft;
     let mut metrics = raft.server_metrics();
     let reason = loop {
         let ended = tokio::time::timeout(QUESTION_INTERVAL, async {
@@ -70,12 +41,12 @@ pub(crate) async fn supervise(core: Arc<MemberCore>) {
         });
         let _ = ended.await;
         if let Err(fatal) = raft.is_initialized().await {
-            break core.failed.get().cloned().unwrap_or(Fault::from(fatal));
+            break engine.failed.get().cloned().unwrap_or(Fault::from(fatal));
         }
     };
     match &reason {
         Fault::Stopped => tracing::info!("the consensus engine has stopped"),
         fault => tracing::error!(%fault, "the consensus engine has failed"),
     }
-    core.fault.publish(reason);
+    engine.fault.publish(reason);
 }

@@ -1,8 +1,8 @@
 //! One ring member's Raft: started over a log and a network, then used for proposals and observation until it is shut
 //! down. A handle; clones are the same member. It runs until [`Member::shutdown`], also without a handle.
 
+pub(crate) mod administration;
 pub(crate) mod config;
-pub(crate) mod core;
 mod essential_tasks;
 pub(crate) mod explain;
 mod operations;
@@ -32,13 +32,15 @@ use crate::calls::MemberCalls;
 use crate::calls::inbound::Inbound;
 use crate::election::campaign::{Campaigning, first_turn};
 use crate::election::counted_votes::CountedVotes;
+use crate::election::elections::Elections;
+use crate::election::interim_term::InterimTerm;
 use crate::election::put_back::{Memory, OwnPast, PutBack};
-use crate::election::stand_in::StandIn;
 use crate::election::vote_gate::ElectionGate;
 use crate::election::{doubted_tail, early_election, greetings};
 use crate::engine;
 use crate::engine::any_log::AnyLog;
 use crate::engine::any_network::AnyNetwork;
+use crate::engine::handle::EngineHandle;
 use crate::engine::{Engine, Fault};
 use crate::formats;
 use crate::history::noting;
@@ -47,8 +49,8 @@ use crate::lease::leadership::{Leadership, Term};
 use crate::lease::observer;
 use crate::lease::promise::Promise;
 use crate::log_room::asking;
+use crate::member::administration::Administration;
 use crate::member::config::{ConfigError, MemberConfig};
-use crate::member::core::MemberCore;
 use crate::member::essential_tasks::{essential, supervise};
 use crate::member::explain::{MemberStatus, explain};
 pub use crate::member::operations::{BootstrapError, PurgeError};
@@ -66,7 +68,7 @@ pub struct Member(Arc<Running>);
 
 struct Running {
     config: MemberConfig,
-    core: Arc<MemberCore>,
+    admin: Arc<Administration>,
     calls: Arc<dyn MemberCalls>,
     starts: Arc<dyn FileStarts>,
     purge_goal: PurgeGoal,
@@ -143,8 +145,9 @@ impl Member {
                 CommitStateMachine::new(floor, mark.clone(), starts.clone(), purge_goal.clone());
             let contacts = Contacts::default();
             let memory = Memory::default();
-            let stand_in = StandIn::default();
-            let network = CountedVotes::new(network, config.id, memory.clone(), stand_in.clone());
+            let interim_term = InterimTerm::default();
+            let network =
+                CountedVotes::new(network, config.id, memory.clone(), interim_term.clone());
             let network = LeaseNetwork::new(network, contacts.clone());
             let raft = Engine::new(config.id, engine_config, network, log, state_machine)
                 .await
@@ -170,10 +173,16 @@ impl Member {
             }
             let campaigning = Campaigning::new(begun, promise, is_new, gate);
             let past = OwnPast::new(starts.doubted_tail());
-            let mut core =
-                MemberCore::new(raft, &config, mark, contacts, campaigning, memory, past);
-            core.stand_in = stand_in;
-            let core = Arc::new(core);
+            let engine = Arc::new(EngineHandle::new(raft, config.id, config.timers, mark));
+            let elections = Arc::new(Elections::new(
+                engine.clone(),
+                contacts,
+                campaigning,
+                memory,
+                past,
+                interim_term,
+            ));
+            let admin = Arc::new(Administration::new(elections.clone(), &config));
             let (publish_leadership, leadership) =
                 watch::channel(Leadership::Follower { leader: None });
             let (publish_primacy, primacy) = watch::channel(Primacy::NONE);
@@ -183,32 +192,32 @@ impl Member {
             };
             let (publish_leader_task, leader_task) = watch::channel(None);
             let stewarding = leader_tasks::run(
-                core.clone(),
+                admin.clone(),
                 calls.clone(),
                 leadership.clone(),
                 publish_leader_task,
             );
-            let settling = doubted_tail::settle(core.clone(), calls.clone(), starts.clone());
-            let greeting = greetings::go_round(core.clone(), calls.clone(), starts.clone());
-            let programs = formats::asking::ask_around(core.clone(), calls.clone());
+            let settling = doubted_tail::settle(elections.clone(), calls.clone(), starts.clone());
+            let greeting = greetings::go_round(elections.clone(), calls.clone(), starts.clone());
+            let programs = formats::raising::ask_around(admin.clone(), calls.clone());
             let tasks: [(&'static str, BoxFuture<'static, ()>); 11] = [
-                ("waking elections", wake(core.clone()).boxed()),
+                ("waking elections", wake(elections.clone()).boxed()),
                 (
                     "catching up",
-                    catch_up(core.clone(), starts.clone()).boxed(),
+                    catch_up(elections.clone(), starts.clone()).boxed(),
                 ),
                 (
                     "observing the engine",
-                    observer::observe(core.clone(), published).boxed(),
+                    observer::observe(admin.clone(), published).boxed(),
                 ),
-                ("supervising the engine", supervise(core.clone()).boxed()),
+                ("supervising the engine", supervise(engine.clone()).boxed()),
                 (
                     "asking for the room in logs",
-                    asking::ask_around(core.clone(), calls.clone()).boxed(),
+                    asking::ask_around(admin.clone(), calls.clone()).boxed(),
                 ),
                 (
                     "writing the history down",
-                    noting::write_down(core.clone(), calls.clone()).boxed(),
+                    noting::write_down(admin.clone(), calls.clone()).boxed(),
                 ),
                 ("asking for programs", programs.boxed()),
                 ("the leader's own tasks", stewarding.boxed()),
@@ -216,17 +225,17 @@ impl Member {
                 ("greeting the others", greeting.boxed()),
                 (
                     "watching for a dead leader",
-                    early_election::watch(core.clone(), calls.clone()).boxed(),
+                    early_election::watch(elections.clone(), calls.clone()).boxed(),
                 ),
             ];
             let tasks = tasks.map(|(what, task)| {
-                tokio::spawn(essential(core.clone(), what, task)).abort_handle()
+                tokio::spawn(essential(engine.clone(), what, task)).abort_handle()
             });
             Ok(Self(Arc::new(Running {
                 proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
                 turn: AsyncMutex::default(),
                 config,
-                core,
+                admin,
                 calls,
                 starts,
                 purge_goal,
@@ -280,10 +289,10 @@ impl Member {
             return Ok(refused(Refusal::NotLeader { leader }));
         }
         let bytes = bytes_of(&entry);
-        let rooms = &self.0.core.rooms;
+        let rooms = &self.0.admin.rooms;
         let _turn = self.0.turn.lock().await;
         if matches!(entry, AppEntry::Transaction(_)) {
-            let sets = || self.0.core.role().voter_sets().to_vec();
+            let sets = || self.0.admin.engine.role().voter_sets().to_vec();
             rooms.check(self.0.config.id, term, sets, bytes)?;
         }
         if let Some(log) = rooms.own() {
@@ -294,7 +303,7 @@ impl Member {
         let share = share.map_err(|_| Fault::Stopped)?;
         let (in_flight, ticket) = InFlight::new(
             term,
-            self.0.core.mark.clone(),
+            self.0.admin.engine.mark.clone(),
             (share, rooms.propose(bytes)),
             sequence.clone(),
             self.0.leadership.clone(),
@@ -329,13 +338,13 @@ impl Member {
 
     /// Up to where the log is committed, as far as this member knows; never decreases.
     pub fn committed(&self) -> watch::Receiver<Option<OpId>> {
-        self.0.core.mark.subscribe()
+        self.0.admin.engine.mark.subscribe()
     }
 
     /// For how long this member has lacked entries that the ring has committed, by its leader's reports, to within a heartbeat.
     /// Nothing where that is unknown: while no leader calls, and after a start until all entries committed by then are here.
     pub fn lacks_commits_for(&self) -> Option<Duration> {
-        self.0.core.lacks_commits_for()
+        self.0.admin.elections.lacks_commits_for()
     }
 
     /// The leadership on which this member may rely. It stays current without a reader.
@@ -345,12 +354,15 @@ impl Member {
 
     /// The leadership at this moment, for an answer that must not be older than the question.
     pub fn leadership_now(&self) -> Leadership {
-        self.0.core.leadership()
+        self.0.admin.elections.leadership()
     }
 
     /// When this leader's lease ends if no more heartbeats are answered; none where it does not lead or is the only voter.
     pub fn lease_end(&self) -> Option<Instant> {
-        self.0.core.lease_end(&self.0.core.role())
+        self.0
+            .admin
+            .elections
+            .lease_end(&self.0.admin.engine.role())
     }
 
     /// The location of the primary, on which the member's own mysqld may rely. It stays current without a reader.
@@ -360,18 +372,18 @@ impl Member {
 
     /// [`Member::primacy`] at this moment.
     pub fn primacy_now(&self) -> Primacy {
-        self.0.core.primacy(&self.0.core.role())
+        self.0.admin.primacy(&self.0.admin.engine.role())
     }
 
     /// All that an operator may ask about this member's Raft.
     pub fn status(&self) -> MemberStatus {
-        let Running { config, core, .. } = &*self.0;
-        let role = core.role();
-        let progress = engine::progress(&core.raft);
-        let ring_view = RingView::new(core.id, &role, &progress);
-        let rules = core.rules();
-        let leadership = core.assess(&role);
-        let lease = core.timers.lease;
+        let Running { config, admin, .. } = &*self.0;
+        let role = admin.engine.role();
+        let progress = engine::progress(&admin.engine.raft);
+        let ring_view = RingView::new(admin.engine.id, &role, &progress);
+        let rules = admin.rules();
+        let leadership = admin.elections.assess(&role);
+        let lease = admin.engine.timers.lease;
         let quorum = ring_view.leads.then(|| {
             QuorumHealth::judge(role.voter_sets(), |id| {
                 ring_view.member(id).is_some_and(|peer| peer.answers(lease))
@@ -387,7 +399,7 @@ impl Member {
                 _ => None,
             },
             term: role.term,
-            committed: core.mark.get(),
+            committed: admin.engine.mark.get(),
             purged: progress.purged,
             explanation: explain(&ring_view, &rules, lease),
             regions: match ring_view.leads {
@@ -405,28 +417,37 @@ impl Member {
             proposals_bytes: u64::from(config.bounds.proposals_bytes).saturating_sub(available),
             stays_out_of_elections: self.stays_out_of_elections(),
             put_back: self.put_back(),
-            timers: core.timers,
-            formats: core.formats.status(&role.membership),
+            timers: admin.engine.timers,
+            formats: admin.formats.status(&role.membership),
             leader_task: self.0.leader_task.borrow().clone(),
-            fault: self.0.core.fault.now(),
+            fault: self.0.admin.engine.fault.now(),
         }
     }
 
     /// Whether this member may campaign by itself, once a lease after its start is over. In both cases it votes and can be given the
     /// leadership. It never campaigns while the end of its log is in doubt, whatever is set here.
     pub fn set_campaigning(&self, allowed: bool) {
-        self.0.core.campaigning.allow(self.raft(), allowed);
+        self.0
+            .admin
+            .elections
+            .campaigning
+            .allow(self.raft(), allowed);
     }
 
     /// Others have committed this: any candidate must have it to get this member's vote, and this member campaigns once it has it.
     pub(crate) fn elects_from(&self, committed: OpId) {
-        self.0.core.campaigning.told(committed, self.raft());
+        self.0
+            .admin
+            .elections
+            .campaigning
+            .told(committed, self.raft());
     }
 
     /// Why this member takes part in no election at the moment.
     pub fn stays_out_of_elections(&self) -> Option<String> {
         self.0
-            .core
+            .admin
+            .elections
             .campaigning
             .gate
             .stays_out()
@@ -435,25 +456,33 @@ impl Member {
 
     /// Its data directory was restored, as [`FileStarts::note_doubt`] recorded before its start; reported to the others.
     pub(crate) fn was_put_back(&self, found: PutBack, doubt: DoubtedTail) {
-        self.0.core.past.found(found, doubt);
+        self.0.admin.elections.past.found(found, doubt);
     }
 
     /// The members whose data directories were restored to an earlier state, as far as reported to this one, itself included. Each
     /// until it is restarted.
     pub fn put_back(&self) -> BTreeMap<MemberId, PutBack> {
-        let core = &self.0.core;
-        let own = core.past.put_back().map(|found| (core.id, found));
-        let role = engine::role(&core.raft);
+        let admin = &self.0.admin;
+        let own = admin
+            .elections
+            .past
+            .put_back()
+            .map(|found| (admin.engine.id, found));
+        let role = engine::role(&admin.engine.raft);
         let others = role.membership.membership().nodes();
-        let others = others
-            .filter_map(|(id, record)| Some((*id, core.memory.put_back(*id, record.incarnation)?)));
+        let others = others.filter_map(|(id, record)| {
+            Some((
+                *id,
+                admin.elections.memory.put_back(*id, record.incarnation)?,
+            ))
+        });
         own.into_iter().chain(others).collect()
     }
 
     /// From now on no proposals and no leader's entries are accepted for which this log has no room. Called once, directly
     /// after the start, with the log over which the member was started.
     pub fn take_in_by(&self, log: Arc<dyn LogIntake>) {
-        self.0.core.rooms.ask(log);
+        self.0.admin.rooms.ask(log);
     }
 
     /// From now on the ring's formats are stored in this data directory before data in them is written there.
@@ -462,31 +491,35 @@ impl Member {
     /// # Errors
     /// The directory cannot be written.
     pub fn keep_formats_in(&self, book: &Arc<IdentityBook>) -> io::Result<()> {
-        let core = &self.0.core;
-        core.formats.keep_in(book.clone());
-        core.formats.note_ring(&core.role().membership);
+        let admin = &self.0.admin;
+        admin.formats.keep_in(book.clone());
+        admin.formats.note_ring(&admin.engine.role().membership);
         book.raise(self.ring_format())
     }
 
     /// The ring's format by this member's log: the newest one that may be used. Code that needs a newer format than the
     /// first checks this.
     pub fn ring_format(&self) -> FormatVersion {
-        formats::of_membership(&self.0.core.role().membership)
+        formats::of_membership(&self.0.admin.engine.role().membership)
     }
 
     /// Whether this member's log has no room for transactions, while a majority of each voter set is not known to lack it: then
     /// another member should lead.
     pub fn is_full_alone(&self) -> bool {
-        let core = &self.0.core;
-        let role = core.role();
-        let term = core.assess(&role).serving_term();
-        term.is_some_and(|term| core.rooms.only_here(core.id, term, role.voter_sets()))
+        let admin = &self.0.admin;
+        let role = admin.engine.role();
+        let term = admin.elections.assess(&role).serving_term();
+        term.is_some_and(|term| {
+            admin
+                .rooms
+                .only_here(admin.engine.id, term, role.voter_sets())
+        })
     }
 
     /// The receiving end, for the transport's server.
     pub fn inbound(&self) -> Inbound {
         Inbound::new(
-            self.0.core.clone(),
+            self.0.admin.clone(),
             self.0.calls.clone(),
             self.0.starts.clone(),
         )
@@ -494,7 +527,7 @@ impl Member {
 
     /// Waits until the engine has stopped, and returns why: a failed log storage, a panic, a shutdown.
     pub async fn fault(&self) -> Fault {
-        self.0.core.fault.wait().await
+        self.0.admin.engine.fault.wait().await
     }
 
     /// Runs a task without which this member must not continue: if it panics, the engine stops, and [`Self::fault`] returns that.
@@ -503,7 +536,7 @@ impl Member {
         what: &'static str,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static {
-        essential(self.0.core.clone(), what, task.boxed())
+        essential(self.0.admin.engine.clone(), what, task.boxed())
     }
 
     /// Stops the member. Acknowledged entries stay durable; the outcome of proposals in flight becomes unknown.
@@ -516,7 +549,7 @@ impl Member {
 
     /// All other members of the ring, by this member's membership.
     pub fn others(&self) -> BTreeMap<MemberId, MemberRecord> {
-        let role = self.0.core.role();
+        let role = self.0.admin.engine.role();
         let members = role.membership.membership().nodes();
         let others = members.filter(|(id, _)| **id != self.id());
         others.map(|(id, record)| (*id, record.clone())).collect()
@@ -524,8 +557,8 @@ impl Member {
 
     /// Waits until [`Self::others`] differs from `known`.
     pub async fn others_change(&self, known: &BTreeMap<MemberId, MemberRecord>) {
-        let core = &self.0.core;
-        if engine::role_when(&core.raft, |_| self.others() != *known)
+        let admin = &self.0.admin;
+        if engine::role_when(&admin.engine.raft, |_| self.others() != *known)
             .await
             .is_err()
         {
@@ -537,7 +570,7 @@ impl Member {
     /// Waits until a member calls that had no connection to this one, so that this one may have none to it either. One task waits
     /// at a time; calls since its last wait count.
     pub async fn another_arrives(&self) {
-        self.0.core.arrived.notified().await;
+        self.0.admin.arrived.notified().await;
     }
 
     /// The number under which it takes part in the ring.
@@ -552,40 +585,52 @@ impl Member {
     }
 
     fn raft(&self) -> &Engine {
-        &self.0.core.raft
+        &self.0.admin.engine.raft
     }
 }
 
 /// Lets the member take part in elections again once its log has what others have reported as committed. Until then the reported end is
 /// stored: after a restart without contact, members that a repair gave up would elect one of themselves.
-async fn catch_up(core: Arc<MemberCore>, starts: Arc<dyn FileStarts>) {
+async fn catch_up(elections: Arc<Elections>, starts: Arc<dyn FileStarts>) {
     loop {
-        core.campaigning.gate.is_told().await;
+        elections.campaigning.gate.is_told().await;
         loop {
-            let elects_from = core.campaigning.gate.committed();
+            let elects_from = elections.campaigning.gate.committed();
             let change = |notes: &mut ElectionNotes| notes.elects_from = elects_from;
-            if let Err(error) = greetings::note(&core, &*starts, change).await {
+            if let Err(error) = greetings::note(&elections, &*starts, change).await {
                 tracing::error!(%error, "the entry that others have committed cannot be stored; a restart forgets it");
             }
             if elects_from.is_none() {
                 break;
             }
-            let end = doubted_tail::log_end(&core.raft, core.id).await;
+            let end = doubted_tail::log_end(&elections.engine.raft, elections.engine.id).await;
             let Some(end) = end else {
                 // The engine has stopped.
                 return;
             };
-            core.campaigning.goes_to(end.last, &core.raft);
-            tokio::time::sleep(core.timers.heartbeat / 2).await;
+            elections
+                .campaigning
+                .goes_to(end.last, &elections.engine.raft);
+            tokio::time::sleep(elections.engine.timers.heartbeat / 2).await;
         }
     }
 }
 
 /// Lets a started member campaign when its first turn comes, and after each turn to which it yielded.
-async fn wake(core: Arc<MemberCore>) {
-    let turn = first_turn(&core.role(), core.id, &core.timers);
-    core.campaigning.wake(&core.raft, turn).await;
-    core.campaigning.take_turns(&core.raft).await;
+async fn wake(elections: Arc<Elections>) {
+    let turn = first_turn(
+        &elections.engine.role(),
+        elections.engine.id,
+        &elections.engine.timers,
+    );
+    elections
+        .campaigning
+        .wake(&elections.engine.raft, turn)
+        .await;
+    elections
+        .campaigning
+        .take_turns(&elections.engine.raft)
+        .await;
 }
 
 fn bytes_of(entry: &AppEntry) -> u64 {

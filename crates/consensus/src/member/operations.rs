@@ -18,7 +18,7 @@ use crate::engine;
 use crate::engine::Fault;
 use crate::formats;
 use crate::history;
-use crate::history::noting::entry_now;
+use crate::history::notes::entry_now;
 use crate::history::{HistoryEntry, HistoryEvent, Named, noting};
 use crate::lease::leadership::Term;
 use crate::member::Member;
@@ -49,7 +49,7 @@ impl Member {
     /// # Errors
     /// [`TransferError`]: refused with nothing changed, or no member leads yet.
     pub async fn transfer_leader(&self, to: MemberId) -> Result<TransferOutcome, TransferError> {
-        leadership_transfer::transfer(&self.0.core, &self.0.calls, to).await
+        leadership_transfer::transfer(&self.0.admin, &self.0.calls, to).await
     }
 
     /// Promotes a database member of this or another region on an operator's order, and waits for the end. `progress` shows
@@ -89,9 +89,9 @@ impl Member {
         progress: watch::Sender<PromotionProgress>,
         needed: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Result<Promoted, PromotionError> {
-        let (core, calls) = (self.0.core.clone(), self.0.calls.clone());
+        let (admin, calls) = (self.0.admin.clone(), self.0.calls.clone());
         let promoting = tokio::spawn(async move {
-            promotion::promote(&core, &calls, to, cause, &progress, &needed).await
+            promotion::promote(&admin, &calls, to, cause, &progress, &needed).await
         });
         promoting
             .await
@@ -100,7 +100,7 @@ impl Member {
 
     /// Sets the writer to this member's log, which is paused before a deliberate leadership transfer. Called once.
     pub fn set_writer(&self, writer: Arc<dyn Writer>) {
-        self.0.core.writer.set(writer);
+        self.0.admin.writer.set(writer);
     }
 
     /// Transfers the leadership to a suitable member, in this region or another, because this member is about to stop.
@@ -122,7 +122,7 @@ impl Member {
     /// # Errors
     /// [`PauseError`].
     pub async fn pause(&self, request: &PauseRequest) -> Result<(RingPause, OpId), PauseError> {
-        pause::pause(&self.0.core, request).await
+        pause::pause(&self.0.admin, request).await
     }
 
     /// Schedules a switchover to a database member; replaces one that may be scheduled. Committed when this returns.
@@ -133,7 +133,7 @@ impl Member {
         &self,
         scheduled: &ScheduledSwitchover,
     ) -> Result<OpId, ReconfigurationError> {
-        scheduled_switchover::schedule(&self.0.core, scheduled, pause::now()).await
+        scheduled_switchover::schedule(&self.0.admin, scheduled, pause::now()).await
     }
 
     /// Cancels the scheduled switchover and returns it. Committed when this returns.
@@ -144,7 +144,7 @@ impl Member {
         &self,
         by: &str,
     ) -> Result<(ScheduledSwitchover, OpId), ReconfigurationError> {
-        scheduled_switchover::cancel(&self.0.core, by).await
+        scheduled_switchover::cancel(&self.0.admin, by).await
     }
 
     /// Ends the pause of failover and returns it. Committed when this returns.
@@ -152,12 +152,12 @@ impl Member {
     /// # Errors
     /// [`PauseError`].
     pub async fn resume(&self, by: &str) -> Result<(RingPause, OpId), PauseError> {
-        pause::resume(&self.0.core, by).await
+        pause::resume(&self.0.admin, by).await
     }
 
     /// Sets the source for what a promotion of this member would cost its mysqld. Called once.
     pub fn set_database(&self, database: Arc<dyn Database>) {
-        self.0.core.database.set(database);
+        self.0.admin.database.set(database);
     }
 
     /// The member that should get the leadership if this one transfers it, and its mysqld's state. All candidates are asked
@@ -166,17 +166,23 @@ impl Member {
     /// # Errors
     /// Why no member can lead, as text.
     pub async fn transfer_target(&self) -> Result<(MemberId, Option<DatabaseState>), String> {
-        let core = &self.0.core;
-        let mut said = fitness::ask(core, &self.0.calls, &core.ring_view()).await;
-        let view = core.ring_view();
-        let failed = core.failed_targets.standings(Instant::now());
-        let target = target::choose(&view, &core.rules(), core.timers.lease, &failed, &said)?;
+        let admin = &self.0.admin;
+        let mut said = fitness::ask(admin, &self.0.calls, &admin.ring_view()).await;
+        let view = admin.ring_view();
+        let failed = admin.failed_targets.standings(Instant::now());
+        let target = target::choose(
+            &view,
+            &admin.rules(),
+            admin.engine.timers.lease,
+            &failed,
+            &said,
+        )?;
         Ok((target, said.remove(&target)))
     }
 
     /// Asks a database member, which may be this one, what a promotion of it would cost. Nothing without an answer.
     pub async fn database_state(&self, of: MemberId) -> Option<DatabaseState> {
-        fitness::ask_one(&self.0.core, &self.0.calls, of).await
+        fitness::ask_one(&self.0.admin, &self.0.calls, of).await
     }
 
     /// Asks a member whether its voters would elect it now. Changes nothing.
@@ -184,7 +190,7 @@ impl Member {
     /// # Errors
     /// [`PromotionRefusal`] when it could not lead anyway, or could not be asked.
     pub async fn mock_election(&self, to: MemberId) -> Result<MockElection, PromotionRefusal> {
-        promotion::mock_election(&self.0.core, &self.0.calls, to).await
+        promotion::mock_election(&self.0.admin, &self.0.calls, to).await
     }
 
     /// Whether the ring could add this member. Changes nothing.
@@ -196,7 +202,7 @@ impl Member {
         id: MemberId,
         record: &MemberRecord,
     ) -> Result<(), ReconfigurationError> {
-        members::check_add(&self.0.core.ring_view(), id, record)
+        members::check_add(&self.0.admin.ring_view(), id, record)
     }
 
     /// Whether a new member that supports these formats could take part in the ring. Changes nothing.
@@ -212,9 +218,9 @@ impl Member {
     /// # Errors
     /// [`ReconfigurationError`], as that would return it.
     pub fn check_removal(&self, id: MemberId) -> Result<(), ReconfigurationError> {
-        let core = &self.0.core;
-        let view = members::leading_view(core)?;
-        members::check_remove(&view, id, &core.rules(), core.timers.lease)
+        let admin = &self.0.admin;
+        let view = members::leading_view(admin)?;
+        members::check_remove(&view, id, &admin.rules(), admin.engine.timers.lease)
     }
 
     /// Adds a member. It receives the log, and its vote when it is caught up and its region's turn comes. `speaks` are the formats
@@ -229,7 +235,7 @@ impl Member {
         speaks: Option<FormatRange>,
         by: &str,
     ) -> Result<OpId, ReconfigurationError> {
-        members::add(&self.0.core, id, record, speaks, by).await
+        members::add(&self.0.admin, id, record, speaks, by).await
     }
 
     /// Changes a member's record in the log, except its identity. With `dry_run`, only returns the result.
@@ -243,12 +249,12 @@ impl Member {
         dry_run: bool,
         by: &str,
     ) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
-        let done = updates::update_member(&self.0.core, id, change, dry_run, by).await?;
+        let done = updates::update_member(&self.0.admin, id, change, dry_run, by).await?;
         if done.entry.is_some() {
             // The engine keeps its clients for as long as it leads. They follow the newest record under which any task has
             // called the member.
             let (calls, record) = (self.0.calls.clone(), done.after.clone());
-            let deadline = self.0.core.timers.lease;
+            let deadline = self.0.admin.engine.timers.lease;
             tokio::spawn(async move {
                 let question = Question::Greeting(Greeting::default());
                 drop(calls.ask(id, &record, question, deadline).await);
@@ -267,7 +273,7 @@ impl Member {
         dry_run: bool,
         by: &str,
     ) -> Result<Amendment<RingRules>, ReconfigurationError> {
-        updates::set_rules(&self.0.core, change, dry_run, by).await
+        updates::set_rules(&self.0.admin, change, dry_run, by).await
     }
 
     /// Removes a member. Its data directory can no longer be used in this ring.
@@ -279,23 +285,32 @@ impl Member {
         id: MemberId,
         by: &str,
     ) -> Result<OpId, ReconfigurationError> {
-        members::remove(&self.0.core, id, by).await
+        members::remove(&self.0.admin, id, by).await
     }
 
     /// What this member can report when a quorum may be lost permanently.
     pub async fn evidence(&self) -> MemberEvidence {
-        let core = &self.0.core;
-        let serves = core.leadership().serving_term().map(|_| core.id);
-        let followed = core.role().leader.filter(|leader| *leader != core.id);
+        let admin = &self.0.admin;
+        let serves = admin
+            .elections
+            .leadership()
+            .serving_term()
+            .map(|_| admin.engine.id);
+        let followed = admin
+            .engine
+            .role()
+            .leader
+            .filter(|leader| *leader != admin.engine.id);
         let leader = match (serves, followed) {
             (None, Some(leader)) => {
-                let (calls, view) = (&*self.0.calls, core.ring_view());
-                let may_lead = plan::has_quorum(calls, &view, leader, core.timers.heartbeat);
+                let (calls, view) = (&*self.0.calls, admin.ring_view());
+                let may_lead =
+                    plan::has_quorum(calls, &view, leader, admin.engine.timers.heartbeat);
                 may_lead.await.then_some(leader)
             }
             _ => serves,
         };
-        MemberEvidence::of(core, leader).await
+        MemberEvidence::of(&admin.elections, leader).await
     }
 
     /// Carries out the repair of a lost quorum, of which this member is the survivor: it continues alone, and its leader tasks
@@ -317,16 +332,16 @@ impl Member {
             return Err(RepairRefusal::Led { leader, witness });
         }
         // It campaigns next, and does not know the leader yet if it was just started.
-        self.0.core.campaigning.promise_is_over().await;
-        let view = self.0.core.ring_view();
-        let patience = self.0.core.timers.heartbeat;
+        self.0.admin.elections.campaigning.promise_is_over().await;
+        let view = self.0.admin.ring_view();
+        let patience = self.0.admin.engine.timers.heartbeat;
         plan::still_missing(&*self.0.calls, &view, plan, patience).await?;
         let survivor = view.member(self.id());
         let survivor = survivor.map(|own| Named::of(own.id, &own.record));
         let survivor = survivor.ok_or(RepairRefusal::Changed(self.id()))?;
         let log_end = plan.log_end;
         let event = HistoryEvent::Repaired { survivor, log_end };
-        let entry = entry_now(&self.0.core, by, event);
+        let entry = entry_now(&self.0.admin.engine, by, event);
         plan::carry_out(self.raft(), self.id(), plan, clock, entry).await
     }
 }
@@ -336,7 +351,7 @@ impl Member {
 impl Member {
     /// The last events of the ring, oldest first, by this member's log.
     pub fn history(&self) -> Vec<HistoryEntry> {
-        let role = self.0.core.role();
+        let role = self.0.admin.engine.role();
         let records = role.membership.membership().nodes();
         history::read(records.map(|(_, record)| record))
     }
@@ -344,13 +359,13 @@ impl Member {
     /// Records an event for the ring's history. It is appended when there is a leader, after pending client
     /// entries, and is lost if this process ends before.
     pub fn note(&self, by: &str, event: HistoryEvent) {
-        let entry = entry_now(&self.0.core, by, event);
-        self.0.core.notes.take(vec![entry]);
+        let entry = entry_now(&self.0.admin.engine, by, event);
+        self.0.admin.notes.take(vec![entry]);
     }
 
     /// Hands recorded events to the leader as far as possible within `patience`: for a member that is about to stop.
     pub async fn hand_notes_on(&self, patience: Duration) {
-        let handed = noting::hand_on(&self.0.core, &self.0.calls, patience);
+        let handed = noting::hand_on(&self.0.admin, &self.0.calls, patience);
         match tokio::time::timeout(patience, handed).await {
             Ok(Ok(_)) => {}
             Ok(Err(why)) => {
@@ -362,12 +377,12 @@ impl Member {
 
     /// How long ago this member received a call from another member as the leader; nothing where there was none since its start.
     pub fn heard_leader_ago(&self) -> Option<Duration> {
-        self.0.core.heard.age()
+        self.0.admin.engine.heard.age()
     }
 
     /// A member as named in the log.
     pub fn named(&self, id: MemberId) -> Option<Named> {
-        let role = self.0.core.role();
+        let role = self.0.admin.engine.role();
         let record = role.membership.get_node(&id)?;
         Some(Named::of(id, record))
     }
@@ -418,8 +433,8 @@ impl Member {
     /// # Errors
     /// [`CallError`] when no leader is known, or it does not answer in time.
     pub async fn purge_floor(&self, absent_after: Duration) -> Result<PurgeFloor, CallError> {
-        let core = &self.0.core;
-        if let Some(floor) = core.purge_floor(absent_after) {
+        let admin = &self.0.admin;
+        if let Some(floor) = admin.purge_floor(absent_after) {
             return Ok(floor);
         }
         match self
@@ -541,7 +556,7 @@ impl Member {
         };
         let made = HistoryEntry {
             term: Term(term),
-            ..entry_now(&self.0.core, "", event)
+            ..entry_now(&self.0.admin.engine, "", event)
         };
         history::append(&mut members, &[made]);
         let membership = Membership::new(sets, members).map_err(|_| PolicyGap::NoVotersAtAll)?;
@@ -562,7 +577,7 @@ impl Member {
     /// # Errors
     /// [`CallError`] when no leader is known, it does not serve, or it does not answer in time.
     pub async fn committed_in_ring(&self) -> Result<Option<OpId>, CallError> {
-        if let Some(committed) = self.0.core.committed_now() {
+        if let Some(committed) = self.0.admin.elections.committed_now() {
             return Ok(committed);
         }
         match self.ask_leader(Question::Committed).await? {
@@ -583,7 +598,7 @@ impl Member {
         part: FilePart,
         deadline: Duration,
     ) -> Result<Bytes, CallError> {
-        let role = self.0.core.role();
+        let role = self.0.admin.engine.role();
         let record = role.membership.get_node(&of);
         let record = record.ok_or_else(|| CallError(format!("member {of} is gone")))?;
         let asked = self
@@ -600,9 +615,9 @@ impl Member {
 
     /// Asks the leader, which is another member.
     pub(super) async fn ask_leader(&self, question: Question) -> Result<Answer, CallError> {
-        let core = &self.0.core;
-        let role = core.role();
-        let leader = role.leader.filter(|leader| *leader != core.id);
+        let admin = &self.0.admin;
+        let role = admin.engine.role();
+        let leader = role.leader.filter(|leader| *leader != admin.engine.id);
         let known = leader.and_then(|leader| {
             let record = role.membership.get_node(&leader)?;
             Some((leader, record))
@@ -610,7 +625,7 @@ impl Member {
         let Some((leader, record)) = known else {
             return Err(CallError("no leader is known".to_owned()));
         };
-        let deadline = core.timers.lease;
+        let deadline = admin.engine.timers.lease;
         self.0.calls.ask(leader, record, question, deadline).await
     }
 }

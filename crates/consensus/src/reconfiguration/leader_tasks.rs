@@ -15,11 +15,11 @@ use crate::calls::MemberCalls;
 use crate::engine;
 use crate::engine::RoleSnapshot;
 use crate::formats;
-use crate::formats::Programs;
-use crate::history::noting::entry_now;
+use crate::formats::{Programs, raising};
+use crate::history::notes::entry_now;
 use crate::history::{HistoryEvent, Named};
 use crate::lease::leadership::Leadership;
-use crate::member::core::MemberCore;
+use crate::member::administration::Administration;
 use crate::quorum::{QuorumPlan, RingRules, VoterSets, is_near, plan};
 use crate::reconfiguration::promotion::PromotionCause;
 use crate::reconfiguration::scheduled_switchover::{ScheduledSwitchover, Turn};
@@ -213,15 +213,15 @@ impl Said {
     /// leader has no evidence that members are alive. It also waits for the heartbeat answers of all members that reported, so that the
     /// first one is not chosen for being first. Later, known reports count until the answers come: each query would otherwise cost a quorum
     /// move one round trip.
-    async fn renew(&mut self, core: &MemberCore, calls: &Arc<dyn MemberCalls>) {
-        let view = core.ring_view();
+    async fn renew(&mut self, admin: &Administration, calls: &Arc<dyn MemberCalls>) {
+        let view = admin.ring_view();
         if !gives_away(&view) {
             return;
         }
-        let pause = core.timers.heartbeat / 2;
+        let pause = admin.engine.timers.heartbeat / 2;
         if self.asked.is_none_or(|at| at.elapsed() >= pause) {
             self.asked = Some(Instant::now());
-            let asking = Asking::begin(core, calls, &view, &self.states);
+            let asking = Asking::begin(admin, calls, &view, &self.states);
             if self.first_asked.is_none() {
                 asking.wait().await;
             }
@@ -229,10 +229,10 @@ impl Said {
         let first_asked = *self.first_asked.get_or_insert_with(Instant::now);
         let is_there = |view: &RingView, id| {
             let peer = view.member(id);
-            peer.is_some_and(|peer| is_near(peer, core.timers.lease))
+            peer.is_some_and(|peer| is_near(peer, admin.engine.timers.lease))
         };
         while first_asked.elapsed() < pause {
-            let view = core.ring_view();
+            let view = admin.ring_view();
             let (heard, all_are_there) = {
                 let states = self.states.borrow();
                 let mut heard = states.keys();
@@ -254,7 +254,7 @@ impl Said {
 
 /// Runs the leader tasks whenever this member leads, until the engine stops.
 pub(crate) async fn run(
-    core: Arc<MemberCore>,
+    admin: Arc<Administration>,
     calls: Arc<dyn MemberCalls>,
     mut leadership: watch::Receiver<Leadership>,
     state: watch::Sender<Option<LeaderTask>>,
@@ -267,31 +267,31 @@ pub(crate) async fn run(
         if !leads {
             return;
         }
-        look_after(&core, &calls, &mut leadership, &state).await;
+        look_after(&admin, &calls, &mut leadership, &state).await;
         state.send_replace(None);
     }
 }
 
 /// Runs the tasks of one leadership until it ends.
 async fn look_after(
-    core: &Arc<MemberCore>,
+    admin: &Arc<Administration>,
     calls: &Arc<dyn MemberCalls>,
     leadership: &mut watch::Receiver<Leadership>,
     state: &watch::Sender<Option<LeaderTask>>,
 ) {
-    let mut progress = core.raft.data_metrics();
-    let mut roles = core.raft.server_metrics();
+    let mut progress = admin.engine.raft.data_metrics();
+    let mut roles = admin.engine.raft.server_metrics();
     let mut failed: Vec<MemberId> = Vec::new();
     let mut said = Said::default();
     let mut states = said.states.subscribe();
     while leadership.borrow_and_update().leading_term().is_some() {
-        said.renew(core, calls).await;
+        said.renew(admin, calls).await;
         // A promotion or membership change is in progress: its result is checked after it ends.
-        let reconfiguration_lock = core.reconfiguration_lock.lock().await;
-        let (view, lease) = (core.ring_view(), core.timers.lease);
-        let rules = core.rules();
-        let programs = core.formats.programs(core.id);
-        let mut standings = core.failed_targets.standings(Instant::now());
+        let reconfiguration_lock = admin.reconfiguration_lock.lock().await;
+        let (view, lease) = (admin.ring_view(), admin.engine.timers.lease);
+        let rules = admin.rules();
+        let programs = admin.formats.programs(admin.engine.id);
+        let mut standings = admin.failed_targets.standings(Instant::now());
         for id in &failed {
             standings.entry(*id).or_insert(Standing::ComesLast);
         }
@@ -312,7 +312,7 @@ async fn look_after(
                     _ = leadership.changed() => {}
                     _ = roles.changed() => {}
                     // A new member has caught up, or a voter has returned.
-                    () = tokio::time::sleep(pause_between_looks(&rules, core.timers.heartbeat)) => {}
+                    () = tokio::time::sleep(pause_between_looks(&rules, admin.engine.timers.heartbeat)) => {}
                 }
             }
             NextTask::Move { next, target } => {
@@ -321,10 +321,10 @@ async fn look_after(
                     target,
                 };
                 publish(state, Some(moving));
-                if let Err(error) = core.move_quorum(next).await {
+                if let Err(error) = admin.move_quorum(next).await {
                     publish_wait(state, error.to_string());
                     drop(reconfiguration_lock);
-                    tokio::time::sleep(core.timers.heartbeat / 4).await;
+                    tokio::time::sleep(admin.engine.timers.heartbeat / 4).await;
                 }
             }
             NextTask::MoveAndTransfer { next, to } => {
@@ -333,63 +333,63 @@ async fn look_after(
                     target: Some(to),
                 };
                 publish(state, Some(moving));
-                if let Err(why) = move_and_give_to(core, calls, next, to).await {
+                if let Err(why) = move_and_give_to(admin, calls, next, to).await {
                     publish_wait(state, why);
                     drop(reconfiguration_lock);
-                    tokio::time::sleep(core.timers.heartbeat / 4).await;
+                    tokio::time::sleep(admin.engine.timers.heartbeat / 4).await;
                 }
             }
             NextTask::Transfer(to) => {
                 publish(state, Some(LeaderTask::Transferring { to }));
-                if let Err(why) = give_to(core, calls, to, 0).await {
+                if let Err(why) = give_to(admin, calls, to, 0).await {
                     if !failed.contains(&to) {
                         failed.push(to);
                     }
                     publish_wait(state, why);
                     drop(reconfiguration_lock);
-                    tokio::time::sleep(core.timers.heartbeat / 4).await;
+                    tokio::time::sleep(admin.engine.timers.heartbeat / 4).await;
                 }
             }
             NextTask::MockElection(to) => {
                 drop(reconfiguration_lock);
-                let lost = match promotion::mock_election(core, calls, to).await {
+                let lost = match promotion::mock_election(admin, calls, to).await {
                     Ok(election) => (!election.is_won()).then(|| election.to_string()),
                     Err(refusal) => Some(refusal.to_string()),
                 };
-                let pause = core.timers.longest_election();
-                let targets = &core.failed_targets;
+                let pause = admin.engine.timers.longest_election();
+                let targets = &admin.failed_targets;
                 targets.tested(to, lost, pause, Instant::now());
             }
             NextTask::RaiseFormat(to) => {
-                if let Err(why) = formats::raise(core, to).await {
+                if let Err(why) = raising::raise(admin, to).await {
                     publish_wait(state, format!("the ring's format stays: {why}"));
                     drop(reconfiguration_lock);
-                    tokio::time::sleep(core.timers.heartbeat / 4).await;
+                    tokio::time::sleep(admin.engine.timers.heartbeat / 4).await;
                 }
             }
             NextTask::EndPause => {
-                if let Err(error) = pause::write(core, None, "").await {
+                if let Err(error) = pause::write(admin, None, "").await {
                     publish_wait(state, error.to_string());
                     drop(reconfiguration_lock);
-                    tokio::time::sleep(core.timers.heartbeat / 4).await;
+                    tokio::time::sleep(admin.engine.timers.heartbeat / 4).await;
                 }
             }
             NextTask::Switchover(scheduled) => {
                 drop(reconfiguration_lock);
-                if let Err(why) = switch_over(core, calls, &scheduled).await {
+                if let Err(why) = switch_over(admin, calls, &scheduled).await {
                     publish_wait(state, why);
-                    tokio::time::sleep(core.timers.lease).await;
+                    tokio::time::sleep(admin.engine.timers.lease).await;
                 }
             }
             NextTask::EndSwitchover(scheduled) => {
-                let why = (scheduled.to != core.id).then(|| match &*state.borrow() {
+                let why = (scheduled.to != admin.engine.id).then(|| match &*state.borrow() {
                     Some(LeaderTask::Waiting { why }) => why.clone(),
                     _ => "nobody could carry it out in time".to_owned(),
                 });
-                if let Err(error) = scheduled_switchover::take_out(core, why).await {
+                if let Err(error) = scheduled_switchover::take_out(admin, why).await {
                     publish_wait(state, error.to_string());
                     drop(reconfiguration_lock);
-                    tokio::time::sleep(core.timers.heartbeat / 4).await;
+                    tokio::time::sleep(admin.engine.timers.heartbeat / 4).await;
                 }
             }
             NextTask::Wait(why) => {
@@ -399,7 +399,7 @@ async fn look_after(
                     _ = progress.changed() => {}
                     _ = states.changed() => {}
                     _ = leadership.changed() => {}
-                    () = tokio::time::sleep(core.timers.heartbeat / 2) => {}
+                    () = tokio::time::sleep(admin.engine.timers.heartbeat / 2) => {}
                 }
             }
         }
@@ -417,59 +417,61 @@ fn pause_between_looks(rules: &RingRules, heartbeat: Duration) -> Duration {
 
 /// Carries out a scheduled switchover unless its target reports that its mysqld is not fit. Returns the failure as text.
 async fn switch_over(
-    core: &Arc<MemberCore>,
+    admin: &Arc<Administration>,
     calls: &Arc<dyn MemberCalls>,
     scheduled: &ScheduledSwitchover,
 ) -> Result<(), String> {
     let to = scheduled.to;
     let failed = |why: String| format!("the scheduled switchover to member {to} waits: {why}");
-    let view = core.ring_view();
-    let said = fitness::ask_one(core, calls, to).await;
+    let view = admin.ring_view();
+    let said = fitness::ask_one(admin, calls, to).await;
     if let Some(why) = said.and_then(|state| state.unfit) {
         return Err(failed(why));
     }
     let from = view
-        .member(core.id)
-        .map(|own| Named::of(core.id, &own.record));
+        .member(admin.engine.id)
+        .map(|own| Named::of(admin.engine.id, &own.record));
     let named = view.member(to).map(|peer| Named::of(to, &peer.record));
     let (ordered, progress) = (PromotionCause::Ordered, watch::Sender::default());
-    let promoted = promotion::promote(core, calls, to, ordered, &progress, &|| true).await;
+    let promoted = promotion::promote(admin, calls, to, ordered, &progress, &|| true).await;
     promoted.map_err(|error| failed(error.to_string()))?;
     if let (Some(from), Some(to)) = (from, named) {
         let why = "scheduled switchover".to_owned();
         let event = HistoryEvent::GaveAway { from, to, why };
-        core.notes.take(vec![entry_now(core, &scheduled.by, event)]);
+        admin
+            .notes
+            .take(vec![entry_now(&admin.engine, &scheduled.by, event)]);
     }
     Ok(())
 }
 
 /// Moves the quorum to `next` and transfers the leadership to `to` once the entry has been sent. Returns the failure as text.
 async fn move_and_give_to(
-    core: &Arc<MemberCore>,
+    admin: &Arc<Administration>,
     calls: &Arc<dyn MemberCalls>,
     next: VoterSets,
     to: MemberId,
 ) -> Result<(), String> {
     let is_in_the_log = |role: &RoleSnapshot| role.voter_sets() == next.as_slice();
     tokio::select! {
-        moved = core.move_quorum(next.clone()) => moved.map_err(|error| error.to_string())?,
+        moved = admin.move_quorum(next.clone()) => moved.map_err(|error| error.to_string())?,
         // Committed or not yet.
-        _ = engine::role_when(&core.raft, is_in_the_log) => {}
+        _ = engine::role_when(&admin.engine.raft, is_in_the_log) => {}
     }
-    give_to(core, calls, to, 1).await
+    give_to(admin, calls, to, 1).await
 }
 
 /// Transfers a witness's leadership to `to`, which may lack this many entries that are in flight. Returns the failure as text.
 async fn give_to(
-    core: &Arc<MemberCore>,
+    admin: &Arc<Administration>,
     calls: &Arc<dyn MemberCalls>,
     to: MemberId,
     on_their_way: u64,
 ) -> Result<(), String> {
-    wait_for_the_log(core, to, on_their_way)
+    wait_for_the_log(admin, to, on_their_way)
         .await
         .map_err(|refusal| refusal.to_string())?;
-    match transfer(core, calls, to).await {
+    match transfer(admin, calls, to).await {
         Ok(TransferOutcome::Done { term }) => {
             tracing::info!(%to, %term, "transferred the leadership");
             Ok(())

@@ -11,9 +11,9 @@ use thiserror::Error;
 
 use crate::formats;
 use crate::history;
-use crate::history::noting::entry_now;
+use crate::history::notes::entry_now;
 use crate::history::{HistoryEvent, Named};
-use crate::member::core::MemberCore;
+use crate::member::administration::Administration;
 use crate::quorum::{
     MoveObstacle, QuorumPlan, QuorumPolicy, RingRules, VoterSets, is_near, is_safe_step, obstacle,
     plan,
@@ -275,13 +275,13 @@ fn without(sets: &VoterSets, id: MemberId) -> VoterSets {
 /// Adds a member, at first without a vote. Its formats are checked against the membership it is added to: the format may have risen since
 /// it was queried.
 pub(crate) async fn add(
-    core: &MemberCore,
+    admin: &Administration,
     id: MemberId,
     record: MemberRecord,
     speaks: Option<FormatRange>,
     by: &str,
 ) -> Result<OpId, ReconfigurationError> {
-    change(core, by, |view, members| {
+    change(admin, by, |view, members| {
         check_add(view, id, &record)?;
         let checked =
             speaks.map(|speaks| formats::check_newcomer(formats::of(members.values()), speaks));
@@ -294,13 +294,13 @@ pub(crate) async fn add(
 }
 
 pub(crate) async fn remove(
-    core: &MemberCore,
+    admin: &Administration,
     id: MemberId,
     by: &str,
 ) -> Result<OpId, ReconfigurationError> {
-    let lease = core.timers.lease;
-    change(core, by, |view, members| {
-        check_remove(view, id, &core.rules(), lease)?;
+    let lease = admin.engine.timers.lease;
+    change(admin, by, |view, members| {
+        check_remove(view, id, &admin.rules(), lease)?;
         let leaving = view.member(id);
         let leaving = leaving.ok_or(ReconfigurationError::NoSuchMember(id))?;
         let member = Named::of(id, &leaving.record);
@@ -312,13 +312,15 @@ pub(crate) async fn remove(
 }
 
 /// The ring view of a leader that serves clients.
-pub(crate) fn leading_view(core: &MemberCore) -> Result<RingView, ReconfigurationError> {
-    let view = core.ring_view();
+pub(crate) fn leading_view(admin: &Administration) -> Result<RingView, ReconfigurationError> {
+    let view = admin.ring_view();
     if !view.leads {
         let leader = view.leader;
         return Err(ReconfigurationError::NotLeader { leader });
     }
-    core.ensure_serving()
+    admin
+        .elections
+        .ensure_serving()
         .map_err(ReconfigurationError::NotServing)?;
     Ok(view)
 }
@@ -326,25 +328,25 @@ pub(crate) fn leading_view(core: &MemberCore) -> Result<RingView, Reconfiguratio
 /// Changes the members by one entry according to `decide`, on a leader that serves clients, while no other change is in progress. The same
 /// entry records the event and its initiator in the ring's history.
 pub(crate) async fn change(
-    core: &MemberCore,
+    admin: &Administration,
     by: &str,
     decide: impl FnOnce(
         &RingView,
         &mut BTreeMap<MemberId, MemberRecord>,
     ) -> Result<(VoterSets, HistoryEvent), ReconfigurationError>,
 ) -> Result<OpId, ReconfigurationError> {
-    let lock = tokio::time::timeout(core.timers.lease, core.reconfiguration_lock.lock());
+    let lock = tokio::time::timeout(admin.engine.timers.lease, admin.reconfiguration_lock.lock());
     let _lock = lock.await.map_err(|_| ReconfigurationError::Busy)?;
-    let view = leading_view(core)?;
-    let role = core.role();
-    let mut members = core.members_to_be(&role);
+    let view = leading_view(admin)?;
+    let role = admin.engine.role();
+    let mut members = admin.members_to_be(&role);
     let told = history::words(members.values());
     let (sets, event) = decide(&view, &mut members)?;
-    history::put(&mut members, told, &[entry_now(core, by, event)]);
+    history::put(&mut members, told, &[entry_now(&admin.engine, by, event)]);
     if !is_safe_step(&view.voter_sets, &sets) {
         return Err(ReconfigurationError::Busy);
     }
-    Ok(core.append_membership(&role, sets, members).await?)
+    Ok(admin.append_membership(&role, sets, members).await?)
 }
 
 // Numbers of removed members, which are never reused. Data about a member is keyed by its number in places outside of this crate, such as

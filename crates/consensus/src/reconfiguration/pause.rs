@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::history;
-use crate::history::noting::entry_now;
+use crate::history::notes::entry_now;
 use crate::history::{HistoryEvent, Named};
-use crate::member::core::MemberCore;
+use crate::member::administration::Administration;
 use crate::reconfiguration::membership_step::MoveError;
 use crate::reconfiguration::pinned_primary::RingPause;
 use crate::ring_view::RingView;
@@ -113,56 +113,62 @@ fn pause_to_be(
 
 /// Pauses failover, or changes the terms of the current pause.
 pub(crate) async fn pause(
-    core: &MemberCore,
+    admin: &Administration,
     request: &PauseRequest,
 ) -> Result<(RingPause, OpId), PauseError> {
-    let lock = tokio::time::timeout(core.timers.lease, core.reconfiguration_lock.lock());
+    let lock = tokio::time::timeout(admin.engine.timers.lease, admin.reconfiguration_lock.lock());
     let _lock = lock.await.map_err(|_| PauseError::Busy)?;
-    let view = leading_view(core)?;
+    let view = leading_view(admin)?;
     let paused = pause_to_be(&view, request, now())?;
-    let op_id = write(core, Some(&paused), &paused.pause.by).await?;
+    let op_id = write(admin, Some(&paused), &paused.pause.by).await?;
     Ok((paused, op_id))
 }
 
 /// Ends the pause and returns it.
-pub(crate) async fn resume(core: &MemberCore, by: &str) -> Result<(RingPause, OpId), PauseError> {
-    let lock = tokio::time::timeout(core.timers.lease, core.reconfiguration_lock.lock());
+pub(crate) async fn resume(
+    admin: &Administration,
+    by: &str,
+) -> Result<(RingPause, OpId), PauseError> {
+    let lock = tokio::time::timeout(admin.engine.timers.lease, admin.reconfiguration_lock.lock());
     let _lock = lock.await.map_err(|_| PauseError::Busy)?;
-    let view = leading_view(core)?;
+    let view = leading_view(admin)?;
     let paused = view.pause().ok_or(PauseError::NotPaused)?;
-    let op_id = write(core, None, by).await?;
+    let op_id = write(admin, None, by).await?;
     Ok((paused, op_id))
 }
 
 /// Reserves the primary's place for `primary`. The caller holds the reconfiguration lock.
 pub(crate) async fn keep_for(
-    core: &MemberCore,
+    admin: &Administration,
     paused: &RingPause,
     primary: MemberId,
 ) -> Result<OpId, MoveError> {
     let pause = paused.pause.clone();
-    write(core, Some(&RingPause { primary, pause }), "").await
+    write(admin, Some(&RingPause { primary, pause }), "").await
 }
 
-fn leading_view(core: &MemberCore) -> Result<RingView, PauseError> {
-    let view = core.ring_view();
+fn leading_view(admin: &Administration) -> Result<RingView, PauseError> {
+    let view = admin.ring_view();
     if !view.leads {
         let leader = view.leader;
         return Err(PauseError::NotLeader { leader });
     }
-    core.ensure_serving().map_err(PauseError::NotServing)?;
+    admin
+        .elections
+        .ensure_serving()
+        .map_err(PauseError::NotServing)?;
     Ok(view)
 }
 
 /// Makes this the only pause in the membership, in the current leadership; `by` is empty without an order. The caller holds the
 /// reconfiguration lock.
 pub(crate) async fn write(
-    core: &MemberCore,
+    admin: &Administration,
     paused: Option<&RingPause>,
     by: &str,
 ) -> Result<OpId, MoveError> {
-    let role = core.role();
-    let mut members = core.members_to_be(&role);
+    let role = admin.engine.role();
+    let mut members = admin.members_to_be(&role);
     let event = match paused {
         None => HistoryEvent::Resumed,
         Some(RingPause { primary, pause }) => HistoryEvent::Paused {
@@ -176,13 +182,13 @@ pub(crate) async fn write(
             reason: pause.reason.clone(),
         },
     };
-    history::append(&mut members, &[entry_now(core, by, event)]);
+    history::append(&mut members, &[entry_now(&admin.engine, by, event)]);
     for (id, record) in &mut members {
         let own = paused.filter(|paused| paused.primary == *id);
         record.pause = PauseMark(own.map(|paused| Box::new(paused.pause.clone())));
     }
     let sets = role.voter_sets().to_vec();
-    let op_id = core.append_membership(&role, sets, members).await?;
+    let op_id = admin.append_membership(&role, sets, members).await?;
     match paused {
         Some(paused) => tracing::info!(
             primary = %paused.primary,

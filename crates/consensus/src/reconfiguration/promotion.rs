@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::calls::{Answer, MemberCalls, Question};
 use crate::election::mock_election::{MockElection, MockElectionCall};
 use crate::lease::leadership::Term;
-use crate::member::core::MemberCore;
+use crate::member::administration::Administration;
 use crate::quorum::{MoveObstacle, QuorumPlan, VoterSets, plan};
 use crate::reconfiguration::membership_step::MoveError;
 use crate::reconfiguration::pause;
@@ -193,9 +193,9 @@ pub enum PromotionRefusal {
 pub(crate) fn check(
     view: &RingView,
     to: MemberId,
-    core: &MemberCore,
+    admin: &Administration,
 ) -> Result<VoterSets, PromotionRefusal> {
-    let lease = core.timers.lease;
+    let lease = admin.engine.timers.lease;
     if !view.leads {
         let leader = view.leader;
         return Err(TransferRefusal::NotLeader { leader }.into());
@@ -214,7 +214,7 @@ pub(crate) fn check(
         let last = target.answered;
         return Err(TransferRefusal::Silent { member: to, last }.into());
     }
-    let rules = core.rules();
+    let rules = admin.rules();
     let sets = match plan(&rules, view, &target.record.region, lease) {
         QuorumPlan::Blocked { why } => {
             return Err(PromotionRefusal::RegionCannotCommit { to, why });
@@ -239,17 +239,17 @@ pub(crate) fn check(
 
 /// Asks the target to hold a mock election.
 pub(crate) async fn mock_election(
-    core: &MemberCore,
+    admin: &Administration,
     calls: &Arc<dyn MemberCalls>,
     to: MemberId,
 ) -> Result<MockElection, PromotionRefusal> {
-    let view = core.ring_view();
-    let sets = check(&view, to, core)?;
-    let term = core.role().term;
+    let view = admin.ring_view();
+    let sets = check(&view, to, admin)?;
+    let term = admin.engine.role().term;
     let (Some(cursor), Some(target)) = (view.last_log, view.member(to)) else {
         return Err(TransferRefusal::NoSuchMember(to).into());
     };
-    let patience = core.timers.longest_election();
+    let patience = admin.engine.timers.longest_election();
     let call = MockElectionCall {
         term,
         cursor,
@@ -297,7 +297,7 @@ impl Clock<'_> {
 /// Carries out a promotion phase by phase, and moves the quorum back if a phase before the transfer fails. `needed` is checked when clients
 /// are about to be affected, not before: the quorum move may have taken a while.
 pub(crate) async fn promote(
-    core: &Arc<MemberCore>,
+    admin: &Arc<Administration>,
     calls: &Arc<dyn MemberCalls>,
     to: MemberId,
     cause: PromotionCause,
@@ -310,36 +310,41 @@ pub(crate) async fn promote(
     };
     clock.enter(PromotionPhase::Check);
     // A task that holds the lock finishes within an election, or is stuck.
-    let lock = tokio::time::timeout(core.timers.lease, core.reconfiguration_lock.lock());
+    let lock = tokio::time::timeout(admin.engine.timers.lease, admin.reconfiguration_lock.lock());
     let _lock = lock.await.map_err(|_| PromotionRefusal::Busy)?;
-    let view = core.ring_view();
+    let view = admin.ring_view();
     let paused = view.pause().filter(|paused| paused.primary != to);
     if let (Some(paused), PromotionCause::Automatic) = (&paused, cause) {
         return Err(PromotionRefusal::Paused(paused.primary).into());
     }
-    if let Some(paused) = paused.as_ref().filter(|_| view.leads && to == core.id) {
-        return take_the_place(core, paused, clock).await;
+    if let Some(paused) = paused
+        .as_ref()
+        .filter(|_| view.leads && to == admin.engine.id)
+    {
+        return take_the_place(admin, paused, clock).await;
     }
-    check(&view, to, core)?;
-    core.ensure_serving()
+    check(&view, to, admin)?;
+    admin
+        .elections
+        .ensure_serving()
         .map_err(PromotionRefusal::NotServing)?;
     let region_of = |id| view.member(id).map(|peer| peer.record.region.clone());
-    let home = region_of(core.id).unwrap_or_default();
+    let home = region_of(admin.engine.id).unwrap_or_default();
     let there = region_of(to).unwrap_or_default();
 
     clock.enter(PromotionPhase::MockElection);
-    let election = mock_election(core, calls, to).await?;
+    let election = mock_election(admin, calls, to).await?;
     if !election.is_won() {
         return Err(PromotionRefusal::MockElectionLost(Box::new(election)).into());
     }
 
     clock.enter(PromotionPhase::MoveQuorum);
     loop {
-        let view = core.ring_view();
-        match plan(&core.rules(), &view, &there, core.timers.lease) {
+        let view = admin.ring_view();
+        match plan(&admin.rules(), &view, &there, admin.engine.timers.lease) {
             QuorumPlan::Settled => break,
             QuorumPlan::Step { next } => {
-                let moved = core.move_quorum(next).await;
+                let moved = admin.move_quorum(next).await;
                 moved.map_err(|error| PromotionError::Move {
                     error,
                     home: home.clone(),
@@ -354,7 +359,7 @@ pub(crate) async fn promote(
     }
 
     clock.enter(PromotionPhase::CatchUp);
-    wait_until_caught_up(core, to)
+    wait_until_caught_up(admin, to)
         .await
         .map_err(|refusal| PromotionError::FellBehind {
             refusal,
@@ -365,24 +370,24 @@ pub(crate) async fn promote(
         return Err(PromotionError::NotNeeded { home });
     }
     clock.enter(PromotionPhase::Drain);
-    let drained = core.writer.pause().await;
+    let drained = admin.writer.pause().await;
     let _drained = drained.map_err(|why| PromotionError::Drain {
         why,
         home: home.clone(),
     })?;
     if let Some(paused) = &paused {
         // Any later leader transfers the leadership to the target.
-        let kept = pause::keep_for(core, paused, to).await;
+        let kept = pause::keep_for(admin, paused, to).await;
         kept.map_err(|error| PromotionError::Move {
             error,
             home: home.clone(),
         })?;
     }
-    let term = match drained_transfer(core, calls, to, home, &mut clock).await {
+    let term = match drained_transfer(admin, calls, to, home, &mut clock).await {
         Ok(term) => term,
         Err(error) => {
             if let Some(paused) = &paused
-                && let Err(error) = pause::keep_for(core, paused, paused.primary).await
+                && let Err(error) = pause::keep_for(admin, paused, paused.primary).await
             {
                 tracing::warn!(%error, primary = %to, "the pinned primary stays the target");
             }
@@ -391,22 +396,22 @@ pub(crate) async fn promote(
     };
 
     clock.enter(PromotionPhase::Release);
-    released(core, to, term, clock).await
+    released(admin, to, term, clock).await
 }
 
 /// Transfers the leadership to `to` once it has all drained entries; none are added in the meantime.
 async fn drained_transfer(
-    core: &Arc<MemberCore>,
+    admin: &Arc<Administration>,
     calls: &Arc<dyn MemberCalls>,
     to: MemberId,
     home: Region,
     clock: &mut Clock<'_>,
 ) -> Result<Term, PromotionError> {
-    wait_for_the_log(core, to, 0)
+    wait_for_the_log(admin, to, 0)
         .await
         .map_err(|refusal| PromotionError::FellBehind { refusal, home })?;
     clock.enter(PromotionPhase::Transfer);
-    match transfer(core, calls, to).await {
+    match transfer(admin, calls, to).await {
         Ok(TransferOutcome::Done { term }) => Ok(term),
         Ok(TransferOutcome::AnotherLeads { leader, term }) => Err(PromotionError::AnotherLeads {
             target: to,
@@ -420,22 +425,24 @@ async fn drained_transfer(
 
 /// If this leader leads a paused ring while the place is reserved for another member, makes this member the primary.
 async fn take_the_place(
-    core: &MemberCore,
+    admin: &Administration,
     paused: &RingPause,
     mut clock: Clock<'_>,
 ) -> Result<Promoted, PromotionError> {
-    let (view, own) = (core.ring_view(), core.id);
+    let (view, own) = (admin.ring_view(), admin.engine.id);
     let peer = view.member(own).ok_or(TransferRefusal::NoSuchMember(own));
     let record = &peer.map_err(PromotionRefusal::from)?.record;
     if record.kind == MemberKind::Witness {
         return Err(PromotionRefusal::Witness(own).into());
     }
-    core.ensure_serving()
+    admin
+        .elections
+        .ensure_serving()
         .map_err(PromotionRefusal::NotServing)?;
     clock.enter(PromotionPhase::Release);
-    let term = core.role().term;
+    let term = admin.engine.role().term;
     let home = record.region.clone();
-    let kept = pause::keep_for(core, paused, own).await;
+    let kept = pause::keep_for(admin, paused, own).await;
     kept.map_err(|error| PromotionError::Move { error, home })?;
     Ok(Promoted {
         leader: own,
@@ -446,14 +453,14 @@ async fn take_the_place(
 
 /// Waits until the new leader has committed an entry of its own.
 async fn released(
-    core: &MemberCore,
+    admin: &Administration,
     to: MemberId,
     term: Term,
     clock: Clock<'_>,
 ) -> Result<Promoted, PromotionError> {
-    let mut committed = core.mark.subscribe();
+    let mut committed = admin.engine.mark.subscribe();
     let own_entry = committed.wait_for(|mark| mark.is_some_and(|mark| mark.term >= term.0));
-    let patience = core.timers.longest_election();
+    let patience = admin.engine.timers.longest_election();
     match tokio::time::timeout(patience, own_entry).await {
         Ok(Ok(_)) => Ok(Promoted {
             leader: to,
@@ -469,12 +476,12 @@ async fn released(
 
 /// Waits, a lease at most, until the target has all entries that the log had at the start of the wait. Then the rest will not take it
 /// longer, and the writes can be stopped.
-async fn wait_until_caught_up(core: &MemberCore, to: MemberId) -> Result<(), TransferRefusal> {
-    let lease = core.timers.lease;
+async fn wait_until_caught_up(admin: &Administration, to: MemberId) -> Result<(), TransferRefusal> {
+    let lease = admin.engine.timers.lease;
     let until = Instant::now() + lease;
-    let end = core.ring_view().last_log;
+    let end = admin.ring_view().last_log;
     loop {
-        let view = core.ring_view();
+        let view = admin.ring_view();
         let verified = verify(&view, to, lease);
         let target = view.member(to);
         if verified.is_ok() && target.is_some_and(|target| target.matched >= end) {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use raft_types::{MemberId, MemberKind, MemberRecord, OpId, UnixSeconds};
 use serde::{Deserialize, Serialize};
 
-use crate::history::noting::entry_now;
+use crate::history::notes::entry_now;
 use crate::history::{HistoryEvent, Named};
-use crate::member::core::MemberCore;
+use crate::member::administration::Administration;
 use crate::reconfiguration::members;
 use crate::reconfiguration::members::ReconfigurationError;
 use crate::reconfiguration::membership_step::MoveError;
@@ -115,11 +115,11 @@ fn check(
 
 /// Schedules a switchover and replaces any scheduled one.
 pub(crate) async fn schedule(
-    core: &MemberCore,
+    admin: &Administration,
     scheduled: &ScheduledSwitchover,
     now: UnixSeconds,
 ) -> Result<OpId, ReconfigurationError> {
-    members::change(core, &scheduled.by, |view, members| {
+    members::change(admin, &scheduled.by, |view, members| {
         let to = check(view, scheduled.to, scheduled.at, now)?;
         mark(members, Some(scheduled));
         let at = scheduled.at;
@@ -130,11 +130,11 @@ pub(crate) async fn schedule(
 
 /// Cancels the scheduled switchover and returns it.
 pub(crate) async fn cancel(
-    core: &MemberCore,
+    admin: &Administration,
     by: &str,
 ) -> Result<(ScheduledSwitchover, OpId), ReconfigurationError> {
     let mut cancelled = None;
-    let entry = members::change(core, by, |view, members| {
+    let entry = members::change(admin, by, |view, members| {
         let scheduled = view.scheduled_switchover();
         let scheduled = scheduled.ok_or(ReconfigurationError::NothingScheduled)?;
         mark(members, None);
@@ -148,16 +148,19 @@ pub(crate) async fn cancel(
 }
 
 /// Removes a switchover whose time has come; `why` is the text if it was abandoned. The caller holds the reconfiguration lock.
-pub(crate) async fn take_out(core: &MemberCore, why: Option<String>) -> Result<OpId, MoveError> {
-    let role = core.role();
-    let mut members = core.members_to_be(&role);
+pub(crate) async fn take_out(
+    admin: &Administration,
+    why: Option<String>,
+) -> Result<OpId, MoveError> {
+    let role = admin.engine.role();
+    let mut members = admin.members_to_be(&role);
     mark(&mut members, None);
     if let Some(why) = why {
         let event = HistoryEvent::Unscheduled { why };
-        crate::history::append(&mut members, &[entry_now(core, "", event)]);
+        crate::history::append(&mut members, &[entry_now(&admin.engine, "", event)]);
     }
     let sets = role.voter_sets().to_vec();
-    core.append_membership(&role, sets, members).await
+    admin.append_membership(&role, sets, members).await
 }
 
 #[cfg(test)]

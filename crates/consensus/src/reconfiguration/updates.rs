@@ -8,7 +8,7 @@ use raft_types::{MemberId, MemberRecord, OpId, Region, host_and_port};
 use serde::{Deserialize, Serialize};
 
 use crate::history::{HistoryEvent, Named};
-use crate::member::core::MemberCore;
+use crate::member::administration::Administration;
 use crate::quorum::{
     MoveObstacle, PolicyGap, QuorumPlan, QuorumPolicy, RingRules, VoterSets, plan, policy,
     wanted_sets,
@@ -234,19 +234,19 @@ impl<T: Clone> CloneIntoSome<T> for Option<T> {
 
 /// Changes a member's record, or returns the planned change.
 pub(crate) async fn update_member(
-    core: &MemberCore,
+    admin: &Administration,
     id: MemberId,
     change: &RecordChange,
     dry_run: bool,
     by: &str,
 ) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
-    let lease = core.timers.lease;
-    let decide = |view: &RingView| amended_record(view, &core.rules(), id, change, lease);
+    let lease = admin.engine.timers.lease;
+    let decide = |view: &RingView| amended_record(view, &admin.rules(), id, change, lease);
     if dry_run {
-        return decide(&members::leading_view(core)?);
+        return decide(&members::leading_view(admin)?);
     }
     let mut decided = None;
-    let entry = members::change(core, by, |view, members| {
+    let entry = members::change(admin, by, |view, members| {
         let amendment = decide(view)?;
         members.insert(id, amendment.after.clone());
         let member = Named::of(id, &amendment.after);
@@ -260,18 +260,18 @@ pub(crate) async fn update_member(
 
 /// Changes the ring's rules, or returns the planned change.
 pub(crate) async fn set_rules(
-    core: &MemberCore,
+    admin: &Administration,
     change: &RulesChange,
     dry_run: bool,
     by: &str,
 ) -> Result<Amendment<RingRules>, ReconfigurationError> {
-    let lease = core.timers.lease;
-    let decide = |view: &RingView| amended_rules(view, &core.rules(), change, lease);
+    let lease = admin.engine.timers.lease;
+    let decide = |view: &RingView| amended_rules(view, &admin.rules(), change, lease);
     if dry_run {
-        return decide(&members::leading_view(core)?);
+        return decide(&members::leading_view(admin)?);
     }
     let mut decided = None;
-    let entry = members::change(core, by, |view, members| {
+    let entry = members::change(admin, by, |view, members| {
         let amendment = decide(view)?;
         policy::write(members, &amendment.after);
         let policy = amendment.after.policy.to_string();

@@ -12,10 +12,19 @@ use raft_types::{
     TypeConfig, Vote,
 };
 
-use crate::engine::{Engine, Fault};
+use crate::engine::{Engine, Fault, raft_fault};
 
 /// The sender of a forced membership; no member has this number.
 pub(crate) const NOBODY: MemberId = MemberId(u64::MAX);
+
+/// Distance of a repair's term from the latest observed term: members that did not answer may have seen later ones. Elections never reach
+/// such a term: at one per 100 ms, it takes 19 days without an entry.
+pub(crate) const TERM_LEAP: u64 = 1 << 24;
+
+/// The lowest term that only a repair can reach in a ring with a log that ends here.
+pub(crate) fn leap_from(log_end: Option<OpId>) -> u64 {
+    log_end.map_or(0, |last| last.term) + TERM_LEAP
+}
 
 /// Appends `membership` in `term` after `last`, then campaigns. `last` must be exactly the last entry, and `term` later than any that a
 /// member of the ring has seen.
@@ -44,7 +53,7 @@ pub(crate) async fn force_membership(
         }],
     };
     let answer = raft.append_entries(request).await;
-    let answer = answer.map_err(crate::calls::inbound::raft_fault)?;
+    let answer = answer.map_err(raft_fault)?;
     if !answer.is_success() {
         return Err(ForceError::Changed);
     }

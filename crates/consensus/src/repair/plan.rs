@@ -40,14 +40,14 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::calls::{Greeting, MemberCalls, Question};
+use crate::election::elections::Elections;
 use crate::engine;
 use crate::engine::{Engine, Fault};
 use crate::history;
 use crate::history::HistoryEntry;
 use crate::lease::leadership::Term;
-use crate::member::core::MemberCore;
 use crate::quorum::{VoterSets, majority_of, unseen_quorum};
-use crate::repair::forced_membership::{ForceError, force_membership};
+use crate::repair::forced_membership::{ForceError, TERM_LEAP, force_membership, leap_from};
 use crate::ring_view::RingView;
 
 /// The evidence from one member for a quorum repair.
@@ -78,10 +78,10 @@ pub struct MemberEvidence {
 
 impl MemberEvidence {
     /// The evidence of a running member that follows this leader.
-    pub(crate) async fn of(core: &MemberCore, leader: Option<MemberId>) -> Self {
-        let raft = &core.raft;
-        let doubted_tail = core.campaigning.gate.needed().is_some();
-        let elects_from = core.campaigning.gate.committed();
+    pub(crate) async fn of(elections: &Elections, leader: Option<MemberId>) -> Self {
+        let raft = &elections.engine.raft;
+        let doubted_tail = elections.campaigning.gate.needed().is_some();
+        let elects_from = elections.campaigning.gate.committed();
         // The engine confirms this: a membership is followed by another only after it is committed.
         let settled = raft.with_raft_state(|state| (**state.membership_state.committed()).clone());
         // A stopped engine cannot answer; its log is evidence all the same.
@@ -90,7 +90,7 @@ impl MemberEvidence {
         let progress = engine::progress(raft);
         Self {
             settled,
-            member: core.id,
+            member: elections.engine.id,
             // Both are read before the log's end: a membership that is committed in between does not shorten the log.
             doubted_tail,
             elects_from,
@@ -263,15 +263,6 @@ fn may_have_more(
     });
     let all: Vec<String> = missing.into_iter().chain(in_doubt).chain(gone_on).collect();
     all.join("; ")
-}
-
-/// Distance of a repair's term from the latest observed term: members that did not answer may have seen later ones. Elections never reach
-/// such a term: at one per 100 ms, it takes 19 days without an entry.
-pub(crate) const TERM_LEAP: u64 = 1 << 24;
-
-/// The lowest term that only a repair can reach in a ring with a log that ends here.
-pub(crate) fn leap_from(log_end: Option<OpId>) -> u64 {
-    log_end.map_or(0, |last| last.term) + TERM_LEAP
 }
 
 /// Clock times after this one (the year 2255, in microseconds) are ignored, so that every JSON reader represents terms exactly.

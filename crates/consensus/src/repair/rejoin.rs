@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::election::put_back::Remembered;
 use crate::engine;
 use crate::engine::{Engine, Fault};
-use crate::repair::plan::leap_from;
+use crate::repair::forced_membership::leap_from;
 
 /// The log state of a member that rejoins.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
     use crate::calls::Question;
-    use crate::repair::plan::TERM_LEAP;
+    use crate::repair::forced_membership::TERM_LEAP;
 
     fn run(term: u64, first: u64, last: u64) -> TermRun {
         TermRun { term, first, last }

@@ -17,7 +17,7 @@ use crate::election::greetings;
 use crate::election::put_back::{PutBack, Remembered, given_up, judge as judge_put_back};
 use crate::lease::leadership::{Leadership, Term};
 use crate::member::Member;
-use crate::repair::plan::leap_from;
+use crate::repair::forced_membership::leap_from;
 use crate::repair::rejoin::{Agreement, Recollection, Rejoin, judge};
 
 /// How long a starting member waits for the others' answers.
@@ -274,7 +274,7 @@ mod tests {
 
     use super::*;
     use crate::calls::Knock;
-    use crate::repair::plan::TERM_LEAP;
+    use crate::repair::forced_membership::TERM_LEAP;
 
     /// A log with this end, or without a recollection, that stores the doubt.
     #[derive(Default)]

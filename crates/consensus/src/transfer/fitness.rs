@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::calls::{Answer, DatabaseState, MemberCalls, Question};
-use crate::member::core::MemberCore;
+use crate::member::administration::Administration;
 use crate::ring_view::{RingMember, RingView};
 
 /// A mysqld that lacks more transactions than this keeps clients waiting for about a second.
@@ -51,26 +51,26 @@ pub(crate) fn candidates(view: &RingView) -> impl Iterator<Item = &RingMember> {
 /// Queries the voting database members concurrently. Members that have not answered a heartbeat of this leadership may have failed, and get
 /// less time: a choice due to their failure must not wait for them.
 pub(crate) async fn ask(
-    core: &MemberCore,
+    admin: &Administration,
     calls: &Arc<dyn MemberCalls>,
     view: &RingView,
 ) -> DatabaseStates {
     let said = watch::Sender::default();
-    Asking::begin(core, calls, view, &said).wait().await;
+    Asking::begin(admin, calls, view, &said).wait().await;
     said.send_replace(DatabaseStates::new())
 }
 
 /// Queries the member that an operator named, possibly this one; `None` without a report.
 pub(crate) async fn ask_one(
-    core: &MemberCore,
+    admin: &Administration,
     calls: &Arc<dyn MemberCalls>,
     id: MemberId,
 ) -> Option<DatabaseState> {
-    let primary = core.database.version();
-    if id == core.id {
-        return core.database.state(None).await;
+    let primary = admin.database.version();
+    if id == admin.engine.id {
+        return admin.database.state(None).await;
     }
-    let view = core.ring_view();
+    let view = admin.ring_view();
     let peer = candidates(&view).find(|peer| peer.id == id)?;
     let question = Question::Database { primary };
     match calls.ask(id, &peer.record, question, NAMED).await {
@@ -85,14 +85,14 @@ pub(crate) struct Asking(Vec<(Duration, JoinHandle<()>)>);
 impl Asking {
     /// Queries the voting database members. Reports go into `said`; the earlier report of a member that does not answer is removed.
     pub(crate) fn begin(
-        core: &MemberCore,
+        admin: &Administration,
         calls: &Arc<dyn MemberCalls>,
         view: &RingView,
         said: &watch::Sender<DatabaseStates>,
     ) -> Self {
-        let (lease, heartbeat) = (core.timers.lease, core.timers.heartbeat);
+        let (lease, heartbeat) = (admin.engine.timers.lease, admin.engine.timers.heartbeat);
         // A witness has no mysqld, and does not have the last primary's version.
-        let primary = core.database.version();
+        let primary = admin.database.version();
         let asked = candidates(view).map(|peer| {
             let question = Question::Database {
                 primary: primary.clone(),

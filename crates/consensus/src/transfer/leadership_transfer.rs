@@ -13,12 +13,13 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::calls::inbound::raft_fault;
 use crate::calls::{MemberCalls, Question};
+use crate::election::elections::{Elections, StartedTransfer};
 use crate::engine;
-use crate::engine::{Fault, RoleSnapshot};
+use crate::engine::handle::EngineHandle;
+use crate::engine::{Fault, RoleSnapshot, raft_fault};
 use crate::lease::leadership::Term;
-use crate::member::core::{MemberCore, StartedTransfer};
+use crate::member::administration::Administration;
 use crate::ring_view::{RingMember, RingView};
 
 /// The most entries a target may lack. They must reach its disk before it campaigns, and the ring accepts none in the meantime.
@@ -160,14 +161,14 @@ pub(crate) fn verify(
 /// waits, but only for a heartbeat. Then it refuses, and the other voters, which assume that the leadership was transferred, elect one of
 /// themselves.
 pub(crate) async fn wait_for_the_log(
-    core: &MemberCore,
+    admin: &Administration,
     to: MemberId,
     on_their_way: u64,
 ) -> Result<(), TransferRefusal> {
-    let lease = core.timers.lease;
+    let lease = admin.engine.timers.lease;
     let until = Instant::now() + lease;
     loop {
-        let view = core.ring_view();
+        let view = admin.ring_view();
         match view.member(to).and_then(|target| target.behind) {
             // It no longer leads, and the transfer reports that.
             None => return Ok(()),
@@ -206,29 +207,31 @@ pub(crate) fn ways_out(view: &RingView, failed: MemberId) -> Vec<&RingMember> {
 
 /// Transfers the leadership to `to` and waits for the outcome.
 pub(crate) async fn transfer(
-    core: &Arc<MemberCore>,
+    admin: &Arc<Administration>,
     calls: &Arc<dyn MemberCalls>,
     to: MemberId,
 ) -> Result<TransferOutcome, TransferError> {
-    let view = core.ring_view();
-    verify(&view, to, core.timers.lease)?;
-    let term = engine::role(&core.raft).term;
-    core.claim_transfer(StartedTransfer { term, to })
+    let view = admin.ring_view();
+    verify(&view, to, admin.engine.timers.lease)?;
+    let term = engine::role(&admin.engine.raft).term;
+    admin
+        .elections
+        .claim_transfer(StartedTransfer { term, to })
         .map_err(|earlier| TransferRefusal::UnderWay(earlier.to))?;
-    core.transfer_started.notify_one();
+    admin.elections.transfer_started.notify_one();
     tracing::info!(%to, %term, "transferring the leadership");
-    let trigger = core.raft.trigger();
+    let trigger = admin.engine.raft.trigger();
     trigger.transfer_leader(to).await.map_err(Fault::from)?;
 
     // A separate task, so that the ring recovers even if the caller no longer waits for the outcome.
-    tokio::spawn(help_out(core.clone(), calls.clone(), term, to));
-    let deadline = core.timers.longest_election() * 2;
-    match tokio::time::timeout(deadline, next_leader(core, term)).await {
+    tokio::spawn(help_out(admin.clone(), calls.clone(), term, to));
+    let deadline = admin.engine.timers.longest_election() * 2;
+    match tokio::time::timeout(deadline, next_leader(&admin.engine, term)).await {
         Ok(Ok((leader, term))) if leader == to => Ok(TransferOutcome::Done { term }),
         Ok(Ok((leader, term))) => Ok(TransferOutcome::AnotherLeads { leader, term }),
         Ok(Err(fault)) => Err(fault.into()),
         Err(_) => Err(TransferError::NobodyLeads {
-            from: core.id,
+            from: admin.engine.id,
             waited: deadline,
         }),
     }
@@ -236,45 +239,47 @@ pub(crate) async fn transfer(
 
 /// Asks voters in turn to campaign, and campaigns itself if none is elected, until a later term has a leader.
 async fn help_out(
-    core: Arc<MemberCore>,
+    admin: Arc<Administration>,
     calls: Arc<dyn MemberCalls>,
     term: Term,
     failed: MemberId,
 ) {
-    let patience = core.timers.longest_election();
-    let first = tokio::time::timeout(patience, next_leader(&core, term)).await;
+    let patience = admin.engine.timers.longest_election();
+    let first = tokio::time::timeout(patience, next_leader(&admin.engine, term)).await;
     match &first {
-        Ok(Ok((leader, _))) if *leader == failed => core.failed_targets.took_over(failed),
+        Ok(Ok((leader, _))) if *leader == failed => admin.failed_targets.took_over(failed),
         Ok(Err(_)) => {}
         // The next leader could otherwise choose the same target again, and so could the one after it.
-        Ok(Ok(_)) | Err(_) => core.failed_targets.failed(failed, patience, Instant::now()),
+        Ok(Ok(_)) | Err(_) => admin
+            .failed_targets
+            .failed(failed, patience, Instant::now()),
     }
     if first.is_ok() {
         return;
     }
     loop {
-        let view = core.ring_view();
+        let view = admin.ring_view();
         for voter in ways_out(&view, failed) {
             tracing::warn!(%failed, voter = %voter.id, "nobody leads after a transfer; asking a voter to campaign");
             let question = Question::Campaign { term };
-            let asked = calls.ask(voter.id, &voter.record, question, core.timers.lease);
+            let asked = calls.ask(voter.id, &voter.record, question, admin.engine.timers.lease);
             let wait = match asked.await {
-                Ok(_) => core.timers.lease,
+                Ok(_) => admin.engine.timers.lease,
                 Err(refusal) => {
                     tracing::warn!(voter = %voter.id, %refusal, "the voter does not campaign");
-                    core.timers.heartbeat / 2
+                    admin.engine.timers.heartbeat / 2
                 }
             };
-            let elected = tokio::time::timeout(wait, next_leader(&core, term)).await;
+            let elected = tokio::time::timeout(wait, next_leader(&admin.engine, term)).await;
             if elected.is_ok() {
                 return;
             }
         }
-        if let Err(fault) = campaign_again(&core, term, failed).await {
+        if let Err(fault) = campaign_again(&admin.elections, term, failed).await {
             tracing::warn!(%fault, "the old leader does not campaign");
         }
-        let wait = core.timers.heartbeat;
-        if tokio::time::timeout(wait, next_leader(&core, term))
+        let wait = admin.engine.timers.heartbeat;
+        if tokio::time::timeout(wait, next_leader(&admin.engine, term))
             .await
             .is_ok()
         {
@@ -286,13 +291,13 @@ async fn help_out(
 /// Steps down and campaigns as the old leader of `term`. The engine cannot undo a transfer, and a leader cannot campaign. So this member
 /// first votes for the target in the next term, as it would have done on the target's request. The campaign begins with a pre-vote, so it
 /// does not disturb a leader elected in the meantime.
-async fn campaign_again(core: &MemberCore, term: Term, target: MemberId) -> Result<(), Fault> {
-    if core.campaigning.gate.stays_out().is_some() {
+async fn campaign_again(elections: &Elections, term: Term, target: MemberId) -> Result<(), Fault> {
+    if elections.campaigning.gate.stays_out().is_some() {
         return Ok(());
     }
-    if engine::role(&core.raft).term == term {
+    if engine::role(&elections.engine.raft).term == term {
         tracing::warn!(%target, "nobody leads after a transfer, whoever was asked; the old leader campaigns itself");
-        let end = engine::progress(&core.raft).last_log;
+        let end = engine::progress(&elections.engine.raft).last_log;
         let id = LeaderId::new(term.0 + 1, target);
         let request = VoteRequest::<TypeConfig> {
             vote: <Vote as RaftVote>::from_leader_id(id, false),
@@ -300,15 +305,26 @@ async fn campaign_again(core: &MemberCore, term: Term, target: MemberId) -> Resu
             // It has ended its own lease.
             leadership_transfer: true,
         };
-        core.raft.vote(request).await.map_err(raft_fault)?;
+        elections
+            .engine
+            .raft
+            .vote(request)
+            .await
+            .map_err(raft_fault)?;
     }
-    core.raft.trigger().elect(true).await.map_err(Fault::from)
+    elections
+        .engine
+        .raft
+        .trigger()
+        .elect(true)
+        .await
+        .map_err(Fault::from)
 }
 
 /// Waits for a leader of a term after `term`.
-async fn next_leader(core: &MemberCore, term: Term) -> Result<(MemberId, Term), Fault> {
+async fn next_leader(engine: &EngineHandle, term: Term) -> Result<(MemberId, Term), Fault> {
     let leader = |role: &RoleSnapshot| role.leader.filter(|_| role.term > term);
-    let role = engine::role_when(&core.raft, |role| leader(role).is_some()).await?;
+    let role = engine::role_when(&engine.raft, |role| leader(role).is_some()).await?;
     leader(&role)
         .map(|leader| (leader, role.term))
         .ok_or(Fault::Stopped)

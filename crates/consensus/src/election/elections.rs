@@ -1,0 +1,216 @@
+//! A member in elections and as the leader that they made: what it knows of the others' votes, logs and leases, the conditions of its
+//! own campaigns, and the leadership that follows from them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use openraft::ServerState;
+use raft_types::{LogId, MemberId, OpId};
+use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::time::Instant;
+
+use crate::election::campaign::Campaigning;
+use crate::election::dead_leader::DeadLeader;
+use crate::election::early_attempt::EarlyAttempt;
+use crate::election::interim_term::InterimTerm;
+use crate::election::put_back::{Memory, OwnPast};
+use crate::election::vote_gate::Withheld;
+use crate::engine;
+use crate::engine::RoleSnapshot;
+use crate::engine::handle::{EngineHandle, SILENT};
+use crate::lacking::{Lack, Lacking};
+use crate::lease::contacts::{Contacts, QuorumContact};
+use crate::lease::leadership::{Leadership, Observation, Tenure, Term, assess, is_quiet};
+
+/// A leadership transfer that was started in the engine. It cannot be revoked: the engine
+/// takes no more entries in that term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StartedTransfer {
+    pub(crate) term: Term,
+    pub(crate) to: MemberId,
+}
+
+/// What the tasks of one member share about its elections and its leadership.
+#[derive(Debug)]
+pub(crate) struct Elections {
+    pub(crate) engine: Arc<EngineHandle>,
+    pub(crate) contacts: Contacts,
+    /// Held by the task that changes the stored notes for the next election.
+    pub(crate) noting: AsyncMutex<()>,
+    pub(crate) campaigning: Campaigning,
+    lacking: Lacking,
+    pub(crate) dead_leader: DeadLeader,
+    /// How far the other members have come.
+    pub(crate) memory: Memory,
+    /// What this member has detected about itself.
+    pub(crate) past: OwnPast,
+    /// Held by the task that doubts the log's end, or settles that doubt.
+    pub(crate) doubting: AsyncMutex<()>,
+    /// Wakes the task that settles it.
+    pub(crate) doubted: Notify,
+    pub(crate) early_attempt: EarlyAttempt,
+    pub(crate) interim_term: InterimTerm,
+    /// How long it has been serving.
+    pub(crate) tenure: Tenure,
+    /// How long it has been leading, with a quorum or without.
+    leading: Tenure,
+    started_transfer: Mutex<Option<StartedTransfer>>,
+    /// Wakes the observer when a transfer starts, or a voter's lease becomes known.
+    pub(crate) transfer_started: Notify,
+}
+
+impl Elections {
+    pub(crate) fn new(
+        engine: Arc<EngineHandle>,
+        contacts: Contacts,
+        campaigning: Campaigning,
+        memory: Memory,
+        past: OwnPast,
+        interim_term: InterimTerm,
+    ) -> Self {
+        Self {
+            contacts,
+            noting: AsyncMutex::default(),
+            campaigning,
+            lacking: Lacking::new(engine.timers.lease * SILENT),
+            dead_leader: DeadLeader::default(),
+            memory,
+            past,
+            doubting: AsyncMutex::default(),
+            doubted: Notify::new(),
+            early_attempt: EarlyAttempt::default(),
+            interim_term,
+            tenure: Tenure::default(),
+            leading: Tenure::default(),
+            started_transfer: Mutex::new(None),
+            transfer_started: Notify::new(),
+            engine,
+        }
+    }
+
+    /// Why a candidate whose log ends there gets no vote; `None`: ask the engine.
+    pub(crate) fn withholds(&self, candidate: MemberId, end: Option<OpId>) -> Option<Withheld> {
+        let role = engine::role(&self.engine.raft);
+        let record = role.membership.membership().get_node(&candidate);
+        let lacks = record.and_then(|record| {
+            self.memory
+                .lacks(candidate, record.incarnation, role.term.0, end)
+        });
+        let put_back = lacks.map(|known| Withheld::PutBack { known });
+        self.campaigning.gate.withholds(end).or(put_back)
+    }
+
+    /// The current leadership.
+    pub(crate) fn leadership(&self) -> Leadership {
+        self.assess(&self.engine.role())
+    }
+
+    /// A leader reports up to where the log is committed.
+    pub(crate) fn told_committed(&self, committed: Option<LogId>) {
+        let committed = committed.map(OpId::from);
+        self.lacking.told(committed, self.engine.mark.get());
+    }
+
+    /// For how long this member has lacked entries that the ring has committed; none where that is unknown.
+    pub(crate) fn lacks_commits_for(&self) -> Option<Duration> {
+        let role = self.engine.role();
+        if role.state == ServerState::Leader {
+            return Some(Duration::ZERO);
+        }
+        match self.lacking.lack(self.engine.mark.get()) {
+            Lack::For(lack) => Some(lack),
+            Lack::Unknown => None,
+            // As far as reported: no later report has arrived for a moment.
+            Lack::Nothing => role.leader.map(|_| Duration::ZERO),
+        }
+    }
+
+    /// Returns an error with the reason why a leader does not serve.
+    pub(crate) fn ensure_serving(&self) -> Result<(), String> {
+        match self.leadership() {
+            Leadership::LeaderNotServing { why, .. } => Err(why.to_string()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The leadership for a role that was just read.
+    pub(crate) fn assess(&self, role: &RoleSnapshot) -> Leadership {
+        let transfer = self
+            .started_transfer()
+            .filter(|started| started.term == role.term);
+        let quorum = self.quorum(role);
+        let seen = Observation {
+            role: role.state,
+            term: role.term,
+            leader: role.leader,
+            committed: self.engine.mark.get(),
+            quorum_age: quorum.map(|quorum| quorum.age),
+            alone: role.is_alone(self.engine.id),
+            another_alone: role.another_alone(self.engine.id, self.engine.mark.get()),
+            transferring_to: transfer.map(|started| started.to),
+        };
+        assess(
+            &seen,
+            quorum.map_or(self.engine.timers.lease, |quorum| quorum.lease),
+        )
+    }
+
+    /// The basis of this leader's lease.
+    pub(crate) fn quorum(&self, role: &RoleSnapshot) -> Option<QuorumContact> {
+        self.contacts.quorum(
+            self.engine.id,
+            role.term,
+            role.voter_sets(),
+            self.engine.timers.lease,
+        )
+    }
+
+    /// Lets others elect a leader where this one has lost its quorum; `leads`: whether this member leads others at all. While
+    /// they vote, it does not campaign: its log may be the longest, and its entries may still reach no other member.
+    pub(crate) fn keep_quiet_without_a_quorum(&self, role: &RoleSnapshot, leads: bool) {
+        let led_for = || self.leading.led_for(role.term, Instant::now());
+        let silent = leads.then(|| self.quorum(role).map_or_else(led_for, |quorum| quorum.age));
+        let quiet = silent.is_some_and(|silent| is_quiet(silent, self.engine.timers.lease));
+        let was_quiet = self.contacts.keep_quiet(quiet);
+        if was_quiet && !leads {
+            let pause = self.engine.timers.longest_election() * 2;
+            self.campaigning.give_way(&self.engine.raft, pause);
+        }
+    }
+
+    /// When this leader's lease ends if no more heartbeats are answered; none without a lease.
+    pub(crate) fn lease_end(&self, role: &RoleSnapshot) -> Option<Instant> {
+        let quorum = self.quorum(role)?;
+        let left = quorum.lease.checked_sub(quorum.age);
+        Some(Instant::now() + left.unwrap_or_default())
+    }
+
+    /// Up to where the ring's log is committed now; none where this member does not serve as the leader.
+    pub(crate) fn committed_now(&self) -> Option<Option<OpId>> {
+        self.leadership().serving_term()?;
+        Some(self.engine.mark.get())
+    }
+
+    pub(crate) fn started_transfer(&self) -> Option<StartedTransfer> {
+        *self.lock()
+    }
+
+    /// Records the start of a transfer, unless one started in this term already.
+    pub(crate) fn claim_transfer(&self, transfer: StartedTransfer) -> Result<(), StartedTransfer> {
+        let mut started = self.lock();
+        match *started {
+            Some(earlier) if earlier.term == transfer.term => Err(earlier),
+            _ => {
+                *started = Some(transfer);
+                Ok(())
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<StartedTransfer>> {
+        // The value is replaced as a whole, so a panic elsewhere cannot have left half of one.
+        self.started_transfer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
