@@ -2,8 +2,8 @@
 //! here: a guard on them held across an await would stop the engine's loop.
 
 pub(crate) mod any_log;
-pub(crate) mod any_network;
 pub(crate) mod handle;
+pub(crate) mod network;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -200,14 +200,6 @@ macro_rules! passes_on_votes {
             }
         }
 
-        $crate::passes_on_transfers!([$($generics)*] $client);
-    };
-}
-
-/// The same without the votes.
-#[macro_export]
-macro_rules! passes_on_transfers {
-    ([$($generics:tt)*] $client:ty) => {
         impl<$($generics)*> openraft::network::NetTransferLeader<raft_types::TypeConfig> for $client {
             async fn transfer_leader(
                 &mut self,

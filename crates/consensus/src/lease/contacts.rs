@@ -1,5 +1,5 @@
 //! When each member last answered a heartbeat, and how long it then elects no other leader: the basis of a leader's lease.
-//! It wraps the network, and observes the heartbeats and whether entries are accepted.
+//! It observes the heartbeats that the engine sends ([`crate::engine::network`]) and whether entries are accepted.
 //!
 //! The engine's own clock for this is too generous. An answer to one request of its stream counts for
 //! every request with the same last entry, also for one sent a moment ago. A leader that was stopped for longer than
@@ -9,20 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt};
-use openraft::OptionalSend;
-use openraft::errors::{ReplicationClosed, StreamingError};
-use openraft::network::{
-    NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
-    RaftNetworkFactory,
-};
-use openraft::raft::{
-    AppendEntriesRequest, SnapshotResponse, StreamAppendError, StreamAppendResult,
-};
-use openraft::type_config::alias::SnapshotOf;
-use raft_types::{Incarnation, MemberId, MemberRecord, TypeConfig, Vote};
+use openraft::raft::{StreamAppendError, StreamAppendResult};
+use raft_types::{Incarnation, MemberId, TypeConfig, Vote};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tracing::warn;
@@ -103,7 +91,7 @@ impl Contacts {
     }
 
     /// Waits until nothing is held back.
-    async fn may_send(&self) {
+    pub(crate) async fn may_send(&self) {
         let mut quiet = self.quiet.subscribe();
         // The sender is in `self`, so this does not fail.
         drop(quiet.wait_for(|quiet| !quiet).await);
@@ -111,11 +99,27 @@ impl Contacts {
 
     /// From now on this number belongs to this data directory. Earlier or late answers of another directory under it do not
     /// count for it.
-    fn meet(&self, member: MemberId, incarnation: Incarnation) {
+    pub(crate) fn meet(&self, member: MemberId, incarnation: Incarnation) {
         let mut met = self.lock();
         let of_member = met.entry(member).or_insert(Met::nothing_of(incarnation));
         if of_member.incarnation != incarnation {
             *of_member = Met::nothing_of(incarnation);
+        }
+    }
+
+    /// Begins to observe a stream to the member with this data directory.
+    pub(crate) fn stream(
+        &self,
+        lane: Lane,
+        member: MemberId,
+        incarnation: Incarnation,
+    ) -> StreamContact {
+        StreamContact {
+            contacts: self.clone(),
+            lane,
+            member,
+            incarnation,
+            sent: Arc::default(),
         }
     }
 
@@ -265,132 +269,64 @@ impl Met {
     }
 }
 
-/// A factory whose clients record heartbeats.
-pub(crate) struct LeaseNetwork<F> {
-    inner: F,
-    contacts: Contacts,
-}
-
-impl<F> LeaseNetwork<F> {
-    pub(crate) fn new(inner: F, contacts: Contacts) -> Self {
-        Self { inner, contacts }
-    }
-}
-
-impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for LeaseNetwork<F> {
-    type Network = LeaseClient<F::Network>;
-
-    async fn new_client(&mut self, target: MemberId, record: &MemberRecord) -> Self::Network {
-        LeaseClient {
-            inner: self.inner.new_client(target, record).await,
-            contacts: self.contacts.clone(),
-            to: Some((Lane::Entries, target, record.incarnation)),
-        }
-    }
-
-    async fn new_heartbeat_client(
-        &mut self,
-        target: MemberId,
-        record: &MemberRecord,
-    ) -> Self::Network {
-        let incarnation = record.incarnation;
-        self.contacts.meet(target, incarnation);
-        LeaseClient {
-            inner: self.inner.new_heartbeat_client(target, record).await,
-            contacts: self.contacts.clone(),
-            to: Some((Lane::Heartbeats, target, incarnation)),
-        }
-    }
-
-    async fn new_snapshot_client(
-        &mut self,
-        target: MemberId,
-        record: &MemberRecord,
-    ) -> Self::Network {
-        LeaseClient {
-            inner: self.inner.new_snapshot_client(target, record).await,
-            contacts: self.contacts.clone(),
-            to: None,
-        }
-    }
-}
-
-/// A client of [`LeaseNetwork`].
-pub(crate) struct LeaseClient<N> {
-    inner: N,
-    contacts: Contacts,
-    /// What is recorded, and of which member; nothing for a client that sends log starts.
-    to: Option<(Lane, MemberId, Incarnation)>,
-}
-
+/// What a client's streams carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lane {
+pub(crate) enum Lane {
     Entries,
     Heartbeats,
+    /// Starts of the log, of which nothing is recorded.
+    Starts,
 }
 
-impl<N: NetStreamAppend<TypeConfig>> NetStreamAppend<TypeConfig> for LeaseClient<N> {
-    fn stream_append<'s, S>(
-        &'s mut self,
-        requests: S,
-        option: RPCOption,
-    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
-    where
-        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
-    {
-        let contacts = self.contacts.clone();
-        let held_back = self.contacts.clone();
-        let requests = requests.then(move |request| {
-            let held_back = held_back.clone();
-            async move {
-                held_back.may_send().await;
-                request
-            }
-        });
-        let requests = requests.boxed();
-        let (target, incarnation) = match self.to {
-            None => return self.inner.stream_append(requests, option),
-            Some((Lane::Entries, target, incarnation)) => {
-                return async move {
-                    let answers = self.inner.stream_append(requests, option).await;
-                    if answers.is_err() {
-                        contacts.entries(target, incarnation, false);
-                    }
-                    let noted = answers?.inspect(move |answer| {
-                        contacts.entries(target, incarnation, answer.is_ok());
-                    });
-                    Ok(noted.boxed())
-                }
-                .boxed();
-            }
-            Some((Lane::Heartbeats, target, incarnation)) => (target, incarnation),
-        };
-        // A stream of heartbeats has one request; if it ever has more, the first one's time is the safe one.
-        let sent: Arc<Mutex<Option<(Vote, Instant)>>> = Arc::default();
-        let noting = sent.clone();
-        let requests = requests.map(move |request| {
-            let mut sent = noting.lock().unwrap_or_else(PoisonError::into_inner);
-            sent.get_or_insert((request.vote, Instant::now()));
-            request
-        });
-        async move {
-            let answers = self.inner.stream_append(requests, option).await;
-            if answers.is_err() {
-                contacts.heartbeat_failed(target);
-            }
-            let noted = answers?.inspect(move |answer| {
-                if answer.is_err() {
-                    contacts.heartbeat_failed(target);
-                }
-                let sent = *sent.lock().unwrap_or_else(PoisonError::into_inner);
+/// One stream of requests to a member; clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct StreamContact {
+    contacts: Contacts,
+    lane: Lane,
+    member: MemberId,
+    incarnation: Incarnation,
+    /// A stream of heartbeats has one request; if it ever has more, the first one's time is the safe one.
+    sent: Arc<Mutex<Option<(Vote, Instant)>>>,
+}
+
+impl StreamContact {
+    /// A request of the leader with this vote is sent now.
+    pub(crate) fn sends(&self, vote: &Vote) {
+        if self.lane == Lane::Heartbeats {
+            self.sent().get_or_insert((*vote, Instant::now()));
+        }
+    }
+
+    /// The stream has failed before its first answer.
+    pub(crate) fn fails(&self) {
+        match self.lane {
+            Lane::Entries => self.contacts.entries(self.member, self.incarnation, false),
+            Lane::Heartbeats => self.contacts.heartbeat_failed(self.member),
+            Lane::Starts => {}
+        }
+    }
+
+    /// The next request of the stream was answered.
+    pub(crate) fn answered(&self, answer: &RpcResult<StreamAppendResult<TypeConfig>>) {
+        let (member, incarnation) = (self.member, self.incarnation);
+        match self.lane {
+            Lane::Entries => self.contacts.entries(member, incarnation, answer.is_ok()),
+            Lane::Heartbeats if answer.is_err() => self.contacts.heartbeat_failed(member),
+            Lane::Heartbeats => {
+                let sent = *self.sent();
                 if let (true, Some((vote, sent))) = (follows(answer), sent) {
                     let term = Term(vote.leader_id.term);
-                    contacts.answered(target, incarnation, Contact { term, sent });
+                    let contact = Contact { term, sent };
+                    self.contacts.answered(member, incarnation, contact);
                 }
-            });
-            Ok(noted.boxed())
+            }
+            Lane::Starts => {}
         }
-        .boxed()
+    }
+
+    fn sent(&self) -> MutexGuard<'_, Option<(Vote, Instant)>> {
+        // It is set once.
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -399,54 +335,12 @@ fn follows(answer: &RpcResult<StreamAppendResult<TypeConfig>>) -> bool {
     matches!(answer, Ok(Ok(_) | Err(StreamAppendError::Conflict(_))))
 }
 
-crate::passes_on_votes!([N: NetVote<TypeConfig> + NetTransferLeader<TypeConfig> + NetBackoff<TypeConfig>] LeaseClient<N>);
-
-impl<N: NetSnapshot<TypeConfig>> NetSnapshot<TypeConfig> for LeaseClient<N> {
-    type SnapshotData = N::SnapshotData;
-
-    async fn full_snapshot(
-        &mut self,
-        vote: Vote,
-        snapshot: SnapshotOf<TypeConfig, Self::SnapshotData>,
-        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-        option: RPCOption,
-    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        self.inner
-            .full_snapshot(vote, snapshot, cancel, option)
-            .await
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use futures::stream;
-
     use super::*;
 
     const OWN: MemberId = MemberId(1);
     const TERM: Term = Term(7);
-
-    /// Follows the asking leader; answers this long after each request.
-    struct Follower(Duration);
-
-    impl NetStreamAppend<TypeConfig> for Follower {
-        fn stream_append<'s, S>(
-            &'s mut self,
-            mut requests: S,
-            _: RPCOption,
-        ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
-        where
-            S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
-        {
-            async move {
-                while requests.next().await.is_some() {
-                    tokio::time::sleep(self.0).await;
-                }
-                Ok(stream::iter([Ok(Ok(None))]).boxed())
-            }
-            .boxed()
-        }
-    }
 
     async fn ask(contacts: &Contacts, target: MemberId, takes: Duration, heartbeat: bool) {
         ask_often(contacts, target, takes, heartbeat, 1).await;
@@ -463,22 +357,13 @@ mod tests {
             true => Lane::Heartbeats,
             false => Lane::Entries,
         };
-        let mut client = LeaseClient {
-            inner: Follower(takes),
-            contacts: contacts.clone(),
-            to: Some((lane, target, Incarnation::default())),
-        };
-        let request = AppendEntriesRequest {
-            vote: Vote::new_committed(TERM.0, OWN),
-            prev_log_id: None,
-            entries: Vec::new(),
-            leader_commit: None,
-        };
-        let requests = stream::iter(vec![request; times]);
-        let option = RPCOption::new(Duration::from_secs(1));
-        let answers = client.stream_append(requests, option).await;
-        let answers: Vec<_> = answers.expect("the follower answers").collect().await;
-        assert_eq!(answers.len(), 1);
+        let stream = contacts.stream(lane, target, Incarnation::default());
+        for _ in 0..times {
+            contacts.may_send().await;
+            stream.sends(&Vote::new_committed(TERM.0, OWN));
+            tokio::time::sleep(takes).await;
+        }
+        stream.answered(&Ok(Ok(None)));
     }
 
     const LEASE: Duration = Duration::from_secs(60);

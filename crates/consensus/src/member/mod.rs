@@ -39,12 +39,12 @@ use crate::election::vote_gate::ElectionGate;
 use crate::election::{doubted_tail, early_election, greetings};
 use crate::engine;
 use crate::engine::any_log::AnyLog;
-use crate::engine::any_network::AnyNetwork;
 use crate::engine::handle::EngineHandle;
+use crate::engine::network::{AnyNetwork, EngineNetwork};
 use crate::engine::{Engine, Fault};
 use crate::formats;
 use crate::history::noting;
-use crate::lease::contacts::{Contacts, LeaseNetwork};
+use crate::lease::contacts::Contacts;
 use crate::lease::leadership::{Leadership, Term};
 use crate::lease::observer;
 use crate::lease::promise::Promise;
@@ -146,9 +146,8 @@ impl Member {
             let contacts = Contacts::default();
             let memory = Memory::default();
             let interim_term = InterimTerm::default();
-            let network =
-                CountedVotes::new(network, config.id, memory.clone(), interim_term.clone());
-            let network = LeaseNetwork::new(network, contacts.clone());
+            let votes = CountedVotes::new(config.id, memory.clone(), interim_term.clone());
+            let network = EngineNetwork::new(network, contacts.clone(), votes);
             let raft = Engine::new(config.id, engine_config, network, log, state_machine)
                 .await
                 .map_err(Fault::from)?;
