@@ -28,6 +28,8 @@ mod ring_view;
 mod state_machine;
 mod transfer;
 
+pub use raft_types::Term;
+
 pub use crate::bootstrap::identity::{
     Identity, IdentityBook, IdentityError, IdentityFile, IdentityPages, LogOrigin, RingState,
 };
@@ -43,7 +45,7 @@ pub use crate::election::put_back::{PutBack, Remembered, Report};
 pub use crate::engine::Fault;
 pub use crate::formats::{FormatStatus, Program};
 pub use crate::history::{HistoryEntry, HistoryEvent, Named, without as without_history};
-pub use crate::lease::leadership::{Leadership, NotServing, Term};
+pub use crate::lease::leadership::{Leadership, NotServing};
 pub use crate::lease::promise::PromisedLease;
 pub use crate::log_room::rooms::NoRoom;
 pub use crate::member::config::{Bounds, ConfigError, MemberConfig, Timers};

@@ -3,13 +3,13 @@
 
 use openraft::errors::{ClientWriteError, ForwardReason, ForwardToLeader};
 use openraft::raft::ClientWriteResult;
-use raft_types::{MemberId, OpId, ProposalListener, ProposalSequence, TypeConfig};
+use raft_types::{MemberId, OpId, ProposalListener, ProposalSequence, Term, TypeConfig};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
 use crate::engine::Fault;
-use crate::lease::leadership::{Leadership, Term};
+use crate::lease::leadership::Leadership;
 use crate::log_room::rooms::{NoRoom, UnderWay};
 use crate::state_machine::CommitMark;
 

@@ -5,16 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use raft_types::MemberId;
+use raft_types::{MemberId, Term};
 use tokio::time::Instant;
 
-use crate::ring::{LeaderTerm, Ring};
+use crate::ring::Ring;
 
 /// This member's role, as far as its mysqld is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leading {
     /// It serves as the leader.
-    Serving(LeaderTerm),
+    Serving(Term),
     /// It leads, but no quorum has answered for this long.
     Silent(Duration),
     /// It has not led for this long.
@@ -45,7 +45,7 @@ pub struct RingObserver<R> {
 #[derive(Debug, Clone, Copy, Default)]
 struct Memory {
     /// The last leadership observed to serve, while it is not over.
-    last_served: Option<LeaderTerm>,
+    last_served: Option<Term>,
     /// The lease's end when this member was last observed to serve.
     lease_end: Option<Instant>,
     /// When this member stopped serving; none while it serves.
@@ -82,7 +82,7 @@ impl Memory {
         // This process may have been suspended since then.
         let began = self.lease_end.map_or(now, |end| end.min(now));
         let so_far = now.saturating_duration_since(*self.unserved_since.get_or_insert(began));
-        let over = |term: LeaderTerm| ring.leadership_over(term).now_or_never().is_some();
+        let over = |term: Term| ring.leadership_over(term).now_or_never().is_some();
         self.last_served = self.last_served.filter(|&term| !over(term));
         match (self.last_served, ring.primary_elsewhere()) {
             (Some(_), _) => Leading::Silent(so_far),
@@ -129,7 +129,7 @@ mod tests {
             (Leading::No(seconds(9)), Some(1)),
             (Leading::No(seconds(10)), None),
             (Leading::Silent(seconds(99)), None),
-            (Leading::Serving(LeaderTerm(3)), None),
+            (Leading::Serving(Term(3)), None),
             (Leading::Elsewhere(MemberId(4)), None),
         ];
         for (leading, expected) in table {

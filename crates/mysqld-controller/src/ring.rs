@@ -9,16 +9,10 @@ use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, Stream};
-use raft_types::{AppEntry, MemberId, OpId, ProposalSequence};
-use serde::Serialize;
+use raft_types::{AppEntry, MemberId, OpId, ProposalSequence, Term};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
-
-/// The number of a leadership. Proposals carry it, so that one from an earlier leadership is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
-pub struct LeaderTerm(pub u64);
 
 /// The member's log at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -98,17 +92,17 @@ pub trait Ring: Send + Sync + 'static {
 
     /// The term in which this member serves as the leader, if it does: an entry of its own term is
     /// committed and a quorum has answered recently.
-    fn serving_term(&self) -> Option<LeaderTerm>;
+    fn serving_term(&self) -> Option<Term>;
 
     /// When this member's lease ends if no more heartbeats are answered; none where it serves without one, or does not serve.
     fn lease_end(&self) -> Option<Instant>;
 
     /// Waits until this member serves as the leader. Cancel safe.
-    fn serves(&self) -> impl Future<Output = LeaderTerm> + Send;
+    fn serves(&self) -> impl Future<Output = Term> + Send;
 
     /// Waits until the leadership of `term` is over or being transferred. A quorum that is
     /// silent for a while does not end it. Cancel safe.
-    fn leadership_over(&self, term: LeaderTerm) -> impl Future<Output = ()> + Send;
+    fn leadership_over(&self, term: Term) -> impl Future<Output = ()> + Send;
 
     /// The other database member that leads, as far as this one knows: the primary is next to that one then.
     /// A leading witness transfers the leadership, so it is none.
@@ -140,7 +134,7 @@ pub trait Ring: Send + Sync + 'static {
     fn propose(
         &self,
         entry: AppEntry,
-        term: LeaderTerm,
+        term: Term,
         sequence: &ProposalSequence,
     ) -> impl Future<Output = Result<Self::Ticket, RingError>> + Send;
 }

@@ -3,11 +3,9 @@
 use std::fmt;
 
 use binlog_format::gtid::GtidSet;
-use raft_types::MemberId;
+use raft_types::{MemberId, Term};
 use serde::Serialize;
 use tokio::time::Instant;
-
-use crate::ring::LeaderTerm;
 
 /// Whether the server may become the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,12 +19,12 @@ pub enum Readiness {
     /// The applier is running.
     Applying,
     /// In this leadership: it has everything that the log had at its beginning, and the applier has ended.
-    In(LeaderTerm),
+    In(Term),
 }
 
 impl Readiness {
     /// Whether it may become the primary in the leadership of `term`.
-    pub fn allows(self, term: LeaderTerm) -> bool {
+    pub fn allows(self, term: Term) -> bool {
         match self {
             Self::Always => true,
             Self::In(ready) => ready == term,

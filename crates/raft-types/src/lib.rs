@@ -16,7 +16,7 @@ pub use crate::entry::{
     SLOWEST_DISK_BYTES_PER_S, StoredMembership, TransactionPayload, TypeConfig, Vote,
 };
 pub use crate::format::{FormatMismatch, FormatRange, FormatVersion};
-pub use crate::ids::{Incarnation, MemberId, OpId, Region, RingId};
+pub use crate::ids::{Incarnation, MemberId, OpId, Region, RingId, Term};
 pub use crate::log::{
     DoubtedTail, ElectionNotes, FilePart, FileStart, FileStartAnswer, FileStarts, LogIntake,
     LogReport, LogRoom, OfferedStart, OwnLog, REPORTED_RUNS, ReadingEntries, Standing, TermRun,

@@ -15,7 +15,9 @@ use openraft::raft::{
     VoteRequest, VoteResponse,
 };
 use openraft::vote::{RaftLeaderId, RaftVote};
-use raft_types::{FileStart, FileStarts, LogId, MemberId, MemberRecord, OpId, TypeConfig, Vote};
+use raft_types::{
+    FileStart, FileStarts, LogId, MemberId, MemberRecord, OpId, Term, TypeConfig, Vote,
+};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
@@ -29,7 +31,6 @@ use crate::election::{doubted_tail, early_election, greetings, mock_vote, stand_
 use crate::engine;
 use crate::engine::{Fault, raft_fault};
 use crate::formats;
-use crate::lease::leadership::Term;
 use crate::log_probe::divergence::refuse_divergence;
 use crate::log_room::intake;
 use crate::member::administration::Administration;

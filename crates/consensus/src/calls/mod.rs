@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use raft_types::{FilePart, MemberId, MemberRecord, OpId};
+use raft_types::{FilePart, MemberId, MemberRecord, OpId, Term};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
@@ -19,7 +19,6 @@ use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, M
 use crate::election::put_back::{Remembered, Report};
 use crate::formats::Program;
 use crate::history::HistoryEntry;
-use crate::lease::leadership::Term;
 use crate::lease::promise::PromisedLease;
 use crate::purge_floor::PurgeFloor;
 use crate::repair::rejoin::{Agreement, Recollection};

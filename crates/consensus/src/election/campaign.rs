@@ -196,13 +196,12 @@ mod tests {
     use std::sync::Arc;
 
     use openraft::ServerState;
-    use raft_types::ElectionNotes;
     use raft_types::MemberRecord;
     use raft_types::Membership;
     use raft_types::StoredMembership;
+    use raft_types::{ElectionNotes, Term};
 
     use super::*;
-    use crate::lease::leadership::Term;
 
     #[test]
     fn members_that_start_together_have_their_turns_one_after_the_other() {

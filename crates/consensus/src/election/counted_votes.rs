@@ -8,12 +8,11 @@
 //! it up. Such a vote is passed to it as the voter's own candidacy in that term, which only shows that the engine's term is old.
 
 use openraft::raft::{StreamAppendError, StreamAppendResult, VoteRequest, VoteResponse};
-use raft_types::{Incarnation, MemberId, OpId, TypeConfig, Vote};
+use raft_types::{Incarnation, MemberId, OpId, Term, TypeConfig, Vote};
 
 use crate::election::interim_term::InterimTerm;
 use crate::election::late_votes::{AskedForVote, LateVotes};
 use crate::election::put_back::Memory;
-use crate::lease::leadership::Term;
 
 /// The votes that this member requests; clones share what was observed.
 #[derive(Clone)]

@@ -11,11 +11,10 @@
 
 use std::time::Duration;
 
-use raft_types::{MemberId, Vote};
+use raft_types::{MemberId, Term, Vote};
 use tokio::sync::watch;
 
 use crate::engine::RoleSnapshot;
-use crate::lease::leadership::Term;
 
 /// The leadership of another member in one term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -38,14 +38,13 @@ use std::io;
 use std::sync::Arc;
 
 use futures::future::join_all;
-use raft_types::{DoubtedTail, FileStarts, MemberId, OpId};
+use raft_types::{DoubtedTail, FileStarts, MemberId, OpId, Term};
 
 use crate::calls::{Answer, LogEnd, MemberCalls, Question};
 use crate::election::elections::Elections;
 use crate::election::stand_in;
 use crate::engine;
 use crate::engine::Engine;
-use crate::lease::leadership::Term;
 
 /// The current exact end of this member's log: the engine's metrics may lag a moment.
 pub(crate) async fn log_end(raft: &Engine, own: MemberId) -> Option<LogEnd> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use openraft::ServerState;
-use raft_types::{LogId, MemberId, OpId};
+use raft_types::{LogId, MemberId, OpId, Term};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::engine::RoleSnapshot;
 use crate::engine::handle::{EngineHandle, SILENT};
 use crate::lacking::{Lack, Lacking};
 use crate::lease::contacts::{Contacts, QuorumContact};
-use crate::lease::leadership::{Leadership, Observation, Tenure, Term, assess, is_quiet};
+use crate::lease::leadership::{Leadership, Observation, Tenure, assess, is_quiet};
 
 /// A leadership transfer that was started in the engine. It cannot be revoked: the engine
 /// takes no more entries in that term.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::lease::leadership::Term;
+use raft_types::Term;
 
 /// The term in which this member is the interim leader; clones share it.
 #[derive(Debug, Clone, Default)]

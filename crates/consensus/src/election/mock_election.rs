@@ -5,10 +5,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use raft_types::{MemberId, OpId};
+use raft_types::{MemberId, OpId, Term};
 use serde::{Deserialize, Serialize};
 
-use crate::lease::leadership::Term;
 use crate::quorum::{VoterSets, majority_of};
 
 /// Asks a member to hold a mock election for itself.

@@ -20,13 +20,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use openraft::raft::TransferLeaderRequest;
-use raft_types::{MemberId, OpId};
+use raft_types::{MemberId, OpId, Term};
 use tokio::time::Instant;
 
 use crate::calls::{CallError, LogEnd, MemberCalls, Question};
 use crate::election::elections::Elections;
 use crate::engine::Fault;
-use crate::lease::leadership::Term;
 
 /// The interim leader to ask, by the others' reported logs. None where another member leads, or does not answer and may lead.
 /// Such a leader would learn the candidate's term later and step down needlessly. None either where a voter may be elected.

@@ -13,11 +13,10 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{Fatal, RaftError};
 use openraft::metrics::{RaftDataMetrics, RaftServerMetrics};
 use openraft::{Instant as _, ServerState};
-use raft_types::{MemberId, OpId, StoredMembership, TypeConfig};
+use raft_types::{MemberId, OpId, StoredMembership, Term, TypeConfig};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::lease::leadership::Term;
 use crate::state_machine::CommitStateMachine;
 
 /// openraft with our types and our state machine.

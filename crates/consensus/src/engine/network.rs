@@ -329,12 +329,12 @@ mod tests {
 
     use openraft::network::RaftNetworkV2;
     use openraft::raft::{AppendEntriesResponse, StreamAppendError};
+    use raft_types::Term;
     use tokio::time::Instant;
 
     use super::*;
     use crate::election::interim_term::InterimTerm;
     use crate::election::put_back::Memory;
-    use crate::lease::leadership::Term;
     use crate::lease::promise::PromisedLease;
 
     const OWN: MemberId = MemberId(1);

@@ -7,11 +7,9 @@ pub(crate) mod noting;
 
 use std::collections::BTreeMap;
 
-use raft_types::{FormatVersion, MemberId, MemberKind, MemberRecord, OpId, UnixSeconds};
+use raft_types::{FormatVersion, MemberId, MemberKind, MemberRecord, OpId, Term, UnixSeconds};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::lease::leadership::Term;
 
 /// One event in the ring.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -64,8 +64,9 @@ pub(crate) fn entry_now(engine: &EngineHandle, by: &str, event: HistoryEvent) ->
 
 #[cfg(test)]
 mod tests {
+    use raft_types::Term;
+
     use super::*;
-    use crate::lease::leadership::Term;
 
     /// Regression: the leader rewrote such an event each time, in an unchanged membership.
     #[test]

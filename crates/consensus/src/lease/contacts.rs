@@ -10,12 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use openraft::raft::{StreamAppendError, StreamAppendResult};
-use raft_types::{Incarnation, MemberId, TypeConfig, Vote};
+use raft_types::{Incarnation, MemberId, Term, TypeConfig, Vote};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::lease::leadership::Term;
 use crate::lease::promise::PromisedLease;
 use crate::log_probe::RpcResult;
 

@@ -7,22 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use openraft::ServerState;
-use raft_types::{MemberId, OpId};
+use raft_types::{MemberId, OpId, Term};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-
-/// The number of a leadership, which has at most one leader.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(transparent)]
-pub struct Term(pub u64);
-
-impl fmt::Display for Term {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// What this member is in its ring at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,10 +10,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use raft_types::{ElectionNotes, MemberId};
+use raft_types::{ElectionNotes, MemberId, Term};
 use serde::{Deserialize, Serialize};
-
-use crate::lease::leadership::Term;
 
 /// The lease that a member promises to the leader of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,11 +22,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use raft_types::{LogIntake, LogRoom, MemberId, OpId, stored_bytes};
+use raft_types::{LogIntake, LogRoom, MemberId, OpId, Term, stored_bytes};
 use thiserror::Error;
 
 use crate::calls::Answer;
-use crate::lease::leadership::Term;
 
 /// The disks of the ring have no room for a transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use raft_types::{MemberId, MemberKind, OpId, RingId};
+use raft_types::{MemberId, MemberKind, OpId, RingId, Term};
 use serde::{Deserialize, Serialize};
 
 use crate::election::put_back::PutBack;
 use crate::engine::Fault;
 use crate::formats::FormatStatus;
-use crate::lease::leadership::{Leadership, Term};
+use crate::lease::leadership::Leadership;
 use crate::member::config::Timers;
 use crate::quorum::{QuorumHealth, QuorumPlan, RegionQuorum, RingRules, majority_of, plan};
 use crate::reconfiguration::leader_tasks::LeaderTask;

@@ -20,7 +20,7 @@ use openraft::storage::RaftLogStorage;
 use raft_types::{
     AppEntry, CommittedLeaderId, DoubtedTail, ElectionNotes, FileStarts, FormatMismatch,
     FormatVersion, LogIntake, MAX_TRANSACTION_BYTES, MemberId, MemberRecord, OfferedStart, OpId,
-    ProposalResponder, ProposalSequence, TypeConfig,
+    ProposalResponder, ProposalSequence, Term, TypeConfig,
 };
 use thiserror::Error;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
@@ -45,7 +45,7 @@ use crate::engine::{Engine, Fault};
 use crate::formats;
 use crate::history::noting;
 use crate::lease::contacts::Contacts;
-use crate::lease::leadership::{Leadership, Term};
+use crate::lease::leadership::Leadership;
 use crate::lease::observer;
 use crate::lease::promise::Promise;
 use crate::log_room::asking;

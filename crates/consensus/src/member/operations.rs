@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use openraft::metrics::WaitError;
-use raft_types::{FilePart, FormatRange, MemberId, MemberRecord, Membership, OpId, TypeConfig};
+use raft_types::{
+    FilePart, FormatRange, MemberId, MemberRecord, Membership, OpId, Term, TypeConfig,
+};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -20,7 +22,6 @@ use crate::formats;
 use crate::history;
 use crate::history::notes::entry_now;
 use crate::history::{HistoryEntry, HistoryEvent, Named, noting};
-use crate::lease::leadership::Term;
 use crate::member::Member;
 use crate::purge_floor::PurgeFloor;
 use crate::quorum::{PolicyGap, QuorumPolicy, RingRules, policy};

@@ -11,7 +11,7 @@ use openraft::errors::{
 use openraft::raft::Precondition;
 use raft_types::{
     CommittedLeaderId, EntryPayload, MemberId, MemberRecord, Membership, OpId, StoredMembership,
-    TypeConfig,
+    Term, TypeConfig,
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -19,7 +19,6 @@ use tokio::time::Instant;
 
 use crate::engine;
 use crate::engine::{Engine, Fault, RoleSnapshot};
-use crate::lease::leadership::Term;
 use crate::quorum::VoterSets;
 
 /// A membership change: its base and its result.

@@ -102,10 +102,10 @@ pub(crate) fn primacy<'a>(
 
 #[cfg(test)]
 mod tests {
-    use raft_types::{PauseMark, UnixSeconds};
+    use raft_types::{PauseMark, Term, UnixSeconds};
 
     use super::*;
-    use crate::lease::leadership::{NotServing, Term};
+    use crate::lease::leadership::NotServing;
     use crate::ring_view::tests::Ring;
 
     const OWN: MemberId = MemberId(1);

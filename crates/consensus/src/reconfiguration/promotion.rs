@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use raft_types::{MemberId, MemberKind, Region};
+use raft_types::{MemberId, MemberKind, Region, Term};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -12,7 +12,6 @@ use tokio::time::Instant;
 
 use crate::calls::{Answer, MemberCalls, Question};
 use crate::election::mock_election::{MockElection, MockElectionCall};
-use crate::lease::leadership::Term;
 use crate::member::administration::Administration;
 use crate::quorum::{MoveObstacle, QuorumPlan, VoterSets, plan};
 use crate::reconfiguration::membership_step::MoveError;

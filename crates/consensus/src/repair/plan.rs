@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::future::{join, join_all};
-use raft_types::{MemberId, MemberKind, MemberRecord, Membership, OpId, StoredMembership};
+use raft_types::{MemberId, MemberKind, MemberRecord, Membership, OpId, StoredMembership, Term};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -45,7 +45,6 @@ use crate::engine;
 use crate::engine::{Engine, Fault};
 use crate::history;
 use crate::history::HistoryEntry;
-use crate::lease::leadership::Term;
 use crate::quorum::{VoterSets, majority_of, unseen_quorum};
 use crate::repair::forced_membership::{ForceError, TERM_LEAP, force_membership, leap_from};
 use crate::ring_view::RingView;

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use raft_types::{DoubtedTail, FileStarts, MemberId, MemberRecord, OpId, StoredMembership};
+use raft_types::{DoubtedTail, FileStarts, MemberId, MemberRecord, OpId, StoredMembership, Term};
 use tokio::time::Instant;
 
 use crate::calls::{Answer, CallError, MemberCalls, Question};
 use crate::election::greetings;
 use crate::election::put_back::{PutBack, Remembered, given_up, judge as judge_put_back};
-use crate::lease::leadership::{Leadership, Term};
+use crate::lease::leadership::Leadership;
 use crate::member::Member;
 use crate::repair::forced_membership::leap_from;
 use crate::repair::rejoin::{Agreement, Recollection, Rejoin, judge};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use openraft::impls::leader_id_std::LeaderId;
 use openraft::raft::VoteRequest;
 use openraft::vote::{RaftLeaderId, RaftVote};
-use raft_types::{MemberId, TypeConfig, Vote};
+use raft_types::{MemberId, Term, TypeConfig, Vote};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::time::Instant;
@@ -18,7 +18,6 @@ use crate::election::elections::{Elections, StartedTransfer};
 use crate::engine;
 use crate::engine::handle::EngineHandle;
 use crate::engine::{Fault, RoleSnapshot, raft_fault};
-use crate::lease::leadership::Term;
 use crate::member::administration::Administration;
 use crate::ring_view::{RingMember, RingView};
 

@@ -177,8 +177,8 @@ pub(crate) fn not_received(cause: &str) -> String {
 #[cfg(test)]
 mod tests {
     use binlog_format::gtid::GtidSet;
-    use mysqld_controller::LeaderTerm;
     use mysqld_controller::watch::Standing;
+    use raft_types::Term;
     use tokio::time::Instant;
 
     use super::*;
@@ -389,7 +389,7 @@ mod tests {
             what: "clients can still write".to_owned(),
         };
         let waiting = role(waiting, None);
-        let (applying, was_primary) = (Readiness::Applying, Readiness::In(LeaderTerm(3)));
+        let (applying, was_primary) = (Readiness::Applying, Readiness::In(Term(3)));
         let table = [
             (&running, &seen, Some(&following), applying, None),
             (

@@ -7,7 +7,7 @@ use consensus::{Leadership, NotServing, Primacy, ProposalTicket, Term};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use mysqld_controller::{
-    CommittedLog, CurrentFile, LeaderTerm, Outcome, Ring, RingChanges, RingError, RingLog, Ticket,
+    CommittedLog, CurrentFile, Outcome, Ring, RingChanges, RingError, RingLog, Ticket,
 };
 use raft_types::{AppEntry, MemberId, OpId, ProposalSequence};
 use tokio::sync::watch;
@@ -41,27 +41,26 @@ fn outcome(known: consensus::Outcome) -> Outcome {
 impl Ring for RingHandle {
     type Ticket = BridgeTicket;
 
-    fn serving_term(&self) -> Option<LeaderTerm> {
-        let term = self.member.primacy_now().leadership.serving_term();
-        term.map(|term| LeaderTerm(term.0))
+    fn serving_term(&self) -> Option<Term> {
+        self.member.primacy_now().leadership.serving_term()
     }
 
     fn lease_end(&self) -> Option<Instant> {
         self.member.lease_end()
     }
 
-    async fn serves(&self) -> LeaderTerm {
+    async fn serves(&self) -> Term {
         let mut leadership = self.member.primacy();
         let serves = |now: &Primacy| now.leadership.serving_term().is_some();
         let serving = leadership.wait_for(serves).await;
         match serving.ok().and_then(|now| now.leadership.serving_term()) {
-            Some(term) => LeaderTerm(term.0),
+            Some(term) => term,
             // The member has ended, and will not serve again.
             None => std::future::pending().await,
         }
     }
 
-    async fn leadership_over(&self, term: LeaderTerm) {
+    async fn leadership_over(&self, term: Term) {
         let mut leadership = self.member.primacy();
         // A member's end also ends its leadership.
         let _ = leadership
@@ -136,10 +135,10 @@ impl Ring for RingHandle {
     async fn propose(
         &self,
         entry: AppEntry,
-        term: LeaderTerm,
+        term: Term,
         sequence: &ProposalSequence,
     ) -> Result<BridgeTicket, RingError> {
-        let proposed = self.member.propose_behind(entry, Term(term.0), sequence);
+        let proposed = self.member.propose_behind(entry, term, sequence);
         proposed
             .await
             .map(BridgeTicket)
@@ -157,7 +156,7 @@ impl RingHandle {
 }
 
 /// Whether a term has ended or the leadership is being transferred. Silence alone does not end it.
-fn is_over(now: &Leadership, term: LeaderTerm) -> bool {
+fn is_over(now: &Leadership, term: Term) -> bool {
     let transfers = matches!(
         now,
         Leadership::LeaderNotServing {
@@ -165,7 +164,7 @@ fn is_over(now: &Leadership, term: LeaderTerm) -> bool {
             ..
         }
     );
-    transfers || now.leading_term() != Some(Term(term.0))
+    transfers || now.leading_term() != Some(term)
 }
 
 /// The member's own committed log, for the applier.
@@ -225,7 +224,7 @@ mod tests {
             (Leadership::Follower { leader: None }, true),
         ];
         for (now, expected) in table {
-            assert_eq!(is_over(&now, LeaderTerm(3)), expected, "{now:?}");
+            assert_eq!(is_over(&now, Term(3)), expected, "{now:?}");
         }
     }
 }

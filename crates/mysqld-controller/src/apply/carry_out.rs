@@ -7,6 +7,7 @@ use std::time::Duration;
 use applier::run::{StageName, TableRemarks};
 use binlog_format::gtid::GtidSet;
 use mysql_link::Connection;
+use raft_types::Term;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -26,7 +27,7 @@ use crate::apply::standing::Standing;
 use crate::leading::Leading;
 use crate::plan::facts::{Applier, ApplyAction, Incarnation};
 use crate::plan::role_words::log_change;
-use crate::ring::{CommittedLog, LeaderTerm, Ring};
+use crate::ring::{CommittedLog, Ring};
 use crate::status::{Readiness, RoleState, RoleStatus};
 use crate::write_fence::read_only;
 
@@ -57,9 +58,9 @@ pub(crate) struct Apply<R> {
     follower: Option<Follower>,
     retry_at: Option<Instant>,
     /// When to retry what failed in this leadership.
-    again: Option<(LeaderTerm, Instant)>,
+    again: Option<(Term, Instant)>,
     /// The mysqld start and the leadership in which a comparison found the readiness.
-    found_in: Option<(Incarnation, LeaderTerm)>,
+    found_in: Option<(Incarnation, Term)>,
     /// The server's last standing, as recorded on disk.
     standing: Option<Standing>,
     /// Whether the applier has run since the server was the primary, in this run of the member or an earlier one.
@@ -129,12 +130,12 @@ impl<R: Ring + CommittedLog> Apply<R> {
     }
 
     /// The mysqld start and the leadership in which a comparison found the readiness, if one did.
-    pub(crate) fn found_in(&self) -> Option<(Incarnation, LeaderTerm)> {
+    pub(crate) fn found_in(&self) -> Option<(Incarnation, Term)> {
         self.found_in
     }
 
     /// The leadership in which a comparison failed, and when it may be retried.
-    pub(crate) fn not_before(&self) -> Option<(LeaderTerm, Instant)> {
+    pub(crate) fn not_before(&self) -> Option<(Term, Instant)> {
         self.again
     }
 
@@ -186,7 +187,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
     /// readiness is reported.
     async fn fit_to_lead(
         &mut self,
-        term: LeaderTerm,
+        term: Term,
         server: Incarnation,
         session: Option<Connection>,
         applier: Option<Follower>,
@@ -315,7 +316,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
     }
 
     /// Waits until mysqld has applied all that the log had when the leadership began, then makes it fit to be opened.
-    async fn finish(&mut self, term: LeaderTerm, server: Incarnation, cancel: &CancellationToken) {
+    async fn finish(&mut self, term: Term, server: Incarnation, cancel: &CancellationToken) {
         self.promotes(true);
         let closed = self.applied_and_closed(cancel).await;
         self.promotes(false);
@@ -463,7 +464,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         });
     }
 
-    fn set(&mut self, readiness: Readiness, found_in: Option<(Incarnation, LeaderTerm)>) {
+    fn set(&mut self, readiness: Readiness, found_in: Option<(Incarnation, Term)>) {
         self.found_in = found_in;
         self.readiness.send_if_modified(|now| {
             let changed = *now != readiness;

@@ -175,8 +175,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
 mod tests {
+    use raft_types::Term;
+
     use super::*;
-    use crate::ring::LeaderTerm;
 
     #[test]
     fn what_a_comparison_says_depends_on_what_the_server_was() {
@@ -184,7 +185,7 @@ mod tests {
         let set = |text: &str| format!("{UUID}:{text}").parse::<GtidSet>().unwrap();
         let (none, origin, log) = (GtidSet::new(), set("1-5"), set("1-9"));
         let (lacks, beyond) = (set("9"), set("10-12"));
-        let primary = Some(Standing::primary(LeaderTerm(3)));
+        let primary = Some(Standing::primary(Term(3)));
         let following = Some(Standing::Following);
         let errant = Fitness::Errant(beyond.clone());
         // Equal, lacking, errant, both.

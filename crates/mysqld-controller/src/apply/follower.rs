@@ -11,6 +11,7 @@ use applier::run::{
 use binlog_format::events::CommitTimestamp;
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection};
+use raft_types::Term;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -29,7 +30,7 @@ use crate::foreign_channels::stop_foreign_channels;
 use crate::plan::facts::{Applier, Incarnation};
 use crate::read_fence::close_sessions;
 use crate::replication_source::ReplicationSource;
-use crate::ring::{CommittedLog, LeaderTerm, Ring};
+use crate::ring::{CommittedLog, Ring};
 use crate::settings::{FORCE_REDO_LOG, end_statement_logging, stop_waiting_for_acks};
 
 /// How long killed sessions may take to end; they were killed because they log statements.
@@ -93,7 +94,7 @@ pub(super) struct Started {
     /// On this start of mysqld.
     pub(super) on: Incarnation,
     /// To catch up after a comparison in this leadership.
-    pub(super) for_term: Option<LeaderTerm>,
+    pub(super) for_term: Option<Term>,
     /// After this member's own leadership.
     pub(super) was_primary: bool,
 }

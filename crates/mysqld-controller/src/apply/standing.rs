@@ -11,11 +11,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use binlog_format::gtid::GtidSet;
+use raft_types::Term;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::durable_file;
-use crate::ring::LeaderTerm;
 
 const FILE: &str = "mysqld-standing.json";
 
@@ -31,7 +31,7 @@ pub(crate) enum Standing {
 
 impl Standing {
     /// The primary of this leadership.
-    pub(super) fn primary(term: LeaderTerm) -> Self {
+    pub(super) fn primary(term: Term) -> Self {
         Self::Primary { term: term.0 }
     }
 }
@@ -112,7 +112,7 @@ mod tests {
         const UUID: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
         let set = |text: &str| format!("{UUID}:{text}").parse::<GtidSet>().unwrap();
         let (nothing, origin, log) = (GtidSet::new(), set("1-5"), set("1-9"));
-        let primary = Some(Standing::primary(LeaderTerm(3)));
+        let primary = Some(Standing::primary(Term(3)));
         let following = Some(Standing::Following);
         let table = [
             (primary, &log, &origin, true),
@@ -135,7 +135,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let file = StandingFile::of(home.path());
         assert_eq!(file.load(), None);
-        for standing in [Standing::primary(LeaderTerm(7)), Standing::Following] {
+        for standing in [Standing::primary(Term(7)), Standing::Following] {
             file.store(standing).await.unwrap();
             assert_eq!(StandingFile::of(home.path()).load(), Some(standing));
         }

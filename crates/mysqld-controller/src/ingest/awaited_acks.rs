@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use raft_types::Term;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::ingest::status::IngestFigures;
-use crate::ring::{LeaderTerm, Ring, RingChanges};
+use crate::ring::{Ring, RingChanges};
 use crate::settings::{MEMBER_ACKS, UNREACHABLE_ACKS};
 
 /// Interval between checks of unacknowledged transactions, once a quorum answers again.
@@ -16,7 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The current number, and the required one.
 pub(super) struct AwaitedAcks<'a, R> {
     ring: &'a R,
-    term: LeaderTerm,
+    term: Term,
     figures: &'a IngestFigures,
     changes: RingChanges,
     /// Reports the number of ACKs once the member has made commits wait.
@@ -28,7 +29,7 @@ pub(super) struct AwaitedAcks<'a, R> {
 impl<'a, R: Ring> AwaitedAcks<'a, R> {
     pub(super) fn new(
         ring: &'a R,
-        term: LeaderTerm,
+        term: Term,
         figures: &'a IngestFigures,
         made_to_wait: oneshot::Receiver<u32>,
     ) -> Self {

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use raft_types::Term;
 use tokio::sync::watch;
 use tokio::sync::watch::error::RecvError;
 use tokio::time::Instant;
@@ -17,7 +18,7 @@ use crate::ingest::options::IngestOptions;
 use crate::ingest::reserve::Reserve;
 use crate::ingest::session::{LOOK_LASTS, Prospect, Session, raise_acks};
 use crate::ingest::status::{Failure, IngestFigures, IngestState, IngestStatus};
-use crate::ring::{LeaderTerm, Ring, Ticket};
+use crate::ring::{Ring, Ticket};
 use crate::status::Readiness;
 
 /// Interval between checks whether an attachment acknowledges, after failures.
@@ -99,7 +100,7 @@ impl<R: Ring> Ingest<R> {
 
     /// Waits until the server may be the primary of this leadership. In the meantime it inspects the server, to save clients that time.
     /// When the wait outlasts the inspection's validity, it closes that session to free it for other tasks.
-    async fn ready(&self, term: LeaderTerm) -> Result<Option<Prospect>, RecvError> {
+    async fn ready(&self, term: Term) -> Result<Option<Prospect>, RecvError> {
         let mut readiness = self.readiness.clone();
         let ready = async { readiness.wait_for(|now| now.allows(term)).await.map(drop) };
         let look = async { Prospect::look(&self.options.connect).await.ok() };
@@ -124,7 +125,7 @@ impl<R: Ring> Ingest<R> {
     }
 
     /// Attaches repeatedly until the leadership is over.
-    async fn lead(&self, term: LeaderTerm, mut prospect: Option<Prospect>, reserve: &mut Reserve) {
+    async fn lead(&self, term: Term, mut prospect: Option<Prospect>, reserve: &mut Reserve) {
         let mut backoff = Backoff::new(self.options.retry.0, self.options.retry.1);
         let mut undecided = Vec::new();
         let mut earlier = EarlierLooks::default();

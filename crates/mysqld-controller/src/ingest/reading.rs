@@ -7,7 +7,7 @@ use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
 use binlog_format::gtid::{Gtid, GtidSet};
 use bytes::Bytes;
 use mysql_link::{DumpEvent, EventReader};
-use raft_types::{AppEntry, ProposalSequence, Rotate, TransactionPayload};
+use raft_types::{AppEntry, ProposalSequence, Rotate, Term, TransactionPayload};
 use spilling_bytes::Gathered;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use crate::ingest::error::IngestError;
 use crate::ingest::options::{CommitObserver, IngestOptions};
 use crate::ingest::rotation::{FileLimits, RotationCause, numbers_begin_anew, rotation_due};
 use crate::ingest::status::IngestFigures;
-use crate::ring::{LeaderTerm, Ring, RingLog};
+use crate::ring::{Ring, RingLog};
 
 /// Bytes per permit.
 const PERMIT_BYTES: u64 = 1024;
@@ -80,7 +80,7 @@ impl Received {
 /// Reads the stream of one attachment.
 pub(super) struct Reading<'a, R: Ring> {
     pub(super) ring: &'a R,
-    pub(super) term: LeaderTerm,
+    pub(super) term: Term,
     pub(super) events: EventReader,
     pub(super) framer: TransactionFramer,
     /// The log at the start of the attachment.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use mysql_link::{
     ConnectOptions, Connection, DumpOptions, LinkError, ReplicationStream, server_code,
 };
-use raft_types::{MAX_TRANSACTION_BYTES, ProposalSequence};
+use raft_types::{MAX_TRANSACTION_BYTES, ProposalSequence, Term};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::{debug, warn};
@@ -25,7 +25,7 @@ use crate::ingest::options::IngestOptions;
 use crate::ingest::reading::{Reading, Received, Shared};
 use crate::ingest::reserve::{Reserve, checksum, quick_look};
 use crate::ingest::status::IngestFigures;
-use crate::ring::{LeaderTerm, Ring, RingLog};
+use crate::ring::{Ring, RingLog};
 use crate::settings::{
     Check, Depth, Grants, MEMBER_ACKS, Observed, Phase, Plan, SemiSyncNames, Severity,
     UNREACHABLE_ACKS, apply, await_acks, observe, preflight,
@@ -210,7 +210,7 @@ impl Session {
     pub(super) async fn run<R: Ring>(
         self,
         ring: &R,
-        term: LeaderTerm,
+        term: Term,
         options: &IngestOptions,
         figures: &IngestFigures,
         caught_up: impl Fn(),

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use raft_types::Term;
 use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::ingest::ack_ledger::Release;
-use crate::ring::LeaderTerm;
 
 /// State of the attachment to the primary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -39,7 +39,7 @@ pub struct IngestStatus {
     /// State of the attachment to the primary.
     pub state: IngestState,
     /// The leadership of the current or last attachment.
-    pub term: Option<LeaderTerm>,
+    pub term: Option<Term>,
     /// Start of the state. Consecutive failed attempts count as one failure.
     pub since: Instant,
     /// Why the previous attachment ended.

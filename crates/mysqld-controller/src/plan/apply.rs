@@ -1,5 +1,6 @@
 //! The pure decision what to do with the ring's log at the server: compare, apply, or neither.
 
+use raft_types::Term;
 use tokio::time::Instant;
 
 use crate::leading::Leading;
@@ -7,7 +8,6 @@ use crate::plan::facts::{Applier, ApplyAction as Action, Facts, Incarnation, Kil
 use crate::plan::kill::{
     is_locked_out, is_stuck, waits_for_ack, waits_for_prepared, waits_though_closed,
 };
-use crate::ring::LeaderTerm;
 use crate::status::Readiness;
 use crate::watch::ReadOnly;
 
@@ -88,7 +88,7 @@ fn hold(facts: &Facts) -> Action {
     }
 }
 
-fn lead(facts: &Facts, server: Incarnation, term: LeaderTerm, now: Instant) -> Action {
+fn lead(facts: &Facts, server: Incarnation, term: Term, now: Instant) -> Action {
     let failed_in = |term| facts.compare_not_before.is_some_and(|(of, _)| of == term);
     let waits = failed_in(term) && facts.compare_not_before.is_some_and(|(_, at)| now < at);
     match facts.applier {
@@ -149,7 +149,7 @@ mod tests {
     use crate::status::WriteFenceState;
     use crate::watch::Protection;
 
-    const TERM: LeaderTerm = LeaderTerm(3);
+    const TERM: Term = Term(3);
     const PATIENCE: LockoutPatience = LockoutPatience {
         elsewhere: Duration::from_secs(10),
         leading: Some(Duration::from_secs(40)),
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn commits_that_keep_a_comparison_from_closing_the_server_are_ended() {
         let now = Instant::now();
-        let decided = |followed, sessions_wait, can_restart, failed_in: LeaderTerm| {
+        let decided = |followed, sessions_wait, can_restart, failed_in: Term| {
             let facts = Facts {
                 followed,
                 sessions_wait,
@@ -342,7 +342,7 @@ mod tests {
         // Ingest attaches to it without closing it.
         assert_eq!(decided(false, true, true, TERM), compare);
         assert_eq!(decided(true, true, false, TERM), compare);
-        assert_eq!(decided(true, true, true, LeaderTerm(2)), compare);
+        assert_eq!(decided(true, true, true, Term(2)), compare);
     }
 
     /// The applied transaction waits, and so does a promotion; without a leader it is unknown what the next start may cut.
@@ -395,7 +395,7 @@ mod tests {
         let elsewhere = Leading::Elsewhere(MemberId(4));
         let silent = Leading::Silent(Duration::from_secs(100));
         let no = Leading::No(Duration::from_secs(100));
-        let (ready, earlier) = (Readiness::In(TERM), Readiness::In(LeaderTerm(2)));
+        let (ready, earlier) = (Readiness::In(TERM), Readiness::In(Term(2)));
         let (lacks, applying) = (Readiness::Lacks, Readiness::Applying);
         let unknown = Readiness::Unknown;
         let failed = Failed(now + Duration::from_secs(1));
@@ -453,7 +453,7 @@ mod tests {
                 Some(1),
                 Off,
                 lacks,
-                Some((1, LeaderTerm(2))),
+                Some((1, Term(2))),
                 Compare(TERM),
             ),
             (
@@ -518,7 +518,7 @@ mod tests {
                 serving,
                 Closed,
                 Some(1),
-                asking(Some(LeaderTerm(2))),
+                asking(Some(Term(2))),
                 applying,
                 None,
                 EndApplier,
@@ -770,7 +770,7 @@ mod tests {
     fn what_takes_long_is_broken_off_when_it_is_about_something_that_is_over() {
         let now = Instant::now();
         let serving = Leading::Serving(TERM);
-        let next = Leading::Serving(LeaderTerm(4));
+        let next = Leading::Serving(Term(4));
         let (elsewhere, no) = (Leading::Elsewhere(MemberId(4)), Leading::No(LONG));
         for doing in [Action::Compare(TERM), Action::Finish(TERM)] {
             for (leading, held, stopping, expected) in [
@@ -815,7 +815,7 @@ mod tests {
         for (failed_in, at, expected) in [
             (TERM, in_a_while, Action::Stay),
             (TERM, now, Action::Compare(TERM)),
-            (LeaderTerm(2), in_a_while, Action::Compare(TERM)),
+            (Term(2), in_a_while, Action::Compare(TERM)),
         ] {
             let facts = Facts {
                 compare_not_before: Some((failed_in, at)),

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use raft_types::Term;
 use tokio::time::Instant;
 
 use crate::leading::Leading;
-use crate::ring::LeaderTerm;
 use crate::status::{Readiness, WriteFenceState};
 use crate::watch::{Protection, ReadOnly};
 
@@ -67,7 +67,7 @@ pub struct Facts {
     /// Whether the server may become the primary.
     pub readiness: Readiness,
     /// The start of mysqld and the leadership of that result, if it comes from a comparison.
-    pub found_in: Option<(Incarnation, LeaderTerm)>,
+    pub found_in: Option<(Incarnation, Term)>,
     /// Whether it has followed since it was the primary: then it is closed before it is compared.
     pub followed: bool,
     /// State of the applier.
@@ -75,7 +75,7 @@ pub struct Facts {
     /// The action on the log in progress.
     pub applying: Option<ApplyAction>,
     /// After a comparison without result in this leadership: earliest time of the next one.
-    pub compare_not_before: Option<(LeaderTerm, Instant)>,
+    pub compare_not_before: Option<(Term, Instant)>,
 
     /// State reported by the write fence.
     pub write_fence: WriteFenceState,
@@ -166,11 +166,11 @@ impl Facts {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WriteMemory {
     /// The leadership and the start of mysqld in which it last opened, or adopted an open server.
-    pub opened: Option<(LeaderTerm, Incarnation)>,
+    pub opened: Option<(Term, Incarnation)>,
     /// Whether it closed after that.
     pub closed_by_us: bool,
     /// The leadership and the start of mysqld for which all queries before opening are done.
-    pub prepared: Option<(LeaderTerm, Incarnation)>,
+    pub prepared: Option<(Term, Incarnation)>,
     /// After a failure: earliest time of the next attempt.
     pub not_before: Option<Instant>,
     /// After a failure to adopt an open server: earliest time of the next attempt.
@@ -187,7 +187,7 @@ pub enum Applier {
         /// On this start of mysqld.
         on: Incarnation,
         /// To catch up after a comparison in this leadership; `None` where another member led, or none did.
-        for_term: Option<LeaderTerm>,
+        for_term: Option<Term>,
     },
     /// Running on this start of mysqld.
     Applying(Incarnation),
@@ -264,11 +264,11 @@ impl Writers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApplyAction {
     /// Compare the server with the log at the beginning of the leadership.
-    Compare(LeaderTerm),
+    Compare(Term),
     /// Start the applier, to follow another member's mysqld.
     Follow,
     /// Wait until the whole log is applied, end the applier, and prepare the server to be the primary.
-    Finish(LeaderTerm),
+    Finish(Term),
     /// End the applier: it runs on another start of mysqld than it began on, or this member ends.
     EndApplier,
     /// Block the applier and all others.

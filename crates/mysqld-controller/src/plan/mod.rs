@@ -138,18 +138,17 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use raft_types::MemberId;
+    use raft_types::{MemberId, Term};
 
     use super::*;
     use crate::leading::Leading;
     use crate::plan::facts::{LockoutPatience, ServerView};
     use crate::plan::write_fence::CloseReason::{AnotherLeads, Incomplete, Switchover};
     use crate::plan::write_fence::CloseReason::{QuorumSilent, Unprotected};
-    use crate::ring::LeaderTerm;
     use crate::status::{ReadFenceReason, Readiness, WriteFenceState};
     use crate::watch::{Protection, ReadOnly};
 
-    const TERM: LeaderTerm = LeaderTerm(3);
+    const TERM: Term = Term(3);
     const FENCE_AFTER: Duration = Duration::from_secs(10);
     const OTHER: MemberId = MemberId(4);
 

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use raft_types::MemberId;
+use raft_types::{MemberId, Term};
 use tokio::time::Instant;
 
 use crate::leading::Leading;
@@ -17,7 +17,6 @@ use crate::plan::facts::{
 };
 use crate::plan::read_fence::ReadFenceMemory;
 use crate::plan::write_fence::{CloseReason, StayReason, WriteAction};
-use crate::ring::LeaderTerm;
 use crate::status::{Readiness, WriteFenceState};
 use crate::watch::{Protection, ReadOnly};
 
@@ -79,9 +78,9 @@ struct Mysqld {
 /// An order of the write fence in progress.
 #[derive(Debug, Clone, Copy)]
 enum Writing {
-    Prepares(LeaderTerm, Incarnation),
-    Opens(LeaderTerm, Incarnation),
-    TakesOverOpen(LeaderTerm, Incarnation),
+    Prepares(Term, Incarnation),
+    Opens(Term, Incarnation),
+    TakesOverOpen(Term, Incarnation),
     Closes(ServerView),
 }
 
@@ -113,8 +112,8 @@ struct World {
     /// The watch's last report, and its time.
     report: Option<(Mysqld, u64)>,
     /// The leadership in which ingest is attached, and since when; and the one in which it may attach.
-    attached: Option<(LeaderTerm, u64)>,
-    may_attach_in: Option<LeaderTerm>,
+    attached: Option<(Term, u64)>,
+    may_attach_in: Option<Term>,
     writing: Option<Writing>,
     write_fence: WriteFenceState,
     memory: WriteMemory,
@@ -122,9 +121,9 @@ struct World {
     readers: ReadFenceMemory,
     applying: Option<Applying>,
     readiness: Readiness,
-    found_in: Option<(Incarnation, LeaderTerm)>,
+    found_in: Option<(Incarnation, Term)>,
     followed: bool,
-    applier: Option<(Incarnation, Option<LeaderTerm>, ApplierStep)>,
+    applier: Option<(Incarnation, Option<Term>, ApplierStep)>,
 }
 
 impl World {
@@ -174,7 +173,7 @@ impl World {
             }
             Turn::Serves => {
                 self.term += 1;
-                self.leading = Leading::Serving(LeaderTerm(self.term));
+                self.leading = Leading::Serving(Term(self.term));
             }
             Turn::AnotherLeads => self.leading = Leading::Elsewhere(MemberId(4)),
             Turn::NobodyLeads => self.leading = Leading::No(LONG),
@@ -370,7 +369,7 @@ impl World {
         self.applying = None;
     }
 
-    fn compare(&mut self, term: LeaderTerm, server: Option<Incarnation>) {
+    fn compare(&mut self, term: Term, server: Option<Incarnation>) {
         if self.followed {
             self.mysqld.read_only = ReadOnly::Everybody;
         }
@@ -383,7 +382,7 @@ impl World {
         }
     }
 
-    fn set(&mut self, readiness: Readiness, found_in: Option<(Incarnation, LeaderTerm)>) {
+    fn set(&mut self, readiness: Readiness, found_in: Option<(Incarnation, Term)>) {
         (self.readiness, self.found_in) = (readiness, found_in);
     }
 

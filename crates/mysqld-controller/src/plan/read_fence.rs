@@ -95,14 +95,13 @@ impl ReadFenceMemory {
 
 #[cfg(test)]
 mod tests {
-    use raft_types::MemberId;
+    use raft_types::{MemberId, Term};
 
     use super::*;
     use crate::plan::facts::{Applier, LockoutPatience, ServerView};
-    use crate::ring::LeaderTerm;
     use crate::status::Readiness;
 
-    const TERM: LeaderTerm = LeaderTerm(3);
+    const TERM: Term = Term(3);
     const GRACE: Duration = Duration::from_secs(10);
     const SERVING: Leading = Leading::Serving(TERM);
     const SILENT: Leading = Leading::Silent(Duration::ZERO);

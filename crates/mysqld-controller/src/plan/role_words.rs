@@ -54,16 +54,15 @@ pub(crate) fn log_change(was: &RoleState, now: &RoleState) {
 mod tests {
     use std::time::Duration;
 
-    use raft_types::MemberId;
+    use raft_types::{MemberId, Term};
     use tokio::time::Instant;
 
     use super::*;
     use crate::plan::facts::{LockoutPatience, ServerView};
-    use crate::ring::LeaderTerm;
     use crate::status::{Readiness, WriteFenceState};
     use crate::watch::{Protection, ReadOnly};
 
-    const TERM: LeaderTerm = LeaderTerm(3);
+    const TERM: Term = Term(3);
 
     #[test]
     fn what_is_told() {
@@ -79,7 +78,7 @@ mod tests {
         let serving = Leading::Serving(TERM);
         let elsewhere = Leading::Elsewhere(MemberId(4));
         let (silent, no) = (Leading::Silent(Duration::ZERO), Leading::No(Duration::ZERO));
-        let (ready, earlier) = (Readiness::In(TERM), Readiness::In(LeaderTerm(2)));
+        let (ready, earlier) = (Readiness::In(TERM), Readiness::In(Term(2)));
         let (lacks, applying) = (Readiness::Lacks, Readiness::Applying);
         let waiting = |what: &str| RoleState::Waiting {
             what: what.to_owned(),

@@ -3,14 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use raft_types::MemberId;
+use raft_types::{MemberId, Term};
 use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::ingest::IngestStatus;
 use crate::leading::Leading;
 use crate::plan::facts::{Facts, WriteMemory};
-use crate::ring::LeaderTerm;
 use crate::status::Readiness;
 use crate::watch::{Protection, ReadOnly};
 
@@ -18,11 +17,11 @@ use crate::watch::{Protection, ReadOnly};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteAction {
     /// Run the queries that must precede opening. They may take long, so everything is decided again afterwards.
-    Prepare(LeaderTerm),
+    Prepare(Term),
     /// Switch `super_read_only` off, so that clients can write.
-    Open(LeaderTerm),
+    Open(Term),
     /// It is already open, as where a long statement delayed the close: prepare its binlog so that a crash can be trimmed.
-    TakeOverOpen(LeaderTerm),
+    TakeOverOpen(Term),
     /// Switch `super_read_only` on, so that no account can write.
     Close(CloseReason),
     /// Leave it as it is.
@@ -176,7 +175,7 @@ mod tests {
     use crate::ingest::IngestState;
     use crate::plan::facts::{LockoutPatience, ServerView};
 
-    const TERM: LeaderTerm = LeaderTerm(3);
+    const TERM: Term = Term(3);
     const PATIENCE: Duration = Duration::from_secs(3);
     const NO: Leading = Leading::No(PATIENCE);
     const BETWEEN: Leading = Leading::No(Duration::from_secs(1));
@@ -247,7 +246,7 @@ mod tests {
             ..opened
         };
         let earlier_term = WriteMemory {
-            opened: Some((LeaderTerm(2), 1)),
+            opened: Some((Term(2), 1)),
             ..prepared()
         };
         let earlier_start = WriteMemory {
@@ -471,7 +470,7 @@ mod tests {
             let decided = decide(&facts, &memory);
             assert_eq!(decided, expected, "{facts:?} {memory:?}");
             let unprepared = WriteMemory {
-                prepared: Some((LeaderTerm(2), 1)),
+                prepared: Some((Term(2), 1)),
                 ..memory
             };
             let decided = decide(&facts, &unprepared);
@@ -500,7 +499,7 @@ mod tests {
             (Some(TERM), 4, false),
             (Some(TERM), 5, true),
             (Some(TERM), 6, true),
-            (Some(LeaderTerm(2)), 6, false),
+            (Some(Term(2)), 6, false),
             (None, 6, false),
         ] {
             ingest.term = attached_in;
@@ -518,7 +517,7 @@ mod tests {
                 WriteAction::Close(CloseReason::Incomplete),
             ),
             (
-                Readiness::In(LeaderTerm(2)),
+                Readiness::In(Term(2)),
                 Protection::Protected,
                 WriteAction::Close(CloseReason::Incomplete),
             ),
@@ -565,7 +564,7 @@ mod tests {
         use WriteAction::Open;
         use WriteAction::Stay;
         let serving = Leading::Serving(TERM);
-        let earlier = In(LeaderTerm(2));
+        let earlier = In(Term(2));
         let table = [
             (serving, Unknown, Everybody, false, Stay(Closed(Incomplete))),
             (serving, Unknown, Off, false, Stay(StayReason::Open)),

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use mysql_link::{ConnectOptions, Connection, LinkError};
+use raft_types::Term;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -16,7 +17,6 @@ use crate::foreign_channels::{
 };
 use crate::plan::facts::{Incarnation, WriteMemory};
 use crate::plan::write_fence::{CloseReason, StayReason};
-use crate::ring::LeaderTerm;
 use crate::status::{WriteFenceState, WriteFenceStatus};
 use crate::tail_trim::ProtectionStart;
 use crate::watch::{ReadOnly, WatchReport};
@@ -139,11 +139,7 @@ impl WriteFence {
     }
 
     /// An already open server counts as opened in this leadership once its crash can be trimmed.
-    pub(crate) async fn take_over_open(
-        mut self,
-        term: LeaderTerm,
-        incarnation: Incarnation,
-    ) -> Self {
+    pub(crate) async fn take_over_open(mut self, term: Term, incarnation: Incarnation) -> Self {
         self.settle(StayReason::Open);
         if self.make_trimmable(incarnation).await {
             self.memory = WriteMemory {
@@ -157,7 +153,7 @@ impl WriteFence {
     }
 
     /// Runs the queries that must precede opening this start of mysqld in this leadership.
-    pub(crate) async fn prepare(mut self, term: LeaderTerm, incarnation: Incarnation) -> Self {
+    pub(crate) async fn prepare(mut self, term: Term, incarnation: Incarnation) -> Self {
         self.make_trimmable(incarnation).await;
         self.events = match self.events_at_opening().await {
             Ok(events) => events,
@@ -185,7 +181,7 @@ impl WriteFence {
         Ok(EventsAtOpening { wanted, over })
     }
 
-    pub(crate) async fn open(mut self, term: LeaderTerm, incarnation: Incarnation) -> Self {
+    pub(crate) async fn open(mut self, term: Term, incarnation: Incarnation) -> Self {
         match read_only::open(&self.options.connect, &self.events).await {
             Ok(()) => {
                 info!(term = term.0, "the primary is open for writes");

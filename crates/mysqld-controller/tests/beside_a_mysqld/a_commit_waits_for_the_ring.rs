@@ -5,10 +5,9 @@ use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::framing::TransactionFramer;
 use binlog_format::gtid::GtidSet;
 use mysql_link::{Connection, DumpOptions, ReplicationStream};
-use mysqld_controller::LeaderTerm;
 use mysqld_controller::ingest::IngestState;
 use mysqld_controller::settings::native_grants;
-use raft_types::{AppEntry, MAX_TRANSACTION_BYTES};
+use raft_types::{AppEntry, MAX_TRANSACTION_BYTES, Term};
 use testkit::mysqld::Mysqld;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -19,7 +18,7 @@ use crate::primary::{
 };
 use crate::ring_in_memory::{Leadership, MemoryRing};
 
-const TERM: LeaderTerm = LeaderTerm(2);
+const TERM: Term = Term(2);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_acknowledged_by_mysqld_before_the_ring_commits() -> Result<()> {
@@ -141,7 +140,7 @@ async fn other_semi_sync_replicas_of_mysqld_release_no_commit() -> Result<()> {
     ensure!(!waiting.is_finished()?);
 
     ring.set_commits_at_once(true);
-    ring.set_leadership(Leadership::Serving(LeaderTerm(3)));
+    ring.set_leadership(Leadership::Serving(Term(3)));
     ingest.attached().await?;
     finish(waiting).await?;
     ensure!(server.client().variable(ACKS)? == "2");
@@ -423,7 +422,7 @@ async fn the_end_of_the_leadership_leaves_mysqld_without_ack() -> Result<()> {
     .await?;
 
     // The log has it: the next leadership acknowledges it without proposing it again.
-    ring.set_leadership(Leadership::Serving(LeaderTerm(3)));
+    ring.set_leadership(Leadership::Serving(Term(3)));
     ingest.attached().await?;
     finish(waiting).await?;
     assert_eq!(ring.sequence().len(), before + 1);

@@ -8,8 +8,8 @@ use mysql_link::{Connection, DumpError, DumpOptions, ReplicationStream, Secret};
 use mysqld_controller::apply::{FollowOptions, StandingFile, backup_under_way};
 use mysqld_controller::status::{RoleState, RoleStatus};
 use mysqld_controller::watch::{WatchOptions, Watcher};
-use mysqld_controller::{LeaderTerm, ReplicationSource, SourceTls};
-use raft_types::MemberId;
+use mysqld_controller::{ReplicationSource, SourceTls};
+use raft_types::{MemberId, Term};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
 use tokio::sync::watch;
@@ -23,7 +23,7 @@ use crate::primary::{
 };
 use crate::ring_in_memory::{Leadership, MemoryRing};
 
-const TERM: LeaderTerm = LeaderTerm(2);
+const TERM: Term = Term(2);
 
 /// A server that has all of the ring's log and follows it.
 struct Follower {

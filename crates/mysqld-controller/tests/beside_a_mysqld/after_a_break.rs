@@ -4,9 +4,9 @@
 use anyhow::{Context, Result};
 use binlog_format::gtid::{Gtid, GtidSet};
 use mysql_link::{Connection, server_code};
-use mysqld_controller::LeaderTerm;
 use mysqld_controller::ingest::IngestState;
 use mysqld_controller::watch::{WatchOptions, Watcher};
+use raft_types::Term;
 use std::time::Duration;
 use testkit::mysqld::Mysqld;
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ use crate::primary::{
 };
 use crate::ring_in_memory::{Leadership, MemoryRing};
 
-const TERM: LeaderTerm = LeaderTerm(2);
+const TERM: Term = Term(2);
 
 async fn attached(server: &Mysqld) -> Result<(std::sync::Arc<MemoryRing>, Running)> {
     let ring = MemoryRing::new();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use mysql_link::{Connection, LinkError};
 use mysqld_controller::watch::{WatchOptions, WatchReport, Watcher};
+use raft_types::Term;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
 use testkit::real_disks::LoopDisk;
@@ -16,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::primary::{LIMIT, Running, connect, ingest_options, launch, requirements};
 use crate::ring_in_memory::{Leadership, MemoryRing};
-use mysqld_controller::LeaderTerm;
 
 /// More than InnoDB preallocates in a table's file, so that the file must grow before anything is written to the binlog.
 const ROW: &str = "INSERT INTO d.t (v) VALUES (REPEAT('x', 12 << 20))";
@@ -112,7 +112,7 @@ impl Watched {
     async fn start(server: &Mysqld) -> Result<Self> {
         let ring = MemoryRing::new();
         ring.invent(&server.client().gtid_executed()?);
-        ring.set_leadership(Leadership::Serving(LeaderTerm(2)));
+        ring.set_leadership(Leadership::Serving(Term(2)));
         let mut ingest = Running::start(&ring, ingest_options(server));
         ingest.attached().await?;
         let options = WatchOptions {

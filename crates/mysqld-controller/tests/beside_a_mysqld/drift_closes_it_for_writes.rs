@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use binlog_format::gtid::GtidSet;
 use mysql_link::{Connection, DumpOptions, ReplicationStream};
+use mysqld_controller::ControllerOptions;
 use mysqld_controller::conversion;
 use mysqld_controller::events::{EventScheduler, EventsWanted};
 use mysqld_controller::settings::{Check, Requirements};
@@ -14,8 +15,7 @@ use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
 use mysqld_controller::supervisor::ServerCommand;
 use mysqld_controller::tail_trim::{ProtectionStart, TailTrimOptions};
 use mysqld_controller::watch::{Protection, WatchOptions, WatchReport, Watcher};
-use mysqld_controller::{ControllerOptions, LeaderTerm};
-use raft_types::MemberId;
+use raft_types::{MemberId, Term};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
 use tokio::sync::watch;
@@ -28,7 +28,7 @@ use crate::primary::{
 };
 use crate::ring_in_memory::{Leadership, MemoryRing};
 
-const TERM: LeaderTerm = LeaderTerm(2);
+const TERM: Term = Term(2);
 
 struct Member {
     ring: Arc<MemoryRing>,
@@ -201,17 +201,11 @@ async fn mysqld_is_open_while_its_member_leads() -> Result<()> {
     assert_eq!(read_only(&server)?, (true, true));
 
     // Silence is tolerated for half a second here, and then closes it too.
-    member
-        .ring
-        .set_leadership(Leadership::Serving(LeaderTerm(3)));
+    member.ring.set_leadership(Leadership::Serving(Term(3)));
     member.opens().await?;
-    member
-        .ring
-        .set_leadership(Leadership::Silent(LeaderTerm(3)));
+    member.ring.set_leadership(Leadership::Silent(Term(3)));
     member.closes("no quorum").await?;
-    member
-        .ring
-        .set_leadership(Leadership::Serving(LeaderTerm(3)));
+    member.ring.set_leadership(Leadership::Serving(Term(3)));
     member.opens().await?;
 
     // A restart: it boots closed, as under the supervisor, and is opened again.
@@ -245,7 +239,7 @@ async fn mysqld_is_opened_without_waiting_for_the_next_look() -> Result<()> {
     for term in 2..12 {
         // A follower's settings.
         server.client().sql("SET GLOBAL sync_binlog = 0")?;
-        let leadership = Leadership::Serving(LeaderTerm(term));
+        let leadership = Leadership::Serving(Term(term));
         member.ring.set_leadership(leadership);
         member.opens().await?;
         member.ring.set_leadership(Leadership::Over);
@@ -287,9 +281,7 @@ async fn a_member_that_starts_beside_an_unprotected_mysqld_closes_it_at_once() -
     assert_eq!(read_only(&server)?, (true, true));
 
     // It leads again, fixes the settings, and opens.
-    member
-        .ring
-        .set_leadership(Leadership::Serving(LeaderTerm(3)));
+    member.ring.set_leadership(Leadership::Serving(Term(3)));
     member.opens().await?;
     assert_eq!(read_only(&server)?, (false, false));
     member.stop().await
@@ -358,9 +350,7 @@ async fn mysqld_is_closed_at_once_when_another_database_member_leads() -> Result
         .set_leadership(Leadership::Elsewhere(MemberId(4)));
     member.closes("member 4 leads").await?;
     assert_eq!(read_only(&server)?, (true, true));
-    member
-        .ring
-        .set_leadership(Leadership::Serving(LeaderTerm(5)));
+    member.ring.set_leadership(Leadership::Serving(Term(5)));
     member.opens().await?;
     member.stop().await
 }

@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use mysqld_controller::LeaderTerm;
 use mysqld_controller::ingest::IngestOptions;
 use mysqld_controller::supervisor::{GuardError, StartGuard, SupervisorState};
 use mysqld_controller::tail_trim::{TailTrim, TailTrimOptions, TrimmedTail};
+use raft_types::Term;
 
 use crate::primary::{A_WHILE, LIMIT, Running, eventually, requirements};
 use crate::ring_in_memory::{Leadership, MemoryRing};
@@ -143,7 +143,7 @@ async fn a_primary_whose_commits_wait_in_vain_is_killed_and_comes_back_without_t
     supervised.runs().await?;
     let mut primary = home.connect().await?;
     primary.execute("SET GLOBAL read_only = OFF").await?;
-    ring.set_leadership(Leadership::Serving(LeaderTerm(1)));
+    ring.set_leadership(Leadership::Serving(Term(1)));
     ingest.attached().await?;
     primary.execute("CREATE DATABASE d").await?;
     primary

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use mysql_link::{ConnectOptions, Connection, Endpoint};
+use mysqld_controller::ControllerOptions;
 use mysqld_controller::status::{ReadFenceReason, ReadFenceStatus};
 use mysqld_controller::watch::{WatchOptions, WatchReport, Watcher};
-use mysqld_controller::{ControllerOptions, LeaderTerm};
-use raft_types::MemberId;
+use raft_types::{MemberId, Term};
 use testkit::mysqld::Mysqld;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ use crate::primary::{
 };
 use crate::ring_in_memory::{Leadership, MemoryRing};
 
-const TERM: LeaderTerm = LeaderTerm(2);
+const TERM: Term = Term(2);
 const GRACE: Duration = Duration::from_millis(500);
 
 /// The watch and the controller during one run of a member.
@@ -133,16 +133,16 @@ async fn readers_of_a_mysqld_that_is_cut_off_are_kept_off_although_commits_wait(
         .await?;
     life.end().await?;
     assert!(offline(&server)?);
-    ring.set_leadership(Leadership::Serving(LeaderTerm(3)));
+    ring.set_leadership(Leadership::Serving(Term(3)));
     let life = Life::begin(&server, &ring, &ingest);
     eventually("it is let in again", || Ok(!offline(&server)?)).await?;
 
     // An operator's setting stays, whatever member leads.
     server.client().sql("SET GLOBAL offline_mode = ON")?;
     tokio::time::sleep(2 * GRACE).await;
-    ring.set_leadership(Leadership::Silent(LeaderTerm(3)));
+    ring.set_leadership(Leadership::Silent(Term(3)));
     tokio::time::sleep(2 * GRACE).await;
-    ring.set_leadership(Leadership::Serving(LeaderTerm(3)));
+    ring.set_leadership(Leadership::Serving(Term(3)));
     tokio::time::sleep(2 * GRACE).await;
     assert!(offline(&server)?, "an operator's own was taken back");
     life.end().await?;

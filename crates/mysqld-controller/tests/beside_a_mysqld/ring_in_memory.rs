@@ -10,9 +10,9 @@ use binlog_format::events::{FormatDescription, GtidEvent};
 use binlog_format::framing::FramedTransaction;
 use binlog_format::gtid::{Gtid, GtidSet};
 use mysqld_controller::{
-    CommittedLog, CurrentFile, LeaderTerm, Outcome, Ring, RingChanges, RingError, RingLog, Ticket,
+    CommittedLog, CurrentFile, Outcome, Ring, RingChanges, RingError, RingLog, Ticket,
 };
-use raft_types::{AppEntry, MemberId, OpId, ProposalSequence};
+use raft_types::{AppEntry, MemberId, OpId, ProposalSequence, Term};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
@@ -24,9 +24,9 @@ pub(crate) struct MemoryRing {
 
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Leadership {
-    Serving(LeaderTerm),
+    Serving(Term),
     /// It leads, but no quorum answers.
-    Silent(LeaderTerm),
+    Silent(Term),
     Over,
     /// Another database member leads.
     Elsewhere(MemberId),
@@ -236,7 +236,7 @@ impl CommittedLog for MemoryRing {
 impl Ring for MemoryRing {
     type Ticket = MemoryTicket;
 
-    fn serving_term(&self) -> Option<LeaderTerm> {
+    fn serving_term(&self) -> Option<Term> {
         match *self.leadership.borrow() {
             Leadership::Serving(term) => Some(term),
             Leadership::Silent(_) | Leadership::Over | Leadership::Elsewhere(_) => None,
@@ -247,7 +247,7 @@ impl Ring for MemoryRing {
         None
     }
 
-    async fn serves(&self) -> LeaderTerm {
+    async fn serves(&self) -> Term {
         let mut leadership = self.leadership.subscribe();
         let serving = leadership
             .wait_for(|now| matches!(now, Leadership::Serving(_)))
@@ -258,7 +258,7 @@ impl Ring for MemoryRing {
         }
     }
 
-    async fn leadership_over(&self, term: LeaderTerm) {
+    async fn leadership_over(&self, term: Term) {
         let mut leadership = self.leadership.subscribe();
         let leads = |now: &Leadership| matches!(now, Leadership::Serving(now) | Leadership::Silent(now) if *now == term);
         let _ = leadership.wait_for(|now| !leads(now)).await;
@@ -316,7 +316,7 @@ impl Ring for MemoryRing {
     async fn propose(
         &self,
         entry: AppEntry,
-        term: LeaderTerm,
+        term: Term,
         _: &ProposalSequence,
     ) -> Result<MemoryTicket, RingError> {
         let (send, answer) = oneshot::channel();

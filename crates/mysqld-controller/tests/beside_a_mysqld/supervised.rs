@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError};
-use mysqld_controller::LeaderTerm;
 use mysqld_controller::ingest::IngestOptions;
 use mysqld_controller::supervisor::{
     ProcessId, ServerCommand, StartGuard, Supervisor, SupervisorHandle, SupervisorOptions,
     SupervisorState,
 };
+use raft_types::Term;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 use testkit::mysql_tree::MysqlTree;
@@ -326,7 +326,7 @@ async fn commits_finish_before_a_mysqld_is_asked_to_stop() -> Result<()> {
     let mut root = home.connect().await?;
     let ring = MemoryRing::new();
     ring.set_commits_at_once(false);
-    ring.set_leadership(Leadership::Serving(LeaderTerm(1)));
+    ring.set_leadership(Leadership::Serving(Term(1)));
     let mut ingest = Running::start(&ring, IngestOptions::new(home.account(), requirements()));
     ingest.attached().await?;
     root.execute("SET GLOBAL read_only = OFF").await?;

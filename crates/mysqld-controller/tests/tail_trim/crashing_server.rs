@@ -10,12 +10,12 @@ use anyhow::{Context, Result, ensure};
 use binlog_format::MAGIC;
 use binlog_format::event::{EventHeader, EventType, HEADER_LEN};
 use mysql_link::{ConnectOptions, Endpoint};
-use mysqld_controller::LeaderTerm;
 use mysqld_controller::ingest::{Ingest, IngestOptions, IngestState, IngestStatus};
 use mysqld_controller::settings::Requirements;
 use mysqld_controller::status::Readiness;
 use mysqld_controller::supervisor::{ServerCommand, StartGuard};
 use mysqld_controller::tail_trim::{ProtectionStart, TailTrim, TailTrimOptions, TrimmedTail};
+use raft_types::Term;
 use tempfile::TempDir;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
@@ -27,7 +27,7 @@ use uuid::Uuid;
 use crate::ring_in_memory::{Leadership, MemoryRing};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
-const TERM: LeaderTerm = LeaderTerm(1);
+const TERM: Term = Term(1);
 
 /// See the module.
 pub(crate) struct CrashingServer {

@@ -72,7 +72,7 @@ async fn a_ring_that_has_never_taken_anything_cuts_nothing() -> Result<()> {
     server.ring = MemoryRing::new();
     server
         .ring
-        .set_leadership(Leadership::Serving(mysqld_controller::LeaderTerm(1)));
+        .set_leadership(Leadership::Serving(raft_types::Term(1)));
     left_alone(&mut server).await
 }
 
@@ -197,7 +197,7 @@ async fn a_crashed_server_waits_for_the_rings_word() -> Result<()> {
     .await?;
     server
         .ring
-        .set_leadership(Leadership::Serving(mysqld_controller::LeaderTerm(2)));
+        .set_leadership(Leadership::Serving(raft_types::Term(2)));
     server.start_again().await?;
     server.equals_the_ring()
 }
@@ -274,7 +274,7 @@ async fn a_file_that_contradicts_the_ring_is_refused() -> Result<()> {
     // The ring has the later one, and lacks the earlier one.
     let uuid = committed.split(':').next().unwrap_or_default();
     let other = MemoryRing::new();
-    other.set_leadership(Leadership::Serving(mysqld_controller::LeaderTerm(1)));
+    other.set_leadership(Leadership::Serving(raft_types::Term(1)));
     other.invent(&format!("{uuid}:1:3"));
     let guarded = guard(&other, server.server.data_dir(), server.member_dir.path());
     let found = guarded.before_start().await.err();

@@ -5,10 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use raft_types::{LogId, MemberId, MemberRecord, Membership, OpId, StoredMembership};
+use raft_types::{LogId, MemberId, MemberRecord, Membership, OpId, StoredMembership, Term};
 
 use super::{MemberEvidence, RepairRefusal, plan_repair};
-use crate::lease::leadership::Term;
 use crate::quorum::{VoterSets, is_safe_step, majority_of};
 
 const MEMBERS: usize = 6;

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use mysql_link::{ConnectOptions, Endpoint};
-use mysqld_controller::LeaderTerm;
 use mysqld_controller::ingest::{Ingest, IngestOptions, IngestState};
 use mysqld_controller::settings::Requirements;
 use mysqld_controller::status::Readiness;
 use mysqld_controller::supervisor::{ServerCommand, StartGuard};
 use mysqld_controller::tail_trim::{TailTrim, TailTrimOptions, TrimmedTail};
 use mysqld_model::{ClientSession, Mysqld, Transaction};
+use raft_types::Term;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -72,7 +72,7 @@ async fn the_mysqld_model_is_taken_in_and_trimmed_by_a_member() -> Result<()> {
     let own = OwnModel::new()?;
     std::fs::create_dir(member_dir(&own))?;
     let ring = MemoryRing::new();
-    ring.set_leadership(Leadership::Serving(LeaderTerm(1)));
+    ring.set_leadership(Leadership::Serving(Term(1)));
     ring.set_commits_at_once(true);
     start(&ring, &own).await?;
 
