@@ -28,7 +28,7 @@ mod ring_view;
 mod state_machine;
 mod transfer;
 
-pub use raft_types::Term;
+pub use raft_types::{Outcome, Refusal, Term, Unknown};
 
 pub use crate::bootstrap::identity::{
     Identity, IdentityBook, IdentityError, IdentityFile, IdentityPages, LogOrigin, RingState,
@@ -51,7 +51,7 @@ pub use crate::log_room::rooms::NoRoom;
 pub use crate::member::config::{Bounds, ConfigError, MemberConfig, Timers};
 pub use crate::member::explain::{Explanation, MemberStatus, Prospects, explain};
 pub use crate::member::{BootstrapError, Member, PurgeError, StartError};
-pub use crate::proposal::{Outcome, ProposalTicket, ProposeError, Refusal, Unknown};
+pub use crate::proposal::{ProposalTicket, ProposeError};
 pub use crate::purge_floor::{
     NeededBy, PurgeFloor, RegionWatermark, purge_floor, region_watermarks,
 };

@@ -3,8 +3,9 @@
 
 use openraft::errors::{ClientWriteError, ForwardReason, ForwardToLeader};
 use openraft::raft::ClientWriteResult;
-use raft_types::{MemberId, OpId, ProposalListener, ProposalSequence, Term, TypeConfig};
-use serde::{Deserialize, Serialize};
+use raft_types::{
+    OpId, Outcome, ProposalListener, ProposalSequence, Refusal, Term, Ticket, TypeConfig, Unknown,
+};
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
@@ -12,62 +13,6 @@ use crate::engine::Fault;
 use crate::lease::leadership::Leadership;
 use crate::log_room::rooms::{NoRoom, UnderWay};
 use crate::state_machine::CommitMark;
-
-/// The outcome of a proposal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// The entry is committed: every later leader's log has it.
-    Committed(OpId),
-    /// The entry was not accepted, and never will be: propose it to the leader.
-    Refused(Refusal),
-    /// The leadership ended first. The entry may be committed or not; the ring's log shows which.
-    Unknown(Unknown),
-}
-
-/// Why a proposal was not accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Refusal {
-    /// This member does not lead in the term that the proposal names.
-    #[error("this member does not lead in that term{}", leader_words(.leader))]
-    NotLeader {
-        /// The leader, if known.
-        leader: Option<MemberId>,
-    },
-    /// An earlier entry that it depends on was refused.
-    #[error("an entry before it was not taken; propose both again, in their order")]
-    Behind,
-    /// No quorum has answered within the lease.
-    #[error("no quorum has answered within the lease; bring voters back, then propose again")]
-    QuorumSilent,
-    /// A leadership transfer to another member is in progress.
-    #[error("the leadership is being transferred{}; wait for it", leader_words(.to))]
-    Transferring {
-        /// The target, if known.
-        to: Option<MemberId>,
-    },
-}
-
-fn leader_words(leader: &Option<MemberId>) -> String {
-    match leader {
-        Some(leader) => format!("; member {leader} does"),
-        None => String::new(),
-    }
-}
-
-/// Why the commit of a proposal is uncertain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Unknown {
-    /// This member lost the leadership in which the entry was proposed.
-    #[error(
-        "the leadership ended before the commit; the ring's log says whether the entry is in it"
-    )]
-    LeadershipLost,
-    /// This member's consensus engine stopped first.
-    #[error("the engine stopped before the commit; the ring's log says whether the entry is in it")]
-    EngineStopped,
-}
 
 /// Why an entry could not be proposed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -144,6 +89,16 @@ impl ProposalTicket {
             };
         }
         self.resolved
+    }
+}
+
+impl Ticket for ProposalTicket {
+    fn resolved_now(&mut self) -> Option<Outcome> {
+        Self::resolved_now(self)
+    }
+
+    async fn outcome(&mut self) -> Outcome {
+        Self::outcome(self).await
     }
 }
 

@@ -44,4 +44,4 @@ pub use binlog_place::BinlogPlace;
 pub use controller::{Controller, ControllerInputs, ControllerOptions, ControllerStatus, ToGuard};
 pub use leading::{Leading, RingObserver};
 pub use replication_source::{ReplicationSource, SourceTls};
-pub use ring::{CommittedLog, CurrentFile, Outcome, Ring, RingChanges, RingError, RingLog, Ticket};
+pub use ring::{CommittedLog, CurrentFile, Ring, RingChanges, RingError, RingLog};

@@ -9,7 +9,7 @@ use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, Stream};
-use raft_types::{AppEntry, MemberId, OpId, ProposalSequence, Term};
+use raft_types::{AppEntry, MemberId, OpId, ProposalSequence, Term, Ticket};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -40,24 +40,6 @@ pub struct CurrentFile {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct RingError(pub String);
-
-/// Result of a proposal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// Its entry is committed in the log.
-    Committed(OpId),
-    /// It was refused, or its fate is unknown; with the reason.
-    NotCommitted(String),
-}
-
-/// A proposal in flight. Dropping it does not cancel the proposal.
-pub trait Ticket: Send + 'static {
-    /// The outcome if it is known by now. Repeated calls return the same.
-    fn resolved_now(&mut self) -> Option<Outcome>;
-
-    /// Waits until the outcome is known. Cancel safe.
-    fn outcome(&mut self) -> impl Future<Output = Outcome> + Send;
-}
 
 /// Notifies one dependent task that the ring may have changed.
 pub struct RingChanges(Pin<Box<dyn Stream<Item = ()> + Send + Sync>>);

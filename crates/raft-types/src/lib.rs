@@ -7,6 +7,7 @@ mod format;
 mod ids;
 mod log;
 mod member_record;
+mod proposal;
 
 pub use crate::address::{AddressMistake, host_and_port};
 pub use crate::entry::{
@@ -23,3 +24,4 @@ pub use crate::log::{
     WaitingForLog, stored_bytes,
 };
 pub use crate::member_record::{Extras, MemberKind, MemberRecord, Pause, PauseMark, UnixSeconds};
+pub use crate::proposal::{Outcome, Refusal, Ticket, Unknown};

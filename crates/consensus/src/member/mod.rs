@@ -20,7 +20,7 @@ use openraft::storage::RaftLogStorage;
 use raft_types::{
     AppEntry, CommittedLeaderId, DoubtedTail, ElectionNotes, FileStarts, FormatMismatch,
     FormatVersion, LogIntake, MAX_TRANSACTION_BYTES, MemberId, MemberRecord, OfferedStart, OpId,
-    ProposalResponder, ProposalSequence, Term, TypeConfig,
+    ProposalResponder, ProposalSequence, Refusal, Term, TypeConfig,
 };
 use thiserror::Error;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
@@ -54,7 +54,7 @@ use crate::member::config::{ConfigError, MemberConfig};
 use crate::member::essential_tasks::{essential, supervise};
 use crate::member::explain::{MemberStatus, explain};
 pub use crate::member::operations::{BootstrapError, PurgeError};
-use crate::proposal::{InFlight, ProposalTicket, ProposeError, Refusal};
+use crate::proposal::{InFlight, ProposalTicket, ProposeError};
 use crate::quorum::{QuorumHealth, region_quorums};
 use crate::reconfiguration::leader_tasks;
 use crate::reconfiguration::leader_tasks::LeaderTask;

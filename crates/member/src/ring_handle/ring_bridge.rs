@@ -6,9 +6,7 @@ use binlog_format::gtid::GtidSet;
 use consensus::{Leadership, NotServing, Primacy, ProposalTicket, Term};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use mysqld_controller::{
-    CommittedLog, CurrentFile, Outcome, Ring, RingChanges, RingError, RingLog, Ticket,
-};
+use mysqld_controller::{CommittedLog, CurrentFile, Ring, RingChanges, RingError, RingLog};
 use raft_types::{AppEntry, MemberId, OpId, ProposalSequence};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -17,29 +15,8 @@ use transport::LogPiece;
 use crate::ring_handle::RingHandle;
 use crate::ring_handle::log_reading::ReadableLog;
 
-/// A proposal in progress.
-pub struct BridgeTicket(ProposalTicket);
-
-impl Ticket for BridgeTicket {
-    fn resolved_now(&mut self) -> Option<Outcome> {
-        self.0.resolved_now().map(outcome)
-    }
-
-    async fn outcome(&mut self) -> Outcome {
-        outcome(self.0.outcome().await)
-    }
-}
-
-fn outcome(known: consensus::Outcome) -> Outcome {
-    match known {
-        consensus::Outcome::Committed(op_id) => Outcome::Committed(op_id),
-        consensus::Outcome::Refused(refusal) => Outcome::NotCommitted(refusal.to_string()),
-        consensus::Outcome::Unknown(unknown) => Outcome::NotCommitted(unknown.to_string()),
-    }
-}
-
 impl Ring for RingHandle {
-    type Ticket = BridgeTicket;
+    type Ticket = ProposalTicket;
 
     fn serving_term(&self) -> Option<Term> {
         self.member.primacy_now().leadership.serving_term()
@@ -137,12 +114,9 @@ impl Ring for RingHandle {
         entry: AppEntry,
         term: Term,
         sequence: &ProposalSequence,
-    ) -> Result<BridgeTicket, RingError> {
+    ) -> Result<ProposalTicket, RingError> {
         let proposed = self.member.propose_behind(entry, term, sequence);
-        proposed
-            .await
-            .map(BridgeTicket)
-            .map_err(|error| RingError(error.to_string()))
+        proposed.await.map_err(|error| RingError(error.to_string()))
     }
 }
 

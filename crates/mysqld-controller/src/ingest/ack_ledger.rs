@@ -9,11 +9,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use binlog_format::framing::SourcePosition;
-use raft_types::OpId;
+use raft_types::{OpId, Outcome, Ticket};
 use thiserror::Error;
 use tokio::time::Instant;
-
-use crate::ring::{Outcome, Ticket};
 
 /// What an entry waits for.
 #[derive(Debug)]
@@ -77,6 +75,14 @@ pub struct NotCommitted {
     pub reason: String,
 }
 
+impl NotCommitted {
+    fn of(why: &dyn std::fmt::Display) -> Self {
+        Self {
+            reason: why.to_string(),
+        }
+    }
+}
+
 /// Entries in stream order.
 #[derive(Debug)]
 pub struct AckLedger<T> {
@@ -111,7 +117,8 @@ impl<T: Ticket> AckLedger<T> {
             match &mut front.wait {
                 Wait::Proposed(ticket) => match ticket.resolved_now() {
                     Some(Outcome::Committed(_)) => {}
-                    Some(Outcome::NotCommitted(reason)) => return Err(NotCommitted { reason }),
+                    Some(Outcome::Refused(refusal)) => return Err(NotCommitted::of(&refusal)),
+                    Some(Outcome::Unknown(unknown)) => return Err(NotCommitted::of(&unknown)),
                     None => break,
                 },
                 Wait::Committed(op_id) if !covers(committed, *op_id) => break,
@@ -190,6 +197,8 @@ pub(crate) fn covers(committed: Option<OpId>, op_id: OpId) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use raft_types::Refusal;
+
     use super::*;
 
     #[derive(Debug)]
@@ -197,11 +206,11 @@ mod tests {
 
     impl Ticket for Known {
         fn resolved_now(&mut self) -> Option<Outcome> {
-            self.0.clone()
+            self.0
         }
 
         async fn outcome(&mut self) -> Outcome {
-            match self.0.clone() {
+            match self.0 {
                 Some(outcome) => outcome,
                 None => std::future::pending().await,
             }
@@ -313,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_refused_proposal_ends_it() {
-        let refused = Wait::Proposed(Known(Some(Outcome::NotCommitted("no leader".to_owned()))));
+        let refused = Wait::Proposed(Known(Some(Outcome::Refused(Refusal::QuorumSilent))));
         let mut ledger = ledger(vec![
             (committed(), at(1)),
             (refused, at(2)),

@@ -4,14 +4,13 @@
 use std::sync::atomic::Ordering;
 
 use mysql_link::Acker;
-use raft_types::OpId;
+use raft_types::{OpId, Ticket};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::ingest::ack_ledger::{AckLedger, LedgerEntry, Wait, covers};
 use crate::ingest::error::IngestError;
 use crate::ingest::reading::Shared;
-use crate::ring::Ticket;
 use crate::settings::MEMBER_ACKS;
 
 /// mysqld counts one ACK for each server id, and each dump has one.

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use raft_types::Term;
+use raft_types::{Term, Ticket};
 use tokio::sync::watch;
 use tokio::sync::watch::error::RecvError;
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ use crate::ingest::options::IngestOptions;
 use crate::ingest::reserve::Reserve;
 use crate::ingest::session::{LOOK_LASTS, Prospect, Session, raise_acks};
 use crate::ingest::status::{Failure, IngestFigures, IngestState, IngestStatus};
-use crate::ring::{Ring, Ticket};
+use crate::ring::Ring;
 use crate::status::Readiness;
 
 /// Interval between checks whether an attachment acknowledges, after failures.

@@ -9,10 +9,8 @@ use binlog_format::event::EventType;
 use binlog_format::events::{FormatDescription, GtidEvent};
 use binlog_format::framing::FramedTransaction;
 use binlog_format::gtid::{Gtid, GtidSet};
-use mysqld_controller::{
-    CommittedLog, CurrentFile, Outcome, Ring, RingChanges, RingError, RingLog, Ticket,
-};
-use raft_types::{AppEntry, MemberId, OpId, ProposalSequence, Term};
+use mysqld_controller::{CommittedLog, CurrentFile, Ring, RingChanges, RingError, RingLog};
+use raft_types::{AppEntry, MemberId, OpId, Outcome, ProposalSequence, Term, Ticket, Unknown};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
@@ -52,7 +50,7 @@ impl Ticket for MemoryTicket {
         if self.known.is_none() {
             self.known = self.answer.try_recv().ok();
         }
-        self.known.clone()
+        self.known
     }
 
     async fn outcome(&mut self) -> Outcome {
@@ -61,8 +59,8 @@ impl Ticket for MemoryTicket {
         }
         let outcome = (&mut self.answer)
             .await
-            .unwrap_or(Outcome::NotCommitted("the ring is gone".to_owned()));
-        self.known = Some(outcome.clone());
+            .unwrap_or(Outcome::Unknown(Unknown::EngineStopped));
+        self.known = Some(outcome);
         outcome
     }
 }
@@ -94,7 +92,7 @@ impl MemoryRing {
         if matches!(leadership, Leadership::Over | Leadership::Elsewhere(_)) {
             let waiting = std::mem::take(&mut self.state.lock().unwrap().waiting);
             for (_, waiting) in waiting {
-                let _ = waiting.send(Outcome::NotCommitted("the leadership is over".to_owned()));
+                let _ = waiting.send(Outcome::Unknown(Unknown::LeadershipLost));
             }
         }
     }
