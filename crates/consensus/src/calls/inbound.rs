@@ -29,6 +29,7 @@ use crate::election::heirs::heirs;
 use crate::election::split_votes::goes_first;
 use crate::election::{doubted_tail, early_election, greetings, mock_vote, stand_in};
 use crate::engine;
+use crate::engine::handle::EngineHandle;
 use crate::engine::{Fault, raft_fault};
 use crate::formats;
 use crate::log_probe::divergence::refuse_divergence;
@@ -44,6 +45,8 @@ pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig
 /// The receiving end of a member's Raft.
 #[derive(Clone)]
 pub struct Inbound {
+    engine: Arc<EngineHandle>,
+    elections: Arc<Elections>,
     admin: Arc<Administration>,
     calls: Arc<dyn MemberCalls>,
     starts: Arc<dyn FileStarts>,
@@ -56,6 +59,8 @@ impl Inbound {
         starts: Arc<dyn FileStarts>,
     ) -> Self {
         Self {
+            engine: admin.engine.clone(),
+            elections: admin.elections.clone(),
             admin,
             calls,
             starts,
@@ -93,9 +98,8 @@ impl Inbound {
         // A request stops waiting for room when the caller no longer waits for the answers.
         let (listening, deaf) = oneshot::channel::<Infallible>();
         let agreeing = agreeing.take_until(deaf);
-        let heard = self.admin.engine.heard.clone();
-        self.admin
-            .engine
+        let heard = self.engine.heard.clone();
+        self.engine
             .raft
             .stream_append(agreeing.boxed())
             .inspect_ok(move |answer| {
@@ -121,23 +125,23 @@ impl Inbound {
         &self,
         request: AppendEntriesRequest<TypeConfig>,
     ) -> Result<StreamAppendResult<TypeConfig>, Fault> {
-        let role = self.admin.engine.role();
-        heed_leap(&self.admin.elections, &request.vote);
-        if let Some(later) = passed_over(&self.admin.elections, &request.vote) {
+        let role = self.engine.role();
+        heed_leap(&self.elections, &request.vote);
+        if let Some(later) = passed_over(&self.elections, &request.vote) {
             return Ok(Err(StreamAppendError::HigherVote(later)));
         }
-        self.admin.elections.told_committed(request.leader_commit);
-        refuse_divergence(&self.admin.engine, &role, &request).await?;
+        self.elections.told_committed(request.leader_commit);
+        refuse_divergence(&self.engine, &role, &request).await?;
         let leader = request.vote.leader_id;
         let answer = self.take_heartbeat(request).await?;
         if answer.is_ok() {
-            self.admin.engine.heard.now();
+            self.engine.heard.now();
         }
         let follows = !matches!(answer, Err(StreamAppendError::HigherVote(_)));
-        let promise = &self.admin.elections.campaigning.promise;
+        let promise = &self.elections.campaigning.promise;
         if follows && !promise.may_answer(leader.voted_for, Term(leader.term)) {
             // The leader may rely on a longer lease; see `lease::promise`.
-            self.admin.elections.contacts.ask_for_promises();
+            self.elections.contacts.ask_for_promises();
             return std::future::pending().await;
         }
         Ok(answer)
@@ -149,8 +153,8 @@ impl Inbound {
     ) -> Result<StreamAppendResult<TypeConfig>, Fault> {
         let (vote, named) = (request.vote, request.prev_log_id);
         // Polled first: the engine takes messages in their order.
-        let append = self.admin.engine.raft.append_entries(request);
-        let taken_in = self.admin.engine.raft.with_raft_state(move |state| {
+        let append = self.engine.raft.append_entries(request);
+        let taken_in = self.engine.raft.with_raft_state(move |state| {
             let has_named = named.is_none_or(|named| {
                 let purged = state.log_ids.purged();
                 purged.is_some_and(|purged| named.index <= purged.index)
@@ -187,7 +191,7 @@ impl Inbound {
             entries: Vec::new(),
             leader_commit: None,
         };
-        let answer = self.admin.engine.raft.append_entries(request).await;
+        let answer = self.engine.raft.append_entries(request).await;
         answer.map_err(raft_fault)
     }
 
@@ -205,7 +209,7 @@ impl Inbound {
         vote: Vote,
         start: FileStart,
     ) -> Result<SnapshotResponse<TypeConfig>, InstallRefusal> {
-        if let Some(later) = passed_over(&self.admin.elections, &vote) {
+        if let Some(later) = passed_over(&self.elections, &vote) {
             return Ok(SnapshotResponse::new(later));
         }
         let refused = |reason: String| InstallRefusal::Unfit {
@@ -222,7 +226,6 @@ impl Inbound {
         self.admin.formats.reach(format).map_err(refused)?;
         let before = LogId::from(start.before);
         let committed = self
-            .admin
             .engine
             .raft
             .with_raft_state(|state| state.local_committed().copied())
@@ -244,7 +247,6 @@ impl Inbound {
             AppendEntriesResponse::Conflict => {
                 self.cut_later_terms(vote, before).await?;
                 let installed = self
-                    .admin
                     .engine
                     .raft
                     .install_full_snapshot(vote, start.snapshot());
@@ -252,7 +254,7 @@ impl Inbound {
             }
         };
         if response.vote == vote {
-            self.admin.engine.heard.now();
+            self.engine.heard.now();
         }
         Ok(response)
     }
@@ -260,7 +262,7 @@ impl Inbound {
     /// Cuts the log's end that has later terms than `before`, the entry before a leader's first one: the ring has given it up.
     /// The engine checks for a conflict at that one index only, and treats a shorter log with a later term as impossible.
     async fn cut_later_terms(&self, vote: Vote, before: LogId) -> Result<(), Fault> {
-        let first_of_later = self.admin.engine.raft.with_raft_state(move |state| {
+        let first_of_later = self.engine.raft.with_raft_state(move |state| {
             let newest_first = (0..state.log_ids.last()?.index + 1).rev();
             let terms = newest_first.map_while(|index| state.log_ids.get(index));
             let later = terms.take_while(|entry| OpId::from(*entry).term > OpId::from(before).term);
@@ -276,7 +278,7 @@ impl Inbound {
 
     /// This member calls as a leader, on an open connection.
     pub fn leads(&self, caller: MemberId) {
-        self.admin.elections.dead_leader.calls(caller);
+        self.elections.dead_leader.calls(caller);
     }
 
     /// A member without a connection to this one calls over a new one: it was started, or was cut off.
@@ -287,10 +289,10 @@ impl Inbound {
     /// A member has closed the last of its connections to this one. If it is the leader, this member checks whether its
     /// process is gone.
     pub fn hung_up(&self, caller: MemberId) {
-        let role = engine::role(&self.admin.engine.raft);
-        let followed = Reign::followed(&role, self.admin.engine.id);
+        let role = engine::role(&self.engine.raft);
+        let followed = Reign::followed(&role, self.engine.id);
         if let Some(reign) = followed.filter(|reign| reign.leader == caller) {
-            self.admin.elections.dead_leader.hung_up(reign);
+            self.elections.dead_leader.hung_up(reign);
         }
     }
 
@@ -303,15 +305,15 @@ impl Inbound {
         &self,
         mut request: VoteRequest<TypeConfig>,
     ) -> Result<VoteResponse<TypeConfig>, Fault> {
-        heed_leap(&self.admin.elections, &request.vote);
+        heed_leap(&self.elections, &request.vote);
         if !request.leadership_transfer {
-            self.admin.elections.campaigning.promise_is_over().await;
+            self.elections.campaigning.promise_is_over().await;
         }
         if let Some(refusal) = self.withheld(&request).await? {
             return Ok(refusal);
         }
-        request.leadership_transfer |= self.admin.elections.dead_leader.releases(&request.vote);
-        let answer = self.admin.engine.raft.vote(request.clone()).await;
+        request.leadership_transfer |= self.elections.dead_leader.releases(&request.vote);
+        let answer = self.engine.raft.vote(request.clone()).await;
         let answer = answer.map_err(raft_fault)?;
         self.heed_split(&request, &answer);
         Ok(answer)
@@ -319,7 +321,7 @@ impl Inbound {
 
     /// After a split vote, yields to the candidate that comes first.
     fn heed_split(&self, request: &VoteRequest<TypeConfig>, answer: &VoteResponse<TypeConfig>) {
-        let (campaigning, raft) = (&self.admin.elections.campaigning, &self.admin.engine.raft);
+        let (campaigning, raft) = (&self.elections.campaigning, &self.engine.raft);
         if answer.vote_granted {
             campaigning.has_voted(raft);
             return;
@@ -328,7 +330,7 @@ impl Inbound {
         let Some(first) = goes_first(request, answer, &heirs) else {
             return;
         };
-        if campaigning.give_way(raft, self.admin.engine.timers.longest_election()) {
+        if campaigning.give_way(raft, self.engine.timers.longest_election()) {
             tracing::info!(term = request.vote.leader_id.term, voted_for = %answer.vote.leader_id.voted_for, "the votes are split: member {first} goes first now");
         }
     }
@@ -341,16 +343,11 @@ impl Inbound {
         &self,
         request: VoteRequest<TypeConfig>,
     ) -> Result<VoteResponse<TypeConfig>, Fault> {
-        self.admin.elections.campaigning.promise_is_over().await;
+        self.elections.campaigning.promise_is_over().await;
         if let Some(refusal) = self.withheld(&request).await? {
             return Ok(refusal);
         }
-        self.admin
-            .engine
-            .raft
-            .pre_vote(request)
-            .await
-            .map_err(raft_fault)
+        self.engine.raft.pre_vote(request).await.map_err(raft_fault)
     }
 
     /// The refusal of a vote that this member must not give. The engine does not receive the request: its own vote stays.
@@ -359,19 +356,15 @@ impl Inbound {
         request: &VoteRequest<TypeConfig>,
     ) -> Result<Option<VoteResponse<TypeConfig>>, Fault> {
         // The engine refuses late requests; the candidate has had more since.
-        if request.vote.leader_id.term < engine::role(&self.admin.engine.raft).term.0 {
+        if request.vote.leader_id.term < engine::role(&self.engine.raft).term.0 {
             return Ok(None);
         }
         let (candidate, end) = (request.vote.leader_id.voted_for, request.last_log_id);
-        let Some(why) = self
-            .admin
-            .elections
-            .withholds(candidate, end.map(OpId::from))
-        else {
+        let Some(why) = self.elections.withholds(candidate, end.map(OpId::from)) else {
             return Ok(None);
         };
         tracing::info!(candidate = %request.vote, "no vote: {why}");
-        let refusal = self.admin.engine.raft.with_raft_state(|state| {
+        let refusal = self.engine.raft.with_raft_state(|state| {
             VoteResponse::new(state.vote_ref(), state.log_ids.last().copied(), false)
         });
         Ok(Some(refusal.await.map_err(Fault::from)?))
@@ -389,15 +382,15 @@ impl Inbound {
         // earlier term than the doubt's proves nothing, and no member follows one that was passed over.
         let doubt = self.starts.doubted_tail();
         let doubted = doubt.is_some_and(|doubt| request.from_leader().leader_id.term < doubt.term);
-        let is_over = passed_over(&self.admin.elections, request.from_leader()).is_some();
-        if *request.to_node_id() == self.admin.engine.id && (doubted || is_over) {
+        let is_over = passed_over(&self.elections, request.from_leader()).is_some();
+        if *request.to_node_id() == self.engine.id && (doubted || is_over) {
             let error = TransferLeaderError::LogNotFlushed {
                 expected: request.last_log_id().copied(),
                 actual: None,
             };
             return Ok(Err(error));
         }
-        let handled = self.admin.engine.raft.handle_transfer_leader(request).await;
+        let handled = self.engine.raft.handle_transfer_leader(request).await;
         handled.map_err(Fault::from)
     }
 
@@ -406,7 +399,7 @@ impl Inbound {
     /// # Errors
     /// [`CallError`] when it is refused, or the engine has stopped.
     pub async fn answer(&self, caller: MemberId, question: Question) -> Result<Answer, CallError> {
-        let elections = &self.admin.elections;
+        let elections = &self.elections;
         match question {
             Question::Greeting(said) => {
                 greetings::take_in(elections, &*self.starts, caller, &said).await;
@@ -436,7 +429,7 @@ impl Inbound {
                 Ok(Answer::EarlyVote)
             }
             Question::Agreement(theirs) => {
-                let compared = rejoin::compare(&self.admin.engine.raft, theirs).await;
+                let compared = rejoin::compare(&self.engine.raft, theirs).await;
                 let compared = compared.map_err(|fault| CallError(fault.to_string()))?;
                 Ok(Answer::Agreement(Agreement {
                     remembered: greetings::remembered(elections, caller),
@@ -457,24 +450,23 @@ impl Inbound {
                 Ok(Answer::FilePart(FileBytes(bytes)))
             }
             Question::Note { entries } => {
-                if self.admin.elections.leadership().serving_term().is_none() {
+                if self.elections.leadership().serving_term().is_none() {
                     return Err(not_serving());
                 }
                 self.admin.notes.take(entries);
                 Ok(Answer::Noted)
             }
             Question::Room => {
-                let end = engine::progress(&self.admin.engine.raft).last_log;
+                let end = engine::progress(&self.engine.raft).last_log;
                 Ok(self.admin.rooms.answer(end))
             }
             Question::Committed => {
-                let committed = self.admin.elections.committed_now();
+                let committed = self.elections.committed_now();
                 let up_to = committed.ok_or_else(not_serving)?;
                 Ok(Answer::Committed { up_to })
             }
             Question::LogEnd => {
-                let end =
-                    doubted_tail::log_end(&self.admin.engine.raft, self.admin.engine.id).await;
+                let end = doubted_tail::log_end(&self.engine.raft, self.engine.id).await;
                 let reason = "the engine has stopped".to_owned();
                 Ok(Answer::LogEnd(end.ok_or(CallError(reason))?))
             }
@@ -483,10 +475,10 @@ impl Inbound {
 
     /// Campaigns because the leader of `term` gave up without a successor; refused when that leadership is over here.
     async fn campaign(&self, caller: MemberId, term: Term) -> Result<(), CallError> {
-        if let Some(why) = self.admin.elections.campaigning.gate.stays_out() {
+        if let Some(why) = self.elections.campaigning.gate.stays_out() {
             return Err(CallError(why.to_string()));
         }
-        let role = engine::role(&self.admin.engine.raft);
+        let role = engine::role(&self.engine.raft);
         if role.term > term {
             let reason = format!("term {term} is over; this member is in term {}", role.term);
             return Err(CallError(reason));
@@ -495,18 +487,18 @@ impl Inbound {
             let reason = format!("member {caller} does not lead term {term}");
             return Err(CallError(reason));
         }
-        if self.admin.elections.campaigning.may_have_promised() {
+        if self.elections.campaigning.may_have_promised() {
             let reason = "this member was started less than a lease ago, and does not campaign yet";
             return Err(CallError(reason.to_owned()));
         }
-        let triggered = self.admin.engine.raft.trigger().elect(false).await;
+        let triggered = self.engine.raft.trigger().elect(false).await;
         triggered.map_err(|fatal| CallError(Fault::from(fatal).to_string()))
     }
 
     /// Records that a call was refused because this member does not support its format. If it is from the leader, or while none is
     /// known, this is why it takes no entries.
     pub fn refused_format(&self, caller: MemberId, why: &AdmissionRefusal) {
-        let role = self.admin.engine.role();
+        let role = self.engine.role();
         if role.leader.is_none_or(|leader| leader == caller) {
             self.admin.formats.refuse(&why.to_string());
         }
@@ -514,7 +506,7 @@ impl Inbound {
 
     /// A member's record in this one's membership.
     pub fn record(&self, member: MemberId) -> Option<MemberRecord> {
-        engine::role(&self.admin.engine.raft)
+        engine::role(&self.engine.raft)
             .membership
             .get_node(&member)
             .cloned()
@@ -525,7 +517,7 @@ impl Inbound {
     /// # Errors
     /// The engine has stopped.
     pub async fn is_pristine(&self) -> Result<bool, Fault> {
-        let initialized = self.admin.engine.raft.is_initialized().await;
+        let initialized = self.engine.raft.is_initialized().await;
         Ok(!initialized?)
     }
 }
@@ -584,7 +576,7 @@ pub enum InstallRefusal {
 impl std::fmt::Debug for Inbound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Inbound")
-            .field("own", &self.admin.engine.id)
+            .field("own", &self.engine.id)
             .finish_non_exhaustive()
     }
 }

@@ -68,6 +68,8 @@ pub struct Member(Arc<Running>);
 
 struct Running {
     config: MemberConfig,
+    engine: Arc<EngineHandle>,
+    elections: Arc<Elections>,
     admin: Arc<Administration>,
     calls: Arc<dyn MemberCalls>,
     starts: Arc<dyn FileStarts>,
@@ -190,50 +192,20 @@ impl Member {
                 primacy: publish_primacy,
             };
             let (publish_leader_task, leader_task) = watch::channel(None);
-            let stewarding = leader_tasks::run(
-                admin.clone(),
-                calls.clone(),
+            let tasks = spawn_tasks(
+                &admin,
+                &calls,
+                &starts,
+                published,
                 leadership.clone(),
                 publish_leader_task,
             );
-            let settling = doubted_tail::settle(elections.clone(), calls.clone(), starts.clone());
-            let greeting = greetings::go_round(elections.clone(), calls.clone(), starts.clone());
-            let programs = formats::raising::ask_around(admin.clone(), calls.clone());
-            let tasks: [(&'static str, BoxFuture<'static, ()>); 11] = [
-                ("waking elections", wake(elections.clone()).boxed()),
-                (
-                    "catching up",
-                    catch_up(elections.clone(), starts.clone()).boxed(),
-                ),
-                (
-                    "observing the engine",
-                    observer::observe(admin.clone(), published).boxed(),
-                ),
-                ("supervising the engine", supervise(engine.clone()).boxed()),
-                (
-                    "asking for the room in logs",
-                    asking::ask_around(admin.clone(), calls.clone()).boxed(),
-                ),
-                (
-                    "writing the history down",
-                    noting::write_down(admin.clone(), calls.clone()).boxed(),
-                ),
-                ("asking for programs", programs.boxed()),
-                ("the leader's own tasks", stewarding.boxed()),
-                ("settling the log's end", settling.boxed()),
-                ("greeting the others", greeting.boxed()),
-                (
-                    "watching for a dead leader",
-                    early_election::watch(elections.clone(), calls.clone()).boxed(),
-                ),
-            ];
-            let tasks = tasks.map(|(what, task)| {
-                tokio::spawn(essential(engine.clone(), what, task)).abort_handle()
-            });
             Ok(Self(Arc::new(Running {
                 proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
                 turn: AsyncMutex::default(),
                 config,
+                engine,
+                elections,
                 admin,
                 calls,
                 starts,
@@ -291,7 +263,7 @@ impl Member {
         let rooms = &self.0.admin.rooms;
         let _turn = self.0.turn.lock().await;
         if matches!(entry, AppEntry::Transaction(_)) {
-            let sets = || self.0.admin.engine.role().voter_sets().to_vec();
+            let sets = || self.0.engine.role().voter_sets().to_vec();
             rooms.check(self.0.config.id, term, sets, bytes)?;
         }
         if let Some(log) = rooms.own() {
@@ -302,7 +274,7 @@ impl Member {
         let share = share.map_err(|_| Fault::Stopped)?;
         let (in_flight, ticket) = InFlight::new(
             term,
-            self.0.admin.engine.mark.clone(),
+            self.0.engine.mark.clone(),
             (share, rooms.propose(bytes)),
             sequence.clone(),
             self.0.leadership.clone(),
@@ -337,13 +309,13 @@ impl Member {
 
     /// Up to where the log is committed, as far as this member knows; never decreases.
     pub fn committed(&self) -> watch::Receiver<Option<OpId>> {
-        self.0.admin.engine.mark.subscribe()
+        self.0.engine.mark.subscribe()
     }
 
     /// For how long this member has lacked entries that the ring has committed, by its leader's reports, to within a heartbeat.
     /// Nothing where that is unknown: while no leader calls, and after a start until all entries committed by then are here.
     pub fn lacks_commits_for(&self) -> Option<Duration> {
-        self.0.admin.elections.lacks_commits_for()
+        self.0.elections.lacks_commits_for()
     }
 
     /// The leadership on which this member may rely. It stays current without a reader.
@@ -353,15 +325,12 @@ impl Member {
 
     /// The leadership at this moment, for an answer that must not be older than the question.
     pub fn leadership_now(&self) -> Leadership {
-        self.0.admin.elections.leadership()
+        self.0.elections.leadership()
     }
 
     /// When this leader's lease ends if no more heartbeats are answered; none where it does not lead or is the only voter.
     pub fn lease_end(&self) -> Option<Instant> {
-        self.0
-            .admin
-            .elections
-            .lease_end(&self.0.admin.engine.role())
+        self.0.elections.lease_end(&self.0.engine.role())
     }
 
     /// The location of the primary, on which the member's own mysqld may rely. It stays current without a reader.
@@ -371,7 +340,7 @@ impl Member {
 
     /// [`Member::primacy`] at this moment.
     pub fn primacy_now(&self) -> Primacy {
-        self.0.admin.primacy(&self.0.admin.engine.role())
+        self.0.admin.primacy(&self.0.engine.role())
     }
 
     /// All that an operator may ask about this member's Raft.
@@ -419,33 +388,24 @@ impl Member {
             timers: admin.engine.timers,
             formats: admin.formats.status(&role.membership),
             leader_task: self.0.leader_task.borrow().clone(),
-            fault: self.0.admin.engine.fault.now(),
+            fault: self.0.engine.fault.now(),
         }
     }
 
     /// Whether this member may campaign by itself, once a lease after its start is over. In both cases it votes and can be given the
     /// leadership. It never campaigns while the end of its log is in doubt, whatever is set here.
     pub fn set_campaigning(&self, allowed: bool) {
-        self.0
-            .admin
-            .elections
-            .campaigning
-            .allow(self.raft(), allowed);
+        self.0.elections.campaigning.allow(self.raft(), allowed);
     }
 
     /// Others have committed this: any candidate must have it to get this member's vote, and this member campaigns once it has it.
     pub(crate) fn elects_from(&self, committed: OpId) {
-        self.0
-            .admin
-            .elections
-            .campaigning
-            .told(committed, self.raft());
+        self.0.elections.campaigning.told(committed, self.raft());
     }
 
     /// Why this member takes part in no election at the moment.
     pub fn stays_out_of_elections(&self) -> Option<String> {
         self.0
-            .admin
             .elections
             .campaigning
             .gate
@@ -455,7 +415,7 @@ impl Member {
 
     /// Its data directory was restored, as [`FileStarts::note_doubt`] recorded before its start; reported to the others.
     pub(crate) fn was_put_back(&self, found: PutBack, doubt: DoubtedTail) {
-        self.0.admin.elections.past.found(found, doubt);
+        self.0.elections.past.found(found, doubt);
     }
 
     /// The members whose data directories were restored to an earlier state, as far as reported to this one, itself included. Each
@@ -499,7 +459,7 @@ impl Member {
     /// The ring's format by this member's log: the newest one that may be used. Code that needs a newer format than the
     /// first checks this.
     pub fn ring_format(&self) -> FormatVersion {
-        formats::of_membership(&self.0.admin.engine.role().membership)
+        formats::of_membership(&self.0.engine.role().membership)
     }
 
     /// Whether this member's log has no room for transactions, while a majority of each voter set is not known to lack it: then
@@ -526,7 +486,7 @@ impl Member {
 
     /// Waits until the engine has stopped, and returns why: a failed log storage, a panic, a shutdown.
     pub async fn fault(&self) -> Fault {
-        self.0.admin.engine.fault.wait().await
+        self.0.engine.fault.wait().await
     }
 
     /// Runs a task without which this member must not continue: if it panics, the engine stops, and [`Self::fault`] returns that.
@@ -535,7 +495,7 @@ impl Member {
         what: &'static str,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static {
-        essential(self.0.admin.engine.clone(), what, task.boxed())
+        essential(self.0.engine.clone(), what, task.boxed())
     }
 
     /// Stops the member. Acknowledged entries stay durable; the outcome of proposals in flight becomes unknown.
@@ -548,7 +508,7 @@ impl Member {
 
     /// All other members of the ring, by this member's membership.
     pub fn others(&self) -> BTreeMap<MemberId, MemberRecord> {
-        let role = self.0.admin.engine.role();
+        let role = self.0.engine.role();
         let members = role.membership.membership().nodes();
         let others = members.filter(|(id, _)| **id != self.id());
         others.map(|(id, record)| (*id, record.clone())).collect()
@@ -584,8 +544,47 @@ impl Member {
     }
 
     fn raft(&self) -> &Engine {
-        &self.0.admin.engine.raft
+        &self.0.engine.raft
     }
+}
+
+/// Starts the member's tasks; none can be missing.
+fn spawn_tasks(
+    admin: &Arc<Administration>,
+    calls: &Arc<dyn MemberCalls>,
+    starts: &Arc<dyn FileStarts>,
+    published: observer::Published,
+    leadership: watch::Receiver<Leadership>,
+    leader_task: watch::Sender<Option<LeaderTask>>,
+) -> [AbortHandle; 11] {
+    let (engine, elections) = (&admin.engine, &admin.elections);
+    let stewarding = leader_tasks::run(admin.clone(), calls.clone(), leadership, leader_task);
+    let settling = doubted_tail::settle(elections.clone(), calls.clone(), starts.clone());
+    let greeting = greetings::go_round(elections.clone(), calls.clone(), starts.clone());
+    let programs = formats::raising::ask_around(admin.clone(), calls.clone());
+    let rooms = asking::ask_around(admin.clone(), calls.clone());
+    let history = noting::write_down(admin.clone(), calls.clone());
+    let leader_exit = early_election::watch(elections.clone(), calls.clone());
+    let tasks: [(&'static str, BoxFuture<'static, ()>); 11] = [
+        ("waking elections", wake(elections.clone()).boxed()),
+        (
+            "catching up",
+            catch_up(elections.clone(), starts.clone()).boxed(),
+        ),
+        (
+            "observing the engine",
+            observer::observe(admin.clone(), published).boxed(),
+        ),
+        ("supervising the engine", supervise(engine.clone()).boxed()),
+        ("asking for the room in logs", rooms.boxed()),
+        ("writing the history down", history.boxed()),
+        ("asking for programs", programs.boxed()),
+        ("the leader's own tasks", stewarding.boxed()),
+        ("settling the log's end", settling.boxed()),
+        ("greeting the others", greeting.boxed()),
+        ("watching for a dead leader", leader_exit.boxed()),
+    ];
+    tasks.map(|(what, task)| tokio::spawn(essential(engine.clone(), what, task)).abort_handle())
 }
 
 /// Lets the member take part in elections again once its log has what others have reported as committed. Until then the reported end is

@@ -255,7 +255,7 @@ impl Member {
             // The engine keeps its clients for as long as it leads. They follow the newest record under which any task has
             // called the member.
             let (calls, record) = (self.0.calls.clone(), done.after.clone());
-            let deadline = self.0.admin.engine.timers.lease;
+            let deadline = self.0.engine.timers.lease;
             tokio::spawn(async move {
                 let question = Question::Greeting(Greeting::default());
                 drop(calls.ask(id, &record, question, deadline).await);
@@ -333,16 +333,16 @@ impl Member {
             return Err(RepairRefusal::Led { leader, witness });
         }
         // It campaigns next, and does not know the leader yet if it was just started.
-        self.0.admin.elections.campaigning.promise_is_over().await;
+        self.0.elections.campaigning.promise_is_over().await;
         let view = self.0.admin.ring_view();
-        let patience = self.0.admin.engine.timers.heartbeat;
+        let patience = self.0.engine.timers.heartbeat;
         plan::still_missing(&*self.0.calls, &view, plan, patience).await?;
         let survivor = view.member(self.id());
         let survivor = survivor.map(|own| Named::of(own.id, &own.record));
         let survivor = survivor.ok_or(RepairRefusal::Changed(self.id()))?;
         let log_end = plan.log_end;
         let event = HistoryEvent::Repaired { survivor, log_end };
-        let entry = entry_now(&self.0.admin.engine, by, event);
+        let entry = entry_now(&self.0.engine, by, event);
         plan::carry_out(self.raft(), self.id(), plan, clock, entry).await
     }
 }
@@ -352,7 +352,7 @@ impl Member {
 impl Member {
     /// The last events of the ring, oldest first, by this member's log.
     pub fn history(&self) -> Vec<HistoryEntry> {
-        let role = self.0.admin.engine.role();
+        let role = self.0.engine.role();
         let records = role.membership.membership().nodes();
         history::read(records.map(|(_, record)| record))
     }
@@ -360,7 +360,7 @@ impl Member {
     /// Records an event for the ring's history. It is appended when there is a leader, after pending client
     /// entries, and is lost if this process ends before.
     pub fn note(&self, by: &str, event: HistoryEvent) {
-        let entry = entry_now(&self.0.admin.engine, by, event);
+        let entry = entry_now(&self.0.engine, by, event);
         self.0.admin.notes.take(vec![entry]);
     }
 
@@ -378,12 +378,12 @@ impl Member {
 
     /// How long ago this member received a call from another member as the leader; nothing where there was none since its start.
     pub fn heard_leader_ago(&self) -> Option<Duration> {
-        self.0.admin.engine.heard.age()
+        self.0.engine.heard.age()
     }
 
     /// A member as named in the log.
     pub fn named(&self, id: MemberId) -> Option<Named> {
-        let role = self.0.admin.engine.role();
+        let role = self.0.engine.role();
         let record = role.membership.get_node(&id)?;
         Some(Named::of(id, record))
     }
@@ -557,7 +557,7 @@ impl Member {
         };
         let made = HistoryEntry {
             term: Term(term),
-            ..entry_now(&self.0.admin.engine, "", event)
+            ..entry_now(&self.0.engine, "", event)
         };
         history::append(&mut members, &[made]);
         let membership = Membership::new(sets, members).map_err(|_| PolicyGap::NoVotersAtAll)?;
@@ -578,7 +578,7 @@ impl Member {
     /// # Errors
     /// [`CallError`] when no leader is known, it does not serve, or it does not answer in time.
     pub async fn committed_in_ring(&self) -> Result<Option<OpId>, CallError> {
-        if let Some(committed) = self.0.admin.elections.committed_now() {
+        if let Some(committed) = self.0.elections.committed_now() {
             return Ok(committed);
         }
         match self.ask_leader(Question::Committed).await? {
@@ -599,7 +599,7 @@ impl Member {
         part: FilePart,
         deadline: Duration,
     ) -> Result<Bytes, CallError> {
-        let role = self.0.admin.engine.role();
+        let role = self.0.engine.role();
         let record = role.membership.get_node(&of);
         let record = record.ok_or_else(|| CallError(format!("member {of} is gone")))?;
         let asked = self
