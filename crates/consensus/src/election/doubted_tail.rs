@@ -117,7 +117,7 @@ async fn ask_until_settled(
     calls: &dyn MemberCalls,
     starts: &dyn FileStarts,
 ) -> io::Result<()> {
-    let mut asking = stand_in::Asking::default();
+    let mut asking = stand_in::InterimSearch::default();
     loop {
         {
             let _nobody_doubts_meanwhile = elections.doubting.lock().await;

@@ -53,9 +53,9 @@ pub(crate) fn choose(
 
 /// Asks a member that has been the choice for as long as elections take to be the interim leader.
 #[derive(Debug, Default)]
-pub(crate) struct Asking(Option<(MemberId, Instant)>);
+pub(crate) struct InterimSearch(Option<(MemberId, Instant)>);
 
-impl Asking {
+impl InterimSearch {
     /// The member to ask now, where this one is the choice.
     fn due(
         &mut self,
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn who_stands_in_is_asked_when_elections_have_had_their_time() {
         let (begun, patience) = (Instant::now(), Duration::from_secs(1));
-        let mut asking = Asking::default();
+        let mut asking = InterimSearch::default();
         let mut due = |chosen: Option<u64>, millis| {
             let now = begun + Duration::from_millis(millis);
             let due = asking.due(chosen.map(MemberId), now, patience);

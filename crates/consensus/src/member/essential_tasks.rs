@@ -4,11 +4,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::Fault;
-use crate::engine::handle::EngineHandle;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use openraft::async_runtime::watch::WatchReceiver;
+
+use crate::engine::Fault;
+use crate::engine::handle::EngineHandle;
 
 /// How often the engine is checked, in case its end was missed.
 const QUESTION_INTERVAL: Duration = Duration::from_secs(2);

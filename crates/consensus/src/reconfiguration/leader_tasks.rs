@@ -22,7 +22,7 @@ use crate::lease::leadership::Leadership;
 use crate::member::administration::Administration;
 use crate::quorum::{QuorumPlan, RingRules, VoterSets, is_near, plan};
 use crate::reconfiguration::promotion::PromotionCause;
-use crate::reconfiguration::scheduled_switchover::{ScheduledSwitchover, Turn};
+use crate::reconfiguration::scheduled_switchover::{ScheduledSwitchover, SwitchoverPhase};
 use crate::reconfiguration::{pause, promotion, scheduled_switchover};
 use crate::ring_view::RingView;
 use crate::transfer::failed_targets::{Standing, Standings};
@@ -116,11 +116,11 @@ fn look_after_quorum(
     }
     if let Some(scheduled) = view.scheduled_switchover() {
         match scheduled.turn(view, now) {
-            Turn::ToCome => {}
+            SwitchoverPhase::ToCome => {}
             // A witness first transfers the leadership to a database member, which then performs the switchover.
-            Turn::Due if own.record.kind == MemberKind::Witness => {}
-            Turn::Due => return NextTask::Switchover(scheduled),
-            Turn::Over => return NextTask::EndSwitchover(scheduled),
+            SwitchoverPhase::Due if own.record.kind == MemberKind::Witness => {}
+            SwitchoverPhase::Due => return NextTask::Switchover(scheduled),
+            SwitchoverPhase::Over => return NextTask::EndSwitchover(scheduled),
         }
     }
     let home = &own.record.region;

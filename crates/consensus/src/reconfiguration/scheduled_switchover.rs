@@ -42,7 +42,7 @@ pub(crate) const TRIED_FOR: Duration = Duration::from_secs(60);
 
 /// The state of a scheduled switchover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum SwitchoverPhase {
     /// Not yet.
     ToCome,
     /// Now.
@@ -66,16 +66,16 @@ impl RingView {
 
 impl ScheduledSwitchover {
     /// The action required from the leader of this view.
-    pub(crate) fn turn(&self, view: &RingView, now: UnixSeconds) -> Turn {
+    pub(crate) fn turn(&self, view: &RingView, now: UnixSeconds) -> SwitchoverPhase {
         if view.own == self.to && now >= self.at {
-            return Turn::Over;
+            return SwitchoverPhase::Over;
         }
         if now < self.at {
-            return Turn::ToCome;
+            return SwitchoverPhase::ToCome;
         }
         match self.at.age(now) < TRIED_FOR {
-            true => Turn::Due,
-            false => Turn::Over,
+            true => SwitchoverPhase::Due,
+            false => SwitchoverPhase::Over,
         }
     }
 }
@@ -214,12 +214,12 @@ mod tests {
         let ring = Ring::new("a: 1d 2w 3d").with_sets(&[&[1, 2, 3]]);
         let (one, three) = (ring.view(), ring.led_by(3).view());
         let table = [
-            (&one, UnixSeconds(NOON.0 - 1), Turn::ToCome),
-            (&one, NOON, Turn::Due),
-            (&one, at(59), Turn::Due),
-            (&one, at(60), Turn::Over),
-            (&three, UnixSeconds(NOON.0 - 1), Turn::ToCome),
-            (&three, NOON, Turn::Over),
+            (&one, UnixSeconds(NOON.0 - 1), SwitchoverPhase::ToCome),
+            (&one, NOON, SwitchoverPhase::Due),
+            (&one, at(59), SwitchoverPhase::Due),
+            (&one, at(60), SwitchoverPhase::Over),
+            (&three, UnixSeconds(NOON.0 - 1), SwitchoverPhase::ToCome),
+            (&three, NOON, SwitchoverPhase::Over),
         ];
         for (view, now, turn) in table {
             assert_eq!(scheduled(3).turn(view, now), turn, "{now}");
