@@ -14,8 +14,6 @@
 //! Outside, and not played: a disk of a voter that acknowledges syncs falsely and then loses power. In a quorum of two of three it may have
 //! had the only other copy; no consensus survives that. Also clocks that stop while a process runs.
 
-mod proxies;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -24,7 +22,7 @@ use fastrand::Rng;
 use raft_types::{MemberId, Region};
 use testkit::disk::{CallFault, Survival};
 
-use crate::dice::pick;
+use crate::dice::{millis, pick, pick_some};
 use crate::network::{Relayed, Weather};
 use crate::record::News;
 
@@ -54,69 +52,31 @@ pub(crate) enum MysqldFault {
     LosePowerBehindAHangingMember(Duration),
 }
 
-/// One fault.
+/// One fault. A last duration is its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// After this many more calls to its disk, or soon if there are fewer.
-    Crash {
-        member: MemberId,
-        crash: Crash,
-        after_calls: u64,
-        down: Duration,
-    },
-    Pause {
-        member: MemberId,
-        time: Duration,
-    },
+    /// After this many more calls to its disk, or soon if there are fewer; then it is down for this time.
+    Crash(MemberId, Crash, u64, Duration),
+    Pause(MemberId, Duration),
     /// A fault of a member's server.
-    Mysqld {
-        member: MemberId,
-        fault: MysqldFault,
-    },
-    /// Messages from the first group to the second do not arrive; `both`: in neither direction.
-    Cut {
-        from: Vec<MemberId>,
-        to: Vec<MemberId>,
-        both: bool,
-        time: Duration,
-    },
+    Mysqld(MemberId, MysqldFault),
+    /// Messages between the two groups do not arrive.
+    Cut(Vec<MemberId>, Vec<MemberId>, Duration),
+    /// Messages from the first group to the second do not arrive.
+    CutOneWay(Vec<MemberId>, Vec<MemberId>, Duration),
     /// A device between two members drops their connections' state, and no longer forwards their packets.
-    ForgetConnections {
-        one: MemberId,
-        other: MemberId,
-    },
-    Weather {
-        weather: Weather,
-        time: Duration,
-    },
-    SlowDisk {
-        member: MemberId,
-        delay: Duration,
-        time: Duration,
-    },
-    /// A member's entries take longer, as over a busy line; op ids for a proxy do not.
-    Lag {
-        member: MemberId,
-        delay: Duration,
-        time: Duration,
-    },
+    ForgetConnections(MemberId, MemberId),
+    Weather(Weather, Duration),
+    /// Each sync of a member's disk takes this much longer.
+    SlowDisk(MemberId, Duration, Duration),
+    /// A member's entries take this much longer, as over a busy line; op ids for a proxy do not.
+    Lag(MemberId, Duration, Duration),
     /// The disk has room for this many bytes.
-    FullDisk {
-        member: MemberId,
-        room: u64,
-        time: Duration,
-    },
-    /// A disk call fails.
-    BadCall {
-        member: MemberId,
-        after_calls: u64,
-        fault: CallFault,
-    },
-    /// The next restart finds a flipped bit in an old part of the log.
-    Rot {
-        member: MemberId,
-        place: u64,
-    },
+    FullDisk(MemberId, u64, Duration),
+    /// The disk call after this many others fails.
+    BadCall(MemberId, u64, CallFault),
+    /// The next restart finds a flipped bit in an old part of the log, chosen by this number.
+    Rot(MemberId, u64),
     /// The others are disconnected for a while. Then a bit among this member's last acknowledged entries is flipped, at the log's end. The
     /// leader is down for longer than the member.
     RotTail {
@@ -140,45 +100,40 @@ pub(crate) enum Fault {
         time: Duration,
     },
     /// For this time, only this member sees the living leader close connections repeatedly and its address refuse calls.
-    FalseAlarm {
-        member: MemberId,
-        time: Duration,
-    },
+    FalseAlarm(MemberId, Duration),
     /// The same for all members but the leader, which is disconnected in both directions. More than a minority gets false evidence, so only
     /// a deliberately broken ring is played so.
-    FalseDeath {
-        time: Duration,
-    },
+    FalseDeath(Duration),
     /// A voter campaigns, or gets the leadership, although no member is missing.
-    Campaign {
-        member: MemberId,
-    },
+    Campaign(MemberId),
     /// An operator transfers the leadership to this member.
-    Transfer {
-        to: MemberId,
-    },
+    Transfer(MemberId),
     /// An operator promotes this member.
-    Promote {
-        to: MemberId,
-    },
+    Promote(MemberId),
     /// An operator sets the policy of the quorum.
-    SetPolicy {
-        policy: QuorumPolicy,
-    },
+    SetPolicy(QuorumPolicy),
     /// An operator adds a new member.
-    Add {
-        member: MemberId,
-    },
+    Add(MemberId),
     /// An operator removes a member.
-    Remove {
-        member: MemberId,
-    },
-    /// This member purges the files before its last entries: those that all members have, or without waiting, those that are committed.
-    Purge {
-        member: MemberId,
-        keep: u64,
-        waits: bool,
-    },
+    Remove(MemberId),
+    /// This member purges the files before this many of its last entries: those that all members have if it waits for them, otherwise those
+    /// that are committed.
+    Purge(MemberId, u64, bool),
+}
+
+impl Fault {
+    /// Both directions, or one.
+    pub(crate) fn cut(from: Vec<MemberId>, to: Vec<MemberId>, both: bool, time: Duration) -> Self {
+        match both {
+            true => Self::Cut(from, to, time),
+            false => Self::CutOneWay(from, to, time),
+        }
+    }
+
+    /// An immediate crash.
+    pub(crate) fn crash(member: MemberId, crash: Crash, down: Duration) -> Self {
+        Self::Crash(member, crash, 0, down)
+    }
 }
 
 /// The kind of faults in this run.
@@ -221,16 +176,19 @@ impl Intensity {
     /// A move of the quorum takes time: it would never complete with permanent faults.
     pub(crate) fn of(stress: Stress, dice: &mut Rng) -> Self {
         let (pauses, longest): ([u64; 3], [u64; 3]) = match stress {
-            Stress::Everything | Stress::Leaders | Stress::Disks => {
-                ([60, 200, 700], [300, 1000, 3000])
-            }
             Stress::Moves | Stress::Lost => ([300, 700, 1500], [300, 1000, 2500]),
+            _ => ([60, 200, 700], [300, 1000, 3000]),
         };
         Self {
             stress,
             pause: Duration::from_millis(*pick(dice, &pauses)),
             longest: Duration::from_millis(*pick(dice, &longest)),
         }
+    }
+
+    /// The maximum duration of faults, in milliseconds.
+    pub(crate) fn longest_ms(&self) -> u64 {
+        u64::try_from(self.longest.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -255,141 +213,118 @@ pub(crate) struct View {
     pub(crate) relayed: Vec<Relayed>,
 }
 
+/// The numbers of `choose` from which a stress draws; each number stands for a kind of fault there.
+fn drawn(stress: Stress, dice: &mut Rng) -> u32 {
+    let numbers: &[u32] = match stress {
+        Stress::Everything => return dice.u32(0..115),
+        Stress::Leaders => &[
+            0, 0, 10, 25, 35, 36, 36, 65, 82, 82, 95, 95, 100, 100, 100, 110, 112, 112,
+        ],
+        Stress::Disks => &[0, 0, 0, 0, 25, 35, 65, 65, 65, 81, 81, 100, 108],
+        // No links are cut: lost members must not return where they cannot reach the repaired ring.
+        Stress::Lost => &[0, 0, 55, 65, 82, 85, 85, 85, 85, 100],
+        // Mostly promotions.
+        Stress::Moves => &[
+            0, 10, 35, 36, 37, 55, 65, 85, 85, 85, 85, 85, 85, 85, 85, 100,
+        ],
+    };
+    *pick(dice, numbers)
+}
+
 /// Chooses the next fault; `None` if the drawn one is not possible now.
 pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Option<Fault> {
-    let time = |dice: &mut Rng| {
-        let longest = u64::try_from(intensity.longest.as_millis()).unwrap_or(u64::MAX);
-        Duration::from_millis(dice.u64(10..longest.max(11)))
-    };
+    let time = |dice: &mut Rng| millis(dice, 10..intensity.longest_ms().max(11));
     // Faults of the leader are the most harmful: it is chosen as often as all others together.
     let member = match view.leader {
         Some(leader) if view.running.contains(&leader) && dice.bool() => leader,
-        _ if view.running.is_empty() => return None,
-        _ => *pick(dice, &view.running),
+        _ => pick_some(dice, &view.running)?,
     };
     if !view.relayed.is_empty() && dice.u32(0..6) == 0 {
         let time = time(dice);
-        return Some(proxies::strike(pick(dice, &view.relayed), time, dice));
+        return Some(of_a_proxy(pick(dice, &view.relayed), time, dice));
     }
-    let drawn = match intensity.stress {
-        Stress::Everything => dice.u32(0..115),
-        Stress::Leaders => *pick(
-            dice,
-            &[
-                0, 0, 10, 25, 35, 36, 36, 65, 82, 82, 95, 95, 100, 100, 100, 110, 112, 112,
-            ],
-        ),
-        Stress::Disks => *pick(dice, &[0, 0, 0, 0, 25, 35, 65, 65, 65, 81, 81, 100, 108]),
-        // No links are cut: lost members must not return where they cannot reach the repaired ring.
-        Stress::Lost => *pick(dice, &[0, 0, 55, 65, 82, 85, 85, 85, 85, 100]),
-        // Mostly promotions.
-        Stress::Moves => *pick(
-            dice,
-            &[
-                0, 10, 35, 36, 37, 55, 65, 85, 85, 85, 85, 85, 85, 85, 85, 100,
-            ],
-        ),
-    };
-    Some(match drawn {
-        0..=24 => Fault::Crash {
-            member,
-            crash: match dice.u32(0..8) {
+    Some(match drawn(intensity.stress, dice) {
+        0..=24 => {
+            let crash = match dice.u32(0..8) {
                 0 => Crash::Stop,
                 1..=3 => Crash::Kill,
-                4 => Crash::PowerCut(Survival::Nothing),
-                5 => Crash::PowerCut(Survival::Everything),
-                _ => Crash::PowerCut(Survival::Seeded(dice.u64(..))),
-            },
-            after_calls: dice.u64(0..12),
-            down: match dice.bool() {
-                true => Duration::from_millis(dice.u64(5..60)),
-                false => time(dice),
-            },
-        },
-        25..=34 => Fault::Pause {
-            member,
-            time: time(dice),
-        },
+                _ => power_cut(dice),
+            };
+            let (after_calls, is_short) = (dice.u64(0..12), dice.bool());
+            let down = if is_short {
+                millis(dice, 5..60)
+            } else {
+                time(dice)
+            };
+            Fault::Crash(member, crash, after_calls, down)
+        }
+        25..=34 => Fault::Pause(member, time(dice)),
         35..=54 => {
             let (from, to) = groups(view, member, dice);
             if from.is_empty() || to.is_empty() {
                 return None;
             }
-            Fault::Cut {
-                from,
-                to,
-                both: dice.bool(),
-                time: time(dice),
-            }
+            Fault::cut(from, to, dice.bool(), time(dice))
         }
-        55..=64 => Fault::Weather {
-            weather: Weather {
+        55..=64 => {
+            let weather = Weather {
                 lost: *pick(dice, &[0, 50, 300]),
                 twice: *pick(dice, &[0, 50, 300]),
                 straggles: *pick(dice, &[0, 50, 300]),
-            },
-            time: time(dice),
-        },
-        65..=72 => Fault::SlowDisk {
-            member,
-            delay: Duration::from_millis(dice.u64(1..300)),
-            time: time(dice),
-        },
-        73..=75 => Fault::FullDisk {
-            member,
-            room: dice.u64(0..4000),
-            time: time(dice),
-        },
-        76..=79 => Fault::BadCall {
-            member,
-            after_calls: dice.u64(1..20),
-            fault: *pick(dice, &[CallFault::Io, CallFault::NoSpace]),
-        },
-        80 => Fault::Rot {
-            member: *pick_some(dice, &view.may_rot)?,
-            place: dice.u64(..),
-        },
+            };
+            Fault::Weather(weather, time(dice))
+        }
+        65..=72 => Fault::SlowDisk(member, millis(dice, 1..300), time(dice)),
+        73..=75 => Fault::FullDisk(member, dice.u64(0..4000), time(dice)),
+        76..=79 => {
+            let fault = *pick(dice, &[CallFault::Io, CallFault::NoSpace]);
+            Fault::BadCall(member, dice.u64(1..20), fault)
+        }
+        80 => Fault::Rot(pick_some(dice, &view.may_rot)?, dice.u64(..)),
         81 => Fault::RotTail {
-            member: *pick_some(dice, &view.may_rot_tail)?,
+            member: pick_some(dice, &view.may_rot_tail)?,
             place: dice.u64(..),
-            after: Duration::from_millis(dice.u64(20..400)),
-            down: Duration::from_millis(dice.u64(500..3_000)),
+            after: millis(dice, 20..400),
+            down: millis(dice, 500..3_000),
         },
-        82..=84 => Fault::Transfer {
-            to: *pick(dice, &view.members),
+        82..=84 => Fault::Transfer(*pick(dice, &view.members)),
+        // Sometimes a member that cannot lead.
+        85..=90 => match dice.u32(0..6) {
+            0 => Fault::Promote(*pick(dice, &view.members)),
+            _ => Fault::Promote(pick_some(dice, &view.primaries)?),
         },
-        85..=90 => Fault::Promote {
-            // Sometimes a member that cannot lead.
-            to: match dice.u32(0..6) {
-                0 => *pick(dice, &view.members),
-                _ => *pick_some(dice, &view.primaries)?,
-            },
-        },
-        91..=92 => Fault::Add {
-            member: *pick_some(dice, &view.spares)?,
-        },
-        93..=94 => Fault::Remove {
-            member: *pick_some(dice, &view.removable)?,
-        },
-        100..=102 => Fault::Campaign { member },
+        91..=92 => Fault::Add(pick_some(dice, &view.spares)?),
+        93..=94 => Fault::Remove(pick_some(dice, &view.removable)?),
+        100..=102 => Fault::Campaign(member),
         110..=111 => relapse(dice, time),
-        112..=114 => Fault::FalseAlarm {
-            member,
-            time: time(dice),
-        },
+        112..=114 => Fault::FalseAlarm(member, time(dice)),
         108..=109 => Fault::Wipe {
-            member: *pick_some(dice, &view.may_rot_tail)?,
-            alone: dice
-                .bool()
-                .then(|| Duration::from_millis(dice.u64(20..400))),
-            down: Duration::from_millis(dice.u64(500..3_000)),
+            member: pick_some(dice, &view.may_rot_tail)?,
+            alone: dice.bool().then(|| millis(dice, 20..400)),
+            down: millis(dice, 500..3_000),
         },
-        _ => Fault::Purge {
-            member,
-            keep: dice.u64(0..15),
-            waits: dice.u32(0..4) == 0,
-        },
+        _ => Fault::Purge(member, dice.u64(0..15), dice.u32(0..4) == 0),
     })
+}
+
+/// A fault of one session: the proxy itself, one of its two links, or entries that arrive later than their op ids.
+fn of_a_proxy(session: &Relayed, time: Duration, dice: &mut Rng) -> Fault {
+    let Relayed { from, proxy, next } = *session;
+    let cut = |one, other, both| Fault::cut(vec![one], vec![other], both, time);
+    match dice.u32(0..12) {
+        0 => cut(from, proxy, dice.bool()),
+        1 => cut(proxy, from, dice.bool()),
+        2 => cut(proxy, next, dice.bool()),
+        3 => cut(next, proxy, dice.bool()),
+        4..=5 => Fault::Pause(proxy, time),
+        6..=7 => Fault::SlowDisk(proxy, millis(dice, 1..300), time),
+        8..=9 => Fault::Lag(from, millis(dice, 20..300), time),
+        10 => Fault::Crash(proxy, Crash::Kill, dice.u64(0..12), time),
+        _ => {
+            let crash = Crash::PowerCut(Survival::Seeded(dice.u64(..)));
+            Fault::Crash(proxy, crash, dice.u64(0..12), time)
+        }
+    }
 }
 
 /// The machine loses power, and its disk some unsynced data.
@@ -408,14 +343,14 @@ pub(crate) fn forget_connections(view: &View, dice: &mut Rng) -> Option<Fault> {
     let leader = view.leader.filter(|_| dice.bool());
     let one = leader.or(members.first().copied())?;
     let other = members.into_iter().find(|member| *member != one)?;
-    Some(Fault::ForgetConnections { one, other })
+    Some(Fault::ForgetConnections(one, other))
 }
 
 /// Voters forget a lease, if they can.
 pub(crate) fn relapse(dice: &mut Rng, time: impl FnOnce(&mut Rng) -> Duration) -> Fault {
     Fault::Relapse {
         which: dice.u64(..),
-        alone: Duration::from_millis(dice.u64(0..1_000)),
+        alone: millis(dice, 0..1_000),
         time: time(dice),
     }
 }
@@ -427,15 +362,12 @@ pub(crate) fn ambush(
     intensity: Intensity,
     dice: &mut Rng,
 ) -> Option<Fault> {
+    let (News::Widens(member) | News::Narrows(member) | News::Leads(member)) = news;
+    let leads = matches!(news, News::Leads(_));
     // A proxy gets the new leader's entries while it has an older leader's at their indexes.
-    if let News::Leads(member) = news
-        && dice.u32(0..4) == 0
-    {
-        return Some(Fault::Lag {
-            member,
-            delay: Duration::from_millis(dice.u64(20..300)),
-            time: Duration::from_millis(dice.u64(100..1_000)),
-        });
+    if leads && dice.u32(0..4) == 0 {
+        let delay = millis(dice, 20..300);
+        return Some(Fault::Lag(member, delay, millis(dice, 100..1_000)));
     }
     let chance = match intensity.stress {
         Stress::Everything | Stress::Disks => 20,
@@ -445,25 +377,19 @@ pub(crate) fn ambush(
     if dice.u32(0..chance) > 0 {
         return None;
     }
-    let time = Duration::from_millis(dice.u64(100..3_000));
-    let cut = |(from, to): (Vec<MemberId>, Vec<MemberId>)| Fault::Cut {
-        from,
-        to,
-        both: true,
-        time,
-    };
-    let member = match news {
-        News::Widens(member) | News::Narrows(member) | News::Leads(member) => member,
-    };
-    Some(match (news, dice.u32(0..4)) {
-        (_, 0) => Fault::Crash {
-            member,
-            crash: Crash::PowerCut(Survival::Everything),
-            after_calls: 0,
-            down: Duration::from_millis(dice.u64(5..1_000)),
-        },
-        (News::Widens(_) | News::Narrows(_), _) => cut(alone(view, member)),
-        (News::Leads(_), _) => cut(region(view, member)),
+    let time = millis(dice, 100..3_000);
+    Some(match dice.u32(0..4) {
+        0 => {
+            let crash = Crash::PowerCut(Survival::Everything);
+            Fault::crash(member, crash, millis(dice, 5..1_000))
+        }
+        _ => {
+            let (from, to) = match leads {
+                true => region(view, member),
+                false => alone(view, member),
+            };
+            Fault::Cut(from, to, time)
+        }
     })
 }
 
@@ -484,17 +410,12 @@ fn groups(view: &View, member: MemberId, dice: &mut Rng) -> (Vec<MemberId>, Vec<
     if dice.u32(0..3) == 0 {
         return region(view, member);
     }
-    if dice.bool() {
-        let (one, others) = alone(view, member);
-        return if dice.bool() {
-            (one, others)
-        } else {
-            (others, one)
-        };
+    if !dice.bool() {
+        return view.members.iter().partition(|_| dice.bool());
     }
-    view.members.iter().partition(|_| dice.bool())
-}
-
-fn pick_some<'a, T>(dice: &mut Rng, from: &'a [T]) -> Option<&'a T> {
-    (!from.is_empty()).then(|| pick(dice, from))
+    let (one, others) = alone(view, member);
+    match dice.bool() {
+        true => (one, others),
+        false => (others, one),
+    }
 }

@@ -14,23 +14,19 @@ use testkit::disk::Survival;
 use super::World;
 use super::damage::LOG_DIR;
 use super::healing::time_to_commit;
-use super::slot::{ColdFile, Slot};
-use crate::dice::pick;
-use crate::event::Event;
+use super::playing::both_ways;
+use super::slot::{ColdFile, FOR_GOOD, Slot};
+use crate::dice::{millis, pick, pick_some};
 use crate::faults::{Crash, Fault};
 use crate::member::FileRepair;
 use crate::shape::Shape;
 use crate::workload::Workload;
 
-/// Damaged files in a run.
-const ROUNDS: usize = 3;
 /// Time for the ring to write the files that a member lacks.
 const TIME_TO_WRITE: Duration = Duration::from_secs(20);
 /// Time, in addition to an election, until a damaged file is replaced and the lacking member has it: several attempts to copy it, and as
 /// many pauses of the stream.
 const TIME_TO_MEND: Duration = Duration::from_secs(20);
-/// Longer than any round.
-const UNTIL_BROUGHT_BACK: Duration = Duration::from_secs(3_600);
 /// Bytes that a disk loses together.
 const SECTOR: usize = 512;
 
@@ -67,7 +63,7 @@ struct Front {
 
 /// Clients write many files, and logs cache little of them.
 pub(super) fn with_cold_files(shape: &mut Shape, workload: &mut Workload, dice: &mut Rng) {
-    workload.write_pause = Duration::from_millis(dice.u64(40..120));
+    workload.write_pause = millis(dice, 40..120);
     workload.rotate_one_in = dice.u32(4..9);
     for member in shape.members.values_mut() {
         member.log.cache_bytes = *pick(dice, &[1, 2 << 10]);
@@ -83,27 +79,23 @@ pub(super) fn file_repair(dice: &mut Rng) -> FileRepair {
 }
 
 impl World {
-    pub(super) fn cold_damage(&mut self) {
-        for _ in 0..ROUNDS {
-            self.wait_for_leader(None);
-            if !self.goes_on() {
-                return;
-            }
-            self.damage_what_somebody_lacks();
-        }
-        if self
-            .file_repair
-            .is_some_and(|how| how.scrub_every.is_some())
-        {
-            let mended = |world: &Self| {
+    /// With scrubbing, all damage is found in time.
+    pub(super) fn scrubs_find_the_rest(&mut self) {
+        if self.scrubs() {
+            self.wait_until("damaged files are not replaced", TIME_TO_MEND, |world| {
                 let mut slots = world.slots.values();
                 slots.all(|slot| slot.is_lost() || !slot.has_cold_damage())
-            };
-            self.wait_until("damaged files are not replaced", TIME_TO_MEND, mended);
+            });
         }
     }
 
-    fn damage_what_somebody_lacks(&mut self) {
+    fn scrubs(&self) -> bool {
+        self.file_repair
+            .is_some_and(|how| how.scrub_every.is_some())
+    }
+
+    pub(super) fn damage_what_somebody_lacks(&mut self) {
+        self.wait_for_leader(None);
         let Some((leader, term)) = self.serving() else {
             return;
         };
@@ -111,10 +103,8 @@ impl World {
             self.steps(Duration::from_secs(1));
             return;
         };
-        let absence = *pick(
-            &mut self.dice,
-            &[Absence::Killed, Absence::CutOff, Absence::Paused],
-        );
+        let absences = [Absence::Killed, Absence::CutOff, Absence::Paused];
+        let absence = *pick(&mut self.dice, &absences);
         let first = self.front(leader).map(|front| front.file);
         self.take_away(lacking, absence);
         if let Some(first) = first
@@ -122,18 +112,14 @@ impl World {
             && self.serving() == Some((leader, term))
         {
             // A lone voter's writes while disconnected have no other copy.
-            let others = self.there().into_iter();
-            let others = others.filter(|id| ![leader, lacking].contains(id));
+            let others = self.all_but(&[leader, lacking]).into_iter();
             let copied = others
                 .filter_map(|id| self.front(id))
                 .map(|front| front.file);
             let end = copied.max().map_or(0, |copied| copied.min(settled).get());
-            let of_leader = first.get() + 1..end;
-            self.damage_a_file(leader, of_leader);
+            self.damage_a_file(leader, first.get() + 1..end);
             // With scrubbing, no member needs to lack the file.
-            if self
-                .file_repair
-                .is_some_and(|how| how.scrub_every.is_some())
+            if self.scrubs()
                 && let Some(other) = self.one_to_spare(&[leader, lacking])
                 && self.front(other).map(|front| front.file) >= Some(first)
             {
@@ -149,9 +135,8 @@ impl World {
             "member {lacking} lacks what is in a damaged file of member {leader} ({disturbance:?}), or nobody commits"
         );
         self.wait_until(&otherwise, allowed, |world| {
-            let has = world
-                .front(lacking)
-                .is_some_and(|front| front.committed >= goal);
+            let front = world.front(lacking);
+            let has = front.is_some_and(|front| front.committed >= goal);
             has && world.record.counts().acknowledged > before
         });
         for slot in self.slots.values_mut() {
@@ -166,11 +151,11 @@ impl World {
             let slot = self.slots.get(id);
             !but.contains(id) && slot.is_some_and(|slot| !slot.has_cold_damage())
         });
-        (!may.is_empty()).then(|| *pick(&mut self.dice, &may))
+        pick_some(&mut self.dice, &may)
     }
 
     fn front(&self, member: MemberId) -> Option<Front> {
-        let process = self.slots.get(&member)?.process()?;
+        let process = self.process(member)?;
         Some(Front {
             file: process.log().current_file().number,
             durable: process.log().durable()?.index,
@@ -211,55 +196,26 @@ impl World {
 
     fn take_away(&mut self, member: MemberId, absence: Absence) {
         self.record.fault(&format!("FAULT {member} is {absence:?}"));
-        match absence {
-            Absence::Killed => {
-                if let Some(slot) = self.slots.get_mut(&member) {
-                    slot.crash = Some(Crash::Kill);
-                    slot.down_for = Some(UNTIL_BROUGHT_BACK);
-                    slot.fall();
-                }
-            }
-            Absence::Paused => {
-                if let Some(slot) = self.slots.get_mut(&member) {
-                    slot.pause();
-                }
-            }
-            Absence::CutOff => {
-                let pairs = self.pairs_with(member);
-                self.queue
-                    .links(|links| pairs.iter().for_each(|(from, to)| links.cut(*from, *to)));
-            }
+        match (absence, self.slots.get_mut(&member)) {
+            (Absence::Killed, Some(slot)) => slot.fall_by(Crash::Kill, Some(FOR_GOOD)),
+            (Absence::Paused, Some(slot)) => slot.pause(),
+            _ => self.cut_links(&both_ways(&[member], &self.others_of(member))),
         }
     }
 
     fn bring_it_back(&mut self, member: MemberId, absence: Absence) {
         self.record.note(&format!("ENDS {member} is {absence:?}"));
         let now = self.now;
-        match absence {
-            Absence::Killed => {
-                if let Some(slot) = self.slots.get_mut(&member) {
-                    slot.start_at = Some(now);
-                }
-            }
-            Absence::Paused => {
-                if let Some(slot) = self.slots.get_mut(&member) {
-                    slot.resume(now);
-                }
-            }
-            Absence::CutOff => {
-                let pairs = self.pairs_with(member);
-                self.queue
-                    .links(|links| pairs.iter().for_each(|(from, to)| links.mend(*from, *to)));
-            }
+        match (absence, self.slots.get_mut(&member)) {
+            (Absence::Killed, Some(slot)) => slot.start_at = Some(now),
+            (Absence::Paused, Some(slot)) => slot.resume(now),
+            _ => self.mend_links(&both_ways(&[member], &self.others_of(member))),
         }
     }
 
-    /// Both directions between this member and all others.
-    fn pairs_with(&self, member: MemberId) -> Vec<(MemberId, MemberId)> {
+    fn others_of(&self, member: MemberId) -> Vec<MemberId> {
         let others = self.slots.keys().filter(|other| **other != member);
-        others
-            .flat_map(|other| [(member, *other), (*other, member)])
-            .collect()
+        others.copied().collect()
     }
 
     /// Damages one of these files of a member's log that is not damaged elsewhere, if there is one.
@@ -278,12 +234,8 @@ impl World {
         let Some(slot) = self.slots.get_mut(&member) else {
             return;
         };
-        let Some(good) = slot
-            .setup
-            .disk
-            .contents(&path)
-            .filter(|bytes| !bytes.is_empty())
-        else {
+        let good = slot.setup.disk.contents(&path);
+        let Some(good) = good.filter(|bytes| !bytes.is_empty()) else {
             return;
         };
         let byte = self.dice.usize(0..good.len());
@@ -303,81 +255,41 @@ impl World {
             1 => Disturbance::LoseACopy,
             2 => Disturbance::CutOff,
             3 => Disturbance::PowerCut(self.dice.u64(1..60)),
-            _ => Disturbance::Nothing,
+            _ => return Disturbance::Nothing,
         };
-        let after = Duration::from_millis(self.dice.u64(0..2_000));
-        if chosen != Disturbance::Nothing {
-            self.steps(after);
-        }
-        let time = Duration::from_millis(self.dice.u64(100..2_000));
-        match chosen {
-            Disturbance::Nothing => {}
-            Disturbance::Transfer => {
-                let to = self.primaries();
-                if !to.is_empty() {
-                    let to = *pick(&mut self.dice, &to);
-                    self.play(Fault::Transfer { to });
-                }
-            }
-            Disturbance::LoseACopy => {
-                if let Some(member) = self.one_to_spare(&[leader, lacking]) {
-                    self.play(Fault::Crash {
-                        member,
-                        crash: Crash::Kill,
-                        after_calls: 0,
-                        down: time,
-                    });
-                }
-            }
+        let after = millis(&mut self.dice, 0..2_000);
+        self.steps(after);
+        let time = millis(&mut self.dice, 100..2_000);
+        let primaries = self.primaries();
+        let fault = match chosen {
+            Disturbance::Nothing => None,
+            Disturbance::Transfer => pick_some(&mut self.dice, &primaries).map(Fault::Transfer),
+            Disturbance::LoseACopy => self
+                .one_to_spare(&[leader, lacking])
+                .map(|member| Fault::crash(member, Crash::Kill, time)),
             Disturbance::CutOff => {
-                let others = self.there().into_iter().filter(|id| *id != leader);
-                self.play(Fault::Cut {
-                    from: vec![leader],
-                    to: others.collect(),
-                    both: true,
-                    time,
-                });
+                let others = self.all_but(&[leader]);
+                Some(Fault::Cut(vec![leader], others, time))
             }
             Disturbance::PowerCut(after_calls) => {
+                let crash = Crash::PowerCut(Survival::Seeded(self.dice.u64(..)));
+                let fault = Fault::Crash(leader, crash, after_calls, time);
                 // It may have to be excused: see `Slot::start`.
-                if self.may_lose_bits().contains(&leader) {
-                    let survival = Survival::Seeded(self.dice.u64(..));
-                    self.play(Fault::Crash {
-                        member: leader,
-                        crash: Crash::PowerCut(survival),
-                        after_calls,
-                        down: time,
-                    });
-                }
+                self.may_lose_bits().contains(&leader).then_some(fault)
             }
+        };
+        if let Some(fault) = fault {
+            self.play(fault);
         }
         chosen
-    }
-
-    /// Waits until this holds; otherwise the run fails with this message.
-    pub(super) fn wait_until(
-        &mut self,
-        otherwise: &str,
-        allowed: Duration,
-        holds: impl Fn(&Self) -> bool,
-    ) {
-        let start = self.now;
-        while self.goes_on() && !holds(self) {
-            if self.now - start > allowed {
-                let words = format!("{otherwise}, within {allowed:?}; {}", self.standing());
-                self.record.saw(&Event::Stuck { words });
-            }
-            self.step();
-        }
     }
 }
 
 impl Slot {
     /// Whether one of its log files is damaged.
     pub(super) fn has_cold_damage(&self) -> bool {
-        self.cold
-            .iter()
-            .any(|file| file.is_damaged(&self.setup.disk))
+        let mut cold = self.cold.iter();
+        cold.any(|file| file.is_damaged(&self.setup.disk))
     }
 
     fn has_cold_damage_in(&self, path: &Path) -> bool {

@@ -9,7 +9,7 @@
 //!
 //! [`Scenario::Conversions`]: crate::scenario::Scenario::Conversions
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use mysqld_model::Mysqld;
 use raft_types::MemberId;
 use tokio::task::AbortHandle;
 
-use crate::dice::pick;
+use crate::dice::{millis, pick};
 use crate::event::Event;
 use crate::faults::{self, Crash, Fault, MysqldFault};
 use crate::member::{AdminCalls, ConversionCommand, Hosts, OptionFile};
@@ -94,9 +94,7 @@ impl Conversions {
 impl World {
     /// Starts servers in plain replication, and members without a ring.
     pub(super) fn begin_plainly(&mut self) {
-        for slot in self.slots.values_mut() {
-            slot.start(&self.queue, &self.record, self.now);
-        }
+        self.start_all();
         let servers = self.servers();
         let Some(primary) = servers.keys().next().copied() else {
             return;
@@ -137,11 +135,7 @@ impl World {
     }
 
     fn start_plainly(&self, member: MemberId) {
-        let host = self
-            .slots
-            .get(&member)
-            .and_then(|slot| slot.setup.host.as_ref());
-        if let (Some(host), Some(conversions)) = (host, &self.conversions) {
+        if let (Some(host), Some(conversions)) = (self.host(member), &self.conversions) {
             host.start_plainly(OptionFile {
                 is_primary: member == conversions.primary,
                 semi_sync: conversions.semi_sync && conversions.at_first,
@@ -149,49 +143,33 @@ impl World {
         }
     }
 
-    pub(super) fn conversions(&mut self) {
-        self.until_replicas_follow();
-        self.clients_begin();
+    pub(super) fn enable_raft(&mut self) {
         self.convert(Direction::EnableRaft);
-        self.until_servers_follow();
-        let chaos = Duration::from_millis(self.dice.u64(2_000..12_000));
-        self.go_wrong(chaos);
-        self.mend();
+    }
+
+    pub(super) fn disable_raft(&mut self) {
         self.convert(Direction::DisableRaft);
+    }
+
+    pub(super) fn enable_raft_again_perhaps(&mut self) {
         if self.dice.u32(0..3) == 0 {
             self.convert(Direction::EnableRaft);
         }
     }
 
-    fn until_replicas_follow(&mut self) {
-        let start = self.now;
-        let follow = |world: &Self| {
+    pub(super) fn until_replicas_follow(&mut self) {
+        self.wait_until("replicas do not follow", TIME_TO_FOLLOW, |world| {
             let servers = world.servers();
             let primary = world.conversions.as_ref().map(|one| one.primary);
             let mut replicas = servers.iter().filter(|(id, _)| Some(**id) != primary);
             replicas.all(|(_, server)| server.channel().is_some_and(|(.., connected)| connected))
-        };
-        while self.goes_on() && !follow(self) {
-            if self.now - start > TIME_TO_FOLLOW {
-                let words = format!("replicas do not follow: {}", self.in_words());
-                self.record.saw(&Event::Stuck { words });
-                return;
-            }
-            self.step();
-        }
+        });
     }
 
     /// Waits for a ring with a primary that accepts writes, and followers.
-    fn until_servers_follow(&mut self) {
-        let start = self.now;
-        while self.goes_on() && !self.is_calm() {
-            if self.now - start > TIME_FOR_SERVERS {
-                let words = format!("the ring does not settle: {}", self.in_words());
-                self.record.saw(&Event::Stuck { words });
-                return;
-            }
-            self.step();
-        }
+    pub(super) fn until_servers_follow(&mut self) {
+        let otherwise = "the ring does not settle";
+        self.wait_until(otherwise, TIME_FOR_SERVERS, |world| world.is_calm());
     }
 
     /// An operator begins, faults occur for a while and are fixed, and the command completes.
@@ -207,7 +185,7 @@ impl World {
         let is_quiet = self.dice.u32(0..5) == 0 && self.mutation.is_none();
         let chaos = match self.mutation {
             Some(Mutation::ReleaseInWords) => LONG_CHAOS,
-            _ => Duration::from_millis(self.dice.u64(2_000..15_000)),
+            _ => millis(&mut self.dice, 2_000..15_000),
         };
         let end = self.now.after(chaos);
         let pause = self.intensity.pause.min(Duration::from_millis(700));
@@ -222,16 +200,8 @@ impl World {
             self.step();
         }
         self.mend();
-        let start = self.now;
-        while self.goes_on() && self.is_converting() {
-            if self.now - start > TIME_TO_CONVERT {
-                let name = direction.name();
-                let words = format!("{name} does not come to its end: {}", self.in_words());
-                self.record.saw(&Event::Stuck { words });
-                return;
-            }
-            self.step();
-        }
+        let otherwise = format!("{} does not come to its end", direction.name());
+        self.wait_until(&otherwise, TIME_TO_CONVERT, |world| !world.is_converting());
     }
 
     fn is_converting(&self) -> bool {
@@ -249,14 +219,9 @@ impl World {
             2..=3 => *pick(&mut self.dice, &servers),
             _ => *pick(&mut self.dice, &all),
         };
-        let time = Duration::from_millis(self.dice.u64(10..3_000));
+        let time = millis(&mut self.dice, 10..3_000);
         let is_server = servers.contains(&member);
-        let crash = |crash, after_calls| Fault::Crash {
-            member,
-            crash,
-            after_calls,
-            down: time,
-        };
+        let server = |fault| Fault::Mysqld(member, fault);
         let fault = match self.dice.u32(0..14) {
             0..=4 => {
                 let next = self.now.after(time);
@@ -268,35 +233,19 @@ impl World {
                 }
                 return None;
             }
-            5 if is_server => Fault::Mysqld {
-                member,
-                fault: MysqldFault::Kill,
-            },
-            6 if is_server => Fault::Mysqld {
-                member,
-                fault: MysqldFault::KillWithMember,
-            },
-            7 if is_server => Fault::Mysqld {
-                member,
-                fault: MysqldFault::Pause(time),
-            },
-            5..=9 => crash(Crash::Kill, self.dice.u64(0..12)),
-            10 => crash(faults::power_cut(&mut self.dice), 0),
-            11..=12 => Fault::Cut {
-                from: vec![member],
-                to: all.into_iter().filter(|other| *other != member).collect(),
-                both: self.dice.bool(),
-                time,
-            },
-            _ => Fault::Promote {
-                to: *pick(&mut self.dice, &servers),
-            },
+            5 if is_server => server(MysqldFault::Kill),
+            6 if is_server => server(MysqldFault::KillWithMember),
+            7 if is_server => server(MysqldFault::Pause(time)),
+            5..=9 => Fault::Crash(member, Crash::Kill, self.dice.u64(0..12), time),
+            10 => Fault::crash(member, faults::power_cut(&mut self.dice), time),
+            11..=12 => {
+                let others = self.all_but(&[member]);
+                Fault::cut(vec![member], others, self.dice.bool(), time)
+            }
+            _ => Fault::Promote(*pick(&mut self.dice, &servers)),
         };
         // Without power, nothing on a host runs.
-        if let Fault::Crash {
-            crash: Crash::PowerCut(_),
-            ..
-        } = fault
+        if let Fault::Crash(_, Crash::PowerCut(_), ..) = fault
             && let Some(conversions) = &mut self.conversions
             && conversions
                 .run
@@ -423,12 +372,9 @@ impl World {
             }
         });
         let places: Vec<MemberPlace> = places.collect();
-        let patience = Duration::from_millis(self.dice.u64(15_000..60_000));
+        let patience = millis(&mut self.dice, 15_000..60_000);
         let next = self.now.after(RUN_AGAIN);
-        let host = self
-            .slots
-            .get(&own)
-            .and_then(|slot| slot.setup.host.clone());
+        let host = self.host(own).cloned();
         let place = places.iter().find(|place| place.id == own).cloned();
         let (Some(conversions), Some(host), Some(place)) = (&mut self.conversions, host, place)
         else {
@@ -484,15 +430,16 @@ impl World {
     // The end.
 
     /// Checks the documented result of a conversion.
-    pub(super) fn what_is_left_is_as_promised(&self) {
+    pub(super) fn what_is_left_is_as_promised(&mut self) {
         let left_alone = |(member, slot): (&MemberId, &Slot)| {
             let host = slot.setup.host.as_ref()?;
             Some((*member, host.is_left_alone(&slot.setup)))
         };
         let left_alone: BTreeMap<MemberId, bool> =
             self.slots.iter().filter_map(left_alone).collect();
-        let kinds: BTreeSet<bool> = left_alone.values().copied().collect();
-        let wrong = match kinds.into_iter().collect::<Vec<bool>>()[..] {
+        let mut kinds: Vec<bool> = left_alone.values().copied().collect();
+        kinds.dedup();
+        let wrong = match kinds[..] {
             [false] => self.not_of_a_ring(),
             [true] => self.not_plain(),
             _ => Some(format!(
@@ -500,8 +447,7 @@ impl World {
             )),
         };
         if let Some(words) = wrong {
-            let words = format!("{words}: {}", self.in_words());
-            self.record.saw(&Event::Stuck { words });
+            self.stuck(&words);
         }
     }
 

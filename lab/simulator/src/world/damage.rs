@@ -4,22 +4,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use consensus::Member;
 use openraft::ChangeMembers;
 use raft_types::{Incarnation, MemberId, MemberRecord};
-use testkit::disk::{FaultyDisk, Survival};
+use testkit::disk::Survival;
 
+use crate::dice::millis;
 use crate::event::{Damage, Event};
 use crate::faults::Crash;
 use crate::member::{DiskPace, ProcessSetup, RealTransport};
 use crate::mutation::Mutation;
 use crate::record::Record;
-use crate::world::World;
 use crate::world::slot::Slot;
-use crate::world::undo::{Replacement, Undo};
+use crate::world::{World, empty_disk};
 
 /// Maximum number of the operator's attempts.
 const TRIES: u32 = 12;
@@ -29,6 +29,29 @@ const AGAIN: Duration = Duration::from_millis(600);
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Difference between the numbers of a lost member and its replacement.
 const NEXT_NUMBERS: u64 = 100;
+
+/// A member with a lost disk, and its replacement. Clones share it.
+#[derive(Clone)]
+struct Replacement {
+    lost: MemberId,
+    new: MemberId,
+    tries: u32,
+    done: Arc<Mutex<Done>>,
+}
+
+#[derive(Default)]
+struct Done {
+    /// The lost one is or was in the ring's member list.
+    listed: bool,
+    removed: bool,
+    added: bool,
+}
+
+impl Replacement {
+    fn done(&self) -> MutexGuard<'_, Done> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl World {
     /// The member loses its disk; with `leader_down`, the leader fails as well.
@@ -43,13 +66,8 @@ impl World {
         if let Some(slot) = self.slots.get_mut(&member) {
             slot.wipe(&self.record);
         }
-        if let Some(down) = leader_down
-            && let Some(leader) = leader.filter(|leader| *leader != member)
-            && let Some(slot) = self.slots.get_mut(&leader)
-        {
-            slot.crash = Some(Crash::PowerCut(Survival::Nothing));
-            slot.down_for = Some(down);
-            slot.fall();
+        if let Some(down) = leader_down {
+            self.another_loses_power(leader, member, down);
         }
         let replacement = Replacement {
             lost: member,
@@ -57,18 +75,27 @@ impl World {
             tries: TRIES,
             done: Arc::default(),
         };
-        let noticed = Duration::from_millis(self.dice.u64(200..3_000));
-        self.later(noticed, Undo::Replace(replacement));
+        let noticed = millis(&mut self.dice, 200..3_000);
+        self.later(noticed, |world| world.replace(replacement));
+    }
+
+    fn another_loses_power(&mut self, leader: Option<MemberId>, but: MemberId, down: Duration) {
+        if let Some(leader) = leader.filter(|leader| *leader != but)
+            && let Some(slot) = self.slots.get_mut(&leader)
+        {
+            slot.fall_by(Crash::PowerCut(Survival::Nothing), Some(down));
+        }
     }
 
     /// The operator completes the remaining steps.
-    pub(super) fn replace(&mut self, mut replacement: Replacement) {
+    fn replace(&mut self, mut replacement: Replacement) {
         let Some(new) = self.machine_for(&replacement) else {
             return;
         };
         replacement.tries -= 1;
         if replacement.tries > 0 && !replacement.done().added {
-            self.later(AGAIN, Undo::Replace(replacement.clone()));
+            let again = replacement.clone();
+            self.later(AGAIN, |world| world.replace(again));
         }
         let forgets = self.mutation == Some(Mutation::ForgetUsedNumbers);
         let Some(leader) = self.leader_process() else {
@@ -124,12 +151,10 @@ impl World {
             incarnation: Incarnation::random(),
             ..shape.record
         };
-        let disk = FaultyDisk::new();
-        disk.stop_recording();
         let setup = ProcessSetup {
             id,
             record: shape.record.clone(),
-            disk,
+            disk: empty_disk(),
             pace: DiskPace::new(self.usual_sync),
             transport: self
                 .streams
@@ -218,16 +243,10 @@ impl World {
     pub(super) fn with_closed_files(&self, mut members: Vec<MemberId>) -> Vec<MemberId> {
         members.retain(|id| {
             let slot = self.slots.get(id);
-            slot.is_some_and(|slot| self.closed_files(slot).len() > 1)
+            // Without the last file, which may end in a torn write.
+            slot.is_some_and(|slot| self.log_files(slot).len() > 2)
         });
         members
-    }
-
-    /// The log's files except the last one, which may end in a torn write.
-    fn closed_files(&self, slot: &Slot) -> Vec<PathBuf> {
-        let mut files = self.log_files(slot);
-        files.pop();
-        files
     }
 
     /// The log's files in order, as named by its index. A file purged while being read still exists, but no longer belongs to the log.
@@ -249,81 +268,58 @@ impl World {
     /// Kills the member, flips a bit of its last write, and kills the leader.
     pub(super) fn rot_tail(&mut self, member: MemberId, place: u64, down: Duration) {
         let leader = self.leader();
-        let Some(slot) = self.slots.get_mut(&member) else {
-            return;
+        let file = self.kill_and_list(member).pop();
+        let last_bit = |size: u64| {
+            let byte = size.saturating_sub(1 + place % LAST_BYTES);
+            (byte, (place >> 8) as u8 % 8)
         };
-        slot.crash = Some(Crash::Kill);
-        slot.fall();
-        let Some(file) = self
-            .slots
+        self.flip_bit(member, file, Damage::Tail, last_bit);
+        self.another_loses_power(leader, member, down);
+    }
+
+    /// Kills the member; returns its log's files.
+    fn kill_and_list(&mut self, member: MemberId) -> Vec<PathBuf> {
+        let Some(slot) = self.slots.get_mut(&member) else {
+            return Vec::new();
+        };
+        slot.fall_by(Crash::Kill, None);
+        self.slots
             .get(&member)
-            .and_then(|slot| self.log_files(slot).pop())
-        else {
+            .map_or_else(Vec::new, |slot| self.log_files(slot))
+    }
+
+    /// Flips a bit of a file, whose place follows from the file's size.
+    fn flip_bit(
+        &mut self,
+        member: MemberId,
+        file: Option<PathBuf>,
+        damage: Damage,
+        place: impl FnOnce(u64) -> (u64, u8),
+    ) {
+        let (Some(file), Some(slot)) = (file, self.slots.get_mut(&member)) else {
             return;
         };
-        let Some(slot) = self.slots.get_mut(&member) else {
-            return;
-        };
-        let size = slot
-            .setup
-            .disk
-            .contents(&file)
-            .map_or(0, |bytes| bytes.len()) as u64;
-        let byte = size.saturating_sub(1 + place % LAST_BYTES);
-        let turned = slot
-            .setup
-            .disk
-            .flip_bit(&file, byte, (place >> 8) as u8 % 8);
-        slot.damaged |= turned;
-        if turned {
-            slot.damage = Damage::Tail;
-        }
+        let disk = &slot.setup.disk;
+        let size = disk.contents(&file).map_or(0, |bytes| bytes.len()) as u64;
+        let (byte, bit) = place(size);
+        let turned = disk.flip_bit(&file, byte, bit);
         self.record.note(&format!(
-            "a bit of byte {byte} of {} ({size} bytes) on member {member}: {turned}",
+            "bit {bit} of byte {byte} of {} ({size} bytes) on member {member}: {turned}",
             file.display()
         ));
-        if let Some(leader) = leader.filter(|leader| *leader != member)
-            && let Some(slot) = self.slots.get_mut(&leader)
-        {
-            slot.crash = Some(Crash::PowerCut(Survival::Nothing));
-            slot.down_for = Some(down);
-            slot.fall();
+        if turned {
+            (slot.damaged, slot.damage) = (true, damage);
         }
     }
 
     /// Kills the member and flips a bit of its log.
     pub(super) fn rot(&mut self, member: MemberId, place: u64) {
-        let Some(slot) = self.slots.get_mut(&member) else {
-            return;
-        };
-        slot.crash = Some(Crash::Kill);
-        slot.fall();
-        let Some(slot) = self.slots.get(&member) else {
-            return;
-        };
-        let files = self.closed_files(slot);
-        let Some(file) = files.get(place as usize % files.len().max(1)) else {
-            return;
-        };
-        let size = slot
-            .setup
-            .disk
-            .contents(file)
-            .map_or(0, |bytes| bytes.len());
-        let bits = size as u64 * 8;
-        let bit = (place >> 8) % bits.max(1);
-        let turned = slot.setup.disk.flip_bit(file, bit / 8, (bit % 8) as u8);
-        self.record.note(&format!(
-            "bit {} of byte {} of {} ({size} bytes) on member {member}: {turned}",
-            bit % 8,
-            bit / 8,
-            file.display()
-        ));
-        if let Some(slot) = self.slots.get_mut(&member) {
-            slot.damaged |= turned;
-            if turned {
-                slot.damage = Damage::Closed;
-            }
-        }
+        let mut files = self.kill_and_list(member);
+        files.pop();
+        let file = files.get(place as usize % files.len().max(1)).cloned();
+        self.flip_bit(member, file, Damage::Closed, |size| {
+            let bit = (place >> 8) % (size * 8).max(1);
+            (bit / 8, (bit % 8) as u8)
+        });
     }
 }

@@ -17,25 +17,22 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use consensus::{RingView, region_watermarks};
+use consensus::{RingView, Term, region_watermarks};
 use raft_types::{MemberId, OpId, Region};
 
-use crate::dice::pick;
+use crate::dice::{millis, pick, pick_some};
 use crate::event::Event;
 use crate::faults::{Crash, Fault};
 use crate::mutation::Mutation;
 use crate::shape::Shape;
-use crate::tick::Tick;
 use crate::workload::Workload;
 use crate::world::World;
 use crate::world::healing::time_to_commit;
-use crate::world::operator::last_file_before;
+use crate::world::operator::purge_files;
 use crate::world::slot::Slot;
 
 // Purges.
 
-/// How often a region is cut off.
-const CUTS: u32 = 2;
 /// Interval of each member's purge checks.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 /// Time for a returning region to catch up.
@@ -49,55 +46,43 @@ pub(super) fn with_short_files(shape: &mut Shape, workload: &mut Workload) {
 }
 
 impl World {
-    pub(super) fn purges(&mut self) {
+    pub(super) fn tell_the_regions(&mut self) {
         let members = self.slots.iter().filter(|(_, slot)| !slot.absent);
         let voting = members.map(|(id, slot)| (*id, slot.setup.record.region.clone()));
         let voting = voting.collect();
         self.record.saw(&Event::Regions { voting });
-        for _ in 0..CUTS {
-            let calm = Duration::from_millis(self.dice.u64(500..1_500));
-            self.steps(calm);
-            self.purge_while_a_region_is_away();
-            let goal = self.furthest();
-            let until = self.now.after(CATCHES_UP);
-            while self.goes_on() && self.now < until && !self.everybody_has(goal) {
-                self.step();
-            }
-            let primaries = self.primaries();
-            if !primaries.is_empty() {
-                let next = *pick(&mut self.dice, &primaries);
-                self.promote(next);
-            }
+    }
+
+    /// The others purge while a region is away; it catches up, and leads next.
+    pub(super) fn purge_without_a_region(&mut self) {
+        let calm = millis(&mut self.dice, 500..1_500);
+        self.steps(calm);
+        self.purge_while_a_region_is_away();
+        let goal = self.furthest();
+        self.happens_within(CATCHES_UP, |world| world.everybody_has(goal));
+        let primaries = self.primaries();
+        if let Some(next) = pick_some(&mut self.dice, &primaries) {
+            self.promote(next);
         }
     }
 
     fn purge_while_a_region_is_away(&mut self) {
-        let Some((leader, _)) = self.leading_view() else {
+        let Some(leader) = self.leader() else {
             return;
         };
         let regions = self.regions();
-        let there: BTreeSet<&Region> = self
-            .there()
-            .iter()
-            .filter_map(|id| regions.get(id))
-            .filter(|region| Some(*region) != regions.get(&leader))
-            .collect();
-        let away: Vec<&Region> = there.into_iter().collect();
+        let there = self.there().into_iter();
+        let there: BTreeSet<Region> = there.filter_map(|id| regions.get(&id).cloned()).collect();
+        let mut away: Vec<Region> = there.into_iter().collect();
+        away.retain(|region| Some(region) != regions.get(&leader));
         if away.is_empty() {
             return;
         }
-        let away = (*pick(&mut self.dice, &away)).clone();
-        let (from, to) = self
-            .there()
-            .into_iter()
-            .partition(|id| regions.get(id) == Some(&away));
-        let time = Duration::from_millis(self.dice.u64(1_500..4_000));
-        self.play(Fault::Cut {
-            from,
-            to,
-            both: true,
-            time,
-        });
+        let away = pick(&mut self.dice, &away).clone();
+        let is_away = |id: &MemberId| regions.get(id) == Some(&away);
+        let (from, to) = self.there().into_iter().partition(is_away);
+        let time = millis(&mut self.dice, 1_500..4_000);
+        self.play(Fault::Cut(from, to, time));
         let absent_after = Duration::from_millis(*pick(&mut self.dice, &[300, 1_000]));
         let until = self.now.after(time);
         while self.goes_on() && self.now < until {
@@ -121,13 +106,8 @@ impl World {
                         floor.ok().and_then(|floor| floor.upto)
                     }
                 };
-                let Some(floor) = floor else { return };
-                if let Some(upto) = last_file_before(&log, floor.index).await {
-                    let outcome = member.purge(upto).await;
-                    record.note(&format!(
-                        "member {} purges up to {upto}: {outcome:?}",
-                        member.id()
-                    ));
+                if let Some(floor) = floor {
+                    purge_files(member, log, floor.index, record).await;
                 }
             });
         }
@@ -172,70 +152,54 @@ pub(super) fn with_reserves(shape: &mut Shape, workload: &mut Workload) {
 }
 
 impl World {
-    pub(super) fn full_disks(&mut self) {
-        self.wait_for_leader(None);
+    pub(super) fn disks_fill(&mut self) {
         for slot in self.slots.values() {
             slot.setup.disk.leave_room(RESERVE + ROOM);
         }
         let mut last = (0, self.now);
-        let full = |now, left: Option<(u64, u128)>| {
-            left.is_some_and(|(left, written)| {
-                if last.0 != written {
-                    last = (written, now);
-                }
-                left < FULL || left < NEARLY_FULL && now - last.1 >= NOTHING_FITS
-            })
-        };
-        self.wait_until_leader("the disks are not full", TIME_TO_FILL, full);
+        self.wait_until("the disks are not full", TIME_TO_FILL, |world| {
+            let Some((left, written)) = world.left_and_written() else {
+                return false;
+            };
+            if last.0 != written {
+                last = (written, world.now);
+            }
+            left < FULL || left < NEARLY_FULL && world.now - last.1 >= NOTHING_FITS
+        });
+    }
+
+    pub(super) fn the_leader_fails(&mut self) {
         if let Some((leader, term)) = self.serving() {
             self.kill(leader);
             self.wait_for_leader(Some(term));
         }
+    }
+
+    pub(super) fn disks_stay_full_for_a_while(&mut self) {
         self.steps(STAYS_FULL);
         let before = self.left_and_written().map_or(0, |(_, written)| written);
         for slot in self.slots.values() {
             slot.setup.disk.set_capacity(None);
         }
         let allowed = time_to_commit(&self.shape);
-        let goes_on =
-            |_, now: Option<(u64, u128)>| now.is_some_and(|(_, written)| written > before);
-        self.wait_until_leader("there is room, and nobody writes", allowed, goes_on);
+        self.wait_until("there is room, and nobody writes", allowed, |world| {
+            world
+                .left_and_written()
+                .is_some_and(|(_, written)| written > before)
+        });
     }
 
     /// The room for transactions that more than half of the members have at most, and the entries in the serving member's log. The leader
     /// may have more: logs differed in length when the room was assigned.
     fn left_and_written(&self) -> Option<(u64, u128)> {
         let (leader, _) = self.serving()?;
-        let written = self.slots.get(&leader)?.process()?.log().gtid_set().count();
+        let written = self.process(leader)?.log().gtid_set().count();
         let running = self.slots.values().filter_map(|slot| slot.process());
         let mut left: Vec<u64> = running
             .map(|process| process.log().stats().left_bytes)
             .collect();
         left.sort_unstable();
         Some((*left.get(left.len() / 2)?, written))
-    }
-
-    fn wait_until_leader(
-        &mut self,
-        otherwise: &str,
-        allowed: Duration,
-        mut holds: impl FnMut(Tick, Option<(u64, u128)>) -> bool,
-    ) {
-        let start = self.now;
-        loop {
-            let seen = self.left_and_written();
-            if !self.goes_on() || holds(self.now, seen) {
-                return;
-            }
-            if self.now - start > allowed {
-                let (left, written) = seen.unzip();
-                let words = format!(
-                    "{otherwise}, within {allowed:?}: bytes that are left {left:?}, transactions {written:?}"
-                );
-                self.record.saw(&Event::Stuck { words });
-            }
-            self.step();
-        }
     }
 }
 
@@ -262,35 +226,37 @@ pub(super) fn with_large_transactions(workload: &mut Workload) {
 }
 
 impl World {
-    pub(super) fn slow_disk(&mut self) {
-        self.wait_for_leader(None);
-        self.steps(SETTLES);
-        self.wait_for_leader(None);
-        let Some((leader, term)) = self.serving() else {
+    /// The leader's disk is slow, and it keeps leading and committing.
+    pub(super) fn slow_leader(&mut self) {
+        let Some((leader, term)) = self.settled_leader() else {
             return;
         };
-        let sync = self.shape.timers.longest_election() * SLOWER;
+        let sync = self.slow_sync();
         self.record
             .fault(&format!("FAULT a sync of member {leader} takes {sync:?}"));
         self.slow_down(leader, sync);
         let before = self.record.counts().acknowledged;
-        let end = self.now.after(sync * SYNCS);
-        while self.now < end && self.goes_on() {
-            self.step();
-            if self.serving() != Some((leader, term)) {
-                let words = format!(
-                    "member {leader} of term {term:?} serves no more, although its disk is only slow; {}",
-                    self.standing()
-                );
-                self.record.saw(&Event::Stuck { words });
-            }
+        let changes = |world: &mut Self| world.serving() != Some((leader, term));
+        if self.happens_within(sync * SYNCS, changes) && self.goes_on() {
+            self.stuck(&format!(
+                "member {leader} of term {term:?} serves no more, although its disk is only slow"
+            ));
         }
         if self.goes_on() && self.record.counts().acknowledged == before {
-            let words = "nothing is committed while the leader's disk is slow".to_owned();
-            self.record.saw(&Event::Stuck { words });
+            self.stuck("nothing is committed while the leader's disk is slow");
         }
         self.slow_down(leader, Duration::ZERO);
-        self.slow_voters(sync);
+    }
+
+    fn slow_sync(&self) -> Duration {
+        self.shape.timers.longest_election() * SLOWER
+    }
+
+    fn settled_leader(&mut self) -> Option<(MemberId, Term)> {
+        self.wait_for_leader(None);
+        self.steps(SETTLES);
+        self.wait_for_leader(None);
+        self.serving()
     }
 
     /// Each sync of a member's disk takes this much longer from now on.
@@ -301,19 +267,17 @@ impl World {
     }
 
     /// The leader fails while the disks of all other voters but one save a vote more slowly than a candidate waits.
-    fn slow_voters(&mut self, sync: Duration) {
-        self.steps(SETTLES);
-        self.wait_for_leader(None);
-        let Some((leader, term)) = self.serving() else {
+    pub(super) fn slow_voters(&mut self) {
+        let Some((leader, term)) = self.settled_leader() else {
             return;
         };
+        let sync = self.slow_sync();
         let voters = match self.leading_view().map(|(_, view)| view.voter_sets) {
             Some(sets) if sets.len() == 1 => sets.into_iter().flatten(),
             _ => return,
         };
-        let runs = |id: &MemberId| self.slots.get(id).is_some_and(Slot::is_running);
         let others: Vec<_> = voters.filter(|id| *id != leader).collect();
-        if others.len() < 2 || !others.iter().all(runs) {
+        if others.len() < 2 || !others.iter().all(|id| self.runs(*id)) {
             return;
         }
         let slow = &others[1..];
@@ -321,24 +285,13 @@ impl World {
             "FAULT member {leader} dies while a sync of {slow:?} takes {sync:?}"
         ));
         slow.iter().for_each(|member| self.slow_down(*member, sync));
-        self.play(Fault::Crash {
-            member: leader,
-            crash: Crash::Kill,
-            after_calls: 0,
-            down: sync * VOTES * 2,
+        self.play(Fault::crash(leader, Crash::Kill, sync * VOTES * 2));
+        let otherwise = "nobody is elected although disks are only slow";
+        self.wait_until(otherwise, sync * VOTES, |world| {
+            world.serving().map(|(_, serves)| serves) > Some(term)
         });
-        let end = self.now.after(sync * VOTES);
-        while self.goes_on() && self.serving().map(|(_, serves)| serves) <= Some(term) {
-            if self.now > end {
-                let words = format!(
-                    "nobody is elected within {:?} although disks are only slow",
-                    sync * VOTES
-                );
-                self.record.saw(&Event::Stuck { words });
-            }
-            self.step();
+        for member in slow {
+            self.slow_down(*member, Duration::ZERO);
         }
-        slow.iter()
-            .for_each(|member| self.slow_down(*member, Duration::ZERO));
     }
 }

@@ -5,7 +5,6 @@
 //! region is cut off, and the first leader rejoins its own. Now two leaders each have a quorum of some membership, unless every membership
 //! step was made correctly.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use consensus::Term;
@@ -13,7 +12,7 @@ use proxy::{ProxyMode, ProxyOptions};
 use raft_types::MemberId;
 use testkit::disk::Survival;
 
-use crate::event::Event;
+use crate::dice::{millis, pick_some};
 use crate::faults;
 use crate::faults::{Crash, Fault, Stress};
 use crate::mutation::Mutation;
@@ -23,8 +22,6 @@ use crate::shape::Shape;
 use crate::tick::Tick;
 use crate::world::World;
 use crate::world::healing::time_to_commit;
-use crate::world::slot::Slot;
-use crate::world::undo::Undo;
 
 /// The besieged member, and the end of the siege.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +76,13 @@ impl World {
                 self.record.note(&format!("SIEGE of member {member}"));
                 self.queue.links(|links| links.stall(member, true));
                 let heartbeat = self.shape.timers.heartbeat;
-                self.later(heartbeat * 3 / 2, Undo::CutOff(member));
+                self.ends_later(
+                    heartbeat * 3 / 2,
+                    format!("stall of {member}"),
+                    move |world| {
+                        world.cut_off(member);
+                    },
+                );
                 self.siege = Some(Siege {
                     leader: member,
                     until: self.now.after(PATIENCE),
@@ -96,17 +99,10 @@ impl World {
                 self.let_back(siege.leader);
                 let regions = self.regions();
                 let home = regions.get(&next);
-                let (from, to): (Vec<_>, Vec<_>) = self
-                    .there()
-                    .into_iter()
-                    .partition(|member| regions.get(member) == home);
-                let time = Duration::from_millis(self.dice.u64(1_000..4_000));
-                self.play(Fault::Cut {
-                    from,
-                    to,
-                    both: true,
-                    time,
-                });
+                let is_at_home = |member: &MemberId| regions.get(member) == home;
+                let (from, to) = self.there().into_iter().partition(is_at_home);
+                let time = millis(&mut self.dice, 1_000..4_000);
+                self.play(Fault::Cut(from, to, time));
                 true
             }
             _ => false,
@@ -114,17 +110,10 @@ impl World {
     }
 
     /// Its heartbeats have sent the commit index; now nothing gets through.
-    pub(super) fn cut_off(&mut self, member: MemberId) {
+    fn cut_off(&mut self, member: MemberId) {
         self.queue.links(|links| links.stall(member, false));
-        let besieged = self.siege.is_some_and(|siege| siege.leader == member);
-        if besieged {
-            let others = self.there().into_iter().filter(|other| *other != member);
-            self.play(Fault::Cut {
-                from: vec![member],
-                to: others.collect(),
-                both: true,
-                time: PATIENCE,
-            });
+        if self.siege.is_some_and(|siege| siege.leader == member) {
+            self.isolate(member, PATIENCE);
         }
     }
 
@@ -191,26 +180,22 @@ impl World {
     /// Whether the others have a majority without this leader, in one voter set and in its own region.
     fn heirs_are_near(&self, leader: MemberId) -> bool {
         let regions = self.regions();
-        let home = |id: &MemberId| regions.get(id) == regions.get(&leader);
-        let runs = |id: &MemberId| self.slots.get(id).is_some_and(Slot::is_running);
-        self.leading_view()
-            .is_some_and(|(_, view)| match view.voter_sets.as_slice() {
-                [set] => set.len() >= 3 && set.iter().all(|id| home(id) && runs(id)),
-                _ => false,
-            })
+        let near = |id: &MemberId| regions.get(id) == regions.get(&leader) && self.runs(*id);
+        let view = self.leading_view();
+        view.is_some_and(|(_, view)| match view.voter_sets.as_slice() {
+            [set] => set.len() >= 3 && set.iter().all(near),
+            _ => false,
+        })
     }
 
     /// Waits until a member leads a later term: before a heartbeat can be missed, for any heartbeat interval.
     fn followed_at_once(&mut self, before: Term) {
         let (start, lease) = (self.now, self.shape.timers.lease);
-        let leads = |slot: &Slot| slot.process()?.outline().leadership.leading_term();
-        while self.goes_on() && self.slots.values().filter_map(leads).max() <= Some(before) {
-            if self.now - start > lease {
-                let words = format!("nobody is elected within {lease:?} of the death of a process");
-                self.record.saw(&Event::Stuck { words });
-            }
-            self.step();
-        }
+        self.wait_until(
+            "nobody is elected after the death of a process",
+            lease,
+            |world| world.latest_term() > Some(before),
+        );
         self.record.note(&format!(
             "FOLLOWED within {:?}, lease {lease:?}",
             self.now - start
@@ -226,12 +211,7 @@ impl World {
     }
 
     pub(super) fn kill(&mut self, member: MemberId) {
-        self.play(Fault::Crash {
-            member,
-            crash: Crash::Kill,
-            after_calls: 0,
-            down: DOWN,
-        });
+        self.play(Fault::crash(member, Crash::Kill, DOWN));
     }
 
     /// The serving member and its term.
@@ -245,43 +225,39 @@ impl World {
 
     /// Waits until a later term than this one is served.
     pub(super) fn wait_for_leader(&mut self, before: Option<Term>) {
-        let (start, allowed) = (self.now, time_to_commit(&self.shape));
-        while self.goes_on() && self.serving().map(|(_, term)| term) <= before {
-            if self.now - start > allowed {
-                let words = format!("nobody serves within {allowed:?}");
-                self.record.saw(&Event::Stuck { words });
-            }
-            self.step();
-        }
+        let allowed = time_to_commit(&self.shape);
+        self.wait_until("nobody serves", allowed, |world| {
+            world.serving().map(|(_, term)| term) > before
+        });
     }
 
     /// Waits until the serving member sends entries through proxies continuously.
     fn wait_for_proxies(&mut self) {
-        let start = self.now;
         let mut begun = None;
-        while self.goes_on() {
-            let serving = self.serving().map(|(leader, _)| leader);
-            let sent = serving.map_or(0, |leader| self.proxied_by(leader));
-            match begun {
-                Some((leader, before)) if leader == serving => {
-                    if sent >= before + ENOUGH && self.proxy().is_some() {
-                        return;
+        self.wait_until(
+            "the serving member sends nothing through proxies",
+            SOON,
+            |world| {
+                let serving = world.serving().map(|(leader, _)| leader);
+                let sent = serving.map_or(0, |leader| world.proxied_by(leader));
+                match begun {
+                    Some((leader, before)) if leader == serving => {
+                        sent >= before + ENOUGH && world.proxy().is_some()
+                    }
+                    _ => {
+                        begun = Some((serving, sent));
+                        false
                     }
                 }
-                _ => begun = Some((serving, sent)),
-            }
-            if self.now - start > SOON {
-                let words = format!("{serving:?} serves and sends nothing through proxies");
-                self.record.saw(&Event::Stuck { words });
-            }
-            self.step();
-        }
+            },
+        );
     }
 
     /// Entries that a member has proxied since its start.
     fn proxied_by(&self, leader: MemberId) -> u64 {
-        let process = self.slots.get(&leader).and_then(|slot| slot.process());
-        let sent = process.map(|process| process.traffic().members);
+        let sent = self
+            .process(leader)
+            .map(|process| process.traffic().members);
         let sent = sent.into_iter().flatten();
         sent.map(|(_, sent)| sent.proxied_entries).sum()
     }
@@ -293,9 +269,6 @@ impl World {
 //
 // [`Scenario::Learners`]: crate::scenario::Scenario::Learners
 
-/// Number of sieges.
-const SIEGES: u32 = 3;
-
 /// Every member could lead, so that the disconnected ones elect a leader, and entries take direct routes.
 pub(super) fn without_proxies(shape: &mut Shape) {
     shape.proxies.mode = proxy::ProxyMode::Off;
@@ -303,16 +276,10 @@ pub(super) fn without_proxies(shape: &mut Shape) {
 }
 
 impl World {
-    pub(super) fn learners(&mut self) {
-        for _ in 0..SIEGES {
-            let calm = Duration::from_millis(self.dice.u64(1_000..3_000));
-            self.steps(calm);
-            self.leave_with_learners();
-        }
-    }
-
     /// The leader keeps only learners for a while, then loses power.
-    fn leave_with_learners(&mut self) {
+    pub(super) fn leave_with_learners(&mut self) {
+        let calm = millis(&mut self.dice, 1_000..3_000);
+        self.steps(calm);
         let Some((leader, view)) = self.leading_view() else {
             return;
         };
@@ -327,35 +294,26 @@ impl World {
             view.member(**id).is_some() && !set.contains(id) && slot.is_running()
         });
         let learners: Vec<MemberId> = learners.map(|(id, _)| *id).collect();
-        if learners.is_empty() {
+        let Some(learner) = pick_some(&mut self.dice, &learners) else {
             return;
-        }
-        let learner = learners[self.dice.usize(0..learners.len())];
-        let others: BTreeSet<MemberId> = set.iter().copied().filter(|id| *id != leader).collect();
-        let lease = self.shape.timers.lease;
-        let alone = lease * 3 + Duration::from_millis(self.dice.u64(0..2_000));
-        self.play(Fault::Cut {
-            from: vec![leader],
-            to: others.iter().copied().collect(),
-            both: true,
-            time: alone,
-        });
+        };
+        let mut voters = set.clone();
+        voters.remove(&leader);
+        let alone = self.shape.timers.lease * 3 + millis(&mut self.dice, 0..2_000);
+        let others = voters.iter().copied().collect();
+        self.play(Fault::Cut(vec![leader], others, alone));
         if self.mutation == Some(Mutation::CountALearner) {
             let stand_in = StandIn {
                 leader,
-                voters: others,
+                voters,
                 learner,
             };
             self.queue.links(|links| links.stand_in(Some(stand_in)));
         }
         self.steps(alone);
         self.queue.links(|links| links.stand_in(None));
-        let down = Duration::from_millis(self.dice.u64(500..3_000));
-        self.play(Fault::Crash {
-            member: leader,
-            crash: Crash::PowerCut(Survival::Everything),
-            after_calls: 0,
-            down,
-        });
+        let crash = Crash::PowerCut(Survival::Everything);
+        let down = millis(&mut self.dice, 500..3_000);
+        self.play(Fault::crash(leader, crash, down));
     }
 }

@@ -9,7 +9,6 @@ use transport::TransportConfig;
 
 use crate::event::Event;
 use crate::network::dead_after;
-use crate::scenario::Scenario;
 use crate::shape::Shape;
 use crate::tick::STEP;
 use crate::world::World;
@@ -93,15 +92,7 @@ impl World {
             return;
         }
         self.wait_for_everybody();
-        if self.scenario == Some(Scenario::Provisioning) {
-            self.copies_end();
-        }
-        if self.clients.is_some() {
-            self.servers_agree();
-        }
-        if self.scenario == Some(Scenario::Conversions) && self.goes_on() {
-            self.what_is_left_is_as_promised();
-        }
+        self.play_acts(self.script.recovery);
         if self.goes_on() {
             self.record.saw(&Event::Finished);
         }
@@ -109,11 +100,13 @@ impl World {
 
     /// Ends all faults.
     pub(super) fn mend(&mut self) {
-        self.undo.clear();
+        self.deferred.clear();
         self.queue.links(|links| links.heal());
         let now = self.now;
-        self.servers_go_on();
         for slot in self.slots.values_mut() {
+            if let Some(host) = &slot.setup.host {
+                host.mysqld.resume();
+            }
             slot.resume(now);
             slot.mend_disk();
             slot.start_at = Some(now);
@@ -123,54 +116,40 @@ impl World {
 
     fn wait_for_commit(&mut self) {
         let before = self.record.counts().acknowledged;
-        let known = match self.shape.returns {
-            true => LONGEST_QUESTION,
-            false => Duration::ZERO,
-        };
-        let servers = match self.clients.is_some() {
-            true => TIME_FOR_SERVERS,
-            false => Duration::ZERO,
-        };
-        let connections = match self.streams.is_some() {
-            true => TIME_FOR_CONNECTIONS + given_up_after(&self.shape),
-            false => Duration::ZERO,
-        };
-        let allowed = time_to_commit(&self.shape) + known + servers + connections;
+        let allowed: Duration = [
+            (true, time_to_commit(&self.shape)),
+            (self.shape.returns, LONGEST_QUESTION),
+            (self.clients.is_some(), TIME_FOR_SERVERS),
+            (
+                self.streams.is_some(),
+                TIME_FOR_CONNECTIONS + given_up_after(&self.shape),
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(applies, time)| applies.then_some(time))
+        .sum();
         let start = self.now;
-        while self.goes_on() && self.record.counts().acknowledged == before {
-            if self.now - start > allowed {
-                if self.leader().is_none() && self.waits_for_the_lost() {
-                    return;
-                }
-                let words = format!(
-                    "no transaction was committed within {allowed:?}; {}",
-                    self.standing()
-                );
-                self.record.saw(&Event::Stuck { words });
-                return;
+        let committed = self.happens_within(allowed, |world| {
+            world.whoever_was_left_behind_is_upgraded();
+            world.record.counts().acknowledged != before
+        });
+        if !committed {
+            if self.leader().is_some() || !self.waits_for_the_lost() {
+                self.stuck(&format!("no transaction was committed within {allowed:?}"));
             }
-            self.whoever_was_left_behind_is_upgraded();
-            self.step();
+            return;
         }
         let took = self.now - start;
         self.record.healed_after(took);
     }
 
     fn wait_for_everybody(&mut self) {
-        let start = self.now;
         let goal = self.furthest();
-        while self.goes_on() && !self.everybody_has(goal) {
-            if self.now - start > TIME_TO_CATCH_UP {
-                let words = format!(
-                    "not everybody has index {goal:?} after {TIME_TO_CATCH_UP:?}; {}",
-                    self.standing()
-                );
-                self.record.saw(&Event::Stuck { words });
-                return;
-            }
-            self.whoever_was_left_behind_is_upgraded();
-            self.step();
-        }
+        let otherwise = format!("not everybody has index {goal:?}");
+        self.wait_until(&otherwise, TIME_TO_CATCH_UP, |world| {
+            world.whoever_was_left_behind_is_upgraded();
+            world.everybody_has(goal)
+        });
     }
 
     /// The furthest commit mark.
@@ -183,20 +162,21 @@ impl World {
     }
 
     pub(super) fn everybody_has(&self, goal: Option<u64>) -> bool {
-        let Some(members) = self.members() else {
-            return false;
-        };
-        let there = self
-            .slots
-            .iter()
-            .filter(|(id, slot)| members.contains(id) && !slot.is_lost());
-        let mut marks = there.map(|(_, slot)| {
+        self.everybody_there(|slot| {
             let mark = slot
                 .process()
                 .and_then(|process| process.outline().committed);
-            mark.map(|mark| mark.index)
-        });
-        marks.all(|mark| mark >= goal)
+            mark.map(|mark| mark.index) >= goal
+        })
+    }
+
+    /// Whether this holds for all members that are not lost.
+    pub(super) fn everybody_there(&self, holds: impl Fn(&Slot) -> bool) -> bool {
+        let Some(members) = self.members() else {
+            return false;
+        };
+        let mut slots = self.slots.iter();
+        slots.all(|(id, slot)| !members.contains(id) || slot.is_lost() || holds(slot))
     }
 
     /// Whether clients could write: a voting database member of the ring can run.
@@ -228,10 +208,7 @@ impl World {
 
     /// The members, by the leader's log.
     pub(super) fn members(&self) -> Option<BTreeSet<MemberId>> {
-        let leader = self
-            .leader()
-            .and_then(|id| self.slots.get(&id)?.process())?;
-        let view = leader.with(|member| member.status().ring_view);
+        let (_, view) = self.leading_view()?;
         Some(view.members.iter().map(|standing| standing.id).collect())
     }
 

@@ -3,7 +3,7 @@
 //! the missing members. Lost members return some time after the repair, as the product's members do ([`Asking`](crate::member::Asking)).
 
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use consensus::{MemberEvidence, RepairPlan, plan_repair};
@@ -11,10 +11,11 @@ use raft_types::MemberId;
 use testkit::disk::Survival;
 
 use super::World;
-use super::slot::Slot;
-use super::undo::{Given, Undo};
+use super::playing::both_ways;
+use super::slot::{FOR_GOOD, Slot};
+use crate::dice::millis;
 use crate::event::{Event, Repair};
-use crate::faults::{Crash, Fault, Stress};
+use crate::faults::{Crash, Stress};
 use crate::mutation::Mutation;
 use crate::record::News;
 
@@ -27,8 +28,8 @@ const UNHEARD: Duration = Duration::from_millis(150);
 const BACK: Duration = Duration::from_secs(4);
 /// Number of the operator's checks.
 const LOOKS: u32 = 12;
-/// Longer than any run.
-const FOR_GOOD: Duration = Duration::from_secs(3_600);
+/// The members' evidence so far.
+type Given = Arc<Mutex<Vec<MemberEvidence>>>;
 
 impl World {
     /// In a run of this scenario, the quorum is lost once, at some time.
@@ -36,7 +37,7 @@ impl World {
         let at_a_move = self.mutation.is_some_and(Mutation::concerns_narrowing);
         if self.intensity.stress == Stress::Lost && !at_a_move {
             let at = Duration::from_millis(self.dice.u64(500..6_000));
-            self.later(at, Undo::LoseQuorum);
+            self.ends_later(at, "quorum".to_owned(), |world| world.lose_quorum());
         }
     }
 
@@ -55,12 +56,11 @@ impl World {
     }
 
     /// The leader and a majority of its set's voters are alone for a moment, then lose power.
-    pub(super) fn lose_quorum(&mut self) {
+    fn lose_quorum(&mut self) {
         let Some(leader) = self.leader().filter(|_| !self.quorum_was_lost) else {
             return;
         };
-        let process = self.slots.get(&leader).and_then(Slot::process);
-        let view = process.map(|process| process.with(|member| member.status().ring_view));
+        let view = self.leading_view().map(|(_, view)| view);
         let sets = view.map(|view| view.voter_sets).unwrap_or_default();
         let own = sets.iter().find(|set| set.contains(&leader));
         let Some(set) = own.or(sets.first()) else {
@@ -72,55 +72,42 @@ impl World {
         let majority = set.len() / 2 + 1;
         let lost = self.dice.usize(majority..=set.len());
         let lost: BTreeSet<MemberId> = std::iter::once(leader).chain(others).take(lost).collect();
-        let left: Vec<MemberId> = self
-            .slots
-            .keys()
-            .copied()
-            .filter(|id| !lost.contains(id))
-            .collect();
-        let pairs: Vec<_> = lost
-            .iter()
-            .flat_map(|one| {
-                left.iter()
-                    .flat_map(|other| [(*one, *other), (*other, *one)])
-            })
-            .collect();
+        let left = self.slots.keys().copied().filter(|id| !lost.contains(id));
+        let (left, alone): (Vec<MemberId>, Vec<MemberId>) =
+            (left.collect(), lost.iter().copied().collect());
         self.record
             .fault(&format!("FAULT {lost:?} are alone, and will be lost"));
-        self.queue
-            .links(|links| pairs.iter().for_each(|(from, to)| links.cut(*from, *to)));
-        let alone = Duration::from_millis(self.dice.u64(20..800));
-        self.later(alone, Undo::Mend(pairs));
-        self.later(alone, Undo::Lose(lost));
+        let time = millis(&mut self.dice, 20..800);
+        self.cut_for(both_ways(&alone, &left), time);
+        self.ends_later(time, format!("time of {lost:?} alone"), move |world| {
+            world.lose(&lost)
+        });
     }
 
-    pub(super) fn lose(&mut self, lost: &BTreeSet<MemberId>) {
+    fn lose(&mut self, lost: &BTreeSet<MemberId>) {
         for id in lost {
             let survival = match self.dice.bool() {
                 true => Survival::Everything,
                 false => Survival::Seeded(self.dice.u64(..)),
             };
             if let Some(slot) = self.slots.get_mut(id) {
-                slot.crash = Some(Crash::PowerCut(survival));
-                slot.down_for = Some(FOR_GOOD);
-                slot.start_at = None;
-                slot.fall();
+                slot.fall_for_good(Crash::PowerCut(survival));
             }
         }
-        let looks = Duration::from_millis(self.dice.u64(100..2_000));
-        self.later(looks, Undo::Look(LOOKS));
+        let looks = millis(&mut self.dice, 100..2_000);
+        self.later(looks, |world| world.look(LOOKS));
     }
 
     /// After the loss of a quorum, the operator continues checking once all faults are fixed: the survivor may have lost power between the
     /// term and the entry, and then the ring waits for lost entries.
     pub(super) fn keep_looking(&mut self) {
         if self.quorum_was_lost {
-            self.later(AGAIN, Undo::Look(LOOKS));
+            self.later(AGAIN, |world| world.look(LOOKS));
         }
     }
 
     /// The operator collects evidence from all members.
-    pub(super) fn look(&mut self, looks: u32) {
+    fn look(&mut self, looks: u32) {
         let given = Given::default();
         for process in self.slots.values().filter_map(Slot::process) {
             let given = given.clone();
@@ -132,11 +119,11 @@ impl World {
                     .push(evidence);
             });
         }
-        self.later(EVIDENCE, Undo::Decide(given, looks));
+        self.later(EVIDENCE, move |world| world.decide(&given, looks));
     }
 
     /// The operator checks the plan.
-    pub(super) fn decide(&mut self, given: &Given, looks: u32) {
+    fn decide(&mut self, given: &Given, looks: u32) {
         let given = given.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match plan_repair(&given) {
             Ok(_) if self.now < self.repairs_until => {}
@@ -148,7 +135,7 @@ impl World {
             Err(refusal) => self.record.note(&format!("no repair: {refusal}")),
         }
         if looks > 1 {
-            self.later(AGAIN, Undo::Look(looks - 1));
+            self.later(AGAIN, move |world| world.look(looks - 1));
         }
     }
 
@@ -189,10 +176,10 @@ impl World {
         let timers = &self.shape.timers;
         let done = timers.lease + timers.heartbeat;
         self.repairs_until = self.now.after(done);
-        let back = Duration::from_millis(self.dice.u64(300..4_000));
-        self.later(done + back, Undo::BringBack(plan.missing.clone()));
+        let back = millis(&mut self.dice, 300..4_000);
+        self.come_back_later(done + back, plan.missing.clone());
         self.lose_the_survivor(plan.survivor);
-        let Some(process) = self.slots.get(&plan.survivor).and_then(Slot::process) else {
+        let Some(process) = self.process(plan.survivor) else {
             return;
         };
         let record = self.record.clone();
@@ -213,19 +200,22 @@ impl World {
         if !wanted || std::mem::replace(&mut self.survivor_was_lost, true) {
             return;
         }
-        let others = self.there().into_iter().filter(|id| *id != survivor);
-        self.play(Fault::Cut {
-            from: vec![survivor],
-            to: others.collect(),
-            both: true,
-            time: UNHEARD,
-        });
+        self.isolate(survivor, UNHEARD);
         let survivor = BTreeSet::from([survivor]);
-        self.later(UNHEARD, Undo::Lose(survivor.clone()));
-        self.later(BACK, Undo::BringBack(survivor));
+        let lost = survivor.clone();
+        self.ends_later(UNHEARD, "first survivor".to_owned(), move |world| {
+            world.lose(&lost)
+        });
+        self.come_back_later(BACK, survivor);
     }
 
-    pub(super) fn bring_back(&mut self, missing: &BTreeSet<MemberId>) {
+    fn come_back_later(&mut self, time: Duration, members: BTreeSet<MemberId>) {
+        self.ends_later(time, format!("absence of {members:?}"), move |world| {
+            world.bring_back(&members);
+        });
+    }
+
+    fn bring_back(&mut self, missing: &BTreeSet<MemberId>) {
         for id in missing {
             if let Some(slot) = self.slots.get_mut(id)
                 && slot.is_down()

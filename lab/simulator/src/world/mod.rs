@@ -17,9 +17,9 @@ mod operator;
 mod playing;
 mod policies;
 mod provisioning;
+mod scripts;
 mod single_links;
 mod slot;
-mod undo;
 mod upgrades;
 
 use std::collections::BTreeMap;
@@ -30,8 +30,9 @@ use consensus::Term;
 use consensus::quorum::QuorumPolicy;
 use fastrand::Rng;
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, Region, RingId};
+use testkit::disk::FaultyDisk;
 
-use crate::dice::pick;
+use crate::dice::{millis, pick};
 use crate::event::Event;
 use crate::faults;
 use crate::faults::{Fault, Intensity, Stress, View};
@@ -43,7 +44,7 @@ use crate::mutation::Mutation;
 use crate::network::{Body, ByteStreams, Links, Machine, Message, MessageQueue, Relayed};
 use crate::record::{Record, Trace};
 use crate::scenario::Scenario;
-use crate::shape::Shape;
+use crate::shape::{MemberShape, Shape};
 use crate::sql_clients::SqlClients;
 use crate::tick::{STEP, Tick};
 use crate::workload::Workload;
@@ -52,11 +53,11 @@ use crate::world::failovers::Siege;
 use crate::world::false_alarms::FalseAlarms;
 use crate::world::mysqld_operations::Operations;
 use crate::world::operator::Removed;
+use crate::world::playing::Deferred;
 use crate::world::provisioning::Provisions;
+use crate::world::scripts::Script;
 use crate::world::single_links::SingleLinks;
-
 use crate::world::slot::Slot;
-use crate::world::undo::Undo;
 
 /// Mean time between two relapses, without other faults.
 const BETWEEN_RELAPSES: Duration = Duration::from_millis(2_500);
@@ -78,9 +79,9 @@ pub(crate) struct World {
     shape: Shape,
     slots: BTreeMap<MemberId, Slot>,
     intensity: Intensity,
-    /// Faults that end by themselves, and when.
-    undo: BTreeMap<(Tick, u64), Undo>,
-    undo_number: u64,
+    /// Ends of faults and later steps of operators, by their time.
+    deferred: BTreeMap<(Tick, u64), Deferred>,
+    deferred_number: u64,
     removed: Arc<Removed>,
     siege: Option<Siege>,
     /// An operator has removed a member. No disk rots in such a run: a removal together with another failure may remove the majority, which
@@ -93,6 +94,7 @@ pub(crate) struct World {
     /// Until when the operator waits for the answer to a repair order.
     repairs_until: Tick,
     scenario: Option<Scenario>,
+    script: Script,
     mutation: Option<Mutation>,
     /// The members' handling of damaged files.
     file_repair: Option<FileRepair>,
@@ -124,164 +126,39 @@ impl World {
         trace: Trace,
     ) -> Self {
         let scenario = scenario.or(mutation.and_then(Mutation::scenario));
+        let script = Script::of(scenario);
         let mut dice = Rng::with_seed(seed);
         let record = Record::new(trace, mutation.is_some_and(Mutation::breaks_a_property));
         let mut intensity = Intensity::choose(&mut dice);
-        let needed = mutation.and_then(Mutation::stress);
-        // Regions with several voters.
-        let needed = needed.or(scenario.and_then(|scenario| match scenario {
-            Scenario::ColdDamage
-            | Scenario::Conversions
-            | Scenario::Failovers
-            | Scenario::FullDisks
-            | Scenario::Learners
-            | Scenario::MysqldOperations
-            | Scenario::Mysqlds
-            | Scenario::Policies
-            | Scenario::Provisioning
-            | Scenario::Purges
-            | Scenario::Removals
-            | Scenario::SlowDisk => Some(Stress::Moves),
-            Scenario::LostQuorum => Some(Stress::Lost),
-            Scenario::Transport | Scenario::Upgrades => None,
-        }));
-        if let Some(stress) = needed {
+        if let Some(stress) = mutation.and_then(Mutation::stress).or(script.stress) {
             intensity = Intensity::of(stress, &mut dice);
         }
-        if mutation.is_some_and(Mutation::concerns_primaries) {
-            intensity.pause = BETWEEN_RELAPSES;
-        }
-        let mut shape = Shape::choose(intensity.stress, &mut dice);
-        if let Some(searches_itself) = mutation.and_then(Mutation::searches_itself) {
-            shape.searches_itself = searches_itself;
-        }
-        if mutation.is_some_and(Mutation::concerns_proxies) {
-            shape.proxy(&mut dice);
-        }
-        let two_quorums = |shape: &Shape| {
-            let spread = shape.regions() > 1;
-            spread && shape.rules.policy == QuorumPolicy::SingleRegionDynamic
-        };
-        while mutation.is_some_and(Mutation::concerns_narrowing) && !two_quorums(&shape) {
-            shape = Shape::choose(intensity.stress, &mut dice);
-        }
-        if mutation.is_some_and(Mutation::concerns_primaries) {
-            shape.with_databases_only();
-        }
-        match scenario {
-            Some(Scenario::Failovers) => failovers::with_proxies(&mut shape),
-            Some(Scenario::Learners) => failovers::without_proxies(&mut shape),
-            Some(
-                Scenario::Conversions
-                | Scenario::Mysqlds
-                | Scenario::MysqldOperations
-                | Scenario::Provisioning,
-            ) => {
-                mysqlds::with_servers(&mut shape);
-            }
-            Some(Scenario::Removals) => policies::with_a_majority(&mut shape, &mut dice),
-            _ => {}
-        }
+        let mut shape = shape_for(mutation, intensity.stress, &mut dice);
         let mut workload = Workload::choose(&mut dice);
         if mutation.is_some_and(Mutation::concerns_primaries) {
+            intensity.pause = BETWEEN_RELAPSES;
             workload.write_pause = BETWEEN_WRITES;
         }
-        if scenario == Some(Scenario::FullDisks) {
-            disks::with_reserves(&mut shape, &mut workload);
-        }
-        if scenario == Some(Scenario::Purges) {
-            disks::with_short_files(&mut shape, &mut workload);
-        }
-        if scenario == Some(Scenario::SlowDisk) {
-            disks::with_large_transactions(&mut workload);
-        }
-        let file_repair = (scenario == Some(Scenario::ColdDamage)).then(|| {
-            cold_damage::with_cold_files(&mut shape, &mut workload, &mut dice);
-            cold_damage::file_repair(&mut dice)
-        });
+        (script.setting)(&mut shape, &mut workload, &mut dice);
         record.note(&format!("seed {seed}: {shape:?}"));
         record.note(&format!("{workload:?} {intensity:?}"));
         let regions = shape.members.iter();
         let regions = regions.map(|(id, member)| (*id, member.record.region.clone()));
         let links = Links::new(regions.collect(), shape.distances);
         let queue = MessageQueue::new(links, dice.fork(), record.clone());
-        let ring = RingId::random();
         let usual = Duration::from_micros(*pick(&mut dice, &[0, 300, 2_000, 8_000, 20_000]));
         record.note(&format!("a sync takes {usual:?}"));
         let real = matches!(scenario, Some(Scenario::Transport | Scenario::Upgrades));
         let streams = real.then(|| ByteStreams::new(queue.clone(), dice.fork(), record.clone()));
-        let founder = shape.members.keys().next().copied();
         let neighbours = Neighbours::new(queue.clone());
         let conversions = (scenario == Some(Scenario::Conversions))
             .then(|| Conversions::new(AdminCalls::new(neighbours.clone()), &mut dice));
-        let configured = shape.members.iter();
-        let configured = configured.map(|(id, member)| {
-            let record = MemberRecord {
-                incarnation: Incarnation::default(),
-                ..member.record.clone()
-            };
-            (*id, record)
-        });
-        let configured: Arc<BTreeMap<_, _>> = Arc::new(configured.collect());
-        let slots = shape.members.iter().map(|(&id, member)| {
-            let disk = testkit::disk::FaultyDisk::new();
-            disk.stop_recording();
-            let setup = ProcessSetup {
-                ring,
-                id,
-                record: member.record.clone(),
-                timers: shape.timers,
-                rules: match scenario {
-                    Some(Scenario::Policies) => {
-                        policies::of_the_file(&shape, Some(id) == founder, &mut dice)
-                    }
-                    _ => shape.rules.clone(),
-                },
-                searches_itself: shape.searches_itself,
-                proxies: shape.proxies.clone(),
-                returns: shape.returns,
-                rate: member.rate,
-                disk,
-                pace: DiskPace::new(usual),
-                log: member.log,
-                queue_bytes: (scenario == Some(Scenario::SlowDisk)).then_some(disks::QUEUE),
-                file_repair,
-                workload: workload.clone(),
-                host: (scenario.is_some_and(Scenario::has_servers)
-                    && member.record.kind == MemberKind::Database)
-                    .then(|| {
-                        let start_takes = Duration::from_millis(dice.u64(20..1_500));
-                        let copies = Copies {
-                            donors: neighbours.seen_by(id),
-                            take: match scenario {
-                                Some(Scenario::Provisioning) => provisioning::copy_takes(&mut dice),
-                                _ => Duration::ZERO,
-                            },
-                        };
-                        let host =
-                            Host::new(id.0, member.rate, start_takes, copies, mutation, &record)
-                                .unwrap_or_else(|error| panic!("no folder for a server: {error}"));
-                        neighbours.join(&member.record.name, id, host.mysqld.clone());
-                        host
-                    }),
-                transport: streams
-                    .clone()
-                    .map(|streams| RealTransport::new(streams, ring, id, &member.record)),
-                mutation,
-                directory: conversions.as_ref().map(|conversions| {
-                    let calls = conversions.calls.clone();
-                    Directory::new(id, &member.record, calls, configured.clone())
-                }),
-            };
-            let mut slot = Slot::new(setup);
-            slot.absent = member.spare;
-            (id, slot)
-        });
-        let slots = slots.collect();
-        Self {
-            slots,
-            neighbours,
+        let scrubs = scenario == Some(Scenario::ColdDamage);
+        let mut world = Self {
+            slots: BTreeMap::new(),
             provisions: Provisions::default(),
+            file_repair: scrubs.then(|| cold_damage::file_repair(&mut dice)),
+            neighbours,
             conversions,
             record,
             queue,
@@ -290,8 +167,8 @@ impl World {
             now: Tick(0),
             shape,
             intensity,
-            undo: BTreeMap::new(),
-            undo_number: 0,
+            deferred: BTreeMap::new(),
+            deferred_number: 0,
             removed: Arc::default(),
             siege: None,
             removals: false,
@@ -299,57 +176,110 @@ impl World {
             survivor_was_lost: false,
             repairs_until: Tick::default(),
             scenario,
+            script,
             mutation,
-            file_repair,
             usual_sync: usual,
             clients: None,
             operations: Operations::default(),
             workload,
             false_alarms: FalseAlarms::default(),
             single_links: SingleLinks::choose(seed, mutation.is_none()),
+        };
+        world.make_slots();
+        world
+    }
+
+    /// A slot for each member.
+    fn make_slots(&mut self) {
+        let ring = RingId::random();
+        let founder = self.shape.members.keys().next().copied();
+        let configured = self.shape.members.iter().map(|(id, member)| {
+            let incarnation = Incarnation::default();
+            let record = member.record.clone();
+            (
+                *id,
+                MemberRecord {
+                    incarnation,
+                    ..record
+                },
+            )
+        });
+        let configured: Arc<BTreeMap<_, _>> = Arc::new(configured.collect());
+        for (id, member) in self.shape.members.clone() {
+            let rules = match self.scenario {
+                Some(Scenario::Policies) => {
+                    policies::of_the_file(&self.shape, Some(id) == founder, &mut self.dice)
+                }
+                _ => self.shape.rules.clone(),
+            };
+            let host = self.host_for(id, &member);
+            let streams = self.streams.clone();
+            let calls = self.conversions.as_ref().map(|one| one.calls.clone());
+            let queue_bytes = (self.scenario == Some(Scenario::SlowDisk)).then_some(disks::QUEUE);
+            let setup = ProcessSetup {
+                ring,
+                id,
+                timers: self.shape.timers,
+                rules,
+                searches_itself: self.shape.searches_itself,
+                proxies: self.shape.proxies.clone(),
+                returns: self.shape.returns,
+                rate: member.rate,
+                disk: empty_disk(),
+                pace: DiskPace::new(self.usual_sync),
+                log: member.log,
+                queue_bytes,
+                file_repair: self.file_repair,
+                workload: self.workload.clone(),
+                host,
+                transport: streams.map(|all| RealTransport::new(all, ring, id, &member.record)),
+                mutation: self.mutation,
+                directory: calls
+                    .map(|calls| Directory::new(id, &member.record, calls, configured.clone())),
+                record: member.record,
+            };
+            let mut slot = Slot::new(setup);
+            slot.absent = member.spare;
+            self.slots.insert(id, slot);
         }
+    }
+
+    /// The host of a database member with a server.
+    fn host_for(&mut self, id: MemberId, member: &MemberShape) -> Option<Host> {
+        let has_servers = self.scenario.is_some_and(Scenario::has_servers);
+        if !has_servers || member.record.kind != MemberKind::Database {
+            return None;
+        }
+        let start_takes = millis(&mut self.dice, 20..1_500);
+        let copies = Copies {
+            donors: self.neighbours.seen_by(id),
+            take: match self.scenario {
+                Some(Scenario::Provisioning) => millis(&mut self.dice, 200..6_000),
+                _ => Duration::ZERO,
+            },
+        };
+        let made = Host::new(
+            id.0,
+            member.rate,
+            start_takes,
+            copies,
+            self.mutation,
+            &self.record,
+        );
+        let host = made.unwrap_or_else(|error| panic!("no folder for a server: {error}"));
+        let name = &member.record.name;
+        self.neighbours.join(name, id, host.mysqld.clone());
+        Some(host)
     }
 
     /// The whole run: bootstrap, faults, their end, and the ring's recovery.
     pub(crate) fn run(&mut self) {
-        match self.scenario {
-            Some(Scenario::Conversions) => self.begin_plainly(),
-            _ => self.found(),
-        }
-        match self.scenario {
-            Some(Scenario::Conversions) => self.conversions(),
-            Some(Scenario::Failovers) => self.failovers(),
-            Some(Scenario::FullDisks) => self.full_disks(),
-            Some(Scenario::Learners) => self.learners(),
-            Some(Scenario::MysqldOperations) => self.mysqld_operations(),
-            Some(Scenario::Mysqlds) => self.mysqlds(),
-            Some(Scenario::Provisioning) => self.provisioning(),
-            Some(Scenario::Purges) => self.purges(),
-            Some(Scenario::Removals) => self.removals(),
-            Some(Scenario::ColdDamage) => self.cold_damage(),
-            Some(Scenario::SlowDisk) => self.slow_disk(),
-            Some(
-                Scenario::LostQuorum
-                | Scenario::Policies
-                | Scenario::Transport
-                | Scenario::Upgrades,
-            )
-            | None => {
-                let chaos = Duration::from_millis(self.dice.u64(4_000..14_000));
-                self.go_wrong(chaos);
-            }
-        }
+        (self.script.begin)(self);
+        self.play_acts(self.script.acts);
         self.heal();
         self.the_leader_loses_links();
-        if self.scenario == Some(Scenario::Policies) {
-            self.the_quorum_follows_the_log();
-        }
-        if self.scenario == Some(Scenario::Upgrades) {
-            self.everybody_is_upgraded();
-        }
-        for slot in self.slots.values_mut() {
-            slot.end();
-        }
+        self.play_acts(self.script.epilogue);
+        self.slots.values_mut().for_each(Slot::end);
     }
 
     pub(crate) fn record(&self) -> &Record {
@@ -364,9 +294,7 @@ impl World {
     fn found(&mut self) {
         let members: Vec<MemberId> = self.slots.keys().copied().collect();
         members.into_iter().for_each(|id| self.change_timers(id));
-        for slot in self.slots.values_mut() {
-            slot.start(&self.queue, &self.record, self.now);
-        }
+        self.start_all();
         let members = self.shape.members.iter();
         let members = members.filter(|(_, member)| !member.spare);
         let records = members.map(|(id, member)| (*id, member.record.clone()));
@@ -381,6 +309,12 @@ impl World {
             });
         }
         self.steps(Duration::from_secs(1));
+    }
+
+    fn start_all(&mut self) {
+        for slot in self.slots.values_mut() {
+            slot.start(&self.queue, &self.record, self.now);
+        }
     }
 
     fn go_wrong(&mut self, chaos: Duration) {
@@ -402,27 +336,17 @@ impl World {
 
     /// The next fault; if the mutation only shows with leases, there are no other faults.
     fn next_fault(&mut self) -> Option<Fault> {
+        let time = |dice: &mut Rng| millis(dice, 500..1_500);
         if self.mutation == Some(Mutation::RefuseForTheLiving) {
-            let time = Duration::from_millis(self.dice.u64(500..1_500));
-            return Some(Fault::FalseDeath { time });
+            return Some(Fault::FalseDeath(time(&mut self.dice)));
         }
         if self.mutation.is_some_and(Mutation::concerns_primaries) {
-            let time = |dice: &mut Rng| Duration::from_millis(dice.u64(500..1_500));
             return Some(faults::relapse(&mut self.dice, time));
         }
-        if self.scenario == Some(Scenario::Policies)
-            && let Some(fault) = self.another_policy()
+        if let Some((one_in, own_fault)) = self.script.own_faults
+            && self.dice.u32(0..one_in) == 0
         {
-            return Some(fault);
-        }
-        if self.scenario == Some(Scenario::Upgrades) && self.dice.bool() {
-            return self.another_version();
-        }
-        if self.scenario == Some(Scenario::MysqldOperations) && self.dice.u32(0..3) == 0 {
-            return self.operation();
-        }
-        if self.scenario == Some(Scenario::Provisioning) && self.dice.bool() {
-            return self.fault_of_a_copy();
+            return own_fault(self);
         }
         if self.scenario.is_some_and(Scenario::has_servers) && self.dice.bool() {
             return self.fault_of_a_server();
@@ -470,6 +394,31 @@ impl World {
         there.map(|(id, _)| *id).collect()
     }
 
+    /// These members except some.
+    fn all_but(&self, some: &[MemberId]) -> Vec<MemberId> {
+        let mut there = self.there();
+        there.retain(|id| !some.contains(id));
+        there
+    }
+
+    fn process(&self, member: MemberId) -> Option<&Process> {
+        self.slots.get(&member)?.process()
+    }
+
+    fn host(&self, member: MemberId) -> Option<&Host> {
+        self.slots.get(&member)?.setup.host.as_ref()
+    }
+
+    fn runs(&self, member: MemberId) -> bool {
+        self.process(member).is_some()
+    }
+
+    /// The run fails: the ring does not go on.
+    fn stuck(&self, why: &str) {
+        let words = format!("{why}; {}", self.in_words());
+        self.record.saw(&Event::Stuck { words });
+    }
+
     /// The leader of the latest term, by the running members.
     fn leader(&self) -> Option<MemberId> {
         self.leads().map(|(_, id)| id)
@@ -503,7 +452,7 @@ impl World {
     fn step(&mut self) {
         self.now = self.now + 1;
         self.record.set_now(self.now);
-        self.undo_due();
+        self.play_deferred();
         let slots = &self.slots;
         let due = self.queue.due(self.now, |to| {
             slots.get(&to).is_some_and(Slot::takes_messages)
@@ -518,19 +467,12 @@ impl World {
         for slot in self.slots.values_mut() {
             slot.run_until(self.now, &self.record);
         }
-        if self.scenario == Some(Scenario::MysqldOperations) {
-            self.look_at_operations();
+        for check in self.script.checks {
+            check(self);
         }
-        if self.scenario == Some(Scenario::Provisioning) {
-            self.look_at_copies();
-        }
-        self.look_at_conversions();
         self.switch_off_removed();
         self.hang_up();
         self.restart_fallen();
-        if self.scenario == Some(Scenario::Upgrades) {
-            self.nobody_has_what_it_does_not_speak();
-        }
         if let Some(clients) = &mut self.clients {
             clients.step(self.now);
         }
@@ -589,4 +531,33 @@ impl World {
             }
         }
     }
+}
+
+/// A seed's ring that shows a mutation.
+fn shape_for(mutation: Option<Mutation>, stress: Stress, dice: &mut Rng) -> Shape {
+    let mut shape = Shape::choose(stress, dice);
+    let two_quorums = |shape: &Shape| {
+        let spread = shape.regions() > 1;
+        spread && shape.rules.policy == QuorumPolicy::SingleRegionDynamic
+    };
+    while mutation.is_some_and(Mutation::concerns_narrowing) && !two_quorums(&shape) {
+        shape = Shape::choose(stress, dice);
+    }
+    if let Some(searches_itself) = mutation.and_then(Mutation::searches_itself) {
+        shape.searches_itself = searches_itself;
+    }
+    if mutation.is_some_and(Mutation::concerns_proxies) {
+        shape.proxy(dice);
+    }
+    if mutation.is_some_and(Mutation::concerns_primaries) {
+        shape.with_databases_only();
+    }
+    shape
+}
+
+/// The disk of a new machine.
+fn empty_disk() -> FaultyDisk {
+    let disk = FaultyDisk::new();
+    disk.stop_recording();
+    disk
 }

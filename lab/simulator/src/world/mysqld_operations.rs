@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use consensus::{PauseError, PauseRequest};
+use mysqld_model::Mysqld;
 use raft_types::MemberId;
 
-use crate::dice::pick;
+use crate::dice::{millis, pick, pick_some};
 use crate::event::Event;
 use crate::faults::{Crash, Fault, MysqldFault};
 use crate::member::Process;
@@ -76,30 +77,22 @@ fn told<T: Clone>(answer: &Answer<T>) -> Option<Result<T, PauseError>> {
 }
 
 impl World {
-    pub(super) fn mysqld_operations(&mut self) {
-        self.clients_begin();
-        self.until_calm();
+    /// One action without faults.
+    pub(super) fn an_operation(&mut self) {
         match self.dice.u32(0..4) {
             _ if self.mutation == Some(Mutation::ResumeUnasked) => self.paused_outage(),
             0..=1 => self.planned_stop(),
             2 => self.paused_outage(),
             _ => self.unasked_stop(),
         }
-        self.everything_goes_wrong();
     }
 
     // Actions without faults.
 
     /// Waits for a primary that accepts writes, and for followers.
     pub(super) fn until_calm(&mut self) {
-        let start = self.now;
-        while self.goes_on() && !self.is_calm() {
-            if self.now - start > TIME_TO_BE_CALM {
-                let words = format!("the ring does not settle: {}", self.in_words());
-                self.record.saw(&Event::Stuck { words });
-            }
-            self.step();
-        }
+        let otherwise = "the ring does not settle";
+        self.wait_until(otherwise, TIME_TO_BE_CALM, |world| world.is_calm());
     }
 
     pub(super) fn is_calm(&self) -> bool {
@@ -115,7 +108,7 @@ impl World {
             *id == leader || slot.setup.host.is_none() || view.is_some_and(|view| view.following)
         };
         there.into_iter().all(Slot::is_running)
-            && primary.is_some_and(mysqld_model::Mysqld::takes_writes)
+            && primary.is_some_and(Mysqld::takes_writes)
             && open.count() == 1
             && self.slots.iter().all(follows)
     }
@@ -136,25 +129,10 @@ impl World {
         // The engine's own search may take longer than a stopping member waits for its successor.
         let has_an_heir = heirs.count() > 0 && self.shape.searches_itself;
         self.operations.hands_over = (member == leader && has_an_heir).then_some(leader);
-        let down = Duration::from_millis(self.dice.u64(10..4_000));
-        self.play(Fault::Crash {
-            member,
-            crash: Crash::Stop,
-            after_calls: 0,
-            down,
-        });
-        let start = self.now;
-        let runs = |slot: &Slot| slot.is_running();
-        while self.goes_on() && self.slots.get(&member).is_some_and(runs) {
-            if self.now - start > TIME_TO_STOP {
-                let words = format!(
-                    "member {member} was told to stop and still runs: {}",
-                    self.in_words()
-                );
-                self.record.saw(&Event::Stuck { words });
-            }
-            self.step();
-        }
+        let down = millis(&mut self.dice, 10..4_000);
+        self.play(Fault::crash(member, Crash::Stop, down));
+        let otherwise = format!("member {member} was told to stop and still runs");
+        self.wait_until(&otherwise, TIME_TO_STOP, |world| !world.runs(member));
         self.operations.hands_over = None;
         self.until_calm();
     }
@@ -170,60 +148,25 @@ impl World {
             self.ask_to_resume(NOBODY);
             self.steps(TRY_AGAIN);
         }
-        let down = Duration::from_millis(self.dice.u64(500..8_000));
-        let others: Vec<MemberId> = self
-            .there()
-            .into_iter()
-            .filter(|id| *id != pinned)
-            .collect();
-        let crash = |crash| Fault::Crash {
-            member: pinned,
-            crash,
-            after_calls: 0,
-            down,
-        };
+        let down = millis(&mut self.dice, 500..8_000);
         let fault = match self.dice.u32(0..5) {
-            0 => crash(Crash::Stop),
-            1 => crash(Crash::Kill),
-            2 => Fault::Mysqld {
-                member: pinned,
-                fault: MysqldFault::Kill,
-            },
-            3 => Fault::Cut {
-                from: vec![pinned],
-                to: others,
-                both: true,
-                time: down,
-            },
-            _ => Fault::Pause {
-                member: pinned,
-                time: down,
-            },
+            0 => Fault::crash(pinned, Crash::Stop, down),
+            1 => Fault::crash(pinned, Crash::Kill, down),
+            2 => Fault::Mysqld(pinned, MysqldFault::Kill),
+            3 => Fault::Cut(vec![pinned], self.all_but(&[pinned]), down),
+            _ => Fault::Pause(pinned, down),
         };
         self.play(fault);
         self.steps(down);
-        let start = self.now;
-        while self.goes_on() && !self.takes_writes(pinned) {
-            if self.now - start > TIME_FOR_SERVERS {
-                let words = format!(
-                    "failover is paused, and member {pinned} does not come back to its place: {}",
-                    self.in_words()
-                );
-                self.record.saw(&Event::Stuck { words });
-            }
-            self.step();
-        }
+        let otherwise =
+            format!("failover is paused, and member {pinned} does not come back to its place");
+        self.wait_until(&otherwise, TIME_FOR_SERVERS, |world| {
+            let host = world.host(pinned);
+            host.is_some_and(|host| host.mysqld.takes_writes())
+        });
         if let Some(order) = &mut self.operations.pause {
             order.ends = PauseEnd::ByOrder(self.now);
         }
-    }
-
-    fn takes_writes(&self, member: MemberId) -> bool {
-        let host = self
-            .slots
-            .get(&member)
-            .and_then(|slot| slot.setup.host.as_ref());
-        host.is_some_and(|host| host.mysqld.takes_writes())
     }
 
     /// Another process stops the primary's server, mostly while commits wait: it must not complete them.
@@ -232,36 +175,18 @@ impl World {
             return;
         };
         if self.dice.u32(0..4) > 0 {
-            let others: Vec<MemberId> = self
-                .there()
-                .into_iter()
-                .filter(|id| *id != primary)
-                .collect();
             // Commits start to wait.
-            let before = Duration::from_millis(self.dice.u64(0..300));
-            self.play(Fault::Cut {
-                from: vec![primary],
-                to: others,
-                both: true,
-                time: before + TIME_OF_AN_UNASKED_STOP,
-            });
+            let before = millis(&mut self.dice, 0..300);
+            self.isolate(primary, before + TIME_OF_AN_UNASKED_STOP);
             self.steps(before);
         }
-        self.play(Fault::Mysqld {
-            member: primary,
-            fault: MysqldFault::Terminate,
-        });
+        self.play(Fault::Mysqld(primary, MysqldFault::Terminate));
         // The whole host shuts down.
         if self.dice.bool() {
-            let before = Duration::from_millis(self.dice.u64(0..1_500));
+            let before = millis(&mut self.dice, 0..1_500);
             self.steps(before);
-            let down = Duration::from_millis(self.dice.u64(10..4_000));
-            self.play(Fault::Crash {
-                member: primary,
-                crash: Crash::Stop,
-                after_calls: 0,
-                down,
-            });
+            let down = millis(&mut self.dice, 10..4_000);
+            self.play(Fault::crash(primary, Crash::Stop, down));
         }
         self.steps(TIME_OF_AN_UNASKED_STOP);
     }
@@ -270,46 +195,31 @@ impl World {
 
     /// An operator's next action on a server or its member.
     pub(super) fn operation(&mut self) -> Option<Fault> {
-        let servers: Vec<MemberId> = self.servers().into_keys().collect();
-        let leader = self.leader().filter(|leader| servers.contains(leader));
-        let member = match leader {
-            Some(leader) if self.dice.bool() => leader,
-            _ => *pick(&mut self.dice, &servers),
-        };
         match self.dice.u32(0..6) {
-            0..=2 => Some(Fault::Crash {
-                member,
-                crash: Crash::Stop,
-                after_calls: 0,
-                down: Duration::from_millis(self.dice.u64(10..3_000)),
-            }),
+            0..=2 => {
+                let (member, down) = (self.a_server(), millis(&mut self.dice, 10..3_000));
+                Some(Fault::crash(member, Crash::Stop, down))
+            }
             3 => {
-                let end = match self.dice.u32(0..3) {
-                    0 => None,
-                    _ => Some(self.dice.u64(2..15)),
-                };
-                let seconds = end.map(Duration::from_secs);
-                self.pause_failover(seconds);
-                let ends = self.now.after(seconds.unwrap_or_default());
+                let is_endless = self.dice.u32(0..3) == 0;
+                let length = Duration::from_secs(self.dice.u64(2..15));
+                self.pause_failover((!is_endless).then_some(length));
+                let ends = self.now.after(length + TRY_AGAIN * 10);
                 if let Some(order) = &mut self.operations.pause
                     && order.ends == PauseEnd::Never
                     && self.dice.bool()
                 {
-                    order.ends = PauseEnd::ByOrder(ends.after(TRY_AGAIN * 10));
+                    order.ends = PauseEnd::ByOrder(ends);
                 }
                 None
             }
             _ => {
                 // An open server then depends on its member, which may be absent: see `unasked_stop`.
-                let closed = servers.into_iter().filter(|id| {
-                    let host = self.slots.get(id).and_then(|slot| slot.setup.host.as_ref());
-                    host.is_some_and(|host| !host.mysqld.is_open())
-                });
-                let closed: Vec<MemberId> = closed.collect();
-                (!closed.is_empty()).then(|| Fault::Mysqld {
-                    member: *pick(&mut self.dice, &closed),
-                    fault: MysqldFault::Terminate,
-                })
+                let servers = self.servers().into_iter();
+                let closed = servers.filter(|(_, server)| !server.is_open());
+                let closed: Vec<MemberId> = closed.map(|(id, _)| id).collect();
+                let member = pick_some(&mut self.dice, &closed)?;
+                Some(Fault::Mysqld(member, MysqldFault::Terminate))
             }
         }
     }
@@ -392,9 +302,7 @@ impl World {
         for member in stopped {
             let stopped = Stopped {
                 member,
-                server_runs: servers
-                    .get(&member)
-                    .is_some_and(mysqld_model::Mysqld::is_running),
+                server_runs: servers.get(&member).is_some_and(Mysqld::is_running),
                 hands_over: self.operations.hands_over == Some(member),
                 successor: self.serving().map(|(id, _)| id),
             };

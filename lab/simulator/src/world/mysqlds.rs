@@ -5,22 +5,18 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use mysqld_model::Lists;
+use mysqld_model::{Lists, Mysqld};
 use raft_types::{MemberId, MemberKind};
 
-use crate::dice::pick;
+use crate::dice::{millis, pick};
 use crate::event::Event;
 use crate::faults;
-use crate::faults::{Crash, Fault, MysqldFault};
+use crate::faults::{Fault, MysqldFault};
 use crate::member::ClockRate;
 use crate::shape::Shape;
 use crate::sql_clients::{Servers, SqlClients};
 use crate::world::World;
-use crate::world::slot::Slot;
-use crate::world::undo::Undo;
 
-/// Duration of faults in a run, in milliseconds.
-const CHAOS: std::ops::Range<u64> = 10_000..40_000;
 /// Time for the ring's first commit and for its servers to agree, after all faults are fixed. A repeatedly crashed server restarts within
 /// half a minute. A member whose server cannot be primary keeps the leadership for five seconds. A failed comparison is repeated.
 pub(super) const TIME_FOR_SERVERS: Duration = Duration::from_secs(75);
@@ -58,12 +54,6 @@ impl World {
         hosts.collect()
     }
 
-    /// Starts clients and faults.
-    pub(super) fn mysqlds(&mut self) {
-        self.clients_begin();
-        self.everything_goes_wrong();
-    }
-
     pub(super) fn clients_begin(&mut self) {
         let (pause, dice) = (self.workload.write_pause, self.dice.fork());
         let clients = SqlClients::new(self.servers(), pause, dice, self.record.clone());
@@ -71,79 +61,30 @@ impl World {
         self.steps(Duration::from_secs(4));
     }
 
-    pub(super) fn everything_goes_wrong(&mut self) {
-        let chaos = Duration::from_millis(self.dice.u64(CHAOS));
-        self.go_wrong(chaos);
+    /// Any server's member; as often the leader as any other.
+    pub(super) fn a_server(&mut self) -> MemberId {
+        let servers: Vec<MemberId> = self.servers().into_keys().collect();
+        match self.leader().filter(|leader| servers.contains(leader)) {
+            Some(leader) if self.dice.bool() => leader,
+            _ => *pick(&mut self.dice, &servers),
+        }
     }
 
     /// A fault of a server, or of a host with its server.
     pub(super) fn fault_of_a_server(&mut self) -> Option<Fault> {
-        let servers: Vec<MemberId> = self.servers().into_keys().collect();
-        let leader = self.leader().filter(|leader| servers.contains(leader));
-        let member = match leader {
-            Some(leader) if self.dice.bool() => leader,
-            _ => *pick(&mut self.dice, &servers),
+        let member = self.a_server();
+        let time = millis(&mut self.dice, 10..self.intensity.longest_ms() * 3);
+        let fault = match self.dice.u32(0..10) {
+            0..=3 => MysqldFault::Kill,
+            4..=5 => MysqldFault::Pause(time),
+            6 => MysqldFault::KillWithMember,
+            7 => MysqldFault::LosePowerBehindAHangingMember(time / 4),
+            _ => {
+                let crash = faults::power_cut(&mut self.dice);
+                return Some(Fault::crash(member, crash, time));
+            }
         };
-        let longest = u64::try_from(self.intensity.longest.as_millis()).unwrap_or(u64::MAX);
-        let time = Duration::from_millis(self.dice.u64(10..longest * 3));
-        Some(match self.dice.u32(0..10) {
-            0..=3 => Fault::Mysqld {
-                member,
-                fault: MysqldFault::Kill,
-            },
-            4..=5 => Fault::Mysqld {
-                member,
-                fault: MysqldFault::Pause(time),
-            },
-            6 => Fault::Mysqld {
-                member,
-                fault: MysqldFault::KillWithMember,
-            },
-            7 => Fault::Mysqld {
-                member,
-                fault: MysqldFault::LosePowerBehindAHangingMember(time / 4),
-            },
-            _ => Fault::Crash {
-                member,
-                crash: faults::power_cut(&mut self.dice),
-                after_calls: 0,
-                down: time,
-            },
-        })
-    }
-
-    pub(super) fn play_at_server(&mut self, member: MemberId, fault: MysqldFault) {
-        let Some(host) = self
-            .slots
-            .get(&member)
-            .and_then(|slot| slot.setup.host.clone())
-        else {
-            return;
-        };
-        match fault {
-            MysqldFault::Kill => host.mysqld.kill(),
-            MysqldFault::Terminate => host.mysqld.terminate(),
-            MysqldFault::Pause(time) => {
-                host.mysqld.pause();
-                self.later(time, Undo::ResumeMysqld(member));
-            }
-            MysqldFault::LosePowerBehindAHangingMember(time) => {
-                if let Some(slot) = self.slots.get_mut(&member) {
-                    slot.pause();
-                }
-                self.later(time, Undo::LosePower(member));
-            }
-            MysqldFault::KillWithMember => {
-                host.mysqld.kill();
-                let down = Duration::from_millis(self.dice.u64(5..1_000));
-                self.play(Fault::Crash {
-                    member,
-                    crash: Crash::Kill,
-                    after_calls: 0,
-                    down,
-                });
-            }
-        }
+        Some(Fault::Mysqld(member, fault))
     }
 
     /// All faults are fixed: servers reach the same state, and the clients' results have a consistent order.
@@ -151,15 +92,8 @@ impl World {
         if let Some(clients) = &mut self.clients {
             clients.rest();
         }
-        let begun = self.now;
-        while self.goes_on() && !self.are_alike() {
-            if self.now - begun > TIME_FOR_SERVERS {
-                let words = format!("the servers are not alike: {}", self.in_words());
-                self.record.saw(&Event::Stuck { words });
-                break;
-            }
-            self.step();
-        }
+        let otherwise = "the servers are not alike";
+        self.wait_until(otherwise, TIME_FOR_SERVERS, |world| world.are_alike());
         if self.goes_on() {
             self.judge();
         }
@@ -168,12 +102,8 @@ impl World {
     /// Checks the clients' results against the primary's final contents.
     fn judge(&mut self) {
         let servers = self.servers();
-        let unknown = servers
-            .values()
-            .flat_map(|server| server.unknown_statements());
-        for statement in unknown {
-            let words = format!("the model of mysqld does not know `{statement}`");
-            self.record.saw(&Event::Stuck { words });
+        for statement in servers.values().flat_map(Mysqld::unknown_statements) {
+            self.stuck(&format!("the model of mysqld does not know `{statement}`"));
         }
         let (now, Some(clients)) = (self.now + 1, &mut self.clients) else {
             return;
@@ -193,7 +123,7 @@ impl World {
         let Some(first) = servers_there.next() else {
             return true;
         };
-        let same = |server: &mysqld_model::Mysqld| {
+        let same = |server: &Mysqld| {
             server.is_running()
                 && server.gtid_executed() == first.gtid_executed()
                 && server.lists() == first.lists()
@@ -205,31 +135,29 @@ impl World {
             && open.count() == 1
     }
 
+    /// The state of all servers and members as text.
     pub(super) fn in_words(&self) -> String {
-        let slots = self.slots.iter();
-        let words = slots.filter_map(|(id, slot)| {
-            let host = slot.setup.host.as_ref()?;
+        let servers = self.slots.iter().filter_map(|(id, slot)| {
+            let mysqld = &slot.setup.host.as_ref()?.mysqld;
             let view = slot.process().and_then(crate::member::Process::mysqld);
-            let view = view.map(|view| {
-                format!(
-                    "{}, write fence: {}, role: {}, unprotected because {:?}",
-                    view.state, view.write_fence, view.role, view.unprotected_because
-                )
-            });
+            let view = view.map_or_else(
+                || "does not run".to_owned(),
+                |view| {
+                    format!(
+                        "{}, write fence: {}, role: {}, unprotected because {:?}",
+                        view.state, view.write_fence, view.role, view.unprotected_because
+                    )
+                },
+            );
             Some(format!(
-                "server of {id}: runs {}, takes writes {}, executed {}; member: {}",
-                host.mysqld.is_running(),
-                host.mysqld.takes_writes(),
-                host.mysqld.gtid_executed(),
-                view.unwrap_or_else(|| "does not run".to_owned()),
+                "server of {id}: runs {}, takes writes {}, executed {}; member: {view}; ",
+                mysqld.is_running(),
+                mysqld.takes_writes(),
+                mysqld.gtid_executed(),
             ))
         });
-        format!(
-            "{}; {}{}",
-            words.collect::<Vec<_>>().join("; "),
-            self.rows_apart(),
-            self.standing()
-        )
+        let servers: String = servers.collect();
+        format!("{servers}{}{}", self.rows_apart(), self.standing())
     }
 
     /// The lists that differ between servers, each with its first difference.
@@ -266,16 +194,5 @@ impl World {
             words.push(' ');
         }
         words
-    }
-
-    /// Paused hosts resume.
-    pub(super) fn servers_go_on(&mut self) {
-        for host in self
-            .slots
-            .values()
-            .filter_map(|slot: &Slot| slot.setup.host.as_ref())
-        {
-            host.mysqld.resume();
-        }
     }
 }

@@ -1,11 +1,12 @@
 //! An operator's commands at the leader, or at one member: transfers, promotions, membership changes, purges. They run in a task of that
 //! member's process, and the outcome is recorded in the trace.
 
+use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError};
 
 use binlog_store::LogHandle;
-use consensus::PromotionProgress;
 use consensus::quorum::QuorumPolicy;
+use consensus::{Member, PromotionProgress};
 use raft_types::{FileStarts, MemberId, MemberKind, MemberRecord, OpId};
 use tokio::sync::watch;
 
@@ -14,6 +15,7 @@ use super::slot::Slot;
 use crate::event::Event;
 use crate::member::{Process, RealTransport};
 use crate::operations::Operation;
+use crate::record::Record;
 use crate::scenario::Scenario;
 
 /// Removed members that are to be switched off.
@@ -24,36 +26,40 @@ impl World {
         self.leader().and_then(|id| self.slots.get(&id)?.process())
     }
 
-    pub(super) fn transfer(&mut self, to: MemberId) {
+    /// Runs an order at the leader, if there is one, and notes its outcome.
+    pub(super) fn order<T, F>(&self, what: String, order: impl FnOnce(Member) -> F)
+    where
+        T: Debug + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
         let Some(leader) = self.leader_process() else {
             return;
         };
         let record = self.record.clone();
-        leader.spawn(|member| async move {
-            let outcome = member.transfer_leader(to).await;
-            record.note(&format!(
-                "member {} gives the leadership to {to}: {outcome:?}",
-                member.id()
-            ));
+        leader.spawn(|member| {
+            let (id, order) = (member.id(), order(member));
+            async move {
+                let outcome = order.await;
+                record.note(&format!("member {id} {what}: {outcome:?}"));
+            }
+        });
+    }
+
+    pub(super) fn transfer(&mut self, to: MemberId) {
+        let what = format!("gives the leadership to {to}");
+        self.order(what, move |leader| async move {
+            leader.transfer_leader(to).await
         });
     }
 
     pub(super) fn promote(&mut self, to: MemberId) {
-        let Some(leader) = self.leader_process() else {
-            return;
-        };
-        if self.scenario == Some(Scenario::MysqldOperations) {
+        if self.leader().is_some() && self.scenario == Some(Scenario::MysqldOperations) {
             let promotes = Operation::Promotes { to };
             self.record.saw(&Event::Operation(promotes));
         }
-        let record = self.record.clone();
-        leader.spawn(|member| async move {
+        self.order(format!("promotes {to}"), move |leader| async move {
             let (progress, _) = watch::channel(PromotionProgress::default());
-            let outcome = member.promote(to, progress).await;
-            record.note(&format!(
-                "member {} promotes {to}: {outcome:?}",
-                member.id()
-            ));
+            leader.promote(to, progress).await
         });
     }
 
@@ -64,20 +70,16 @@ impl World {
             let outline = slot.living().map(Process::outline);
             outline.is_some_and(|outline| outline.leadership.serving_term().is_some())
         };
-        if self
-            .slots
-            .iter()
-            .any(|(id, slot)| *id != member && serves(slot))
-        {
-            self.transfer(member);
-            return;
+        let mut slots = self.slots.iter();
+        match slots.any(|(id, slot)| *id != member && serves(slot)) {
+            true => self.transfer(member),
+            false => self.stand(member),
         }
-        self.stand(member);
     }
 
     /// The voter campaigns, unless it is prevented.
     pub(super) fn stand(&mut self, member: MemberId) {
-        let Some(process) = self.slots.get(&member).and_then(|slot| slot.process()) else {
+        let Some(process) = self.process(member) else {
             return;
         };
         process.spawn(|member| async move {
@@ -92,35 +94,26 @@ impl World {
 
     /// Members that never existed.
     pub(super) fn spares(&self) -> Vec<MemberId> {
-        let spares = self.shape.members.iter().filter(|(id, member)| {
-            member.spare
-                && self
-                    .slots
-                    .get(id)
-                    .is_some_and(|slot| slot.absent && slot.is_new())
-        });
+        let is_new = |id: &MemberId| {
+            let slot = self.slots.get(id);
+            slot.is_some_and(|slot| slot.absent && slot.is_new())
+        };
+        let spares = self.shape.members.iter();
+        let spares = spares.filter(|(id, member)| member.spare && is_new(*id));
         spares.map(|(id, _)| *id).collect()
     }
 
     pub(super) fn add(&mut self, member: MemberId) {
         let now = self.now;
-        let mut speaks = None;
-        if let Some(slot) = self.slots.get_mut(&member) {
-            slot.absent = false;
-            slot.start(&self.queue, &self.record, now);
-            speaks = slot.setup.transport.as_ref().map(RealTransport::runs);
-        }
-        let shape = self.shape.members.get(&member);
-        let (Some(leader), Some(shape)) = (self.leader_process(), shape) else {
+        let Some(slot) = self.slots.get_mut(&member) else {
             return;
         };
-        let (record, new) = (self.record.clone(), shape.record.clone());
-        leader.spawn(|leading| async move {
-            let outcome = leading.add_member(member, new, speaks, "anna").await;
-            record.note(&format!(
-                "member {} adds {member}: {outcome:?}",
-                leading.id()
-            ));
+        slot.absent = false;
+        slot.start(&self.queue, &self.record, now);
+        let speaks = slot.setup.transport.as_ref().map(RealTransport::runs);
+        let new = slot.setup.record.clone();
+        self.order(format!("adds {member}"), move |leader| async move {
+            leader.add_member(member, new, speaks, "anna").await
         });
     }
 
@@ -170,22 +163,14 @@ impl World {
 
     pub(super) fn remove(&mut self, member: MemberId) {
         self.removals = true;
-        let Some(leader) = self.leader_process() else {
-            return;
-        };
-        let (record, removed) = (self.record.clone(), self.removed.clone());
-        leader.spawn(|leading| async move {
-            let outcome = leading.remove_member(member, "anna").await;
-            record.note(&format!(
-                "member {} removes {member}: {outcome:?}",
-                leading.id()
-            ));
+        let removed = self.removed.clone();
+        self.order(format!("removes {member}"), move |leader| async move {
+            let outcome = leader.remove_member(member, "anna").await;
             if outcome.is_ok() {
-                removed
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(member);
+                let mut removed = removed.lock().unwrap_or_else(PoisonError::into_inner);
+                removed.push(member);
             }
+            outcome
         });
     }
 
@@ -201,37 +186,32 @@ impl World {
     }
 
     pub(super) fn purge(&mut self, member: MemberId, keep: u64, waits: bool) {
-        for slot in self.slots.values_mut() {
-            slot.note_settled();
-        }
+        self.slots.values_mut().for_each(Slot::note_settled);
         let held_by = |id: &MemberId, slot: &Slot| match waits {
             true => !slot.absent && !slot.is_lost(),
             false => *id == member,
         };
         let members = self.slots.iter().filter(|(id, slot)| held_by(id, slot));
         let settled = members.map(|(_, slot)| slot.settled).min().flatten();
-        let Some(process) = self.slots.get(&member).and_then(|slot| slot.process()) else {
-            return;
-        };
-        let Some(upto) = settled.and_then(|index| index.checked_sub(keep)) else {
-            return;
-        };
-        let (record, log) = (self.record.clone(), process.log().clone());
-        process.spawn(move |member| async move {
-            let Some(upto) = last_file_before(&log, upto).await else {
-                return;
-            };
-            let outcome = member.purge(upto).await;
-            record.note(&format!(
-                "member {} purges up to {upto}: {outcome:?}",
-                member.id()
-            ));
-        });
+        let upto = settled.and_then(|index| index.checked_sub(keep));
+        if let (Some(process), Some(upto)) = (self.process(member), upto) {
+            let (record, log) = (self.record.clone(), process.log().clone());
+            process.spawn(move |member| purge_files(member, log, upto, record));
+        }
+    }
+}
+
+/// Purges a member's files without entries after this index.
+pub(super) async fn purge_files(member: Member, log: LogHandle, index: u64, record: Record) {
+    if let Some(upto) = last_file_before(&log, index).await {
+        let outcome = member.purge(upto).await;
+        let id = member.id();
+        record.note(&format!("member {id} purges up to {upto}: {outcome:?}"));
     }
 }
 
 /// The end of the last file without entries after this index.
-pub(super) async fn last_file_before(log: &LogHandle, index: u64) -> Option<OpId> {
+async fn last_file_before(log: &LogHandle, index: u64) -> Option<OpId> {
     let mut found = None;
     let mut from = log.bounds().map(|(first, _)| first);
     while let Ok(Some(start)) = log.first_start(from).await

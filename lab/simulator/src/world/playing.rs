@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use raft_types::{MemberId, MemberKind};
 
+use crate::dice::millis;
 use crate::faults;
-use crate::faults::{Crash, Fault};
+use crate::faults::{Crash, Fault, MysqldFault};
 use crate::mutation::Mutation;
 use crate::network::Weather;
 use crate::scenario::Scenario;
 use crate::tick::Tick;
 use crate::world::World;
 use crate::world::slot::Slot;
-use crate::world::undo::Undo;
 
 /// Time until a crash, if its disk call does not occur before.
 const CRASH_PATIENCE: Duration = Duration::from_millis(300);
@@ -21,159 +21,215 @@ const BACK_AGAIN: Duration = Duration::from_millis(35);
 /// Default downtime of a failed member.
 const SHORT_STOP: Duration = Duration::from_millis(200);
 
+/// A deferred event: the end of a fault, or an operator's later step.
+pub(super) type Deferred = Box<dyn FnOnce(&mut World)>;
+
+/// The directions from these members to those.
+fn one_way(from: &[MemberId], to: &[MemberId]) -> Vec<(MemberId, MemberId)> {
+    let to_all = |one: &MemberId| -> Vec<(MemberId, MemberId)> {
+        to.iter().map(|other| (*one, *other)).collect()
+    };
+    from.iter().flat_map(to_all).collect()
+}
+
+/// Both directions between these members and those.
+pub(super) fn both_ways(some: &[MemberId], others: &[MemberId]) -> Vec<(MemberId, MemberId)> {
+    [one_way(some, others), one_way(others, some)].concat()
+}
+
 impl World {
     /// Plays a fault.
     pub(super) fn play(&mut self, fault: Fault) {
         self.record.fault(&format!("FAULT {fault:?}"));
         match fault {
-            Fault::Crash {
-                member,
-                crash,
-                after_calls,
-                down,
-            } => self.crash(member, crash, after_calls, down),
-            Fault::Pause { member, time } => {
-                if let Some(slot) = self.slots.get_mut(&member) {
-                    slot.pause();
-                }
-                self.later(time, Undo::Resume(member));
+            Fault::Crash(member, crash, after_calls, down) => {
+                self.crash(member, crash, after_calls, down);
             }
-            Fault::Cut {
-                from,
-                to,
-                both,
-                time,
-            } => {
-                let mut pairs = Vec::new();
-                for one in &from {
-                    for other in &to {
-                        pairs.push((*one, *other));
-                        if both {
-                            pairs.push((*other, *one));
-                        }
-                    }
-                }
-                self.queue
-                    .links(|links| pairs.iter().for_each(|(from, to)| links.cut(*from, *to)));
-                self.later(time, Undo::Mend(pairs));
+            Fault::Pause(member, time) => {
+                self.pause(member);
+                self.ends_later(time, format!("pause of {member}"), move |world| {
+                    world.resume(member);
+                });
             }
-            Fault::ForgetConnections { one, other } => {
+            Fault::Cut(from, to, time) => self.cut_for(both_ways(&from, &to), time),
+            Fault::CutOneWay(from, to, time) => self.cut_for(one_way(&from, &to), time),
+            Fault::ForgetConnections(one, other) => {
                 if let Some(streams) = &self.streams {
                     streams.forget(one, other);
                 }
             }
-            Fault::Weather { weather, time } => {
+            Fault::Weather(weather, time) => {
                 self.queue.links(|links| links.weather = weather);
-                self.later(time, Undo::ClearWeather);
+                self.ends_later(time, "weather".to_owned(), |world| {
+                    world
+                        .queue
+                        .links(|links| links.weather = Weather::default());
+                });
             }
-            Fault::Mysqld { member, fault } => self.play_at_server(member, fault),
-            Fault::SlowDisk {
-                member,
-                delay,
-                time,
-            } => {
+            Fault::Mysqld(member, fault) => self.play_at_server(member, fault),
+            Fault::SlowDisk(member, delay, time) => {
                 self.slow_down(member, delay);
-                self.later(time, Undo::NormalPace(member));
+                self.ends_later(time, format!("slow disk of {member}"), move |world| {
+                    world.slow_down(member, Duration::ZERO);
+                });
             }
-            Fault::Lag {
-                member,
-                delay,
-                time,
-            } => {
-                self.queue
-                    .links(|links| links.lag(member, Some(Tick::steps(delay))));
-                self.later(time, Undo::NoLag(member));
+            Fault::Lag(member, delay, time) => {
+                let steps = Tick::steps(delay);
+                self.queue.links(|links| links.lag(member, Some(steps)));
+                self.ends_later(time, format!("lag of {member}"), move |world| {
+                    world.queue.links(|links| links.lag(member, None));
+                });
             }
-            Fault::FullDisk { member, room, time } => {
+            Fault::FullDisk(member, room, time) => {
                 if let Some(slot) = self.slots.get_mut(&member) {
-                    slot.disk_fails = true;
-                    slot.full = true;
+                    (slot.disk_fails, slot.full) = (true, true);
                     slot.setup.disk.leave_room(room);
                 }
-                self.later(time, Undo::Space(member));
+                self.ends_later(time, format!("full disk of {member}"), move |world| {
+                    if let Some(slot) = world.slots.get_mut(&member) {
+                        slot.full = false;
+                        slot.setup.disk.set_capacity(None);
+                    }
+                });
             }
-            Fault::BadCall {
-                member,
-                after_calls,
-                fault,
-            } => {
+            Fault::BadCall(member, after_calls, fault) => {
                 if let Some(slot) = self.slots.get_mut(&member) {
                     slot.disk_fails = true;
                     let call = slot.setup.disk.calls() + after_calls;
                     slot.setup.disk.fail_call(call, fault);
                 }
             }
-            Fault::Rot { member, place } => self.rot(member, place),
+            Fault::Rot(member, place) => self.rot(member, place),
             Fault::RotTail {
                 member,
                 place,
                 after,
                 down,
-            } => self.rot_tail_soon(member, place, after, down),
+            } => self.alone_with_the_leader(member, after, move |world| {
+                // Another disk may have rotted in the meantime.
+                if world.may_lose_bits().contains(&member) {
+                    world.rot_tail(member, place, down);
+                }
+            }),
             Fault::Wipe {
                 member,
                 alone: Some(after),
                 down,
-            } => {
-                self.alone_with_the_leader(member, after);
-                self.later(after, Undo::Wipe { member, down });
-            }
-            Fault::Wipe {
-                member,
-                alone: None,
-                ..
-            } => self.wipe(member, None),
+            } => self.alone_with_the_leader(member, after, move |world| {
+                world.wipe(member, Some(down));
+            }),
+            Fault::Wipe { member, .. } => self.wipe(member, None),
             Fault::Relapse { which, alone, time } => self.relapse_soon(which, alone, time),
-            Fault::FalseAlarm { member, time } => {
+            Fault::FalseAlarm(member, time) => {
                 let term = self.latest_term();
                 if self.false_alarms.may_come(member, term) {
                     self.alarm_falsely(member, time);
                 }
             }
-            Fault::FalseDeath { time } => self.false_death(time),
-            Fault::Campaign { member } => self.campaign(member),
-            Fault::Transfer { to } => self.transfer(to),
-            Fault::Promote { to } => self.promote(to),
-            Fault::SetPolicy { policy } => self.set_policy(policy),
-            Fault::Add { member } => self.add(member),
-            Fault::Remove { member } => self.remove(member),
-            Fault::Purge {
-                member,
-                keep,
-                waits,
-            } => self.purge(member, keep, waits),
+            Fault::FalseDeath(time) => self.false_death(time),
+            Fault::Campaign(member) => self.campaign(member),
+            Fault::Transfer(to) => self.transfer(to),
+            Fault::Promote(to) => self.promote(to),
+            Fault::SetPolicy(policy) => self.set_policy(policy),
+            Fault::Add(member) => self.add(member),
+            Fault::Remove(member) => self.remove(member),
+            Fault::Purge(member, keep, waits) => self.purge(member, keep, waits),
         }
+    }
+
+    fn play_at_server(&mut self, member: MemberId, fault: MysqldFault) {
+        let Some(host) = self.host(member).cloned() else {
+            return;
+        };
+        match fault {
+            MysqldFault::Kill => host.mysqld.kill(),
+            MysqldFault::Terminate => host.mysqld.terminate(),
+            MysqldFault::Pause(time) => {
+                host.mysqld.pause();
+                self.ends_later(
+                    time,
+                    format!("pause of the server of {member}"),
+                    move |_| {
+                        host.mysqld.resume();
+                    },
+                );
+            }
+            MysqldFault::LosePowerBehindAHangingMember(time) => {
+                self.pause(member);
+                self.ends_later(time, format!("hang of {member}"), move |world| {
+                    let crash = faults::power_cut(&mut world.dice);
+                    let down = millis(&mut world.dice, 5..2_000);
+                    world.crash(member, crash, 0, down);
+                });
+            }
+            MysqldFault::KillWithMember => {
+                host.mysqld.kill();
+                let down = millis(&mut self.dice, 5..1_000);
+                self.play(Fault::crash(member, Crash::Kill, down));
+            }
+        }
+    }
+
+    pub(super) fn pause(&mut self, member: MemberId) {
+        if let Some(slot) = self.slots.get_mut(&member) {
+            slot.pause();
+        }
+    }
+
+    pub(super) fn resume(&mut self, member: MemberId) {
+        let now = self.now;
+        if let Some(slot) = self.slots.get_mut(&member) {
+            slot.resume(now);
+        }
+    }
+
+    pub(super) fn cut_links(&self, pairs: &[(MemberId, MemberId)]) {
+        self.queue
+            .links(|links| pairs.iter().for_each(|(from, to)| links.cut(*from, *to)));
+    }
+
+    pub(super) fn mend_links(&self, pairs: &[(MemberId, MemberId)]) {
+        self.queue
+            .links(|links| pairs.iter().for_each(|(from, to)| links.mend(*from, *to)));
+    }
+
+    pub(super) fn cut_for(&mut self, pairs: Vec<(MemberId, MemberId)>, time: Duration) {
+        self.cut_links(&pairs);
+        self.ends_later(time, format!("cut of {pairs:?}"), move |world| {
+            world.mend_links(&pairs);
+        });
+    }
+
+    /// Cuts a member off from all others, as a fault.
+    pub(super) fn isolate(&mut self, member: MemberId, time: Duration) {
+        let others = self.all_but(&[member]);
+        self.play(Fault::Cut(vec![member], others, time));
     }
 
     fn alarm_falsely(&mut self, member: MemberId, time: Duration) {
         self.queue.links(|links| links.alarm(member, true));
-        self.later(time, Undo::NoAlarm(member));
+        self.ends_later(time, format!("false alarm of {member}"), move |world| {
+            world.queue.links(|links| links.alarm(member, false));
+            let latest = world.latest_term();
+            world.false_alarms.ends(member, latest);
+        });
     }
 
     fn false_death(&mut self, time: Duration) {
         let Some(leader) = self.leader() else {
             return;
         };
-        let others = self.there().into_iter().filter(|id| *id != leader);
-        let others: Vec<MemberId> = others.collect();
-        for &member in &others {
+        for member in self.all_but(&[leader]) {
             self.alarm_falsely(member, time);
         }
-        self.play(Fault::Cut {
-            from: vec![leader],
-            to: others,
-            both: true,
-            time,
-        });
+        self.isolate(leader, time);
     }
 
     fn relapse_soon(&mut self, which: u64, alone: Duration, time: Duration) {
-        let Some(leader) = self.leader() else {
+        let Some((leader, view)) = self.leading_view() else {
             return;
         };
-        let process = self.slots.get(&leader).and_then(Slot::process);
-        let view = process.map(|process| process.with(|member| member.status().ring_view));
-        let sets = view.map(|view| view.voter_sets).unwrap_or_default();
+        let sets = view.voter_sets;
         // If the leader's vote is needed as well, this cannot have an effect.
         if sets.iter().any(|set| set.len() < 3) {
             return;
@@ -194,70 +250,36 @@ impl World {
         let Some(&candidate) = fit.get(which as usize % fit.len().max(1)) else {
             return;
         };
-        self.play(Fault::Cut {
-            from: vec![leader],
-            to: vec![candidate],
-            both: true,
-            time: alone + time,
+        self.play(Fault::Cut(vec![leader], vec![candidate], alone + time));
+        self.ends_later(alone, format!("wait of {candidate}"), move |world| {
+            world.relapse(leader, candidate, time);
         });
-        let relapse = Undo::Relapse {
-            leader,
-            candidate,
-            time,
-        };
-        self.later(alone, relapse);
     }
 
     fn relapse(&mut self, leader: MemberId, candidate: MemberId, time: Duration) {
-        let others = self.there().into_iter();
-        let others: Vec<MemberId> = others
-            .filter(|id| ![leader, candidate].contains(id))
-            .collect();
-        self.play(Fault::Cut {
-            from: vec![leader],
-            to: others.clone(),
-            both: true,
-            time,
-        });
+        let others = self.all_but(&[leader, candidate]);
+        self.play(Fault::Cut(vec![leader], others.clone(), time));
         for member in others {
-            let down = Duration::from_millis(self.dice.u64(5..20));
+            let down = millis(&mut self.dice, 5..20);
             self.crash(member, Crash::Kill, 0, down);
         }
-        self.later(BACK_AGAIN, Undo::Stand(candidate));
+        self.ends_later(BACK_AGAIN, "restarts".to_owned(), move |world| {
+            world.stand(candidate);
+        });
     }
 
     /// All members except this one and the leader are disconnected for this time: only these two have the commits in between.
-    fn alone_with_the_leader(&mut self, member: MemberId, time: Duration) {
+    fn alone_with_the_leader(
+        &mut self,
+        member: MemberId,
+        time: Duration,
+        then: impl FnOnce(&mut Self) + 'static,
+    ) {
         let leader = self.leader();
-        let (pair, others): (Vec<_>, Vec<_>) = self
-            .slots
-            .keys()
-            .copied()
-            .partition(|id| *id == member || Some(*id) == leader);
-        let pairs: Vec<_> = pair
-            .iter()
-            .flat_map(|one| {
-                others
-                    .iter()
-                    .flat_map(|other| [(*one, *other), (*other, *one)])
-            })
-            .collect();
-        self.queue
-            .links(|links| pairs.iter().for_each(|(from, to)| links.cut(*from, *to)));
-        self.later(time, Undo::Mend(pairs));
-    }
-
-    /// The member's log rots at its end after a time alone with the leader.
-    fn rot_tail_soon(&mut self, member: MemberId, place: u64, after: Duration, down: Duration) {
-        self.alone_with_the_leader(member, after);
-        self.later(
-            after,
-            Undo::RotTail {
-                member,
-                place,
-                down,
-            },
-        );
+        let is_one = |id: &MemberId| *id == member || Some(*id) == leader;
+        let (pair, others): (Vec<_>, Vec<_>) = self.slots.keys().copied().partition(is_one);
+        self.cut_for(both_ways(&pair, &others), time);
+        self.ends_later(time, format!("time of {member} with the leader"), then);
     }
 
     fn crash(&mut self, member: MemberId, crash: Crash, after_calls: u64, down: Duration) {
@@ -276,101 +298,45 @@ impl World {
         }
         let last = slot.setup.disk.calls() + after_calls;
         slot.setup.disk.cut_power_after(last);
-        self.later(CRASH_PATIENCE, Undo::CrashNow(member));
-    }
-
-    pub(super) fn later(&mut self, time: Duration, undo: Undo) {
-        self.undo_number += 1;
-        let at = self.now.after(time);
-        self.undo.insert((at, self.undo_number), undo);
-    }
-
-    /// Ends faults whose time is over.
-    pub(super) fn undo_due(&mut self) {
-        while let Some((&key, _)) = self.undo.range(..=(self.now, u64::MAX)).next() {
-            if let Some(undo) = self.undo.remove(&key) {
-                self.undo(undo);
-            }
-        }
-    }
-
-    fn undo(&mut self, undo: Undo) {
-        if !matches!(
-            undo,
-            Undo::Look(_) | Undo::Decide(..) | Undo::Replace(_) | Undo::SetPolicy(_)
-        ) {
-            self.record.note(&format!("ENDS {undo:?}"));
-        }
-        match undo {
-            Undo::Mend(pairs) => self
-                .queue
-                .links(|links| pairs.iter().for_each(|(from, to)| links.mend(*from, *to))),
-            Undo::ClearWeather => self.queue.links(|links| links.weather = Weather::default()),
-            Undo::Resume(member) => {
-                let now = self.now;
-                if let Some(slot) = self.slots.get_mut(&member) {
-                    slot.resume(now);
-                }
-            }
-            Undo::ResumeMysqld(member) => {
-                if let Some(host) = self
-                    .slots
-                    .get(&member)
-                    .and_then(|slot| slot.setup.host.as_ref())
-                {
-                    host.mysqld.resume();
-                }
-            }
-            Undo::LosePower(member) => {
-                let crash = faults::power_cut(&mut self.dice);
-                let down = Duration::from_millis(self.dice.u64(5..2_000));
-                self.crash(member, crash, 0, down);
-            }
-            Undo::NormalPace(member) => {
-                self.slow_down(member, Duration::ZERO);
-            }
-            Undo::NoLag(member) => self.queue.links(|links| links.lag(member, None)),
-            Undo::NoAlarm(member) => {
-                self.queue.links(|links| links.alarm(member, false));
-                self.false_alarms.ends(member, self.latest_term());
-            }
-            Undo::Space(member) => {
-                if let Some(slot) = self.slots.get_mut(&member) {
-                    slot.full = false;
-                    slot.setup.disk.set_capacity(None);
-                }
-            }
-            Undo::CutOff(member) => self.cut_off(member),
-            Undo::LoseQuorum => self.lose_quorum(),
-            Undo::Lose(lost) => self.lose(&lost),
-            Undo::Look(looks) => self.look(looks),
-            Undo::Decide(given, looks) => self.decide(&given, looks),
-            Undo::Stand(member) => self.stand(member),
-            Undo::Relapse {
-                leader,
-                candidate,
-                time,
-            } => self.relapse(leader, candidate, time),
-            Undo::Wipe { member, down } => self.wipe(member, Some(down)),
-            Undo::Replace(replacement) => self.replace(replacement),
-            Undo::SetPolicy(request) => self.ask_for_policy(request),
-            Undo::BringBack(members) => self.bring_back(&members),
-            Undo::RotTail {
-                member,
-                place,
-                down,
-            } => {
-                // Another disk may have rotted in the meantime.
-                if self.may_lose_bits().contains(&member) {
-                    self.rot_tail(member, place, down);
-                }
-            }
-            Undo::CrashNow(member) => {
-                if let Some(slot) = self.slots.get_mut(&member)
+        self.ends_later(
+            CRASH_PATIENCE,
+            format!("patience of {member}"),
+            move |world| {
+                if let Some(slot) = world.slots.get_mut(&member)
                     && slot.crash.is_some()
                 {
                     slot.fall();
                 }
+            },
+        );
+    }
+
+    /// A deferred event without a note.
+    pub(super) fn later(&mut self, time: Duration, event: impl FnOnce(&mut Self) + 'static) {
+        self.deferred_number += 1;
+        let at = self.now.after(time);
+        self.deferred
+            .insert((at, self.deferred_number), Box::new(event));
+    }
+
+    /// The end of something, which the trace notes.
+    pub(super) fn ends_later(
+        &mut self,
+        time: Duration,
+        what: String,
+        event: impl FnOnce(&mut Self) + 'static,
+    ) {
+        self.later(time, move |world| {
+            world.record.note(&format!("ENDS {what}"));
+            event(world);
+        });
+    }
+
+    /// Plays deferred events whose time has come.
+    pub(super) fn play_deferred(&mut self) {
+        while let Some((&key, _)) = self.deferred.range(..=(self.now, u64::MAX)).next() {
+            if let Some(event) = self.deferred.remove(&key) {
+                event(self);
             }
         }
     }
@@ -382,10 +348,7 @@ impl World {
         let starting = self.slots.iter().filter(|(_, slot)| due(slot));
         let starting: Vec<MemberId> = starting.map(|(id, _)| *id).collect();
         starting.into_iter().for_each(|id| self.change_timers(id));
-        for slot in self.slots.values_mut() {
-            if !slot.is_down() {
-                continue;
-            }
+        for slot in self.slots.values_mut().filter(|slot| slot.is_down()) {
             match slot.start_at {
                 None => {
                     let down_for = slot.down_for.take().unwrap_or(SHORT_STOP);

@@ -4,7 +4,7 @@
 //! [`Scenario::Policies`]: crate::scenario::Scenario::Policies
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,17 +13,14 @@ use consensus::{Member, MoveError, ReconfigurationError, RingView, RulesChange};
 use fastrand::Rng;
 use raft_types::{MemberId, MemberRecord, OpId, Region};
 
-use crate::dice::pick;
+use crate::dice::{millis, pick, pick_some};
 use crate::event::Event;
 use crate::faults::{Crash, Fault, Stress};
 use crate::mutation::Mutation;
 use crate::shape::Shape;
 use crate::world::World;
 use crate::world::healing::time_to_commit;
-use crate::world::undo::{PolicyRequest, Undo};
 
-/// One fault in this many is an operator's policy change.
-const ONE_IN: u32 = 3;
 /// The operator's attempts, and the pause in between: the ring is sometimes busy.
 const TRIES: u32 = 12;
 const AGAIN: Duration = Duration::from_millis(700);
@@ -47,14 +44,11 @@ pub(super) fn of_the_file(shape: &Shape, makes_the_ring: bool, dice: &mut Rng) -
 }
 
 impl World {
-    /// Another policy now and then, in a run of this scenario.
+    /// Another policy, in a run of this scenario.
     pub(super) fn another_policy(&mut self) -> Option<Fault> {
-        if self.dice.u32(0..ONE_IN) > 0 {
-            return None;
-        }
         let policies = self.other_policies();
         let policy = pick(&mut self.dice, &policies).clone();
-        Some(Fault::SetPolicy { policy })
+        Some(Fault::SetPolicy(policy))
     }
 
     /// All except the policy in the leader's log.
@@ -76,38 +70,28 @@ impl World {
 
     /// The operator requests a policy from the current leader until it is in force.
     pub(super) fn set_policy(&mut self, policy: QuorumPolicy) {
-        self.ask_for_policy(PolicyRequest {
-            policy,
-            tries: TRIES,
-            done: Arc::default(),
-        });
+        self.ask_for_policy(policy, TRIES, Arc::default());
     }
 
-    pub(super) fn ask_for_policy(&mut self, mut request: PolicyRequest) {
-        if request.done.load(Ordering::Relaxed) {
+    fn ask_for_policy(&mut self, policy: QuorumPolicy, tries: u32, done: Arc<AtomicBool>) {
+        if done.load(Ordering::Relaxed) {
             return;
         }
-        request.tries -= 1;
-        if request.tries > 0 {
-            self.later(AGAIN, Undo::SetPolicy(request.clone()));
+        if tries > 1 {
+            let (policy, done) = (policy.clone(), done.clone());
+            self.later(AGAIN, move |world| {
+                world.ask_for_policy(policy, tries - 1, done)
+            });
         }
-        let Some(leader) = self.leader_process() else {
-            return;
-        };
-        let record = self.record.clone();
-        leader.spawn(|member| async move {
+        self.order("sets the policy".to_owned(), move |leader| async move {
             let rules = RulesChange {
-                policy: Some(request.policy),
+                policy: Some(policy),
                 ..RulesChange::default()
             };
-            let outcome = member.set_rules(&rules, false, "anna").await;
+            let outcome = leader.set_rules(&rules, false, "anna").await;
             let is_done = matches!(&outcome, Ok(_) | Err(ReconfigurationError::AsItIs));
-            request.done.fetch_or(is_done, Ordering::Relaxed);
-            let outcome = outcome.map(|done| (done.after.policy, done.entry));
-            record.note(&format!(
-                "member {} sets the policy: {outcome:?}",
-                member.id()
-            ));
+            done.fetch_or(is_done, Ordering::Relaxed);
+            outcome.map(|done| (done.after.policy, done.entry))
         });
     }
 
@@ -131,27 +115,19 @@ impl World {
 
     fn the_quorum_goes_and_stays(&mut self) {
         let allowed = time_to_commit(&self.shape) + TIME_TO_MOVE;
-        let start = self.now;
         let mut since = None;
-        while self.goes_on() {
-            match self.quorum_and_policy() {
-                Ok(()) => {
-                    let since = *since.get_or_insert(self.now);
-                    if self.now - since >= STAYS {
-                        return;
-                    }
-                }
-                Err(why) => {
-                    since = None;
-                    if self.now - start > allowed {
-                        let words = format!(
-                            "the quorum does not stay where the log wants it, {allowed:?} behind the mending: {why}"
-                        );
-                        self.record.saw(&Event::Stuck { words });
-                    }
-                }
-            }
-            self.step();
+        let stays = self.happens_within(allowed + STAYS, |world| {
+            since = match world.quorum_and_policy() {
+                Ok(()) => since.or(Some(world.now)),
+                Err(_) => None,
+            };
+            since.is_some_and(|since| world.now - since >= STAYS)
+        });
+        if !stays {
+            let why = self.quorum_and_policy().err().unwrap_or_default();
+            self.stuck(&format!(
+                "the quorum does not stay where the log wants it, {allowed:?} behind the mending: {why}"
+            ));
         }
     }
 
@@ -214,10 +190,6 @@ fn is_as_wanted(
 //
 // [`Scenario::Removals`]: crate::scenario::Scenario::Removals
 
-/// Removals by the operator.
-const REMOVALS: u32 = 4;
-/// Longer than any run.
-const FOR_GOOD: Duration = Duration::from_secs(3_600);
 /// How long an operator waits for the outcome.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Time for the engine in a deliberately broken ring.
@@ -246,17 +218,13 @@ fn is_over_three_equal_regions(shape: &Shape) -> bool {
 }
 
 impl World {
-    pub(super) fn removals(&mut self) {
-        self.wait_for_leader(None);
-        for _ in 0..REMOVALS {
-            let calm = Duration::from_millis(self.dice.u64(200..1_500));
-            self.steps(calm);
-            self.some_die();
-            // A leader counts an answer for a lease.
-            self.steps(self.shape.timers.lease * 2);
-            if !self.goes_on() {
-                return;
-            }
+    pub(super) fn some_fail_and_one_is_removed(&mut self) {
+        let calm = millis(&mut self.dice, 200..1_500);
+        self.steps(calm);
+        self.some_die();
+        // A leader counts an answer for a lease.
+        self.steps(self.shape.timers.lease * 2);
+        if self.goes_on() {
             self.let_one_go();
         }
     }
@@ -267,20 +235,17 @@ impl World {
             return;
         };
         let voters: BTreeSet<MemberId> = view.voter_sets.into_iter().flatten().collect();
-        let running = |id: &MemberId| self.slots.get(id).is_some_and(|slot| slot.is_running());
-        let running: Vec<MemberId> = voters.iter().copied().filter(running).collect();
-        let spare = running.len().saturating_sub(voters.len() / 2 + 1);
-        let mut others: Vec<MemberId> = running.into_iter().filter(|id| *id != leader).collect();
+        let mut others: Vec<MemberId> = voters.iter().copied().collect();
+        others.retain(|id| self.runs(*id));
+        let spare = others.len().saturating_sub(voters.len() / 2 + 1);
+        others.retain(|id| *id != leader);
         self.dice.shuffle(&mut others);
         let dying = self.dice.usize(0..=spare);
         for member in others.into_iter().take(dying) {
             self.record
                 .fault(&format!("FAULT member {member} dies for good"));
             if let Some(slot) = self.slots.get_mut(&member) {
-                slot.crash = Some(Crash::Kill);
-                slot.down_for = Some(FOR_GOOD);
-                slot.start_at = None;
-                slot.fall();
+                slot.fall_for_good(Crash::Kill);
             }
         }
     }
@@ -292,10 +257,9 @@ impl World {
         };
         let others = view.members.iter().map(|standing| standing.id);
         let others: Vec<MemberId> = others.filter(|id| *id != leader).collect();
-        if others.is_empty() {
+        let Some(leaving) = pick_some(&mut self.dice, &others) else {
             return;
-        }
-        let leaving = others[self.dice.usize(0..others.len())];
+        };
         self.record
             .note(&format!("an operator lets member {leaving} go"));
         let outcome = match self.mutation == Some(Mutation::RemoveByRegion) {
@@ -306,10 +270,7 @@ impl World {
             let outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
             outcome.clone()
         };
-        let until = self.now.after(PATIENCE);
-        while self.goes_on() && self.now < until && told(&outcome).is_none() {
-            self.step();
-        }
+        self.happens_within(PATIENCE, |_| told(&outcome).is_some());
         let let_go = match told(&outcome) {
             // It is in the log, and counts from then on.
             Some(Ok(_) | Err(ReconfigurationError::Move(MoveError::Uncommitted { .. }))) => true,
@@ -319,23 +280,13 @@ impl World {
             }
             None => false,
         };
-        if let_go {
-            self.goes_on_without(leaving);
-        }
-    }
-
-    fn goes_on_without(&mut self, gone: MemberId) {
-        let before = self.record.counts().acknowledged;
-        let (start, allowed) = (self.now, time_to_commit(&self.shape));
-        while self.goes_on() && self.record.counts().acknowledged == before {
-            if self.now - start > allowed {
-                let words = format!(
-                    "member {gone} was let go, nobody has died since, and no transaction was committed within {allowed:?}; {}",
-                    self.standing()
-                );
-                self.record.saw(&Event::Wedged { words });
-            }
-            self.step();
+        let allowed = time_to_commit(&self.shape);
+        if let_go && !self.commits_within(allowed) {
+            let words = format!(
+                "member {leaving} was let go, nobody has died since, and no transaction was committed within {allowed:?}; {}",
+                self.standing()
+            );
+            self.record.saw(&Event::Wedged { words });
         }
     }
 
@@ -380,7 +331,7 @@ impl World {
     /// The leader, and its view of the ring.
     pub(super) fn leading_view(&self) -> Option<(MemberId, RingView)> {
         let leader = self.leader()?;
-        let process = self.slots.get(&leader)?.process()?;
+        let process = self.process(leader)?;
         Some((leader, process.with(|member| member.status().ring_view)))
     }
 }

@@ -8,18 +8,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fastrand::Rng;
 use member::protocol::{Provisioned, Refusal};
+use mysqld_model::{Mysqld, Transaction};
 use raft_types::MemberId;
 
-use crate::dice::pick;
+use crate::dice::{millis, pick, pick_some};
 use crate::event::Event;
 use crate::faults::{self, Crash, Fault, MysqldFault};
 use crate::member::{Process, recipient_in, without_folder_names};
 use crate::operations::Operation;
 use crate::tick::Tick;
 use crate::world::World;
-use crate::world::slot::Slot;
 
 /// Time for a copy with all its steps, without faults.
 const TIME_FOR_A_COPY: Duration = Duration::from_secs(40);
@@ -30,11 +29,6 @@ const TIME_TO_PROVISION: Duration = Duration::from_secs(150);
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// The list of appends at one server, outside the ring.
 const ERRANT: u64 = 1_000_000;
-
-/// Time to copy a server's files.
-pub(super) fn copy_takes(dice: &mut Rng) -> Duration {
-    Duration::from_millis(dice.u64(200..6_000))
-}
 
 /// The operators' running work, by recipient.
 #[derive(Default)]
@@ -64,27 +58,16 @@ struct Attempt {
 type Answer = Arc<Mutex<Option<Result<Provisioned, Refusal>>>>;
 
 impl World {
-    pub(super) fn provisioning(&mut self) {
-        self.clients_begin();
-        self.until_calm();
-        self.planned_copy();
-        self.everything_goes_wrong();
-    }
-
     /// A follower gets a copy without faults.
-    fn planned_copy(&mut self) {
+    pub(super) fn planned_copy(&mut self) {
         let Some(recipient) = self.choose_recipient() else {
             return;
         };
         self.provisions.orders.insert(recipient, Order::default());
-        let start = self.now;
-        while self.goes_on() && !self.provisions.orders.is_empty() {
-            if self.now - start > TIME_FOR_A_COPY {
-                let words = format!("no copy comes to {recipient}: {}", self.in_words());
-                self.record.saw(&Event::Stuck { words });
-            }
-            self.step();
-        }
+        let otherwise = format!("no copy comes to {recipient}");
+        self.wait_until(&otherwise, TIME_FOR_A_COPY, |world| {
+            world.provisions.orders.is_empty()
+        });
         self.until_calm();
     }
 
@@ -94,7 +77,7 @@ impl World {
         let free = servers
             .filter(|(id, server)| !server.is_open() && !self.provisions.orders.contains_key(id));
         let free: Vec<MemberId> = free.map(|(id, _)| id).collect();
-        (!free.is_empty()).then(|| *pick(&mut self.dice, &free))
+        pick_some(&mut self.dice, &free)
     }
 
     /// The next action of an operator, or fault of a copy.
@@ -109,14 +92,8 @@ impl World {
         }
         let (recipient, donor) = *pick(&mut self.dice, &under_way);
         let member = *pick(&mut self.dice, &[recipient, recipient, donor]);
-        let down = Duration::from_millis(self.dice.u64(10..3_000));
-        let crash = |crash| Fault::Crash {
-            member,
-            crash,
-            after_calls: 0,
-            down,
-        };
-        let server = |fault| Fault::Mysqld { member, fault };
+        let down = millis(&mut self.dice, 10..3_000);
+        let server = |fault| Fault::Mysqld(member, fault);
         Some(match self.dice.u32(0..10) {
             0..=1 => server(MysqldFault::Kill),
             2 => server(MysqldFault::KillWithMember),
@@ -124,23 +101,15 @@ impl World {
             // An open server then depends on its member, which may be absent.
             4 if !self.is_open(member) => server(MysqldFault::Terminate),
             4 => server(MysqldFault::Kill),
-            5 => crash(faults::power_cut(&mut self.dice)),
-            6..=7 => crash(Crash::Kill),
-            8 => Fault::Cut {
-                from: vec![recipient],
-                to: vec![donor],
-                both: true,
-                time: down,
-            },
-            _ => Fault::Promote { to: member },
+            5 => Fault::crash(member, faults::power_cut(&mut self.dice), down),
+            6..=7 => Fault::crash(member, Crash::Kill, down),
+            8 => Fault::Cut(vec![recipient], vec![donor], down),
+            _ => Fault::Promote(member),
         })
     }
 
     fn is_open(&self, member: MemberId) -> bool {
-        let servers = self.servers();
-        servers
-            .get(&member)
-            .is_some_and(mysqld_model::Mysqld::is_open)
+        self.host(member).is_some_and(|host| host.mysqld.is_open())
     }
 
     fn order_a_copy(&mut self) {
@@ -153,11 +122,8 @@ impl World {
         }
         self.record
             .note(&format!("an operator is to provision {recipient}"));
-        let next = self
-            .now
-            .after(Duration::from_millis(self.dice.u64(0..3_000)));
         let order = Order {
-            next,
+            next: self.now.after(millis(&mut self.dice, 0..3_000)),
             ..Order::default()
         };
         self.provisions.orders.insert(recipient, order);
@@ -181,7 +147,7 @@ impl World {
             return;
         };
         session.run("SET GLOBAL super_read_only = OFF");
-        session.begin(mysqld_model::Transaction {
+        session.begin(Transaction {
             appends: vec![(ERRANT, value)],
             reads: Vec::new(),
         });
@@ -196,7 +162,7 @@ impl World {
     /// Delivers requests to donors, continues the operators' work, and checks that no server is used without its data.
     pub(super) fn look_at_copies(&mut self) {
         for call in self.neighbours.calls() {
-            if let Some(donor) = self.slots.get(&call.donor).and_then(Slot::process) {
+            if let Some(donor) = self.process(call.donor) {
                 donor.answer_recipient(call);
             }
         }
@@ -247,13 +213,10 @@ impl World {
 
     /// Whether an operator has nothing to do.
     fn is_fine(&self, member: MemberId) -> bool {
-        let Some(slot) = self.slots.get(&member) else {
-            return false;
-        };
-        let view = slot.process().and_then(Process::mysqld);
+        let view = self.process(member).and_then(Process::mysqld);
         // Writes at the primary outside the ring belong to the ring nevertheless.
         let servers = self.servers();
-        let errant = |server: &mysqld_model::Mysqld| server.lists().remove(&ERRANT);
+        let errant = |server: &Mysqld| server.lists().remove(&ERRANT);
         let primary = servers.values().find(|server| server.is_open());
         view.is_some_and(|view| view.following || view.writable)
             && primary.map(errant) == servers.get(&member).map(errant)
@@ -262,22 +225,19 @@ impl World {
     fn give_the_command(&mut self, recipient: MemberId) -> Option<Attempt> {
         let servers: Vec<MemberId> = self.servers().into_keys().collect();
         let views = servers.iter().filter_map(|id| {
-            let view = self.slots.get(id)?.process()?.mysqld()?;
+            let view = self.process(*id)?.mysqld()?;
             (*id != recipient && (view.following || view.writable)).then_some((*id, view))
         });
         let mut donors: BTreeMap<MemberId, _> = views.collect();
         let names: Vec<MemberId> = donors.keys().copied().collect();
-        if names.is_empty() {
-            return None;
-        }
-        let donor = *pick(&mut self.dice, &names);
+        let donor = pick_some(&mut self.dice, &names)?;
         let force = self.dice.u32(0..4) == 0;
         if self.leader() == Some(recipient) {
             self.transfer(donor);
             return None;
         }
         let name = self.slots.get(&donor)?.setup.record.name.clone();
-        let process = self.slots.get(&recipient)?.process()?;
+        let process = self.process(recipient)?;
         let (answer, record) = (Answer::default(), self.record.clone());
         let tell = answer.clone();
         record.note(&format!("{recipient} is provisioned from {donor}"));
@@ -295,18 +255,14 @@ impl World {
 
     /// All faults are fixed: operators complete their work, and no copy's account remains where it has to be removed.
     pub(super) fn copies_end(&mut self) {
-        let start = self.now;
-        while self.goes_on() && !self.provisions.orders.is_empty() {
-            if self.now - start > TIME_TO_PROVISION {
-                let recipients: Vec<&MemberId> = self.provisions.orders.keys().collect();
-                let words = format!(
-                    "the servers of {recipients:?} are not provisioned: {}",
-                    self.in_words()
-                );
-                self.record.saw(&Event::Stuck { words });
-            }
-            self.step();
-        }
+        let orders = self.provisions.orders.keys();
+        let otherwise = format!(
+            "not all of {:?} are provisioned",
+            orders.collect::<Vec<_>>()
+        );
+        self.wait_until(&otherwise, TIME_TO_PROVISION, |world| {
+            world.provisions.orders.is_empty()
+        });
         self.accounts_of_copies_are_gone();
     }
 
@@ -322,10 +278,9 @@ impl World {
             }
             for (recipient, count) in left {
                 if count > 1 || !may_be.contains(&(donor, recipient)) {
-                    let words = format!(
+                    self.stuck(&format!(
                         "the server of {donor} has {count} accounts for copies to {recipient}"
-                    );
-                    self.record.saw(&Event::Stuck { words });
+                    ));
                 }
             }
         }

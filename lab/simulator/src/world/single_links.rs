@@ -12,21 +12,19 @@ use consensus::Timers;
 use fastrand::Rng;
 use raft_types::{MemberId, MemberKind};
 
-use crate::dice::pick;
+use crate::dice::{millis, pick};
 use crate::event::Event;
 use crate::faults::{Fault, Stress};
 use crate::scenario::Scenario;
 use crate::tick::STEP;
 use crate::world::World;
 use crate::world::healing::time_to_commit;
+use crate::world::slot::FOR_GOOD;
 
 /// Mean time between two cuts of a single link.
 const BETWEEN_CUTS: Duration = Duration::from_secs(2);
 /// Leases in which a leader without its quorum twice calls and is silent, and those of the elections.
 const LEASES_TO_ELECT: u32 = 16;
-/// Longer than any run.
-const FOR_GOOD: Duration = Duration::from_secs(3_600);
-
 /// A seed's choices.
 pub(super) struct SingleLinks {
     dice: Rng,
@@ -91,13 +89,8 @@ impl World {
             true => (one, other),
             false => (other, one),
         };
-        let (both, time) = (dice.bool(), Duration::from_millis(dice.u64(200..4_000)));
-        self.play(Fault::Cut {
-            from: vec![from],
-            to: vec![to],
-            both,
-            time,
-        });
+        let (both, time) = (dice.bool(), millis(dice, 200..4_000));
+        self.play(Fault::cut(vec![from], vec![to], both, time));
     }
 
     /// The leader loses contact to the other members of one voter set, and another leads in time.
@@ -115,7 +108,7 @@ impl World {
             others.count() > set.len() / 2
         };
         let voters: BTreeSet<MemberId> = sets.iter().flatten().copied().collect();
-        let runs = |id: &MemberId| self.slots.get(id).is_some_and(|slot| slot.is_running());
+        let runs = |id: &MemberId| self.runs(*id);
         let may_lead = voters.iter().filter(|id| **id != leader).any(|id| {
             let slot = self.slots.get(id);
             slot.is_some_and(|slot| slot.setup.record.kind == MemberKind::Database)
@@ -126,26 +119,17 @@ impl World {
         let set = pick(&mut self.single_links.dice, &sets).clone();
         let lost: Vec<MemberId> = set.into_iter().filter(|id| *id != leader).collect();
         let both = self.single_links.dice.bool();
-        self.play(Fault::Cut {
-            from: lost,
-            to: vec![leader],
-            both,
-            time: FOR_GOOD,
-        });
+        self.play(Fault::cut(lost, vec![leader], both, FOR_GOOD));
         let lease = self.shape.timers.lease;
         // Until then the first leader may serve.
         self.steps(lease * 2);
-        let (start, before) = (self.now, self.record.counts().acknowledged);
         let allowed = time_to_commit(&self.shape) + lease * LEASES_TO_ELECT;
-        while self.goes_on() && self.record.counts().acknowledged == before {
-            if self.now - start > allowed {
-                let words = format!(
-                    "the leader, member {leader}, has lost sight of a voter set, and no transaction was committed within {allowed:?}; {}",
-                    self.standing()
-                );
-                self.record.saw(&Event::Wedged { words });
-            }
-            self.step();
+        if !self.commits_within(allowed) {
+            let words = format!(
+                "the leader, member {leader}, has lost sight of a voter set, and no transaction was committed within {allowed:?}; {}",
+                self.standing()
+            );
+            self.record.saw(&Event::Wedged { words });
         }
         self.queue.links(|links| links.heal());
     }

@@ -18,6 +18,10 @@ use crate::network::{Body, Machine, Message, MessageQueue, SessionPart};
 use crate::panics;
 use crate::record::Record;
 use crate::tick::Tick;
+use crate::world::empty_disk;
+
+/// Longer than any run.
+pub(super) const FOR_GOOD: Duration = Duration::from_secs(3_600);
 
 /// A closed log file before its damage.
 #[derive(Debug)]
@@ -119,11 +123,7 @@ impl Slot {
     pub(super) fn living(&self) -> Option<&Process> {
         match &self.state {
             State::Running(process) | State::Paused(process) => Some(process),
-            State::Asking(_)
-            | State::Waiting(_)
-            | State::Down { .. }
-            | State::Stranger { .. }
-            | State::Lost => None,
+            _ => None,
         }
     }
 
@@ -217,19 +217,13 @@ impl Slot {
             State::Running(process) => process.deliver(message),
             State::Asking(asking) => asking.deliver(message, queue),
             State::Down { refuses: true } | State::Stranger { .. } | State::Waiting(_) => {
-                let why = match &self.state {
-                    State::Stranger { why } => why.clone(),
-                    State::Waiting(_) => "it has no ring yet".to_owned(),
-                    _ => "nothing listens there".to_owned(),
+                let (why, knocked) = match &self.state {
+                    State::Stranger { why } => (why.clone(), Reply::Answers),
+                    State::Waiting(_) => ("it has no ring yet".to_owned(), Reply::Answers),
+                    _ => ("nothing listens there".to_owned(), Reply::Refused),
                 };
                 let body = match message.body {
-                    Body::Call(id, Call::Knock) => Body::Reply(
-                        id,
-                        match &self.state {
-                            State::Stranger { .. } | State::Waiting(_) => Reply::Answers,
-                            _ => Reply::Refused,
-                        },
-                    ),
+                    Body::Call(id, Call::Knock) => Body::Reply(id, knocked),
                     Body::Call(id, _) => Body::Reply(id, Reply::Unreachable(why)),
                     Body::Request { stream, .. } => Body::Broken(stream, why),
                     Body::Session(session, SessionPart::Request { .. } | SessionPart::End(_)) => {
@@ -264,36 +258,32 @@ impl Slot {
 
     /// Runs the process until `now`; it ends if its disk was cut off, or its engine stopped.
     pub(super) fn run_until(&mut self, now: Tick, record: &Record) {
-        if let State::Asking(asking) = &mut self.state {
-            if !asking.run_until(now) && !self.setup.disk.is_off() {
-                return;
-            }
-            let before = std::mem::replace(&mut self.state, State::Down { refuses: true });
-            if let State::Asking(asking) = before {
-                match asking.end().map(Process::up) {
-                    Ok(process) => self.state = State::Running(process),
-                    Err(failure) => {
-                        self.did_not_start(failure, record);
-                        return;
-                    }
+        let ready = match &mut self.state {
+            State::Asking(asking) => asking.run_until(now),
+            State::Waiting(waiting) => waiting.run_until(now),
+            _ => false,
+        };
+        if ready || self.setup.disk.is_off() {
+            let up = match std::mem::replace(&mut self.state, State::Down { refuses: true }) {
+                State::Asking(asking) => asking.end().map(Process::up),
+                State::Waiting(waiting) => Process::enter(waiting.end()),
+                other => {
+                    self.state = other;
+                    return self.advance(now, record);
+                }
+            };
+            match up {
+                Ok(process) => self.state = State::Running(process),
+                Err(failure) => {
+                    self.did_not_start(failure, record);
+                    return;
                 }
             }
         }
-        if let State::Waiting(waiting) = &mut self.state {
-            if !waiting.run_until(now) && !self.setup.disk.is_off() {
-                return;
-            }
-            let before = std::mem::replace(&mut self.state, State::Down { refuses: true });
-            if let State::Waiting(waiting) = before {
-                match Process::enter(waiting.end()) {
-                    Ok(process) => self.state = State::Running(process),
-                    Err(failure) => {
-                        self.did_not_start(failure, record);
-                        return;
-                    }
-                }
-            }
-        }
+        self.advance(now, record);
+    }
+
+    fn advance(&mut self, now: Tick, record: &Record) {
         let State::Running(process) = &mut self.state else {
             return;
         };
@@ -313,32 +303,37 @@ impl Slot {
                 why: fault.0.to_string(),
                 excused: self.disk_fails || self.repaired,
             });
-            self.crash = Some(Crash::Kill);
-            self.fall();
+            self.fall_by(Crash::Kill, None);
         } else if process.has_left() {
             self.left = true;
-            self.crash = Some(Crash::Stop);
-            self.fall();
+            self.fall_by(Crash::Stop, None);
         }
     }
 
     /// Stops the process gracefully. With a server this takes time.
     pub(super) fn stop(&mut self) {
         let first = self.setup.mutation == Some(Mutation::StopTheServerFirst);
-        match (&self.state, &self.setup.host) {
-            (State::Running(process), Some(_)) if !first => process.leave(),
-            (State::Paused(process), Some(_)) if !first => process.leave(),
-            (_, host) => {
-                // Without a running member, its unit's `KillMode=mixed` kills its remaining processes.
-                match host {
-                    Some(host) if first => host.mysqld.terminate(),
-                    Some(host) => host.mysqld.kill(),
-                    None => {}
-                }
-                self.crash = Some(Crash::Stop);
-                self.fall();
-            }
+        match (self.living(), &self.setup.host) {
+            (Some(process), Some(_)) if !first => return process.leave(),
+            // Without a running member, its unit's `KillMode=mixed` kills its remaining processes.
+            (_, Some(host)) if first => host.mysqld.terminate(),
+            (_, Some(host)) => host.mysqld.kill(),
+            (_, None) => {}
         }
+        self.fall_by(Crash::Stop, None);
+    }
+
+    /// The process ends so, and stays down for this time, if that is given.
+    pub(super) fn fall_by(&mut self, crash: Crash, down: Option<Duration>) {
+        self.crash = Some(crash);
+        self.down_for = down.or(self.down_for);
+        self.fall();
+    }
+
+    /// It ends so, and nothing starts it again soon.
+    pub(super) fn fall_for_good(&mut self, crash: Crash) {
+        self.start_at = None;
+        self.fall_by(crash, Some(FOR_GOOD));
     }
 
     /// The process ends immediately, and its disk is in the crash's state.
@@ -356,18 +351,11 @@ impl Slot {
         let before = std::mem::replace(&mut self.state, State::Down { refuses: true });
         match (before, crash) {
             (State::Running(process), Crash::Stop) => process.shut_down(),
-            (State::Running(process) | State::Paused(process), _) => drop(process),
-            (State::Lost, _) => {
-                self.state = State::Lost;
+            (state @ (State::Lost | State::Stranger { .. }), _) => {
+                self.state = state;
                 return;
             }
-            (State::Asking(asking), _) => drop(asking),
-            (State::Waiting(waiting), _) => drop(waiting),
-            (stranger @ State::Stranger { .. }, _) => {
-                self.state = stranger;
-                return;
-            }
-            (State::Down { .. }, _) => {}
+            (ended, _) => drop(ended),
         }
         match crash {
             Crash::Stop | Crash::Kill => {
@@ -387,8 +375,7 @@ impl Slot {
     /// The disk is lost, and the machine returns with an empty one and its old configuration. The product decides whether it takes part, by
     /// the directory and the ring named in the ring's calls.
     pub(super) fn wipe(&mut self, record: &Record) {
-        self.crash = Some(Crash::Kill);
-        self.fall();
+        self.fall_by(Crash::Kill, None);
         let own = self.setup.id;
         let call = Envelope {
             ring: self.setup.ring,
@@ -404,8 +391,7 @@ impl Slot {
             speaks: FormatRange::OF_THIS_PROGRAM,
         };
         let refusal = admit(&call, &Identity::fresh(own), call.speaks, |_| None).err();
-        self.setup.disk = FaultyDisk::new();
-        self.setup.disk.stop_recording();
+        self.setup.disk = empty_disk();
         (self.damaged, self.damage) = (true, Damage::Wiped);
         self.settled = None;
         let refusal = refusal.filter(|_| self.setup.mutation != Some(Mutation::TrustAWipedDisk));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use consensus::Member;
 use raft_types::{FormatRange, FormatVersion};
 
+use crate::dice::{millis, pick_some};
 use crate::event::Event;
 use crate::faults::{Crash, Fault};
 use crate::member::upgraded;
@@ -19,7 +20,7 @@ impl World {
     /// A member restarts with the other version.
     pub(super) fn another_version(&mut self) -> Option<Fault> {
         let members = self.there();
-        let member = *members.get(self.dice.usize(0..members.len().max(1)))?;
+        let member = pick_some(&mut self.dice, &members)?;
         let transport = self.slots.get(&member)?.setup.transport.as_ref()?;
         // More often forwards than back, so that some rings complete the upgrade during faults.
         let formats = match transport.installed() == upgraded() && self.dice.u32(0..3) == 0 {
@@ -29,26 +30,21 @@ impl World {
         transport.install(formats);
         let words = format!("member {member} gets a program of formats {formats}");
         self.record.note(&words);
-        Some(Fault::Crash {
-            member,
-            crash: match self.dice.bool() {
-                true => Crash::Stop,
-                false => Crash::Kill,
-            },
-            after_calls: 0,
-            down: Duration::from_millis(self.dice.u64(10..400)),
-        })
+        let crash = match self.dice.bool() {
+            true => Crash::Stop,
+            false => Crash::Kill,
+        };
+        Some(Fault::crash(member, crash, millis(&mut self.dice, 10..400)))
     }
 
     /// A program writes no unsupported format, and takes part in no ring with one.
-    pub(super) fn nobody_has_what_it_does_not_speak(&self) {
-        for (member, slot) in &self.slots {
+    pub(super) fn nobody_has_what_it_does_not_speak(&mut self) {
+        for (&member, slot) in &self.slots {
             let (Some(format), Some(transport)) = (ring_format(slot), &slot.setup.transport) else {
                 continue;
             };
             let speaks = transport.runs();
             if !speaks.has(format) {
-                let member = *member;
                 self.record.saw(&Event::BeyondItsProgram {
                     member,
                     format,
@@ -72,22 +68,13 @@ impl World {
     /// All members get the newer program: the ring's format rises accordingly.
     pub(super) fn everybody_is_upgraded(&mut self) {
         self.slots.values_mut().for_each(upgrade);
-        let begun = self.now;
-        while self.goes_on() && !self.all_have_risen() {
-            if self.now - begun > TIME_TO_RISE {
-                // Its formats are unknown, and it is a member until an operator removes it.
-                if self.has_lost_a_member() {
-                    return;
-                }
-                let words = format!(
-                    "all speak formats {}, and the ring's format is still older after {TIME_TO_RISE:?}; {}",
-                    upgraded(),
-                    self.standing()
-                );
-                self.record.saw(&Event::Stuck { words });
-                return;
-            }
-            self.step();
+        let risen = self.happens_within(TIME_TO_RISE, |world| world.all_have_risen());
+        // The formats of a lost member are unknown, and it is a member until an operator removes it.
+        if !risen && !self.has_lost_a_member() {
+            self.stuck(&format!(
+                "all speak formats {}, and the ring's format is still older after {TIME_TO_RISE:?}",
+                upgraded()
+            ));
         }
     }
 
@@ -100,12 +87,8 @@ impl World {
 
     /// Whether all members' logs have the format.
     fn all_have_risen(&self) -> bool {
-        let Some(members) = self.members() else {
-            return false;
-        };
-        let there = self.slots.iter();
-        let mut there = there.filter(|(id, slot)| members.contains(id) && !slot.is_lost());
-        there.all(|(_, slot)| ring_format(slot) == Some(upgraded().newest()))
+        let newest = Some(upgraded().newest());
+        self.everybody_there(|slot| ring_format(slot) == newest)
     }
 }
 
@@ -116,8 +99,7 @@ fn upgrade(slot: &mut Slot) {
     };
     transport.install(upgraded());
     if transport.runs() != upgraded() && slot.is_running() {
-        slot.crash = Some(Crash::Stop);
-        slot.fall();
+        slot.fall_by(Crash::Stop, None);
     }
 }
 

@@ -1,0 +1,260 @@
+//! The scenarios as a table: for each its setting, its steps in order, and its checks. [`World::run`] plays any of them.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::dice::millis;
+use crate::faults::{Fault, Stress};
+use crate::scenario::Scenario;
+use crate::shape::Shape;
+use crate::workload::Workload;
+use crate::world::{World, cold_damage, disks, failovers, mysqlds, policies};
+
+/// One step of a scenario, or one of its checks.
+pub(super) type Act = fn(&mut World);
+
+/// A scenario.
+pub(super) struct Script {
+    /// The kind of faults, unless the seed draws it.
+    pub(super) stress: Option<Stress>,
+    /// Changes of the seed's ring and workload.
+    pub(super) setting: fn(&mut Shape, &mut Workload, &mut Rng),
+    pub(super) begin: Act,
+    pub(super) acts: &'static [Act],
+    /// Checks after each step of the world.
+    pub(super) checks: &'static [Act],
+    /// Its own faults, and the chance that the next fault is one of them: one in this many.
+    pub(super) own_faults: Option<(u32, fn(&mut World) -> Option<Fault>)>,
+    /// After all faults are fixed, and all members have caught up.
+    pub(super) recovery: &'static [Act],
+    /// Further steps of a recovered ring.
+    pub(super) epilogue: &'static [Act],
+}
+
+/// The seed draws everything.
+const MIXED: Script = Script {
+    stress: None,
+    setting: |_, _, _| {},
+    begin: World::found,
+    acts: &[World::mixed_faults],
+    checks: &[],
+    own_faults: None,
+    recovery: &[],
+    epilogue: &[],
+};
+
+/// Regions with several voters.
+const MOVES: Script = Script {
+    stress: Some(Stress::Moves),
+    ..MIXED
+};
+
+/// Database members have servers.
+const WITH_SERVERS: Script = Script {
+    setting: |shape, _, _| mysqlds::with_servers(shape),
+    recovery: &[World::servers_agree],
+    ..MOVES
+};
+
+impl Script {
+    pub(super) fn of(scenario: Option<Scenario>) -> Self {
+        let Some(scenario) = scenario else {
+            return MIXED;
+        };
+        match scenario {
+            Scenario::Transport => MIXED,
+            Scenario::LostQuorum => Self {
+                stress: Some(Stress::Lost),
+                ..MIXED
+            },
+            Scenario::Upgrades => Self {
+                own_faults: Some((2, World::another_version)),
+                checks: &[World::nobody_has_what_it_does_not_speak],
+                epilogue: &[World::everybody_is_upgraded],
+                ..MIXED
+            },
+            Scenario::Policies => Self {
+                own_faults: Some((3, World::another_policy)),
+                epilogue: &[World::the_quorum_follows_the_log],
+                ..MOVES
+            },
+            Scenario::Failovers => Self {
+                setting: |shape, _, _| failovers::with_proxies(shape),
+                acts: &[World::failovers],
+                ..MOVES
+            },
+            Scenario::Learners => Self {
+                setting: |shape, _, _| failovers::without_proxies(shape),
+                acts: &[World::leave_with_learners; 3],
+                ..MOVES
+            },
+            Scenario::Removals => Self {
+                setting: |shape, _, dice| policies::with_a_majority(shape, dice),
+                acts: &[
+                    World::a_member_serves,
+                    World::some_fail_and_one_is_removed,
+                    World::some_fail_and_one_is_removed,
+                    World::some_fail_and_one_is_removed,
+                    World::some_fail_and_one_is_removed,
+                ],
+                ..MOVES
+            },
+            Scenario::ColdDamage => Self {
+                setting: cold_damage::with_cold_files,
+                acts: &[
+                    World::damage_what_somebody_lacks,
+                    World::damage_what_somebody_lacks,
+                    World::damage_what_somebody_lacks,
+                    World::scrubs_find_the_rest,
+                ],
+                ..MOVES
+            },
+            Scenario::FullDisks => Self {
+                setting: |shape, workload, _| disks::with_reserves(shape, workload),
+                acts: &[
+                    World::a_member_serves,
+                    World::disks_fill,
+                    World::the_leader_fails,
+                    World::disks_stay_full_for_a_while,
+                ],
+                ..MOVES
+            },
+            Scenario::Purges => Self {
+                setting: |shape, workload, _| disks::with_short_files(shape, workload),
+                acts: &[
+                    World::tell_the_regions,
+                    World::purge_without_a_region,
+                    World::purge_without_a_region,
+                ],
+                ..MOVES
+            },
+            Scenario::SlowDisk => Self {
+                setting: |_, workload, _| disks::with_large_transactions(workload),
+                acts: &[World::slow_leader, World::slow_voters],
+                ..MOVES
+            },
+            Scenario::Mysqlds
+            | Scenario::MysqldOperations
+            | Scenario::Provisioning
+            | Scenario::Conversions => Self::with_servers(scenario),
+        }
+    }
+
+    fn with_servers(scenario: Scenario) -> Self {
+        match scenario {
+            Scenario::MysqldOperations => Self {
+                acts: &[
+                    World::clients_begin,
+                    World::until_calm,
+                    World::an_operation,
+                    World::everything_goes_wrong,
+                ],
+                own_faults: Some((3, World::operation)),
+                checks: &[World::look_at_operations],
+                ..WITH_SERVERS
+            },
+            Scenario::Provisioning => Self {
+                acts: &[
+                    World::clients_begin,
+                    World::until_calm,
+                    World::planned_copy,
+                    World::everything_goes_wrong,
+                ],
+                own_faults: Some((2, World::fault_of_a_copy)),
+                checks: &[World::look_at_copies],
+                recovery: &[World::copies_end, World::servers_agree],
+                ..WITH_SERVERS
+            },
+            Scenario::Conversions => Self {
+                begin: World::begin_plainly,
+                acts: &[
+                    World::until_replicas_follow,
+                    World::clients_begin,
+                    World::enable_raft,
+                    World::until_servers_follow,
+                    World::short_faults,
+                    World::mend,
+                    World::disable_raft,
+                    World::enable_raft_again_perhaps,
+                ],
+                checks: &[World::look_at_conversions],
+                recovery: &[World::servers_agree, World::what_is_left_is_as_promised],
+                ..WITH_SERVERS
+            },
+            _ => Self {
+                acts: &[World::clients_begin, World::everything_goes_wrong],
+                ..WITH_SERVERS
+            },
+        }
+    }
+}
+
+impl World {
+    /// Plays steps until the run has failed.
+    pub(super) fn play_acts(&mut self, acts: &[Act]) {
+        for act in acts {
+            if self.goes_on() {
+                act(self);
+            }
+        }
+    }
+
+    fn mixed_faults(&mut self) {
+        let chaos = millis(&mut self.dice, 4_000..14_000);
+        self.go_wrong(chaos);
+    }
+
+    fn short_faults(&mut self) {
+        let chaos = millis(&mut self.dice, 2_000..12_000);
+        self.go_wrong(chaos);
+    }
+
+    /// Faults of servers take longer to show.
+    fn everything_goes_wrong(&mut self) {
+        let chaos = millis(&mut self.dice, 10_000..40_000);
+        self.go_wrong(chaos);
+    }
+
+    fn a_member_serves(&mut self) {
+        self.wait_for_leader(None);
+    }
+
+    // The engine: all waits of scenarios.
+
+    /// Advances until this holds. False if it did not within this time, and the run has not failed either.
+    pub(super) fn happens_within(
+        &mut self,
+        allowed: Duration,
+        mut holds: impl FnMut(&mut Self) -> bool,
+    ) -> bool {
+        let start = self.now;
+        while self.goes_on() && !holds(self) {
+            if self.now - start > allowed {
+                return false;
+            }
+            self.step();
+        }
+        true
+    }
+
+    /// Waits until this holds; otherwise the run fails with this message.
+    pub(super) fn wait_until(
+        &mut self,
+        otherwise: &str,
+        allowed: Duration,
+        holds: impl FnMut(&mut Self) -> bool,
+    ) {
+        if !self.happens_within(allowed, holds) {
+            self.stuck(&format!("{otherwise}, within {allowed:?}"));
+        }
+    }
+
+    /// Whether a client's transaction is committed within this time.
+    pub(super) fn commits_within(&mut self, allowed: Duration) -> bool {
+        let before = self.record.counts().acknowledged;
+        self.happens_within(allowed, |world| {
+            world.record.counts().acknowledged != before
+        })
+    }
+}
