@@ -148,79 +148,23 @@ pub(crate) enum Event {
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let op_id = |op_id: &Option<OpId>| {
-            op_id.map_or_else(|| "nothing".to_owned(), |op_id| op_id.to_string())
-        };
         match self {
             Self::Appended { member, entries } => {
                 write!(f, "member {member} appends {}", range(entries))
             }
-            Self::Durable { member, upto } => write!(f, "member {member} has {upto} durably"),
-            Self::Truncated { member, keep } => {
-                write!(f, "member {member} takes back all behind {}", op_id(keep))
-            }
-            Self::CutBack { member, keep } => {
-                write!(
-                    f,
-                    "member {member} comes back and cuts off all behind {}",
-                    op_id(keep)
-                )
-            }
-            Self::Repaired(repair) => write!(f, "the quorum is repaired: {repair:?}"),
-            Self::Began { member, before, .. } => {
-                write!(f, "the log of member {member} begins behind {before}")
-            }
-            Self::Voted { member, vote } => write!(f, "member {member} stored the vote {vote}"),
             Self::Opened {
-                member,
-                entries,
-                vote,
-                ..
+                member, entries, ..
             } => {
-                let vote = vote.map_or_else(|| "none".to_owned(), |vote| vote.to_string());
-                let entries = range(entries);
-                write!(f, "member {member} opened its log: {entries}, vote {vote}")
-            }
-            Self::RefusedToOpen { member, why, .. } => {
-                write!(f, "member {member} refuses to open its log: {why}")
-            }
-            Self::EngineStopped { member, why, .. } => {
-                write!(f, "the engine of member {member} stopped: {why}")
+                write!(f, "member {member} opened its log: {}", range(entries))
             }
             Self::Committed { member, entries } => {
                 write!(f, "member {member} has as committed {}", range(entries))
             }
-            Self::Led { term, leader } => write!(f, "member {leader} leads term {term}"),
-            Self::Acknowledged { member, op_id, .. } => {
-                write!(f, "member {member} acknowledges {op_id}")
-            }
-            Self::Refused { member, content } => write!(f, "member {member} refuses {content:?}"),
-            Self::Read { member, mark } => write!(f, "member {member} is read at {}", op_id(mark)),
-            Self::UsedNumberTaken { member, by } => {
-                write!(f, "member {by} takes another member {member}")
-            }
-            Self::Regions { voting } => write!(f, "who votes: {voting:?}"),
-            Self::Told {
-                client,
-                by,
-                outcome,
-            } => write!(f, "client {client} at the server of {by}: {outcome:?}"),
-            Self::Operation(operation) => operation.fmt(f),
-            Self::Healed => f.write_str("everything is mended"),
-            Self::PutBack { member, words } => write!(f, "of member {member}: {words}"),
-            Self::Panicked { member, words } => write!(f, "member {member} panics: {words}"),
-            Self::Finished => f.write_str("the end"),
-            Self::BeyondItsProgram {
-                member,
-                format,
-                speaks,
-            } => write!(
-                f,
-                "member {member}, whose program speaks formats {speaks}, has a log of format {format}"
-            ),
+            Self::Operation(operation) => write!(f, "{operation:?}"),
             Self::Stuck { words } | Self::Wedged { words } | Self::Unexplained { words } => {
                 f.write_str(words)
             }
+            other => write!(f, "{other:?}"),
         }
     }
 }

@@ -14,8 +14,6 @@ pub(crate) enum Mutation {
     CommitOnAMinority,
     /// A leader narrows a joint quorum to its own region immediately, before an entry of its own term is committed.
     NarrowWithoutTheBarrier,
-    /// The search for the matching point trusts a follower's report whatever vote the follower has stored (rule 1 of the local answers).
-    BelieveReportsOfAnotherVote,
     /// Entries are acknowledged before they are durable.
     AcknowledgeBeforeTheDisk,
     /// Entries are acknowledged before the writer gets them.
@@ -65,8 +63,6 @@ pub(crate) enum Mutation {
     StopTheServerFirst,
     /// Failover is resumed while operators assume that it is paused.
     ResumeUnasked,
-    /// The record of a running data copy is lost when its member restarts.
-    ForgetTheCopy,
     /// Members confirm the release of a follower, and continue to manage it.
     ReleaseInWords,
     /// No check whether the other end of an open connection still exists.
@@ -91,14 +87,10 @@ impl Mutation {
         }
     }
 
-    /// Whether it needs the local answers to the search on, or off. The engine's own search first asks a member without entries: the answer
-    /// may be a proxy's, which still has entries that will be replaced.
-    pub(crate) fn searches_itself(self) -> Option<bool> {
-        match self {
-            Self::BelieveReportsOfAnotherVote => Some(true),
-            Self::ProxyIgnoresTheTerm => Some(false),
-            _ => None,
-        }
+    /// Whether it needs the local answers to the search off. The engine's own search first asks a member without entries: the answer may be
+    /// a proxy's, which still has entries that will be replaced.
+    pub(crate) fn needs_the_engines_search(self) -> bool {
+        self == Self::ProxyIgnoresTheTerm
     }
 
     /// Whether it violates a property of the ring; otherwise members stop or the ring does not recover.
@@ -127,7 +119,6 @@ impl Mutation {
             Self::WaitInTheLoop => Some(Scenario::SlowDisk),
             Self::AnswerBeforeTheAck | Self::KeepTheTail => Some(Scenario::Mysqlds),
             Self::StopTheServerFirst | Self::ResumeUnasked => Some(Scenario::MysqldOperations),
-            Self::ForgetTheCopy => Some(Scenario::Provisioning),
             Self::ReleaseInWords => Some(Scenario::Conversions),
             Self::TrustOpenConnections => Some(Scenario::Transport),
             Self::ClaimAnyFormat => Some(Scenario::Upgrades),

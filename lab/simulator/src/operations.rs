@@ -1,7 +1,5 @@
 //! Operators' actions on members with servers, and their outcomes, as events for the checkers.
 
-use std::fmt;
-
 use raft_types::MemberId;
 
 /// One such event.
@@ -35,29 +33,4 @@ pub(crate) struct Stopped {
     pub(crate) hands_over: bool,
     /// The member that serves instead.
     pub(crate) successor: Option<MemberId>,
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Paused { primary } => {
-                write!(
-                    f,
-                    "failover is paused, member {primary} is the pinned primary"
-                )
-            }
-            Self::AsksForAPause => f.write_str("an operator asks for a pause of failover"),
-            Self::Resumes => f.write_str("the pause of failover ends"),
-            Self::Promotes { to } => write!(f, "an operator promotes {to}"),
-            Self::Opens { by } => write!(f, "the server of {by} takes writes"),
-            Self::UsedWithoutItsData { member } => {
-                write!(f, "the server of {member} is used without its data")
-            }
-            Self::TwoPrimaries { plain, other } => write!(
-                f,
-                "the server of {plain} takes writes and is not managed, and that of {other} takes writes"
-            ),
-            Self::Stopped(stopped) => write!(f, "{stopped:?}"),
-        }
-    }
 }

@@ -143,6 +143,11 @@ impl Rows {
         }
     }
 
+    /// Columns by their names, separated by blanks.
+    pub(crate) fn named(columns: &str) -> Self {
+        Self::of(&columns.split(' ').collect::<Vec<_>>())
+    }
+
     pub(crate) fn row(mut self, values: impl IntoIterator<Item = impl Into<Cell>>) -> Self {
         let values = values.into_iter().map(|value| value.into().0);
         self.rows.push(values.collect());

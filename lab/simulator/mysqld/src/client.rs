@@ -159,16 +159,11 @@ impl Mysqld {
     /// The server's refusal; 2002 if nothing listens, and 2013 if a login would hang: a real client has its own timeout.
     pub fn log_in(&self, user: &str) -> Result<ClientSession, SqlError> {
         self.act(|server| {
-            let stopping = |running: &crate::server::Running| running.stopping.is_some();
-            if server.running.as_ref().is_none_or(stopping) {
+            if !server.listens() {
                 let message = "Can't connect to local MySQL server through socket";
                 return Err(SqlError::new(code::CANNOT_CONNECT, message));
             }
-            let locked = server
-                .running
-                .as_ref()
-                .is_some_and(|running| running.accounts_are_locked());
-            if server.paused || locked {
+            if server.paused || server.accounts_are_locked() {
                 let message =
                     "Lost connection to MySQL server at 'reading initial communication packet'";
                 return Err(SqlError::new(code::LOST, message));

@@ -125,8 +125,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let accepted = server.until(|state| {
-        let stopping = |running: &crate::server::Running| running.stopping.is_some();
-        if state.running.as_ref().is_none_or(stopping) {
+        if !state.listens() {
             return Some(None);
         }
         if state.paused {
@@ -189,8 +188,7 @@ where
         if seat.is_lost(state) {
             return Some(Err(None));
         }
-        let locked = |running: &crate::server::Running| running.accounts_are_locked();
-        if state.paused || state.running.as_ref().is_some_and(locked) {
+        if state.paused || state.accounts_are_locked() {
             return None;
         }
         Some(judge(state, seat.id, &user, &answer, &challenge).map_err(Some))
@@ -375,12 +373,9 @@ where
             if self.seat.is_lost(state) {
                 return Some(Err(Over::Ended));
             }
-            let locked = |running: &crate::server::Running| running.accounts_are_locked();
-            let locked = state.running.as_ref().is_some_and(locked);
-            let all = state
-                .session(self.seat.id)
-                .is_some_and(|session| session.rights == Rights::All);
-            (all || !locked).then_some(Ok(()))
+            let session = state.session(self.seat.id);
+            let all = session.is_some_and(|session| session.rights == Rights::All);
+            (all || !state.accounts_are_locked()).then_some(Ok(()))
         });
         waited.await
     }

@@ -134,11 +134,7 @@ impl Server {
 
     /// Whether a statement waits for the account lock, which another one holds until its ACK.
     fn hangs_behind_accounts(&self, statement: &Statement, rights: Rights) -> bool {
-        let locked = self
-            .running
-            .as_ref()
-            .is_some_and(|running| running.accounts_are_locked());
-        locked
+        self.accounts_are_locked()
             && match statement {
                 Statement::ShowGrants
                 | Statement::ShowVariables(_)
@@ -158,11 +154,7 @@ impl Server {
     }
 
     pub(crate) fn advance_later(&mut self, id: SessionId) {
-        let locked = self
-            .running
-            .as_ref()
-            .is_some_and(|running| running.accounts_are_locked());
-        if locked {
+        if self.accounts_are_locked() {
             return;
         }
         let Some(session) = self.session(id) else {
@@ -201,20 +193,10 @@ impl Server {
         }
         let end = running.binlog.end();
         let executed = running.executed.to_string();
-        let columns = [
-            "File",
-            "Position",
-            "Binlog_Do_DB",
-            "Binlog_Ignore_DB",
-            "Executed_Gtid_Set",
-        ];
-        let rows = Rows::of(&columns).row([
-            file_name(end.file),
-            end.offset.to_string(),
-            String::new(),
-            String::new(),
-            executed,
-        ]);
+        let columns = "File Position Binlog_Do_DB Binlog_Ignore_DB Executed_Gtid_Set";
+        let (file, offset) = (file_name(end.file), end.offset.to_string());
+        let empty = String::new;
+        let rows = Rows::named(columns).row([file, offset, empty(), empty(), executed]);
         self.finish(id, Ok(Answer::Rows(rows)));
     }
 

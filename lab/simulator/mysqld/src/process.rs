@@ -153,10 +153,7 @@ impl Mysqld {
     /// Whether it accepts connections: not while it is stopping.
     #[must_use]
     pub fn listens(&self) -> bool {
-        self.act(|server| {
-            let running = server.running.as_ref();
-            running.is_some_and(|running| running.stopping.is_none())
-        })
+        self.act(|server| server.listens())
     }
 
     /// Number of its starts.

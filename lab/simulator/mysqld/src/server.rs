@@ -114,12 +114,9 @@ impl Server {
         let Some(running) = &self.running else {
             return;
         };
-        let busy: Vec<SessionId> = running
-            .sessions
-            .iter()
-            .filter(|(_, session)| !session.is_idle() || session.gone)
-            .map(|(id, _)| *id)
-            .collect();
+        let busy = running.sessions.iter();
+        let busy = busy.filter(|(_, session)| !session.is_idle() || session.gone);
+        let busy: Vec<SessionId> = busy.map(|(id, _)| *id).collect();
         for id in busy {
             self.advance_session(id);
         }
@@ -158,11 +155,7 @@ impl Server {
 
     /// Whether such an event is due. A stop is checked on every call.
     pub(crate) fn is_due(&self) -> bool {
-        let stops = self
-            .running
-            .as_ref()
-            .is_some_and(|running| running.stopping.is_some());
-        stops || self.deadline().is_some_and(|at| self.now() >= at)
+        self.is_stopping() || self.deadline().is_some_and(|at| self.now() >= at)
     }
 
     // Sessions.
@@ -238,6 +231,17 @@ impl Server {
             self.changed();
         }
         self.interrupt_copy();
+    }
+
+    /// Whether an account statement waits in its commit, holding their lock.
+    pub(crate) fn accounts_are_locked(&self) -> bool {
+        let running = self.running.as_ref();
+        running.is_some_and(|running| running.commits.holds_accounts())
+    }
+
+    /// Whether it listens: it runs, and is not about to stop.
+    pub(crate) fn listens(&self) -> bool {
+        self.running.is_some() && !self.is_stopping()
     }
 
     fn is_stopping(&self) -> bool {
@@ -336,11 +340,10 @@ impl Running {
 
     /// Semi-sync dumps that are attached.
     pub(crate) fn semi_sync_clients(&self) -> u64 {
-        let dumps = self
-            .sessions
-            .values()
-            .filter(|session| session.is_semi_sync_dump());
-        dumps.count() as u64
+        let sessions = self.sessions.values();
+        sessions
+            .filter(|session| session.is_semi_sync_dump())
+            .count() as u64
     }
 
     /// Whether commits wait for an ACK.
@@ -351,19 +354,11 @@ impl Running {
             && (is_on("rpl_semi_sync_source_wait_no_replica") || self.semi_sync_clients() > 0)
     }
 
-    /// Whether an account statement waits in its commit, holding their lock.
-    pub(crate) fn accounts_are_locked(&self) -> bool {
-        self.commits.holds_accounts()
-    }
-
     pub(crate) fn is_closed_to(&self, rights: Rights) -> Option<&'static str> {
-        match (
-            self.super_read_only,
-            self.read_only && !rights.administers(),
-        ) {
-            (true, _) => Some("--super-read-only"),
-            (false, true) => Some("--read-only"),
-            (false, false) => None,
+        let closed = self.read_only && !rights.administers();
+        match self.super_read_only {
+            true => Some("--super-read-only"),
+            false => closed.then_some("--read-only"),
         }
     }
 }

@@ -14,13 +14,8 @@ use crate::variables::Source;
 /// Workers of replica threads: `replica_parallel_workers`.
 const WORKERS: usize = 4;
 /// Columns of a session that holds a lock.
-const HOLDER: [&str; 5] = [
-    "PROCESSLIST_ID",
-    "PROCESSLIST_TIME",
-    "PROCESSLIST_USER",
-    "PROCESSLIST_HOST",
-    "OBJECT_TYPE",
-];
+const HOLDER: &str =
+    "PROCESSLIST_ID PROCESSLIST_TIME PROCESSLIST_USER PROCESSLIST_HOST OBJECT_TYPE";
 
 impl Server {
     /// A variable as in SELECT; some are computed.
@@ -151,10 +146,7 @@ impl Server {
     }
 
     pub(crate) fn processes(&self) -> Rows {
-        let columns = [
-            "Id", "User", "Host", "db", "Command", "Time", "State", "Info",
-        ];
-        let mut rows = Rows::of(&columns);
+        let mut rows = Rows::named("Id User Host db Command Time State Info");
         let Some(running) = &self.running else {
             return rows;
         };
@@ -292,13 +284,13 @@ impl Server {
             Look::HoldersOfApplier
             | Look::HoldersOfBackupLock
             | Look::DumpsOfOthers
-            | Look::ForeignChannels => Rows::of(&HOLDER),
+            | Look::ForeignChannels => Rows::named(HOLDER),
             Look::HoldersOfGlobalLock => {
                 let holds = |(other, session): &(&SessionId, &Session)| {
                     **other != id && session.holds_global() && !session.is_replica_thread()
                 };
                 let holders = running.sessions.iter().filter(holds);
-                holders.fold(Rows::of(&HOLDER), |rows, (id, session)| {
+                holders.fold(Rows::named(HOLDER), |rows, (id, session)| {
                     let (seconds, user) = (self.seconds(session), session.user.clone());
                     let here = "localhost".to_owned();
                     rows.row([
@@ -361,21 +353,20 @@ impl Server {
     }
 
     fn replica_threads(&self) -> Rows {
-        let columns = [
-            "receiver",
-            "service_state",
-            "last_error_number",
-            "last_error_message",
-            "in_hand_ms",
-        ];
-        let rows = Rows::of(&columns);
+        let columns = "receiver service_state last_error_number last_error_message in_hand_ms";
+        let rows = Rows::named(columns);
         let Some(channel) = &self.channel else {
             return rows;
         };
-        let text = |text: &str| Some(text.to_owned());
-        let (number, message) = match &channel.receiver_error {
-            Some(error) => (error.code, &error.message[..]),
-            None => (0, ""),
+        let row = |rows: Rows, thread: &str, state: &str, error: (u16, &str), in_hand| {
+            let (number, message) = (error.0.to_string(), error.1);
+            let values = [thread, state, &number, message];
+            let values = values.map(|value: &str| Some(value.to_owned()));
+            rows.row(values.into_iter().chain([in_hand]))
+        };
+        let of = |error: &Option<SqlError>| match error {
+            Some(error) => (error.code, error.message.clone()),
+            None => (0, String::new()),
         };
         let in_hand = channel.in_hand.map(|since| {
             let now = self.epoch_micros();
@@ -387,57 +378,28 @@ impl Server {
             Receiver::On => "ON",
         };
         let applier = if channel.applies { "ON" } else { "OFF" };
-        let number = text(&number.to_string());
-        let mut rows = rows.row([
-            text("receiver"),
-            text(receiver),
-            number,
-            text(message),
+        let (number, message) = of(&channel.receiver_error);
+        let rows = row(
+            rows,
+            "receiver",
+            receiver,
+            (number, &message),
             in_hand.clone(),
-        ]);
-        let (number, message) = match &channel.applier_error {
-            Some(error) => (error.code, &error.message[..]),
-            None => (0, ""),
-        };
+        );
+        let (number, message) = of(&channel.applier_error);
         // The coordinator only reports that a worker failed.
-        let coordinator = if number == 0 { "0" } else { "1399" };
-        rows = rows.row([
-            text("applier"),
-            text(applier),
-            text(coordinator),
-            text(""),
-            None,
-        ]);
-        for worker in 0..WORKERS {
-            // The first one does all the work.
-            let (number, message, in_hand) = match worker {
-                0 => (number, message, in_hand.clone()),
-                _ => (0, "", None),
-            };
-            let number = text(&number.to_string());
-            rows = rows.row([
-                text("worker"),
-                text(applier),
-                number,
-                text(message),
-                in_hand,
-            ]);
-        }
-        rows
+        let coordinator = if number == 0 { 0 } else { 1399 };
+        let rows = row(rows, "applier", applier, (coordinator, ""), None);
+        // The first worker does all the work.
+        let rows = row(rows, "worker", applier, (number, &message), in_hand);
+        (1..WORKERS).fold(rows, |rows, _| row(rows, "worker", applier, (0, ""), None))
     }
 
     pub(crate) fn replica_status(&self) -> Rows {
-        let rows = Rows::of(&[
-            "Channel_Name",
-            "Source_Host",
-            "Source_Port",
-            "Source_User",
-            "Source_UUID",
-            "Replica_IO_Running",
-            "Replica_SQL_Running",
-            "Last_IO_Error",
-            "Last_SQL_Error",
-        ]);
+        let rows = Rows::named(
+            "Channel_Name Source_Host Source_Port Source_User Source_UUID Replica_IO_Running Replica_SQL_Running \
+             Last_IO_Error Last_SQL_Error",
+        );
         let Some(channel) = &self.channel else {
             return rows;
         };

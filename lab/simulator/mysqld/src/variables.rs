@@ -106,28 +106,8 @@ const SEMI_SYNC_REPLICA: &str = "rpl_semi_sync_replica_";
 const CLONE: &str = "clone_";
 
 /// Command line arguments without a variable and without an effect in the model.
-const WITHOUT_MEANING: [&str; 20] = [
-    "no-defaults",
-    "log-bin",
-    "log-error",
-    "socket",
-    "pid-file",
-    "user",
-    "bind-address",
-    "mysqlx",
-    "secure-file-priv",
-    "skip-networking",
-    "skip-replica-start",
-    "replicate-same-server-id",
-    "plugin-load-add",
-    "plugin-dir",
-    "lc-messages-dir",
-    "character-sets-dir",
-    "basedir",
-    "tmpdir",
-    "innodb-redo-log-capacity",
-    "transaction-isolation",
-];
+const WITHOUT_MEANING: &str = "no-defaults log-bin log-error socket pid-file user bind-address mysqlx secure-file-priv skip-networking \
+     skip-replica-start replicate-same-server-id plugin-load-add plugin-dir lc-messages-dir character-sets-dir basedir tmpdir innodb-redo-log-capacity transaction-isolation";
 
 /// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -202,7 +182,7 @@ impl CommandLine {
             };
             if DEFINITIONS.iter().any(|(name, ..)| *name == variable) {
                 line.values.push((variable, value.to_owned()));
-            } else if !WITHOUT_MEANING.contains(&dashed) {
+            } else if !WITHOUT_MEANING.split(' ').any(|name| name == dashed) {
                 line.unknown.push(word.clone());
             }
         }

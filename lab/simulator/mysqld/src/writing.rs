@@ -414,42 +414,37 @@ impl Server {
                 ClosingStep::Super => running.super_read_only = true,
             }
         }
+        // Until it holds the second lock, `super_read_only` reads the old value.
+        let (next, values): (_, &[(&str, &str)]) = match (over, closing.step) {
+            (false, _) => {
+                let statements_over = true;
+                let next = Closing {
+                    statements_over,
+                    ..closing
+                };
+                (Some(next), &[])
+            }
+            (true, ClosingStep::ReadOnlyForSuper) => {
+                let next = Closing {
+                    step: ClosingStep::Super,
+                    statements_over: false,
+                };
+                (
+                    Some(next),
+                    &[("read_only", "ON"), ("super_read_only", "OFF")],
+                )
+            }
+            (true, ClosingStep::ReadOnly) => (None, &[("read_only", "ON")]),
+            (true, ClosingStep::Super) => (None, &[("super_read_only", "ON")]),
+        };
         let user = running
             .sessions
             .get(&id)
             .map(|session| session.user.clone());
-        let user = user.unwrap_or_default();
-        let next = match (over, closing.step) {
-            (false, _) => Some(Closing {
-                statements_over: true,
-                ..closing
-            }),
-            (true, ClosingStep::ReadOnlyForSuper) => {
-                running
-                    .variables
-                    .put("read_only", "ON", Source::Dynamic(user.clone()));
-                // Until it holds the second lock, it reads the old value.
-                running
-                    .variables
-                    .put("super_read_only", "OFF", Source::Dynamic(user));
-                Some(Closing {
-                    step: ClosingStep::Super,
-                    statements_over: false,
-                })
-            }
-            (true, ClosingStep::ReadOnly) => {
-                running
-                    .variables
-                    .put("read_only", "ON", Source::Dynamic(user));
-                None
-            }
-            (true, ClosingStep::Super) => {
-                running
-                    .variables
-                    .put("super_read_only", "ON", Source::Dynamic(user));
-                None
-            }
-        };
+        let source = Source::Dynamic(user.unwrap_or_default());
+        for (name, value) in values {
+            running.variables.put(name, value, source.clone());
+        }
         if let Some(session) = running.sessions.get_mut(&id)
             && let Work::Set(set) = &mut session.work
         {
@@ -517,21 +512,9 @@ fn session_rights(
 
 /// Supported session variables, of which only `lock_wait_timeout` has an effect.
 fn is_of_session(name: &str) -> bool {
-    [
-        "lock_wait_timeout",
-        "sql_log_bin",
-        "autocommit",
-        "innodb_lock_wait_timeout",
-        "sql_mode",
-        "completion_type",
-        "transaction_isolation",
-        "transaction_read_only",
-        "max_execution_time",
-        "sql_select_limit",
-        "sql_big_selects",
-        "sql_safe_updates",
-    ]
-    .contains(&name)
+    let names = "lock_wait_timeout sql_log_bin autocommit innodb_lock_wait_timeout sql_mode completion_type \
+                 transaction_isolation transaction_read_only max_execution_time sql_select_limit sql_big_selects sql_safe_updates";
+    names.split(' ').any(|own| own == name)
 }
 
 /// A queue of locks: every list once, in numerical order.

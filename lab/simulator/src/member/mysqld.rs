@@ -66,8 +66,6 @@ pub(crate) struct Host {
     folder: Arc<TempDir>,
     /// Startup time of the server.
     start_takes: Duration,
-    /// Mutation: the record of a copy does not survive the member's process.
-    forgets_copies: bool,
     /// Binlog files as left by the last ended process, if its tail is kept deliberately.
     kept: Option<Arc<Mutex<Vec<KeptFile>>>>,
     record: Record,
@@ -107,7 +105,6 @@ impl Host {
             clock,
             folder: Arc::new(folder),
             start_takes,
-            forgets_copies: mutation == Some(Mutation::ForgetTheCopy),
             kept: (mutation == Some(Mutation::KeepTheTail)).then(Arc::default),
             record: record.clone(),
         })
@@ -204,11 +201,6 @@ impl Host {
         setup: &ProcessSetup,
         ring: RingHandle,
     ) -> io::Result<MysqldBeside> {
-        if self.forgets_copies {
-            drop(std::fs::remove_file(
-                self.member_dir().join("mysqld-provision.json"),
-            ));
-        }
         let mysql = self.mysql();
         let connect = self.connect()?;
         let settings = Arc::new(self.settings(setup, mysql.clone()));

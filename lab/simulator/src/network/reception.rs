@@ -10,7 +10,7 @@ use futures::stream;
 use openraft::errors::RaftError;
 use openraft::raft::VoteRequest;
 use proxy::ProxyRequest;
-use raft_types::{LogReport, MemberId, OpId, OwnLog, TypeConfig, Vote};
+use raft_types::{MemberId, OpId, OwnLog, TypeConfig};
 use testkit::network::{Call, Reply, receive};
 use tokio::sync::mpsc;
 
@@ -162,8 +162,7 @@ impl Reception {
         let requests = stream::poll_fn(move |context| {
             requests.poll_recv(context).map(|next| {
                 next.map(|next| {
-                    let wish = next.wants_report.then_some(next.request.vote);
-                    lock(&asked).push_back(wish);
+                    lock(&asked).push_back(next.wants_report);
                     next.request
                 })
             })
@@ -172,11 +171,11 @@ impl Reception {
         let mut answers = self.inbound.append(requests);
         let mut number = 0;
         while let Some(answer) = answers.next().await {
-            let wanted = lock(&wishes).pop_front().flatten();
+            let wanted = lock(&wishes).pop_front().unwrap_or(false);
             match answer {
                 Ok(result) => {
                     let over = result.is_err();
-                    let report = wanted.map(|asking| self.report(asking));
+                    let report = wanted.then(|| self.log.report());
                     let answered = Answered { result, report };
                     let body = Body::Answer {
                         stream,
@@ -198,22 +197,11 @@ impl Reception {
         }
         self.pending.closed(stream);
     }
-
-    fn report(&self, asking: Vote) -> LogReport {
-        let report = self.log.report();
-        match self.mutation {
-            Some(Mutation::BelieveReportsOfAnotherVote) => LogReport {
-                vote: Some(asking),
-                ..report
-            },
-            _ => report,
-        }
-    }
 }
 
-/// For the unanswered requests at the engine: the leader's vote if a report is requested.
-type Wishes = Arc<Mutex<VecDeque<Option<Vote>>>>;
+/// For the unanswered requests at the engine: whether a report is requested.
+type Wishes = Arc<Mutex<VecDeque<bool>>>;
 
-fn lock(wishes: &Mutex<VecDeque<Option<Vote>>>) -> MutexGuard<'_, VecDeque<Option<Vote>>> {
+fn lock(wishes: &Mutex<VecDeque<bool>>) -> MutexGuard<'_, VecDeque<bool>> {
     wishes.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -543,9 +543,7 @@ fn shape_for(mutation: Option<Mutation>, stress: Stress, dice: &mut Rng) -> Shap
     while mutation.is_some_and(Mutation::concerns_narrowing) && !two_quorums(&shape) {
         shape = Shape::choose(stress, dice);
     }
-    if let Some(searches_itself) = mutation.and_then(Mutation::searches_itself) {
-        shape.searches_itself = searches_itself;
-    }
+    shape.searches_itself &= !mutation.is_some_and(Mutation::needs_the_engines_search);
     if mutation.is_some_and(Mutation::concerns_proxies) {
         shape.proxy(dice);
     }

@@ -69,186 +69,62 @@ pub(crate) enum Statement {
     Look(Look),
 }
 
-/// The members' long queries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
-    Encrypted,
-    SemiSyncDumps,
-    Committing,
-    Committed,
-    RefusedForRoom,
-    OwnTimer,
-    SchedulerPersisted,
-    Persisted,
-    PasswordLifetime,
-    StoredAccount,
-    ChannelCount,
-    ForeignChannels,
-    ReplicaThreads,
-    HoldersOfApplier,
-    HoldersOfBackupLock,
-    DumpsOfOthers,
-    HoldersOfGlobalLock,
-    WhoSetOfflineMode,
-    BootedOpen,
-    Uptime,
-    MayShutDown,
-    Events,
-    ClonePlugin,
-    CopyStatus,
-    CopyStages,
-    DataSize,
-    SchemaSizes,
-    TlsEnabled,
-    /// The table that a member's own applier would leave.
-    ApplierTable,
-    GlobalFilters,
-    StatementLogging,
-    OtherEngines,
-    PreparedXa,
+/// Defines the members' long queries from a table: name, behaviour while an account statement waits, and characteristic parts of the text.
+macro_rules! looks {
+    (waits) => { true };
+    (answers) => { false };
+    ($($(#[$doc:meta])* $name:ident, $behaviour:ident: $($part:literal)|+;)*) => {
+        /// The members' long queries.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Look { $($(#[$doc])* $name,)* }
+
+        /// A characteristic part of each; the first match counts.
+        const LOOKS: &[(&str, Look)] = &[$($(($part, Look::$name),)+)*];
+
+        impl Look {
+            /// Whether it reads tables that block while an account statement waits.
+            pub(crate) fn is_of_performance_schema(self) -> bool {
+                match self { $(Self::$name => looks!($behaviour),)* }
+            }
+        }
+    };
 }
 
-/// A characteristic part of each.
-const LOOKS: [(&str, Look); 36] = [
-    (
-        "performance_schema.user_variables_by_thread",
-        Look::SemiSyncDumps,
-    ),
-    (
-        "WHERE processlist_state = 'waiting for handler commit'",
-        Look::Committing,
-    ),
-    (
-        "performance_schema.file_summary_by_event_name",
-        Look::Committed,
-    ),
-    (
-        "performance_schema.events_errors_summary_global_by_error",
-        Look::RefusedForRoom,
-    ),
-    (
-        "performance_schema.events_statements_current WHERE thread_id = PS_CURRENT_THREAD_ID()",
-        Look::OwnTimer,
-    ),
-    (
-        "performance_schema.persisted_variables WHERE variable_name = 'event_scheduler'",
-        Look::SchedulerPersisted,
-    ),
-    (
-        "variable_value FROM performance_schema.persisted_variables",
-        Look::Persisted,
-    ),
-    (
-        "@@GLOBAL.default_password_lifetime) FROM mysql.user",
-        Look::PasswordLifetime,
-    ),
-    ("SELECT HEX(authentication_string)", Look::StoredAccount),
-    (
-        "COUNT(*) FROM performance_schema.replication_connection_configuration",
-        Look::ChannelCount,
-    ),
-    (
-        "performance_schema.replication_applier_status_by_worker",
-        Look::ReplicaThreads,
-    ),
-    (
-        "performance_schema.replication_connection_configuration AS other_channel",
-        Look::ForeignChannels,
-    ),
-    ("performance_schema.data_lock_waits", Look::HoldersOfApplier),
-    (
-        "performance_schema.threads AS t WHERE t.PROCESSLIST_ID IN (",
-        Look::HoldersOfApplier,
-    ),
-    (
-        "held.OBJECT_TYPE = 'BACKUP LOCK'",
-        Look::HoldersOfBackupLock,
-    ),
-    (
-        "WHERE t.PROCESSLIST_COMMAND LIKE 'Binlog Dump%'",
-        Look::DumpsOfOthers,
-    ),
-    (
-        "performance_schema.metadata_locks AS held",
-        Look::HoldersOfGlobalLock,
-    ),
-    (
-        "performance_schema.variables_info WHERE variable_name = 'offline_mode'",
-        Look::WhoSetOfflineMode,
-    ),
-    (
-        "performance_schema.variables_info WHERE variable_name = 'super_read_only'",
-        Look::BootedOpen,
-    ),
-    (
-        "performance_schema.global_status WHERE variable_name = 'Uptime'",
-        Look::Uptime,
-    ),
-    (
-        "information_schema.user_privileges WHERE privilege_type = 'SHUTDOWN'",
-        Look::MayShutDown,
-    ),
-    (
-        "SELECT event_schema, event_name, definer FROM information_schema.events WHERE",
-        Look::Events,
-    ),
-    (
-        "information_schema.plugins WHERE plugin_name = 'clone'",
-        Look::ClonePlugin,
-    ),
-    ("FROM performance_schema.clone_status", Look::CopyStatus),
-    ("FROM performance_schema.clone_progress", Look::CopyStages),
-    ("innodb_tablespaces WHERE encryption = 'Y'", Look::Encrypted),
-    ("FROM information_schema.innodb_tablespaces", Look::DataSize),
-    (
-        "FROM information_schema.schemata s LEFT JOIN information_schema.tables",
-        Look::SchemaSizes,
-    ),
-    (
-        "FROM performance_schema.tls_channel_status",
-        Look::TlsEnabled,
-    ),
-    (
-        "FROM information_schema.tables WHERE engine = 'MEMORY'",
-        Look::OtherEngines,
-    ),
-    ("AND engine NOT IN ('InnoDB'", Look::OtherEngines),
-    ("XA RECOVER CONVERT XID", Look::PreparedXa),
-    (
-        "table_schema = 'witness_applier' AND table_name = 'checkpoint'",
-        Look::ApplierTable,
-    ),
-    (
-        "performance_schema.replication_applier_global_filters",
-        Look::GlobalFilters,
-    ),
-    (
-        "performance_schema.events_statements_summary_by_digest",
-        Look::StatementLogging,
-    ),
-    (
-        "performance_schema.variables_by_thread",
-        Look::StatementLogging,
-    ),
-];
-
-impl Look {
-    /// Whether it reads tables that block while an account statement waits.
-    pub(crate) fn is_of_performance_schema(self) -> bool {
-        !matches!(
-            self,
-            Self::MayShutDown
-                | Self::PasswordLifetime
-                | Self::StoredAccount
-                | Self::Events
-                | Self::ClonePlugin
-                | Self::DataSize
-                | Self::SchemaSizes
-                | Self::ApplierTable
-                | Self::OtherEngines
-                | Self::PreparedXa
-        )
-    }
+looks! {
+    SemiSyncDumps, waits: "performance_schema.user_variables_by_thread";
+    Committing, waits: "WHERE processlist_state = 'waiting for handler commit'";
+    Committed, waits: "performance_schema.file_summary_by_event_name";
+    RefusedForRoom, waits: "performance_schema.events_errors_summary_global_by_error";
+    OwnTimer, waits: "performance_schema.events_statements_current WHERE thread_id = PS_CURRENT_THREAD_ID()";
+    SchedulerPersisted, waits: "performance_schema.persisted_variables WHERE variable_name = 'event_scheduler'";
+    Persisted, waits: "variable_value FROM performance_schema.persisted_variables";
+    PasswordLifetime, answers: "@@GLOBAL.default_password_lifetime) FROM mysql.user";
+    StoredAccount, answers: "SELECT HEX(authentication_string)";
+    ChannelCount, waits: "COUNT(*) FROM performance_schema.replication_connection_configuration";
+    ReplicaThreads, waits: "performance_schema.replication_applier_status_by_worker";
+    ForeignChannels, waits: "performance_schema.replication_connection_configuration AS other_channel";
+    HoldersOfApplier, waits: "performance_schema.data_lock_waits" | "performance_schema.threads AS t WHERE t.PROCESSLIST_ID IN (";
+    HoldersOfBackupLock, waits: "held.OBJECT_TYPE = 'BACKUP LOCK'";
+    DumpsOfOthers, waits: "WHERE t.PROCESSLIST_COMMAND LIKE 'Binlog Dump%'";
+    HoldersOfGlobalLock, waits: "performance_schema.metadata_locks AS held";
+    WhoSetOfflineMode, waits: "performance_schema.variables_info WHERE variable_name = 'offline_mode'";
+    BootedOpen, waits: "performance_schema.variables_info WHERE variable_name = 'super_read_only'";
+    Uptime, waits: "performance_schema.global_status WHERE variable_name = 'Uptime'";
+    MayShutDown, answers: "information_schema.user_privileges WHERE privilege_type = 'SHUTDOWN'";
+    Events, answers: "SELECT event_schema, event_name, definer FROM information_schema.events WHERE";
+    ClonePlugin, answers: "information_schema.plugins WHERE plugin_name = 'clone'";
+    CopyStatus, waits: "FROM performance_schema.clone_status";
+    CopyStages, waits: "FROM performance_schema.clone_progress";
+    Encrypted, waits: "innodb_tablespaces WHERE encryption = 'Y'";
+    DataSize, answers: "FROM information_schema.innodb_tablespaces";
+    SchemaSizes, answers: "FROM information_schema.schemata s LEFT JOIN information_schema.tables";
+    TlsEnabled, waits: "FROM performance_schema.tls_channel_status";
+    OtherEngines, answers: "FROM information_schema.tables WHERE engine = 'MEMORY'" | "AND engine NOT IN ('InnoDB'";
+    PreparedXa, answers: "XA RECOVER CONVERT XID";
+    /// The table that a member's own applier would leave.
+    ApplierTable, answers: "table_schema = 'witness_applier' AND table_name = 'checkpoint'";
+    GlobalFilters, waits: "performance_schema.replication_applier_global_filters";
+    StatementLogging, waits: "performance_schema.events_statements_summary_by_digest" | "performance_schema.variables_by_thread";
 }
 
 /// One assignment of a SET.
@@ -492,24 +368,20 @@ impl Parser<'_> {
     }
 
     fn show(&mut self) -> Option<Statement> {
-        if self.words("GRANTS") {
-            return Some(Statement::ShowGrants);
+        let plain = [
+            ("GRANTS", Statement::ShowGrants),
+            ("PROCESSLIST", Statement::ShowProcesslist),
+            ("FULL PROCESSLIST", Statement::ShowProcesslist),
+            ("BINARY LOGS", Statement::ShowBinaryLogs),
+            ("BINARY LOG STATUS", Statement::ShowBinaryLogStatus),
+            ("REPLICA STATUS", Statement::ShowReplicaStatus),
+        ];
+        if let Some((_, statement)) = plain.into_iter().find(|(words, _)| self.words(words)) {
+            return Some(statement);
         }
         if self.words("TABLES") {
             self.rest = &[];
             return Some(Statement::ShowTables);
-        }
-        if self.words("PROCESSLIST") || self.words("FULL PROCESSLIST") {
-            return Some(Statement::ShowProcesslist);
-        }
-        if self.words("BINARY LOGS") {
-            return Some(Statement::ShowBinaryLogs);
-        }
-        if self.words("BINARY LOG STATUS") {
-            return Some(Statement::ShowBinaryLogStatus);
-        }
-        if self.words("REPLICA STATUS") {
-            return Some(Statement::ShowReplicaStatus);
         }
         let _ = self.words("GLOBAL");
         if self.words("VARIABLES") {
