@@ -67,6 +67,20 @@ struct Busy {
     operations: Vec<Operation>,
 }
 
+impl Client {
+    fn begin(&mut self, operations: Vec<Operation>, now: Tick) {
+        if let Some(session) = &mut self.session {
+            session.begin(as_transaction(&operations));
+        }
+        let began = now;
+        self.busy = Some(Busy { began, operations });
+    }
+}
+
+fn log_in(servers: &Servers, at: MemberId) -> Option<ClientSession> {
+    servers.get(&at)?.log_in(ACCOUNT).ok()
+}
+
 impl SqlClients {
     pub(crate) fn new(servers: Servers, pause: Duration, dice: Rng, record: Record) -> Self {
         let all: Vec<MemberId> = servers.keys().copied().collect();
@@ -165,28 +179,16 @@ impl SqlClients {
     fn write(&mut self, place: usize, now: Tick) {
         let writer = &mut self.writers[place];
         if writer.session.is_none() {
-            match self
-                .servers
-                .get(&writer.at)
-                .map(|server| server.log_in(ACCOUNT))
-            {
-                Some(Ok(session)) => writer.session = Some(session),
-                _ => {
-                    writer.at = another(writer.at, &self.servers, &mut self.dice);
-                    writer.next = now.after(ELSEWHERE);
-                    return;
-                }
+            writer.session = log_in(&self.servers, writer.at);
+            if writer.session.is_none() {
+                writer.at = another(writer.at, &self.servers, &mut self.dice);
+                writer.next = now.after(ELSEWHERE);
+                return;
             }
         }
         let operations = plan(self.begun, &mut self.dice);
         self.begun += 1;
-        if let Some(session) = &mut writer.session {
-            session.begin(as_transaction(&operations));
-        }
-        writer.busy = Some(Busy {
-            began: now,
-            operations,
-        });
+        writer.begin(operations, now);
     }
 
     fn hear_reader(&mut self, place: usize, now: Tick) {
@@ -220,34 +222,20 @@ impl SqlClients {
     fn read(&mut self, place: usize, now: Tick) {
         let reader = &mut self.readers[place];
         if reader.session.is_none() {
-            match self
-                .servers
-                .get(&reader.at)
-                .map(|server| server.log_in(ACCOUNT))
-            {
-                Some(Ok(session)) => {
-                    reader.session = Some(session);
-                    self.sessions += 1;
-                    reader.session_number = self.sessions;
-                }
-                _ => {
-                    reader.next = now.after(ELSEWHERE);
-                    return;
-                }
+            reader.session = log_in(&self.servers, reader.at);
+            if reader.session.is_none() {
+                reader.next = now.after(ELSEWHERE);
+                return;
             }
+            self.sessions += 1;
+            reader.session_number = self.sessions;
         }
         let newest = self.begun / TRANSACTIONS;
         let lists = newest.saturating_sub(1) * AT_A_TIME..(newest + 1) * AT_A_TIME;
         let operations: Vec<Operation> = lists
             .map(|list| Operation::Read(list, Vec::new()))
             .collect();
-        if let Some(session) = &mut reader.session {
-            session.begin(as_transaction(&operations));
-        }
-        reader.busy = Some(Busy {
-            began: now,
-            operations,
-        });
+        reader.begin(operations, now);
     }
 
     /// Reads everything at a server after all writers have stopped: everything acknowledged has to be there.

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use model::trace::{Damage as SeenDamage, Line, Seen as Did, SeenContent, SeenEntry, SeenVote};
-use raft_types::{OpId, Vote};
+use raft_types::Vote;
 
 use crate::event::{Content, Damage, Event, Repair, Seen};
 use crate::tick::Tick;
@@ -37,36 +37,20 @@ impl TraceFile {
 }
 
 fn told(event: &Event) -> Option<Did> {
-    Some(match event {
-        Event::Appended { member, entries } => Did::Appended {
-            member: *member,
-            entries: all(entries),
-        },
-        Event::Durable { member, upto } => Did::Durable {
-            member: *member,
-            upto: *upto,
-        },
-        Event::Truncated { member, keep } => Did::Truncated {
-            member: *member,
-            keep: *keep,
-        },
-        Event::CutBack { member, keep } => Did::CutBack {
-            member: *member,
-            keep: *keep,
-        },
-        Event::Repaired(Repair { after, term, loss }) => Did::Repaired {
-            after: *after,
-            term: *term,
-            loss: *loss,
-        },
-        Event::Began { member, before, .. } => Did::Began {
-            member: *member,
-            before: *before,
-        },
-        Event::Voted { member, vote } => Did::Voted {
-            member: *member,
-            vote: stored(vote),
-        },
+    Some(match event.clone() {
+        Event::Appended { member, entries } => {
+            let entries = all(&entries);
+            Did::Appended { member, entries }
+        }
+        Event::Durable { member, upto } => Did::Durable { member, upto },
+        Event::Truncated { member, keep } => Did::Truncated { member, keep },
+        Event::CutBack { member, keep } => Did::CutBack { member, keep },
+        Event::Repaired(Repair { after, term, loss }) => Did::Repaired { after, term, loss },
+        Event::Began { member, before, .. } => Did::Began { member, before },
+        Event::Voted { member, vote } => {
+            let vote = stored(&vote);
+            Did::Voted { member, vote }
+        }
         Event::Opened {
             member,
             floor,
@@ -74,9 +58,9 @@ fn told(event: &Event) -> Option<Did> {
             vote,
             damage,
         } => Did::Opened {
-            member: *member,
-            floor: *floor,
-            entries: all(entries),
+            member,
+            floor,
+            entries: all(&entries),
             vote: vote.as_ref().map(stored),
             damage: match damage {
                 Damage::None => SeenDamage::None,
@@ -84,40 +68,14 @@ fn told(event: &Event) -> Option<Did> {
                 Damage::Wiped => SeenDamage::Wiped,
             },
         },
-        Event::Committed { member, entries } => Did::Committed {
-            member: *member,
-            upto: last(entries)?,
-        },
-        Event::Acknowledged { member, op_id, .. } => Did::Acknowledged {
-            member: *member,
-            op_id: *op_id,
-        },
-        Event::Read { member, mark } => Did::Served {
-            member: *member,
-            mark: *mark,
-        },
-        // Actions of others than members, or contained in the members' votes and entries.
-        Event::RefusedToOpen { .. }
-        | Event::EngineStopped { .. }
-        | Event::Led { .. }
-        | Event::Refused { .. }
-        | Event::Told { .. }
-        | Event::Operation(_)
-        | Event::Unexplained { .. }
-        | Event::BeyondItsProgram { .. }
-        | Event::UsedNumberTaken { .. }
-        | Event::Regions { .. }
-        | Event::Healed
-        | Event::PutBack { .. }
-        | Event::Panicked { .. }
-        | Event::Finished
-        | Event::Stuck { .. }
-        | Event::Wedged { .. } => return None,
+        Event::Committed { member, entries } => {
+            let upto = entries.last()?.op_id;
+            Did::Committed { member, upto }
+        }
+        Event::Acknowledged { member, op_id, .. } => Did::Acknowledged { member, op_id },
+        Event::Read { member, mark } => Did::Served { member, mark },
+        _ => return None,
     })
-}
-
-fn last(entries: &[Seen]) -> Option<OpId> {
-    entries.last().map(|last| last.op_id)
 }
 
 fn all(entries: &[Seen]) -> Vec<SeenEntry> {

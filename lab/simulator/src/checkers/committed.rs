@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use raft_types::{MemberId, OpId};
 
-use crate::checkers::checker::Checker;
+use crate::checkers::Checker;
 use crate::checkers::quorums::Repairs;
 use crate::event::{Content, Digest, Event, Seen};
 use crate::tick::Tick;
@@ -102,10 +102,6 @@ impl NothingAcknowledgedIsLost {
 }
 
 impl Checker for NothingAcknowledgedIsLost {
-    fn name(&self) -> &'static str {
-        "nothing acknowledged is lost"
-    }
-
     fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
         self.repairs.saw(event);
         match event {
@@ -220,10 +216,6 @@ impl CommittedNeverChanges {
 }
 
 impl Checker for CommittedNeverChanges {
-    fn name(&self) -> &'static str {
-        "a committed entry never changes"
-    }
-
     fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
         self.repairs.saw(event);
         match event {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use raft_types::{MemberId, OpId, Vote};
 
-use crate::checkers::checker::Checker;
+use crate::checkers::Checker;
 use crate::checkers::member_log::MemberLog;
 use crate::event::{Damage, Event, Seen};
 use crate::tick::Tick;
@@ -88,10 +88,6 @@ impl Store {
 }
 
 impl Checker for DurableSurvives {
-    fn name(&self) -> &'static str {
-        "what a store acknowledged survives a crash"
-    }
-
     fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
         match event {
             Event::Appended { member, entries } => {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use raft_types::MemberId;
 
-use crate::checkers::checker::Checker;
+use crate::checkers::Checker;
 use crate::event::Event;
 use crate::tick::Tick;
 
@@ -14,10 +14,6 @@ pub(super) struct OneLeaderPerTerm {
 }
 
 impl Checker for OneLeaderPerTerm {
-    fn name(&self) -> &'static str {
-        "one leader per term"
-    }
-
     fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
         let (term, leader) = match event {
             Event::Led { term, leader } => (*term, *leader),
@@ -38,20 +34,3 @@ impl Checker for OneLeaderPerTerm {
 }
 
 // A member number is used once: no other disk gets it, neither while the ring has a member of that number nor afterwards.
-
-pub(super) struct NumbersAreUsedOnce;
-
-impl Checker for NumbersAreUsedOnce {
-    fn name(&self) -> &'static str {
-        "the number of a member is used once"
-    }
-
-    fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
-        match event {
-            Event::UsedNumberTaken { member, by } => Err(format!(
-                "member {by} adds a member {member} with another disk, although the number was used"
-            )),
-            _ => Ok(()),
-        }
-    }
-}

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use raft_types::{MemberId, OpId};
 
-use crate::checkers::checker::Checker;
+use crate::checkers::Checker;
 use crate::checkers::member_log::MemberLog;
 use crate::event::{Content, Event, Seen};
 use crate::tick::Tick;
@@ -85,10 +85,6 @@ impl LogsMatch {
 }
 
 impl Checker for LogsMatch {
-    fn name(&self) -> &'static str {
-        "logs match"
-    }
-
     fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
         match event {
             Event::Appended { member, entries } => entries

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use raft_types::{MemberId, OpId};
 
-use crate::checkers::checker::Checker;
+use crate::checkers::Checker;
 use crate::event::{Content, Event, Repair, Seen, VoterSets, words};
 use crate::tick::Tick;
 
@@ -47,10 +47,6 @@ impl ConsecutiveQuorumsIntersect {
 }
 
 impl Checker for ConsecutiveQuorumsIntersect {
-    fn name(&self) -> &'static str {
-        "consecutive quorums intersect"
-    }
-
     fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
         self.repairs.saw(event);
         match event {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use raft_types::{MemberId, Region};
 
-use crate::checkers::checker::Checker;
+use crate::checkers::Checker;
 use crate::event::{Event, Seen};
 use crate::tick::Tick;
 
@@ -64,10 +64,6 @@ impl RegionsAreNotCutOff {
 }
 
 impl Checker for RegionsAreNotCutOff {
-    fn name(&self) -> &'static str {
-        "a purge cuts no region off"
-    }
-
     fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
         let last = |entries: &[Seen]| entries.last().map(|entry| entry.op_id.index);
         match event {

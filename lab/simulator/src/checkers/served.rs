@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use raft_types::{MemberId, OpId};
 
-use crate::checkers::checker::Checker;
+use crate::checkers::Checker;
 use crate::checkers::quorums::Repairs;
 use crate::event::{Event, Repair};
 use crate::tick::Tick;
@@ -89,10 +89,6 @@ impl NothingUncommittedIsServed {
 }
 
 impl Checker for NothingUncommittedIsServed {
-    fn name(&self) -> &'static str {
-        "nothing un-committed or stale is served"
-    }
-
     fn saw(&mut self, at: Tick, event: &Event) -> Result<(), String> {
         self.repairs.saw(event);
         match event {
@@ -135,18 +131,3 @@ impl Checker for NothingUncommittedIsServed {
 }
 
 // The servers' clients' results and reads have a consistent order. `histories` searches for it at the end of a run.
-
-pub(super) struct ClientsSawOneOrder;
-
-impl Checker for ClientsSawOneOrder {
-    fn name(&self) -> &'static str {
-        "what clients of the servers saw has an order"
-    }
-
-    fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
-        match event {
-            Event::Unexplained { words } => Err(words.clone()),
-            _ => Ok(()),
-        }
-    }
-}
