@@ -109,8 +109,9 @@ impl Replay {
         &self.counts
     }
 
-    fn held(&mut self, what: &'static str) {
+    fn held(&mut self, what: &'static str) -> Verdict {
         *self.counts.held.entry(what).or_default() += 1;
+        Ok(())
     }
 
     fn left_out(&mut self, why: &'static str) -> Verdict {
@@ -140,55 +141,7 @@ impl Replay {
     }
 
     fn step(&mut self, at_ms: u64, seen: &Seen) -> Verdict {
-        match seen {
-            Seen::Voted { member, vote } => {
-                let id = self.running(*member)?;
-                self.voted(id, *vote)
-            }
-            Seen::Appended { member, entries } => {
-                let id = self.running(*member)?;
-                entries
-                    .iter()
-                    .try_for_each(|entry| self.appended(id, entry))
-            }
-            Seen::Durable { member, upto } => {
-                let id = self.running(*member)?;
-                self.stored(id, *upto)
-            }
-            Seen::Truncated { member, keep } => {
-                let id = self.running(*member)?;
-                self.truncated(id, kept(*keep))
-            }
-            Seen::CutBack { member, keep } => {
-                let id = self.running(*member)?;
-                self.cut_back(id, kept(*keep))
-            }
-            Seen::Began { member, before } => {
-                let id = self.running(*member)?;
-                self.began(id, *before)
-            }
-            Seen::Opened {
-                member,
-                floor,
-                entries,
-                vote,
-                damage,
-            } => {
-                let id = self.id(*member);
-                self.opened(id, kept(*floor), entries, *vote, *damage)
-            }
-            Seen::Committed { member, upto } => {
-                let id = self.running(*member)?;
-                self.committed(id, *upto)
-            }
-            Seen::Acknowledged { member, op_id } => {
-                let id = self.running(*member)?;
-                self.acknowledged(at_ms, id, *op_id)
-            }
-            Seen::Served { member, mark } => {
-                let id = self.running(*member)?;
-                self.served(at_ms, id, *mark)
-            }
+        let id = match seen {
             Seen::Repaired { after, term, loss } => {
                 self.ordered.push((*after, term_of(*term)?, *loss));
                 if *loss {
@@ -196,19 +149,52 @@ impl Replay {
                     let (last, (_, now)) = (&mut self.acknowledged, &mut self.acknowledged_now);
                     (*last, *now) = ((*last).min(kept(*after)), (*now).min(kept(*after)));
                 }
-                Ok(())
+                return Ok(());
             }
-        }
+            Seen::Opened { member, .. } => self.id(*member),
+            Seen::Voted { member, .. }
+            | Seen::Appended { member, .. }
+            | Seen::Durable { member, .. }
+            | Seen::Truncated { member, .. }
+            | Seen::CutBack { member, .. }
+            | Seen::Began { member, .. }
+            | Seen::Committed { member, .. }
+            | Seen::Acknowledged { member, .. }
+            | Seen::Served { member, .. } => self.running(*member)?,
+        };
+        let verdict = match seen {
+            Seen::Voted { vote, .. } => self.voted(id, *vote),
+            Seen::Appended { entries, .. } => {
+                let mut entries = entries.iter();
+                entries.try_for_each(|entry| self.appended(id, entry))
+            }
+            Seen::Durable { upto, .. } => self.stored(id, *upto),
+            Seen::Truncated { keep, .. } => self.truncated(id, kept(*keep)),
+            Seen::CutBack { keep, .. } => self.cut_back(id, kept(*keep)),
+            Seen::Began { before, .. } => self.began(id, *before),
+            Seen::Opened {
+                floor,
+                entries,
+                vote,
+                damage,
+                ..
+            } => self.opened(id, kept(*floor), entries, *vote, *damage),
+            Seen::Committed { upto, .. } => self.committed(id, *upto),
+            Seen::Acknowledged { op_id, .. } => self.acknowledged(at_ms, id, *op_id),
+            Seen::Served { mark, .. } => self.served(at_ms, id, *mark),
+            Seen::Repaired { .. } => Ok(()),
+        };
+        verdict.map_err(|why| format!("{} {why}", self.name(id)))
     }
 
     /// The member must not have lost its disk.
     fn running(&mut self, member: MemberId) -> Result<Id, String> {
         let id = self.id(member);
         match self.ring.members[id].role {
-            Role::Lost => Err(format!(
-                "{} takes part, although its disk was lost",
-                self.name(id)
-            )),
+            Role::Lost => {
+                let name = self.name(id);
+                Err(format!("{name} takes part, although its disk was lost"))
+            }
             _ => Ok(id),
         }
     }
@@ -216,7 +202,7 @@ impl Replay {
     fn voted(&mut self, id: Id, vote: SeenVote) -> Verdict {
         let (term, to) = (term_of(vote.term)?, self.id(vote.to));
         if self.votes[id].is_some_and(|stored| vote < stored && vote.term <= stored.term) {
-            return Err(format!("{} goes back to the vote {vote:?}", self.name(id)));
+            return Err(format!("goes back to the vote {vote:?}"));
         }
         self.votes[id] = Some(vote);
         match (vote.elected, to == id) {
@@ -231,10 +217,7 @@ impl Replay {
     fn campaigned(&mut self, id: Id, term: Term) -> Verdict {
         let member = &self.ring.members[id];
         if member.term >= term || !self.rules.may_campaign(&follower(member)) {
-            return Err(format!(
-                "{} must not campaign in term {term}",
-                self.name(id)
-            ));
+            return Err(format!("must not campaign in term {term}"));
         }
         let end = member.end();
         let votes = Members::default().with(id);
@@ -242,15 +225,14 @@ impl Replay {
         let member = &mut self.ring.members[id];
         Rules::follow(member, term, id);
         member.role = Role::Candidate { votes };
-        self.held("campaigns");
-        Ok(())
+        self.held("campaigns")
     }
 
     /// It stored a vote for another member. Where the rules forbid that vote, it has only adopted the term, and the candidate has no vote.
     fn gave_its_vote(&mut self, id: Id, to: Id, term: Term) -> Verdict {
         let member = follower(&self.ring.members[id]);
         if member.term > term || member.term == term && member.vote.is_some_and(|vote| vote != to) {
-            return Err(format!("{} votes twice in term {term}", self.name(id)));
+            return Err(format!("votes twice in term {term}"));
         }
         if let Some(candidacy) = self.candidates.get_mut(&(term, to))
             && self.rules.may_vote(&member, to, term, candidacy.end)
@@ -258,8 +240,7 @@ impl Replay {
             candidacy.votes = candidacy.votes.with(id);
         }
         Rules::follow(&mut self.ring.members[id], term, to);
-        self.held("votes");
-        Ok(())
+        self.held("votes")
     }
 
     fn was_elected(&mut self, id: Id, term: Term) -> Verdict {
@@ -278,28 +259,25 @@ impl Replay {
             .unwrap_or_default();
         if member.term != term || !self.rules.is_elected(member, votes) {
             return Err(format!(
-                "{} leads term {term} with the votes of {votes:?}, of {:?}",
-                self.name(id),
+                "leads term {term} with the votes of {votes:?}, of {:?}",
                 member.voters()
             ));
         }
         if let Some(other) = self.reigns.get(&term) {
-            let (one, other) = (self.name(id), self.name(other.leader));
-            return Err(format!("{one} and {other} lead term {term}"));
+            let other = self.name(other.leader);
+            return Err(format!("leads term {term}, which {other} leads"));
         }
         let mut reign = Reign::of(id, member, term);
         reign.taken_by(id, member);
         self.reigns.insert(term, reign);
         self.count_on(id, term);
-        self.held("elections");
-        Ok(())
+        self.held("elections")
     }
 
     fn followed(&mut self, id: Id, leader: Id, term: Term) -> Verdict {
         if !self.rules.may_follow(&self.ring.members[id], term) {
-            let member = self.name(id);
             return Err(format!(
-                "{member} follows in term {term}, although it knows a later one"
+                "follows in term {term}, although it knows a later one"
             ));
         }
         Rules::follow(&mut self.ring.members[id], term, leader);
@@ -312,15 +290,14 @@ impl Replay {
             .get_mut(&term)
             .filter(|reign| reign.leader == leader)
         else {
-            let (member, leader) = (self.name(id), self.name(leader));
+            let leader = self.name(leader);
             return Err(format!(
-                "{member} follows {leader} in term {term}, which it does not lead"
+                "follows {leader} in term {term}, which it does not lead"
             ));
         };
         reign.taken_by(id, member);
         self.count_on(id, term);
-        self.held("followings");
-        Ok(())
+        self.held("followings")
     }
 
     fn appended(&mut self, id: Id, seen: &SeenEntry) -> Verdict {
@@ -329,11 +306,7 @@ impl Replay {
         let (at, term) = (member.log.len(), member.term);
         let elected = self.votes[id].is_some_and(|vote| vote.elected);
         if seen.op_id.index != at as u64 {
-            return Err(format!(
-                "{} appends {} behind {at} entries",
-                self.name(id),
-                seen.op_id
-            ));
+            return Err(format!("appends {} behind {at} entries", seen.op_id));
         }
         let leader = member.vote.filter(|_| elected);
         match leader {
@@ -341,8 +314,7 @@ impl Replay {
             Some(leader) if leader == id => self.proposed(id, entry),
             Some(leader) => self.took(id, leader, entry),
             None => Err(format!(
-                "{} appends {} in term {term}, and follows nobody",
-                self.name(id),
+                "appends {} in term {term}, and follows nobody",
                 seen.op_id
             )),
         }
@@ -373,18 +345,17 @@ impl Replay {
                     *last = entry;
                 }
                 if self.ring.lost {
-                    return Err("a repair lost what its plan had said not to be lost".to_owned());
+                    return Err("loses by a repair what its plan did not name as lost".to_owned());
                 }
-                self.held("repairs");
+                self.held("repairs")?;
             }
             None if kept == 0 && entry.membership().is_some() => {
                 member.log.push(entry);
-                self.held("foundings");
+                self.held("foundings")?;
             }
             _ => {
-                let member = self.name(id);
                 return Err(format!(
-                    "{member} takes {entry:?}, which nobody proposed or ordered"
+                    "takes {entry:?}, which no leader proposed and no operator ordered"
                 ));
             }
         }
@@ -398,18 +369,12 @@ impl Replay {
     fn proposed(&mut self, id: Id, entry: Entry) -> Verdict {
         let term = self.ring.members[id].term;
         let Some(reign) = self.reigns.get_mut(&term) else {
-            return Err(format!(
-                "{} proposes in term {term}, which it does not lead",
-                self.name(id)
-            ));
+            return Err(format!("proposes in term {term}, which it does not lead"));
         };
         let leader = &mut reign.member;
         let goes_on = leader.log.len() == self.ring.members[id].log.len();
         if entry.term != term || !goes_on {
-            return Err(format!(
-                "{} proposes {entry:?} in term {term}",
-                self.name(id)
-            ));
+            return Err(format!("proposes {entry:?} in term {term}"));
         }
         if let Some(membership) = entry.membership() {
             let (before, after) = (leader.voters().to_vec(), membership.sets.clone());
@@ -420,8 +385,7 @@ impl Replay {
                     false => "no entry of its own term, or not the step before, is committed",
                 };
                 return Err(format!(
-                    "{} goes from the voters {before:?} to {after:?} in term {term}: {why}",
-                    self.name(id)
+                    "goes from the voters {before:?} to {after:?} in term {term}: {why}"
                 ));
             }
             *self.counts.held.entry("memberships").or_default() += 1;
@@ -431,7 +395,7 @@ impl Replay {
         reign.taken_by(id, &self.ring.members[id]);
         // With fewer voters more of it may be committed.
         self.count_on(id, term);
-        self.held("proposals");
+        self.held("proposals")?;
         self.verdict_on_commits()
     }
 
@@ -441,9 +405,9 @@ impl Replay {
         let term = member.term;
         let reign = self.reigns.get_mut(&term);
         let Some(reign) = reign.filter(|reign| reign.leader == leader) else {
-            let (member, leader) = (self.name(id), self.name(leader));
+            let leader = self.name(leader);
             return Err(format!(
-                "{member} takes {entry:?} of {leader}, which does not lead term {term}"
+                "takes {entry:?} of {leader}, which does not lead term {term}"
             ));
         };
         let (after, _) = self.rules.appended((leader, &reign.member), (id, member));
@@ -451,14 +415,12 @@ impl Replay {
         if !goes_on || after.log.last() != Some(&entry) {
             let (at, next) = (member.log.len(), after.log.last().cloned());
             return Err(format!(
-                "{} takes {entry:?} at {at}; of the leader of term {term} it would be {next:?}",
-                self.name(id),
+                "takes {entry:?} at {at}; of the leader of term {term} it would be {next:?}"
             ));
         }
         reign.taken_by(id, &after);
         self.ring.members[id].log = after.log;
-        self.held("entries taken");
-        Ok(())
+        self.held("entries taken")
     }
 
     fn stored(&mut self, id: Id, upto: OpId) -> Verdict {
@@ -496,7 +458,7 @@ impl Replay {
 
     fn verdict_on_commits(&self) -> Verdict {
         match self.ring.contradicted {
-            true => Err("a quorum has agreed on something else than what was committed".to_owned()),
+            true => Err("completes a quorum for something else than what was committed".to_owned()),
             false => Ok(()),
         }
     }
@@ -504,42 +466,30 @@ impl Replay {
     fn truncated(&mut self, id: Id, kept: usize) -> Verdict {
         let member = &self.ring.members[id];
         let Some(reign) = self.reigns.get(&member.term) else {
-            return Err(format!(
-                "{} takes entries back, and follows nobody",
-                self.name(id)
-            ));
+            return Err("takes entries back, and follows nobody".to_owned());
         };
         let shared = common(&reign.member.log, &member.log);
         if kept < shared {
             return Err(format!(
-                "{} keeps {kept} entries, and has {shared} in common with its leader",
-                self.name(id)
+                "keeps {kept} entries, and has {shared} in common with its leader"
             ));
         }
         if kept < member.commit as usize {
-            return Err(format!(
-                "{} takes back what it has as committed",
-                self.name(id)
-            ));
+            return Err("takes back what it has as committed".to_owned());
         }
         self.taken_back[id] = self.ring.members[id].log.clone();
         self.shorten(id, kept);
-        self.held("entries taken back");
-        Ok(())
+        self.held("entries taken back")
     }
 
     fn cut_back(&mut self, id: Id, kept: usize) -> Verdict {
         if self.ring.repairs.is_empty() {
-            return Err(format!(
-                "{} cuts its log back, and nothing was repaired",
-                self.name(id)
-            ));
+            return Err("cuts its log back, and nothing was repaired".to_owned());
         }
         let member = &mut self.ring.members[id];
         member.commit = member.commit.min(kept as u32);
         self.shorten(id, kept);
-        self.held("logs cut back");
-        Ok(())
+        self.held("logs cut back")
     }
 
     fn shorten(&mut self, id: Id, kept: usize) {
@@ -556,10 +506,7 @@ impl Replay {
             return Ok(());
         }
         if op_id(&self.ring.committed, at) != Some(before) {
-            return Err(format!(
-                "{} begins behind {before}, which is not committed",
-                self.name(id)
-            ));
+            return Err(format!("begins behind {before}, which is not committed"));
         }
         self.shorten(id, 0);
         let member = &mut self.ring.members[id];
@@ -571,7 +518,7 @@ impl Replay {
             reign.taken_by(id, member);
         }
         self.count_on(id, term);
-        self.held("logs begun later");
+        self.held("logs begun later")?;
         self.verdict_on_commits()
     }
 
@@ -586,7 +533,7 @@ impl Replay {
         if damage == Damage::Wiped {
             self.ring.members[id] = Member::with_log(Vec::new());
             self.ring.members[id].role = Role::Lost;
-            self.held("lost disks");
+            self.held("lost disks")?;
             return Ok(());
         }
         let found: Vec<Entry> = entries
@@ -600,12 +547,11 @@ impl Replay {
             .find(|log| log.get(floor..there) == Some(&found))
             .map(|log| log[..there].to_vec());
         let Some(log) = log else {
-            return Err(format!("{} finds what it never wrote", self.name(id)));
+            return Err("finds what it never wrote".to_owned());
         };
         if there < self.durable[id] && damage == Damage::None {
             return Err(format!(
-                "{} finds {there} entries, and had {} on disk",
-                self.name(id),
+                "finds {there} entries, and had {} on disk",
                 self.durable[id]
             ));
         }
@@ -614,8 +560,7 @@ impl Replay {
         }
         if vote < self.votes[id] {
             return Err(format!(
-                "{} finds the vote {vote:?}, and had stored {:?}",
-                self.name(id),
+                "finds the vote {vote:?}, and had stored {:?}",
                 self.votes[id]
             ));
         }
@@ -627,7 +572,7 @@ impl Replay {
         member.commit = 0;
         member.role = Role::Follower;
         self.goes_on_following(id);
-        self.held("starts");
+        self.held("starts")?;
         // It was stopped between storing a vote and reporting it.
         match vote.filter(|vote| Some(*vote) > self.votes[id]) {
             Some(vote) => self.voted(id, vote),
@@ -655,8 +600,7 @@ impl Replay {
         let taken = member.log.get(..=at).filter(|_| has).unwrap_or_default();
         if !has || !self.ring.committed.starts_with(taken) {
             return Err(format!(
-                "{} has {upto} as committed, on which no quorum has agreed (up to {:?})",
-                self.name(id),
+                "has {upto} as committed, on which no quorum has agreed (up to {:?})",
                 op_id(
                     &self.ring.committed,
                     self.ring.committed.len().saturating_sub(1)
@@ -664,8 +608,7 @@ impl Replay {
             ));
         }
         self.ring.members[id].commit = self.ring.members[id].commit.max(at as u32 + 1);
-        self.held("commits");
-        Ok(())
+        self.held("commits")
     }
 
     fn acknowledged(&mut self, at_ms: u64, id: Id, op_id: OpId) -> Verdict {
@@ -674,18 +617,14 @@ impl Replay {
         }
         let at = op_id.index as usize;
         if crate::naming::op_id(&self.ring.committed, at) != Some(op_id) {
-            return Err(format!(
-                "{} acknowledges {op_id}, which is not committed",
-                self.name(id)
-            ));
+            return Err(format!("acknowledges {op_id}, which is not committed"));
         }
         let (moment, last) = self.acknowledged_now;
         if moment < at_ms {
             self.acknowledged = self.acknowledged.max(last);
         }
         self.acknowledged_now = (at_ms, last.max(at + 1));
-        self.held("acknowledgements");
-        Ok(())
+        self.held("acknowledgements")
     }
 
     fn served(&mut self, at_ms: u64, id: Id, mark: Option<OpId>) -> Verdict {
@@ -696,7 +635,7 @@ impl Replay {
         let reign = self.reigns.get(&term).filter(|reign| reign.leader == id);
         let serves = reign.is_some_and(|reign| self.rules.may_serve(id, &reign.member));
         if !serves {
-            return Err(format!("{} must not serve in term {term}", self.name(id)));
+            return Err(format!("must not serve in term {term}"));
         }
         let (moment, last) = self.acknowledged_now;
         let before = match moment < at_ms {
@@ -705,12 +644,10 @@ impl Replay {
         };
         if kept(mark) < before {
             return Err(format!(
-                "{} serves {mark:?}, and {before} entries had been acknowledged",
-                self.name(id)
+                "serves {mark:?}, and {before} entries had been acknowledged"
             ));
         }
-        self.held("reads");
-        Ok(())
+        self.held("reads")
     }
 
     /// Whether a repair was carried out that this member's log lacks.
@@ -761,5 +698,5 @@ fn kept(last: Option<OpId>) -> usize {
 
 fn term_of(term: u64) -> Result<Term, String> {
     Term::try_from(term)
-        .map_err(|_| format!("term {term} is later than any that is told apart here"))
+        .map_err(|_| format!("has term {term}, later than any that is told apart here"))
 }
