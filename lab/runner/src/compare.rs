@@ -16,8 +16,16 @@ mod servers;
 mod setup;
 mod summary;
 
-use anyhow::Result;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
 use clap::Subcommand;
+use serde_json::Value;
+use tempfile::TempDir;
+use testkit::cluster::{Profile, witness_binary};
+use testkit::figures::{Figures, target_folder};
+use testkit::mysqld::workload::Workload;
+use testkit::statistics::Spread;
 
 #[derive(Subcommand)]
 pub(crate) enum Comparison {
@@ -50,5 +58,60 @@ pub(crate) fn run(comparison: &Comparison) -> Result<()> {
         Comparison::Lag(options) => lag::run(options),
         Comparison::LargeTransaction(options) => large_transaction::run(options),
         Comparison::Idle(options) => idle::run(options),
+    }
+}
+
+/// The program of packages, and a comparison's figures.
+fn begin(name: &str) -> Result<(PathBuf, Figures)> {
+    eprintln!("compare: building the program of packages");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let command = format!("cargo lab {}", arguments.join(" "));
+    Ok((
+        witness_binary(Profile::Dist)?,
+        Figures::new(name, &command)?,
+    ))
+}
+
+/// Sets all entries of an object.
+fn set_all(figures: &mut Figures, entries: &Value) -> Result<()> {
+    let mut entries = entries.as_object().into_iter().flatten();
+    entries.try_for_each(|(key, value)| figures.set(key, value))
+}
+
+/// Writes the figures, and prints where they are.
+fn finish(figures: &Figures) -> Result<()> {
+    println!("figures: {}", figures.write()?.display());
+    Ok(())
+}
+
+/// A folder on the disk to measure; in the build's target folder if none is given.
+fn work_folder(folder: Option<&Path>) -> Result<TempDir> {
+    let folder = folder.map_or_else(target_folder, Path::to_owned);
+    let made = tempfile::Builder::new()
+        .prefix("compare-")
+        .tempdir_in(&folder);
+    made.with_context(|| format!("cannot make a folder in {}", folder.display()))
+}
+
+fn spread(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+    Spread::of(&values.into_iter().collect::<Vec<_>>())
+}
+
+/// The order of each round. Every round has all of them, each starting with another, so that a machine that grows slower or busier during
+/// the run favours none.
+fn rounds<T: Clone>(all: &[T], count: usize) -> Vec<Vec<T>> {
+    let order = |round: usize| {
+        let mut order = all.to_vec();
+        order.rotate_left(round % all.len().max(1));
+        order
+    };
+    (0..count).map(order).collect()
+}
+
+/// The chosen workloads; all of these if none is chosen.
+fn chosen(named: &[apply::Named], all: &[Workload]) -> Vec<Workload> {
+    match named {
+        [] => all.to_vec(),
+        chosen => chosen.iter().map(|named| named.workload()).collect(),
     }
 }

@@ -265,7 +265,7 @@ impl Replay {
         }
         if let Some(other) = self.reigns.get(&term) {
             let other = self.name(other.leader);
-            return Err(format!("leads term {term}, which {other} leads"));
+            return Err(format!("and {other} lead term {term}"));
         }
         let mut reign = Reign::of(id, member, term);
         reign.taken_by(id, member);
@@ -345,7 +345,9 @@ impl Replay {
                     *last = entry;
                 }
                 if self.ring.lost {
-                    return Err("loses by a repair what its plan did not name as lost".to_owned());
+                    return Err(
+                        "loses by a repair what its plan had said not to be lost".to_owned()
+                    );
                 }
                 self.held("repairs")?;
             }

@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use testkit::cluster::{Profile, witness_binary};
-use testkit::figures::Figures;
+use serde_json::json;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::workload::{Load, Workload};
 
 use crate::compare::apply::bed::{Bed, Targets};
 use crate::compare::apply::contender::{Contender, Policy};
 use crate::compare::apply::summary::{Peer, Sample, Summary};
+use crate::compare::{begin, chosen, finish, rounds, set_all};
 
 const FIGURES: &str = "apply";
 
@@ -83,14 +83,9 @@ impl ValueEnum for Named {
 /// Runs the comparison, prints the table and writes the figures.
 pub(super) fn run(options: &Options) -> Result<()> {
     let tree = MysqlTree::locate()?;
-    eprintln!("compare: building the program of packages");
-    let witness = witness_binary(Profile::Dist)?;
-    let mut figures = Figures::new(FIGURES, &crate::compare::setup::command_line())?;
+    let (witness, mut figures) = begin(FIGURES)?;
     let contenders = options.contenders();
-    let workloads = match options.workloads.as_slice() {
-        [] => Workload::ALL.to_vec(),
-        chosen => chosen.iter().map(|named| named.0).collect(),
-    };
+    let workloads = chosen(&options.workloads, &Workload::ALL);
     let runs = contenders.len() * workloads.len() * options.rounds as usize;
     let bar = ProgressBar::new(runs as u64);
     bar.set_style(ProgressStyle::with_template(
@@ -106,9 +101,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
             seed: 1,
         };
         let bed = Bed::make(&tree, workload, load, options.targets())?;
-        for round in 0..options.rounds as usize {
-            let mut order = contenders.clone();
-            order.rotate_left(round % contenders.len().max(1));
+        for order in rounds(&contenders, options.rounds as usize) {
             for contender in order {
                 bar.set_message(format!("{}: {}", workload.key(), contender.key()));
                 let outcome = bed
@@ -126,23 +119,15 @@ pub(super) fn run(options: &Options) -> Result<()> {
     }
     bar.finish_and_clear();
     let summary = Summary::of(&samples);
-    figures.set("transactions", options.transactions)?;
-    figures.set("clients", options.clients)?;
-    figures.set("target_binlog", options.target_binlog)?;
-    figures.set("relaxed", options.relaxed)?;
-    figures.set("settings", settings)?;
-    figures.set("workloads", summary.figures())?;
-    figures.set(
-        "best_ratio_to_promotable_native",
-        summary.best_ratios(Peer::Native),
-    )?;
-    figures.set(
-        "best_ratio_to_native_unlogged",
-        summary.best_ratios(Peer::NativeUnlogged),
-    )?;
+    let entries = json!({
+        "transactions": options.transactions, "clients": options.clients, "target_binlog": options.target_binlog,
+        "relaxed": options.relaxed, "settings": settings, "workloads": summary.figures(),
+        "best_ratio_to_promotable_native": summary.best_ratios(Peer::Native),
+        "best_ratio_to_native_unlogged": summary.best_ratios(Peer::NativeUnlogged),
+    });
+    set_all(&mut figures, &entries)?;
     println!("{}", summary.table());
-    println!("figures: {}", figures.write()?.display());
-    Ok(())
+    finish(&figures)
 }
 
 impl Options {

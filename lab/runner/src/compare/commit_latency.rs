@@ -9,19 +9,19 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testkit::cluster::{Profile, witness_binary};
-use testkit::figures::{Figures, load_average, target_folder};
+use testkit::figures::load_average;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::sysbench::Sysbench;
 use testkit::mysqld::{MysqlClient, Mysqld};
-use testkit::statistics::{Percentiles, Spread};
+use testkit::statistics::Percentiles;
 
 use crate::compare::data::{LoadedData, TableSizes};
 use crate::compare::disk;
-use crate::compare::measurement::{Sample, rounds};
+use crate::compare::measurement::Sample;
 use crate::compare::processor_time::ProcessorTime;
 use crate::compare::setup::{Bed, Setup};
 use crate::compare::summary::Summary;
+use crate::compare::{begin, finish, rounds, set_all, spread, work_folder};
 
 const FIGURES: &str = "commit-latency";
 /// Before the first measured step of a setup, so that buffers and connections are warm in all of them.
@@ -69,14 +69,8 @@ pub(crate) struct Options {
 pub(super) fn run(options: &Options) -> Result<()> {
     let tree = MysqlTree::locate()?;
     let setups = options.setups();
-    let witness = if setups.iter().any(|setup| setup.is_ring()) {
-        eprintln!("compare: building the program of packages");
-        Some(witness_binary(Profile::Dist)?)
-    } else {
-        None
-    };
-    let mut figures = Figures::new(FIGURES, &crate::compare::setup::command_line())?;
-    let work = options.work_folder()?;
+    let (witness, mut figures) = begin(FIGURES)?;
+    let work = work_folder(options.folder.as_deref())?;
     eprintln!(
         "compare: loading {} tables of {} rows",
         options.tables, options.rows
@@ -111,16 +105,10 @@ pub(super) fn run(options: &Options) -> Result<()> {
     run.bar.finish_and_clear();
 
     let summary = Summary::of(&samples);
-    fill(
-        &mut figures,
-        options,
-        &tree,
-        &summary,
-        &syncs,
-        &run.settings,
-    )?;
+    let entries = entries(options, &tree, &summary, &syncs, &run.settings);
+    set_all(&mut figures, &entries)?;
     println!("{}", summary.table());
-    if let Some(sync) = Spread::of(&syncs.iter().map(|sync| sync.p50).collect::<Vec<_>>()) {
+    if let Some(sync) = spread(syncs.iter().map(|sync| sync.p50)) {
         println!(
             "fdatasync of a 4 KiB append, p50: {:.0} µs [{:.0} {:.0}]",
             sync.median, sync.min, sync.max
@@ -134,8 +122,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
             "others used {cores:.1} cores meanwhile: these figures are not those of a quiet machine"
         );
     }
-    println!("figures: {}", figures.write()?.display());
-    Ok(())
+    finish(&figures)
 }
 
 /// A comparison that is going on.
@@ -143,7 +130,7 @@ struct Run<'a> {
     options: &'a Options,
     data: LoadedData,
     work: TempDir,
-    witness: Option<PathBuf>,
+    witness: PathBuf,
     bar: ProgressBar,
     /// What each setup's primary was found to be set to.
     settings: BTreeMap<Setup, Value>,
@@ -160,12 +147,7 @@ impl Run<'_> {
             self.options.rounds,
             setup.key()
         ));
-        let bed = Bed::make(
-            setup,
-            &self.data,
-            &home.path().join("bed"),
-            self.witness.as_deref(),
-        )?;
+        let bed = Bed::make(setup, &self.data, &home.path().join("bed"), &self.witness)?;
         let warmest = self.options.threads.iter().copied().max().unwrap_or(1);
         self.load(bed.primary(), warmest).duration(WARM_UP).run()?;
         let mut samples = Vec::new();
@@ -219,14 +201,6 @@ impl Options {
             .collect()
     }
 
-    fn work_folder(&self) -> Result<TempDir> {
-        let folder = self.folder.clone().unwrap_or_else(target_folder);
-        tempfile::Builder::new()
-            .prefix("compare-")
-            .tempdir_in(&folder)
-            .with_context(|| format!("cannot make a folder in {}", folder.display()))
-    }
-
     fn bar(&self, setups: usize) -> Result<ProgressBar> {
         let runs = setups * self.threads.len() * self.rounds as usize;
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({eta} left)")?;
@@ -234,57 +208,42 @@ impl Options {
     }
 }
 
-fn fill(
-    figures: &mut Figures,
+/// The figures.
+fn entries(
     options: &Options,
     tree: &MysqlTree,
     summary: &Summary,
     syncs: &[Percentiles],
     settings: &BTreeMap<Setup, Value>,
-) -> Result<()> {
-    figures.set("mysql_version", &tree.version)?;
-    figures.set("rounds", options.rounds)?;
-    figures.set("load_average_1_min_at_end", load_average())?;
-    figures.set(
-        "sysbench",
-        json!({
+) -> Value {
+    let of_syncs = |value: fn(&Percentiles) -> f64| spread(syncs.iter().map(value));
+    let mut setups = json!({});
+    for setup in Setup::ALL {
+        if let Some(by_threads) = summary.of_setup(setup) {
+            setups[setup.key()] = json!({
+                "description": setup.description(), "primary_settings": settings.get(&setup), "by_threads": by_threads,
+            });
+        }
+    }
+    let mut entries = json!({
+        "mysql_version": tree.version, "rounds": options.rounds, "load_average_1_min_at_end": load_average(),
+        "sysbench": {
             "script": "oltp_write_only", "tables": options.tables, "rows_per_table": options.rows, "rand_type": "uniform",
             "run_seconds": options.seconds, "warm_up_seconds": WARM_UP.as_secs(),
-        }),
-    )?;
-    let spread =
-        |value: fn(&Percentiles) -> f64| Spread::of(&syncs.iter().map(value).collect::<Vec<_>>());
-    figures.set(
-        "disk_fdatasync_4_kib_append",
-        json!({
-            "mean_us": spread(|sync| sync.mean),
-            "p50_us": spread(|sync| sync.p50),
-            "p99_us": spread(|sync| sync.p99),
-        }),
-    )?;
-    let setups: serde_json::Map<String, Value> = Setup::ALL
-        .into_iter()
-        .filter_map(|setup| {
-            let by_threads = summary.of_setup(setup)?;
-            let entry = json!({
-                "description": setup.description(),
-                "primary_settings": settings.get(&setup),
-                "by_threads": by_threads,
-            });
-            Some((setup.key().to_owned(), entry))
-        })
-        .collect();
-    figures.set("setups", setups)?;
+        },
+        "disk_fdatasync_4_kib_append": {
+            "mean_us": of_syncs(|sync| sync.mean), "p50_us": of_syncs(|sync| sync.p50), "p99_us": of_syncs(|sync| sync.p99),
+        },
+        "setups": setups,
+        // Equal work: two mysqlds apply in both.
+        "ratio_mean_of_ring_applies_to_semi_sync": summary.ratios(Setup::RingApplies, Setup::SemiSync),
+    });
     // The durable ring is the one that the project promises; the other's ratios stand in its cells.
     for other in Setup::OF_OTHERS {
         let name = format!("ratio_mean_to_{}", other.key());
-        figures.set(&name, summary.ratios(Setup::RingFsync, other))?;
+        entries[name] = json!(summary.ratios(Setup::RingFsync, other));
     }
-    // Equal work: two mysqlds apply in both.
-    figures.set(
-        "ratio_mean_of_ring_applies_to_semi_sync",
-        summary.ratios(Setup::RingApplies, Setup::SemiSync),
-    )
+    entries
 }
 
 fn settings_of(client: &MysqlClient) -> Result<Value> {

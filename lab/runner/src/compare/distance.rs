@@ -15,13 +15,11 @@ use clap::Args;
 use rustix::process::Signal;
 use serde::Serialize;
 use serde_json::json;
-use testkit::cluster::{
-    Beside, Cluster, ClusterOptions, MemberOptions, Profile, embedded_member, witness_binary,
-};
+use testkit::cluster::{Beside, Cluster, ClusterOptions, MemberOptions, Profile, embedded_member};
 use testkit::distance::{Place, check_needs};
-use testkit::figures::Figures;
-use testkit::statistics::Spread;
 use testkit::wait::try_eventually;
+
+use crate::compare::{begin, finish, set_all, spread};
 
 const FIGURES: &str = "distance";
 const LEADER: usize = 0;
@@ -76,18 +74,14 @@ impl CaughtUp {
 /// Runs it, prints the table and writes the figures.
 pub(super) fn run(options: &Options) -> Result<()> {
     check_needs()?;
-    eprintln!("compare: building the programs");
-    let witness = witness_binary(Profile::Dist)?;
+    let (witness, mut figures) = begin(FIGURES)?;
     let member = embedded_member(Profile::Dist)?;
-    let mut figures = Figures::new(FIGURES, &crate::compare::setup::command_line())?;
     let mut all = Vec::new();
     let turns = || {
         let losses = options.loss_percent.iter();
         losses.flat_map(|loss| {
-            options
-                .congestion_control
-                .iter()
-                .map(move |way| (*loss, way))
+            let ways = options.congestion_control.iter();
+            ways.map(move |way| (*loss, way))
         })
     };
     for _ in 0..options.rounds {
@@ -112,8 +106,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
             one.loss_percent.total_cmp(&loss).is_eq() && one.congestion_control == *way
         };
         let of: Vec<&CaughtUp> = all.iter().filter(is).collect();
-        let rates: Vec<f64> = of.iter().map(|one| one.mb_per_s()).collect();
-        let rates = Spread::of(&rates).context("no rounds")?;
+        let rates = spread(of.iter().map(|one| one.mb_per_s())).context("no rounds")?;
         let elections: u64 = of.iter().map(|one| one.elections).sum();
         println!(
             "{loss:>7} {way:<10} {:>8.1} {:>16} {elections:>10}",
@@ -122,13 +115,13 @@ pub(super) fn run(options: &Options) -> Result<()> {
         );
         by_control[way][loss.to_string()] = serde_json::to_value(rates)?;
     }
-    figures.set("round_trip_ms", options.round_trip_ms)?;
     let first = options.congestion_control.first();
-    figures.set("mb_per_s", first.map(|way| &by_control[way]))?;
-    figures.set("mb_per_s_by_control", &by_control)?;
-    figures.set("rounds", all)?;
-    println!("figures: {}", figures.write()?.display());
-    Ok(())
+    let entries = json!({
+        "round_trip_ms": options.round_trip_ms, "mb_per_s": first.map(|way| &by_control[way]),
+        "mb_per_s_by_control": by_control, "rounds": all,
+    });
+    set_all(&mut figures, &entries)?;
+    finish(&figures)
 }
 
 fn catch_up(

@@ -17,15 +17,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use testkit::cluster::{Profile, embedded_member, primary_clients, witness_binary};
+use serde_json::json;
+use testkit::cluster::{Profile, embedded_member, primary_clients};
 use testkit::distance::check_needs;
-use testkit::figures::Figures;
 use testkit::stop_on_interrupt;
 
 pub(crate) use crate::compare::failover::options::Options;
 use crate::compare::failover::options::{Place, Programs};
 use crate::compare::failover::scene::Scene;
 use crate::compare::failover::summary::{Measured, Summary};
+use crate::compare::{begin, finish, set_all};
 
 const FIGURES: &str = "failover";
 const FIGURES_WITH_MYSQL: &str = "failover-mysql";
@@ -38,19 +39,15 @@ pub(super) fn run(options: &Options) -> Result<()> {
     );
     check_needs()?;
     let stop = stop_on_interrupt()?;
-    eprintln!("compare: building the programs");
-    let programs = Programs {
-        witness: witness_binary(Profile::Dist)?,
-        database: match options.mysql {
-            true => primary_clients(Profile::Dist)?,
-            false => embedded_member(Profile::Dist)?,
-        },
-    };
-    let name = match options.mysql {
+    let (witness, mut figures) = begin(match options.mysql {
         true => FIGURES_WITH_MYSQL,
         false => FIGURES,
+    })?;
+    let database = match options.mysql {
+        true => primary_clients(Profile::Dist)?,
+        false => embedded_member(Profile::Dist)?,
     };
-    let mut figures = Figures::new(name, &crate::compare::setup::command_line())?;
+    let programs = Programs { witness, database };
     let bar = bar(options)?;
     let mut measured = Vec::new();
     for &place in &options.places {
@@ -70,13 +67,13 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let summary = Summary::of(&measured, &peers);
     println!("{}", summary.table());
     summary.put_into(&mut figures)?;
-    figures.set("inside_one_way_ms", options.inside_ms)?;
-    figures.set("across_one_way_ms", options.across_ms)?;
-    figures.set("commits_per_second", options.commits_per_second)?;
-    figures.set("members", options.members)?;
-    figures.set("loss_percent", options.loss_percent)?;
-    figures.set("soak_minutes", options.soak_minutes)?;
-    println!("figures: {}", figures.write()?.display());
+    let entries = json!({
+        "inside_one_way_ms": options.inside_ms, "across_one_way_ms": options.across_ms, "members": options.members,
+        "commits_per_second": options.commits_per_second, "loss_percent": options.loss_percent,
+        "soak_minutes": options.soak_minutes,
+    });
+    set_all(&mut figures, &entries)?;
+    finish(&figures)?;
     for one in &measured {
         one.verdict.ensure_nothing_is_lost()?;
     }

@@ -12,12 +12,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use testkit::cluster::{Profile, witness_binary};
-use testkit::figures::Figures;
+use serde_json::json;
 
 use crate::compare::idle::rings::Rings;
 use crate::compare::idle::summary::Summary;
 use crate::compare::processor_time::ProcessorTime;
+use crate::compare::{begin, finish, set_all};
 
 const FIGURES: &str = "idle";
 
@@ -49,14 +49,8 @@ pub(super) fn run(options: &Options) -> Result<()> {
         !options.crash || options.members >= 3,
         "with --crash a ring needs three members"
     );
-    let program = match &options.witness {
-        Some(program) => program.clone(),
-        None => {
-            eprintln!("compare: building the program of packages");
-            witness_binary(Profile::Dist)?
-        }
-    };
-    let mut figures = Figures::new(FIGURES, &crate::compare::setup::command_line())?;
+    let (built, mut figures) = begin(FIGURES)?;
+    let program = options.witness.clone().unwrap_or(built);
     let mut rings = Rings::start(&program, options.rings.into(), options.members.into())?;
     rings.write("before")?;
     eprintln!("compare: every ring has committed an entry; they are left alone now");
@@ -73,11 +67,11 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let summary = Summary::of(&leaders, &before, &after, options.seconds);
     print!("{}", summary.table(cores));
     summary.put_into(&mut figures)?;
-    figures.set("rings", options.rings)?;
-    figures.set("members_of_a_ring", options.members)?;
-    figures.set("seconds", options.seconds)?;
-    figures.set("cores_used", cores.map(|cores| cores.ours))?;
-    figures.set("cores_used_by_others", cores.map(|cores| cores.others))?;
+    let entries = json!({
+        "rings": options.rings, "members_of_a_ring": options.members, "seconds": options.seconds,
+        "cores_used": cores.map(|cores| cores.ours), "cores_used_by_others": cores.map(|cores| cores.others),
+    });
+    set_all(&mut figures, &entries)?;
     if options.crash {
         let elected = rings.crash_leaders(&leaders)?;
         println!(
@@ -86,6 +80,5 @@ pub(super) fn run(options: &Options) -> Result<()> {
         );
         figures.set("all_leaders_replaced_seconds", elected.as_secs_f64())?;
     }
-    println!("figures: {}", figures.write()?.display());
-    Ok(())
+    finish(&figures)
 }

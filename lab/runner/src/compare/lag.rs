@@ -16,8 +16,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use testkit::cluster::{Profile, witness_binary};
-use testkit::figures::{Figures, target_folder};
+use serde_json::json;
+use testkit::figures::target_folder;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::workload::Workload;
 
@@ -25,6 +25,7 @@ use crate::compare::apply::Named;
 use crate::compare::lag::pair::{Bed, Pair};
 use crate::compare::lag::search::{Rate, Search};
 use crate::compare::lag::summary::{Run, Summary};
+use crate::compare::{begin, chosen, finish, set_all};
 
 const FIGURES: &str = "lag";
 const WORKLOADS: [Workload; 4] = [
@@ -76,13 +77,8 @@ impl Follower {
 /// Runs the comparison, prints the table, and writes the figures and the picture.
 pub(super) fn run(options: &Options) -> Result<()> {
     let tree = MysqlTree::locate()?;
-    eprintln!("compare: building the program of packages");
-    let witness = witness_binary(Profile::Dist)?;
-    let mut figures = Figures::new(FIGURES, &crate::compare::setup::command_line())?;
-    let workloads: Vec<Workload> = match options.workloads.as_slice() {
-        [] => WORKLOADS.to_vec(),
-        chosen => chosen.iter().map(|named| named.workload()).collect(),
-    };
+    let (witness, mut figures) = begin(FIGURES)?;
+    let workloads = chosen(&options.workloads, &WORKLOADS);
     let bar = ProgressBar::no_length();
     bar.set_style(ProgressStyle::with_template("{elapsed_precise} {msg}")?);
     let mut runs = Vec::new();
@@ -100,13 +96,13 @@ pub(super) fn run(options: &Options) -> Result<()> {
     }
     bar.finish_and_clear();
     let summary = Summary::of(runs);
-    figures.set("seconds", options.seconds)?;
-    figures.set("clients", options.clients)?;
-    figures.set("workers", options.workers)?;
-    figures.set("highest_rate_kept", summary.highest_rates_kept())?;
-    figures.set("workloads", summary.figures())?;
+    let entries = json!({
+        "seconds": options.seconds, "clients": options.clients, "workers": options.workers,
+        "highest_rate_kept": summary.highest_rates_kept(), "workloads": summary.figures(),
+    });
+    set_all(&mut figures, &entries)?;
     println!("{}", summary.table());
-    println!("figures: {}", figures.write()?.display());
+    finish(&figures)?;
     let picture = target_folder().join("figures").join("lag.svg");
     std::fs::write(&picture, picture::draw(&summary)?)
         .with_context(|| format!("cannot write {}", picture.display()))?;

@@ -14,13 +14,12 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use testkit::cluster::{Profile, witness_binary};
-use testkit::figures::{Figures, load_average, private_memory, target_folder};
+use testkit::figures::{Figures, load_average, private_memory};
 use testkit::mysql_tree::MysqlTree;
-use testkit::statistics::Spread;
 
 use crate::compare::data::{LoadedData, TableSizes};
-use crate::compare::setup::{Bed, Setup, command_line};
+use crate::compare::setup::{Bed, Setup};
+use crate::compare::{begin, finish, rounds, set_all, spread, work_folder};
 
 const FIGURES: &str = "large-transaction";
 /// Characters of each row.
@@ -61,23 +60,15 @@ struct Sample {
 /// Runs the comparison, prints the table and writes the figures.
 pub(super) fn run(options: &Options) -> Result<()> {
     let tree = MysqlTree::locate()?;
-    eprintln!("compare: building the program of packages");
-    let witness = witness_binary(Profile::Dist)?;
-    let mut figures = Figures::new(FIGURES, &command_line())?;
-    let folder = options.folder.clone().unwrap_or_else(target_folder);
-    let work = tempfile::Builder::new()
-        .prefix("compare-")
-        .tempdir_in(&folder)
-        .with_context(|| format!("cannot make a folder in {}", folder.display()))?;
+    let (witness, mut figures) = begin(FIGURES)?;
+    let work = work_folder(options.folder.as_deref())?;
     let sizes = TableSizes { tables: 1, rows: 1 };
     let data = LoadedData::load(&tree, work.path().join("data"), sizes)?;
     let mut samples = Vec::new();
-    for round in 0..options.rounds as usize {
-        let mut order = options.setups.clone();
-        order.rotate_left(round % options.setups.len().max(1));
+    for order in rounds(&options.setups, options.rounds as usize) {
         for setup in order {
             let home = work.path().join(format!("bed-{}", samples.len()));
-            let bed = Bed::make(setup, &data, &home, Some(&witness))?;
+            let bed = Bed::make(setup, &data, &home, &witness)?;
             let sample = measure(options, setup, &bed)
                 .with_context(|| format!("while measuring {}", setup.key()))?;
             drop(bed);
@@ -93,8 +84,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
         }
     }
     report(options, &samples, &mut figures)?;
-    println!("figures: {}", figures.write()?.display());
-    Ok(())
+    finish(&figures)
 }
 
 fn measure(options: &Options, setup: Setup, bed: &Bed) -> Result<Sample> {
@@ -164,10 +154,7 @@ fn watch_memory(processes: &[u32], ended: &AtomicBool) -> Vec<u64> {
 
 fn report(options: &Options, samples: &[Sample], figures: &mut Figures) -> Result<()> {
     let of = |setup: Setup| samples.iter().filter(move |sample| sample.setup == setup);
-    let held = |setup| {
-        let held: Vec<f64> = of(setup).map(|sample| sample.held_up_seconds).collect();
-        Spread::of(&held)
-    };
+    let held = |setup| spread(of(setup).map(|sample| sample.held_up_seconds));
     let lean = held(Setup::LeanSemiSync);
     println!(
         "{:<18} {:>9} {:>12} {:>14} {:>9} {:>12}",
@@ -176,8 +163,7 @@ fn report(options: &Options, samples: &[Sample], figures: &mut Figures) -> Resul
     let mut by_setup = json!({});
     for &setup in &options.setups {
         let Some(held) = held(setup) else { continue };
-        let whole: Vec<f64> = of(setup).map(|sample| sample.seconds).collect();
-        let whole = Spread::of(&whole);
+        let whole = spread(of(setup).map(|sample| sample.seconds));
         let member = of(setup)
             .flat_map(|sample| sample.members_mib.iter().copied())
             .max();
@@ -199,8 +185,8 @@ fn report(options: &Options, samples: &[Sample], figures: &mut Figures) -> Resul
         "binlog of the transaction: {} MiB; held up: the longest time from one small commit to the next",
         options.mib
     );
-    figures.set("mib", options.mib)?;
-    figures.set("load_average_1_min_at_end", load_average())?;
-    figures.set("setups", by_setup)?;
-    figures.set("rounds", samples)
+    let entries = json!({
+        "mib": options.mib, "load_average_1_min_at_end": load_average(), "setups": by_setup, "rounds": samples,
+    });
+    set_all(figures, &entries)
 }

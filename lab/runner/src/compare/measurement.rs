@@ -15,23 +15,10 @@ pub(super) struct Sample {
     pub(super) cores: Option<CoresUsed>,
 }
 
-/// The setups of each round. Every round has all of them, each starting with another, so that a machine that grows slower or busier
-/// during the run favours none.
-pub(super) fn rounds(setups: &[Setup], count: usize) -> Vec<Vec<Setup>> {
-    (0..count)
-        .map(|round| {
-            let mut order = setups.to_vec();
-            if !order.is_empty() {
-                order.rotate_left(round % setups.len());
-            }
-            order
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::rounds;
 
     #[test]
     fn every_round_has_every_setup_and_starts_with_another() {

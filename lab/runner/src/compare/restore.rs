@@ -17,16 +17,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tempfile::TempDir;
 use testkit::bounded_run;
-use testkit::cluster::{Cluster, ClusterOptions, Profile, witness_binary};
-use testkit::figures::Figures;
+use testkit::cluster::{Cluster, ClusterOptions};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::workload::{Load, Workload};
 use testkit::mysqld::{Mysqld, MysqldOptions, TableChecksums};
-use testkit::statistics::Spread;
 
 use crate::compare::apply::Named;
 use crate::compare::servers::{SETTINGS, count};
-use crate::compare::setup::command_line;
+use crate::compare::{begin, chosen, finish, spread};
 
 const FIGURES: &str = "restore";
 /// Longer than anybody needs.
@@ -106,13 +104,8 @@ impl Sample {
 /// Runs the comparison, prints the table and writes the figures.
 pub(super) fn run(options: &Options) -> Result<()> {
     let tree = MysqlTree::locate()?;
-    eprintln!("compare: building the program of packages");
-    let witness = witness_binary(Profile::Dist)?;
-    let mut figures = Figures::new(FIGURES, &command_line())?;
-    let workloads = match options.workloads.as_slice() {
-        [] => Workload::ALL.to_vec(),
-        chosen => chosen.iter().map(|named| named.workload()).collect(),
-    };
+    let (witness, mut figures) = begin(FIGURES)?;
+    let workloads = chosen(&options.workloads, &Workload::ALL);
     println!(
         "{:<20} {:>12} {:>10} {:>16} {:>14} {:>8} {:>14} {:>10}",
         "workload",
@@ -140,15 +133,9 @@ pub(super) fn run(options: &Options) -> Result<()> {
             eprintln!("compare: {}: {sample:.2?}", workload.key());
             samples.push(sample);
         }
-        let spread = |of: fn(Sample) -> f64| {
-            let values: Vec<f64> = samples.iter().copied().map(of).collect();
-            Spread::of(&values).context("a round")
-        };
-        let (pipe, own) = (
-            spread(|one| one.pipe_seconds)?,
-            spread(|one| one.apply_seconds)?,
-        );
-        let (ratio, whole) = (spread(Sample::ratio)?, spread(Sample::ratio_of_the_whole)?);
+        let of = |of: fn(Sample) -> f64| spread(samples.iter().copied().map(of)).context("a round");
+        let (pipe, own) = (of(|one| one.pipe_seconds)?, of(|one| one.apply_seconds)?);
+        let (ratio, whole) = (of(Sample::ratio)?, of(Sample::ratio_of_the_whole)?);
         println!(
             "{:<20} {:>12} {:>10.1} {:>15.1} s {:>12.1} s {:>8.1} {:>14} {:>10.1}",
             workload.key(),
@@ -167,8 +154,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     }
     figures.set("clients", options.clients)?;
     figures.set("workloads", by_workload)?;
-    println!("figures: {}", figures.write()?.display());
-    Ok(())
+    finish(&figures)
 }
 
 /// An archive, and what comes out of it.

@@ -66,44 +66,47 @@ impl Setup {
 
     /// Its name in the figures.
     pub(super) fn key(self) -> &'static str {
-        match self {
-            Self::StockAsync => "stock_async",
-            Self::SemiSync => "semi_sync",
-            Self::LeanSemiSync => "lean_semi_sync",
-            Self::SyncedSemiSync => "synced_semi_sync",
-            Self::GroupReplication => "group_replication",
-            Self::RingFsync => "ring_fsync",
-            Self::RingOs => "ring_os",
-            Self::RingApplies => "ring_applies",
-        }
+        self.names().0
     }
 
     /// Its description in one line.
     pub(super) fn description(self) -> &'static str {
-        match self {
-            Self::StockAsync => "stock mysqld alone, no replica attached",
-            Self::SemiSync => {
-                "stock lossless semi-sync (AFTER_SYNC, one ack of two), both replicas apply"
-            }
-            Self::LeanSemiSync => {
-                "the same, the replicas' applier threads stopped: relay log only, no fsync"
-            }
-            Self::SyncedSemiSync => {
-                "the same with sync_relay_log = 1: as durable as this ring, and nothing applies"
-            }
-            Self::GroupReplication => {
-                "Group Replication of three, single primary, MySQL's defaults: both secondaries apply, nothing but the primary's binlog is forced before a commit"
-            }
-            Self::RingFsync => {
-                "this ring: database member and two witnesses, fsync before each ack"
-            }
-            Self::RingOs => {
-                "this ring with durability = \"os\": ack after the write, before any fsync"
-            }
-            Self::RingApplies => {
-                "this ring: three database members, fsync before each ack, two of them apply: the work of two stock replicas"
-            }
-        }
+        self.names().1
+    }
+
+    fn names(self) -> (&'static str, &'static str) {
+        let [key, description] = match self {
+            Self::StockAsync => ["stock_async", "stock mysqld alone, no replica attached"],
+            Self::SemiSync => [
+                "semi_sync",
+                "stock lossless semi-sync (AFTER_SYNC, one ack of two), both replicas apply",
+            ],
+            Self::LeanSemiSync => [
+                "lean_semi_sync",
+                "the same, the replicas' applier threads stopped: relay log only, no fsync",
+            ],
+            Self::SyncedSemiSync => [
+                "synced_semi_sync",
+                "the same with sync_relay_log = 1: as durable as this ring, and nothing applies",
+            ],
+            Self::GroupReplication => [
+                "group_replication",
+                "Group Replication of three, single primary, MySQL's defaults: both secondaries apply, nothing but the primary's binlog is forced before a commit",
+            ],
+            Self::RingFsync => [
+                "ring_fsync",
+                "this ring: database member and two witnesses, fsync before each ack",
+            ],
+            Self::RingOs => [
+                "ring_os",
+                "this ring with durability = \"os\": ack after the write, before any fsync",
+            ],
+            Self::RingApplies => [
+                "ring_applies",
+                "this ring: three database members, fsync before each ack, two of them apply: the work of two stock replicas",
+            ],
+        };
+        (key, description)
     }
 
     /// Whether it needs the `witness` binary.
@@ -170,7 +173,7 @@ impl Bed {
         setup: Setup,
         data: &LoadedData,
         folder: &Path,
-        witness: Option<&Path>,
+        witness: &Path,
     ) -> Result<Self> {
         let mut primary = data.copy(1, &folder.join("primary"))?;
         let mut replicas = Vec::new();
@@ -187,12 +190,12 @@ impl Bed {
             }
             server.start()?;
         }
-        let ring = match witness {
-            Some(witness) if setup.is_ring() => {
+        let ring = match setup.is_ring() {
+            true => {
                 let folder = folder.join("ring");
                 Some(launch_ring(setup, &primary, &replicas, &folder, witness)?)
             }
-            _ => None,
+            false => None,
         };
         if setup.is_semi_sync() {
             attach(setup, &primary, &replicas)?;
@@ -296,12 +299,6 @@ fn launch_ring(
         ..members.with("log", durability)
     };
     Cluster::launch(witness, options)
-}
-
-/// This process's command line, for the figures.
-pub(super) fn command_line() -> String {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    format!("cargo lab {}", arguments.join(" "))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use testkit::statistics::Spread;
 use super::measurement::Sample;
 use super::processor_time::CoresUsed;
 use super::setup::Setup;
+use super::spread as spread_of;
 
 /// What one setup did with one number of threads, over all rounds.
 #[derive(Clone, Debug, Serialize)]
@@ -124,26 +125,19 @@ impl Summary {
 
 fn cell(samples: &[Sample], setup: Setup, threads: u32) -> Option<Cell> {
     let of = |setup: Setup, value: fn(&SysbenchReport) -> f64| -> Vec<f64> {
-        let matching = samples
-            .iter()
-            .filter(|sample| sample.setup == setup && sample.threads == threads);
-        matching.map(|sample| value(&sample.report)).collect()
+        let samples = samples.iter();
+        let of_setup = samples.filter(|sample| (sample.setup, sample.threads) == (setup, threads));
+        of_setup.map(|sample| value(&sample.report)).collect()
     };
     let spread = |value| Spread::of(&of(setup, value));
-    let cores: Vec<CoresUsed> = samples
-        .iter()
-        .filter(|sample| sample.setup == setup && sample.threads == threads)
-        .filter_map(|sample| sample.cores)
-        .collect();
+    let own = samples.iter();
+    let own = own.filter(|sample| (sample.setup, sample.threads) == (setup, threads));
+    let cores: Vec<CoresUsed> = own.filter_map(|sample| sample.cores).collect();
     let means = |setup| of(setup, |report| report.latency_mean_ms);
     let ratio = |stock| Some(Spread::of(&means(setup))?.median / Spread::of(&means(stock))?.median);
     let by_round = |stock| {
-        let pairs: Vec<f64> = means(setup)
-            .iter()
-            .zip(means(stock))
-            .map(|(ours, theirs)| ours / theirs)
-            .collect();
-        Spread::of(&pairs)
+        let (ours, theirs) = (means(setup), means(stock));
+        spread_of(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs))
     };
     Some(Cell {
         transactions_per_second: spread(|report| report.transactions_per_second)?,
@@ -152,10 +146,8 @@ fn cell(samples: &[Sample], setup: Setup, threads: u32) -> Option<Cell> {
         latency_p95_ms: spread(|report| report.latency_p95_ms)?,
         latency_p99_ms: spread(|report| report.latency_p99_ms)?,
         latency_max_ms: spread(|report| report.latency_max_ms)?,
-        cores_used: Spread::of(&cores.iter().map(|cores| cores.ours).collect::<Vec<_>>()),
-        cores_used_by_others: Spread::of(
-            &cores.iter().map(|cores| cores.others).collect::<Vec<_>>(),
-        ),
+        cores_used: spread_of(cores.iter().map(|cores| cores.ours)),
+        cores_used_by_others: spread_of(cores.iter().map(|cores| cores.others)),
         ratio_mean_to: to_others(&ratio),
         ratio_mean_by_round_to: to_others(&by_round),
     })

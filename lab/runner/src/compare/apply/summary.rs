@@ -9,6 +9,7 @@ use testkit::statistics::Spread;
 
 use super::bed::Outcome;
 use super::contender::Contender;
+use crate::compare::spread;
 
 /// Whom this applier is compared with.
 #[derive(Clone, Copy, Debug)]
@@ -40,17 +41,16 @@ impl Summary {
         let mut outcomes: BTreeMap<Workload, BTreeMap<Contender, Vec<Outcome>>> = BTreeMap::new();
         for sample in samples {
             let workload = outcomes.entry(sample.workload).or_default();
-            workload
-                .entry(sample.contender)
-                .or_default()
-                .push(sample.outcome);
+            let of_contender = workload.entry(sample.contender).or_default();
+            of_contender.push(sample.outcome);
         }
         let cell = |outcomes: &[Outcome]| {
-            let spread =
-                |of: fn(&Outcome) -> f64| Spread::of(&outcomes.iter().map(of).collect::<Vec<_>>());
+            let all = outcomes.iter();
             Some(Cell {
-                transactions_per_second: spread(|outcome| outcome.transactions_per_second)?,
-                peak_memory_mib: spread(|outcome| outcome.peak_memory_mib)?,
+                transactions_per_second: spread(
+                    all.clone().map(|one| one.transactions_per_second),
+                )?,
+                peak_memory_mib: spread(all.map(|one| one.peak_memory_mib))?,
             })
         };
         let cells = |of: BTreeMap<Contender, Vec<Outcome>>| {
@@ -58,9 +58,9 @@ impl Summary {
                 .filter_map(|(contender, outcomes)| Some((contender, cell(&outcomes)?)))
                 .collect()
         };
+        let outcomes = outcomes.into_iter();
         Self(
             outcomes
-                .into_iter()
                 .map(|(workload, of)| (workload, cells(of)))
                 .collect(),
         )

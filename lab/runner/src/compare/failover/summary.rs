@@ -5,6 +5,7 @@ use std::fmt;
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use serde_json::json;
 use testkit::figures::Figures;
 use testkit::statistics::Percentiles;
 
@@ -12,6 +13,7 @@ use crate::compare::failover::crash::CrashTimes;
 use crate::compare::failover::databases::Verdict;
 use crate::compare::failover::options::{Death, Place};
 use crate::compare::failover::promotion::Promotion;
+use crate::compare::set_all;
 
 /// Everything that was measured at one place with one heartbeat.
 pub(super) struct Measured {
@@ -167,39 +169,23 @@ impl Summary {
 
     /// Sets the entries of the figures.
     pub(super) fn put_into(&self, figures: &mut Figures) -> Result<()> {
-        figures.set("failover_ms", self.by_death(|one| one.total))?;
-        figures.set(
-            "failover_phases_ms",
-            self.by_death(|one| one.phases.clone()),
-        )?;
-        figures.set("elected_in_soak", self.by_timer(|one| one.elected_in_soak))?;
-        figures.set("peers_failover_ms", &self.peers)?;
-        figures.set("promotion_ms", self.by_timer(|one| one.stall))?;
-        figures.set("promotion_whole_command_ms", self.by_timer(|one| one.total))?;
-        figures.set(
-            "promotion_phases_ms",
-            self.by_timer(|one| one.promotion_phases.clone()),
-        )?;
-        figures.set(
-            "acknowledged_commits",
-            self.by_timer(|one| one.acknowledged),
-        )?;
-        figures.set("lost_commits", self.by_timer(|one| one.lost))?;
-        figures.set(
-            "refused_promotions",
-            self.by_timer(|one| one.refused.clone()),
-        )?;
-        figures.set("trimmed_binlogs", self.by_timer(|one| one.trimmed))?;
-        let named = |values: [f64; 4]| {
-            BTreeMap::from([
-                ("mean", values[0]),
-                ("p50", values[1]),
-                ("p95", values[2]),
-                ("p99", values[3]),
-            ])
-        };
-        figures.set("myraft_table_2_failover_ms", named(PAPER_FAILOVER_MS))?;
-        figures.set("myraft_table_2_promotion_ms", named(PAPER_PROMOTION_MS))
+        let named = |[mean, p50, p95, p99]: [f64; 4]| json!({ "mean": mean, "p50": p50, "p95": p95, "p99": p99 });
+        let entries = json!({
+            "failover_ms": self.by_death(|one| one.total),
+            "failover_phases_ms": self.by_death(|one| one.phases.clone()),
+            "elected_in_soak": self.by_timer(|one| one.elected_in_soak),
+            "peers_failover_ms": self.peers,
+            "promotion_ms": self.by_timer(|one| one.stall),
+            "promotion_whole_command_ms": self.by_timer(|one| one.total),
+            "promotion_phases_ms": self.by_timer(|one| one.promotion_phases.clone()),
+            "acknowledged_commits": self.by_timer(|one| one.acknowledged),
+            "lost_commits": self.by_timer(|one| one.lost),
+            "refused_promotions": self.by_timer(|one| one.refused.clone()),
+            "trimmed_binlogs": self.by_timer(|one| one.trimmed),
+            "myraft_table_2_failover_ms": named(PAPER_FAILOVER_MS),
+            "myraft_table_2_promotion_ms": named(PAPER_PROMOTION_MS),
+        });
+        set_all(figures, &entries)
     }
 
     /// By place and heartbeat.
@@ -246,20 +232,9 @@ fn by_phase(runs: impl Iterator<Item = BTreeMap<String, f64>>) -> ByPhase {
 }
 
 fn row(text: &mut String, name: &str, times: Option<Percentiles>) {
-    if let Some(Percentiles {
-        mean,
-        p50,
-        p95,
-        p99,
-        max,
-        ..
-    }) = times
-    {
-        line(
-            text,
-            name,
-            [mean, p50, p95, p99, max].map(|value| format!("{value:.0}")),
-        );
+    if let Some(times) = times {
+        let values = [times.mean, times.p50, times.p95, times.p99, times.max];
+        line(text, name, values.map(|value| format!("{value:.0}")));
     }
 }
 

@@ -10,6 +10,7 @@ use testkit::statistics::Spread;
 use crate::compare::idle::footprint::Footprint;
 use crate::compare::idle::rings::Leader;
 use crate::compare::processor_time::CoresUsed;
+use crate::compare::spread as spread_of;
 
 /// What members of one kind take, over all rings.
 #[derive(Clone, Debug, Serialize)]
@@ -118,8 +119,7 @@ impl Summary {
 
 fn kind(looks: &[(&Footprint, &Footprint)], seconds: u64) -> Option<Kind> {
     let spread = |of: &dyn Fn(&Footprint, &Footprint) -> f64| {
-        let values = looks.iter().map(|(before, after)| of(before, after));
-        Spread::of(&values.collect::<Vec<_>>())
+        spread_of(looks.iter().map(|(before, after)| of(before, after)))
     };
     let seconds = seconds as f64;
     Some(Kind {
