@@ -16,6 +16,7 @@ use histories::Operation;
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, server_code};
 use testkit::cluster::{CLIENT, CLIENT_PASSWORD};
 use testkit::wait::eventually;
+use tokio::runtime::Runtime;
 
 use crate::guide::Direction;
 use crate::ledger::{FAMILY_LIVES, Ledger, Outcome, Work};
@@ -89,24 +90,10 @@ impl Clients {
             rest: AtomicBool::new(false),
             busy: AtomicUsize::new(0),
         });
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let theirs = shared.clone();
-        let thread = thread::spawn(move || {
-            runtime.block_on(async {
-                let clients: Vec<_> = (0..)
-                    .zip(CLIENTS)
-                    .map(|(number, (work, pace))| {
-                        tokio::spawn(live(number, work, pace, theirs.clone()))
-                    })
-                    .collect();
-                for client in clients {
-                    // Its panic is printed.
-                    let _ = client.await;
-                }
-            });
-        });
+        let clients = (0..).zip(CLIENTS);
+        let clients =
+            clients.map(|(number, (work, pace))| live(number, work, pace, shared.clone()));
+        let thread = run_all(clients.collect())?;
         Ok(Self {
             shared,
             thread: Some(thread),
@@ -142,6 +129,28 @@ impl Drop for Clients {
             let _ = thread.join();
         }
     }
+}
+
+/// Runs tasks in a thread of their own until all have ended.
+pub(crate) fn run_all<F>(tasks: Vec<F>) -> Result<JoinHandle<()>>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let runtime = runtime()?;
+    Ok(thread::spawn(move || {
+        runtime.block_on(async {
+            let tasks: Vec<_> = tasks.into_iter().map(tokio::spawn).collect();
+            for task in tasks {
+                // Its panic is printed.
+                let _ = task.await;
+            }
+        });
+    }))
+}
+
+pub(crate) fn runtime() -> Result<Runtime> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    Ok(runtime.enable_all().build()?)
 }
 
 async fn live(number: u64, work: Work, pace: Duration, shared: Arc<Shared>) {
@@ -255,6 +264,13 @@ impl Session<'_> {
             },
             () = moved(&self.shared.direction, self.at) => Err(Outcome::Unknown),
         }
+    }
+
+    /// Records an XA transaction's outcome; returns whether the connection remains usable.
+    fn ends(&self, number: u64, outcome: Outcome, started: Instant) -> bool {
+        let ledger = &self.shared.ledger;
+        ledger.write(Work::Xa, number, outcome, started);
+        outcome == Outcome::Acknowledged
     }
 
     /// One statement as a transaction, recorded; returns whether the connection remains usable.
@@ -418,16 +434,12 @@ impl Prepared {
             format!("XA END {xid}"),
         ] {
             if session.run(&statement).await.is_err() {
-                let ledger = &session.shared.ledger;
-                ledger.write(Work::Xa, number, Outcome::Failed, started);
-                return false;
+                return session.ends(number, Outcome::Failed, started);
             }
         }
         if session.run(&format!("XA PREPARE {xid}")).await.is_err() {
             // A later recovery commits it if it is prepared.
-            let ledger = &session.shared.ledger;
-            ledger.write(Work::Xa, number, Outcome::Unknown, started);
-            return false;
+            return session.ends(number, Outcome::Unknown, started);
         }
         self.promised.insert(number);
         self.commit(session, number, started).await
@@ -442,11 +454,7 @@ impl Prepared {
             Err(_) => Outcome::Unknown,
         };
         self.promised.remove(&number);
-        session
-            .shared
-            .ledger
-            .write(Work::Xa, number, outcome, started);
-        done.is_ok()
+        session.ends(number, outcome, started)
     }
 
     /// Commits all prepared transactions, and reports a missing one whose PREPARE was answered. Returns whether all are done.

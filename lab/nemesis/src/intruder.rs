@@ -14,6 +14,8 @@ use mysql_link::{ConnectOptions, Connection, DumpOptions, Endpoint, ReplicationS
 use testkit::cluster::{CLIENT, CLIENT_PASSWORD};
 use uuid::Uuid;
 
+use crate::clients::runtime;
+
 /// A server id that no member or mysqld of the ring uses.
 const SERVER_ID: u32 = 4_000_000_001;
 /// More than the nemesis's clients write in one transaction.
@@ -47,9 +49,7 @@ impl Intruder {
     pub(crate) fn start(socket: PathBuf, intrusion: Intrusion) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = runtime()?;
         let thread = thread::Builder::new().name("intruder".to_owned());
         let thread = thread.spawn(move || {
             while !stopped.load(Ordering::Relaxed) {

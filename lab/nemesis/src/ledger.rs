@@ -199,19 +199,12 @@ impl Ledger {
     pub(crate) fn judge(&self, contents: &Contents) -> Vec<String> {
         let book = self.book();
         let mut wrong = Vec::new();
-        judge_numbers(
-            "appended row",
-            &book.appended,
-            &contents.appended,
-            &mut wrong,
-        );
+        let appended = &contents.appended;
+        judge_numbers("appended row", &book.appended, appended, &mut wrong);
         let increments: Vec<u64> = contents.increments.iter().map(|(id, _)| *id).collect();
         judge_numbers("increment", &book.incremented, &increments, &mut wrong);
-        let mut rows: BTreeMap<u64, u64> = contents
-            .counters
-            .keys()
-            .map(|counter| (*counter, 0))
-            .collect();
+        let counters = contents.counters.keys();
+        let mut rows: BTreeMap<u64, u64> = counters.map(|counter| (*counter, 0)).collect();
         for (_, counter) in &contents.increments {
             *rows.entry(*counter).or_default() += 1;
         }
@@ -278,22 +271,13 @@ fn judge_tables(book: &Book, there: &[u64], wrong: &mut Vec<String>) {
 
 fn judge_numbers(what: &str, told: &Numbers, there: &[u64], wrong: &mut Vec<String>) {
     let mut once = BTreeSet::new();
-    let twice: BTreeSet<u64> = there
-        .iter()
-        .copied()
-        .filter(|number| !once.insert(*number))
-        .collect();
+    let twice = there.iter().copied();
+    let twice: BTreeSet<u64> = twice.filter(|number| !once.insert(*number)).collect();
     let lost: BTreeSet<u64> = told.acknowledged.difference(&once).copied().collect();
     let refused: BTreeSet<u64> = told.failed.intersection(&once).copied().collect();
-    let strange: BTreeSet<u64> = once
-        .iter()
-        .filter(|number| {
-            !told.acknowledged.contains(number)
-                && !told.failed.contains(number)
-                && !told.unknown.contains(number)
-        })
-        .copied()
-        .collect();
+    let all = [&told.acknowledged, &told.failed, &told.unknown];
+    let is_strange = |number: &&u64| all.iter().all(|numbers| !numbers.contains(number));
+    let strange: BTreeSet<u64> = once.iter().filter(is_strange).copied().collect();
     for (set, words) in [
         (lost, "acknowledged and lost"),
         (twice, "there twice"),

@@ -4,8 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use anyhow::Result;
 use mysql_link::{ConnectOptions, Connection, Endpoint};
 use testkit::cluster::{CLIENT, CLIENT_PASSWORD};
 
+use crate::clients::run_all;
 use crate::guide::{Direction, Place, Yes};
 use crate::ledger::Ledger;
 use crate::lists::History;
@@ -33,12 +33,7 @@ const LOOK: &str = "SELECT (SELECT n FROM nemesis.pair WHERE half = 0), \
 /// See the module. Dropping this ends them.
 #[derive(Debug)]
 pub(crate) struct Readers {
-    stop: Arc<AtomicBool>,
-    looks: Arc<AtomicU64>,
-    fresh: Arc<AtomicU64>,
-    kept_off: Arc<AtomicU64>,
-    cut: Arc<Mutex<Option<Cut>>>,
-    goes_back: Arc<Mutex<BTreeSet<usize>>>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -116,28 +111,25 @@ impl AtPrimary {
 }
 
 /// The readers' shared state.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Shared {
     direction: Direction,
     ledger: Ledger,
     history: History,
     findings: Findings,
-    stop: Arc<AtomicBool>,
-    looks: Arc<AtomicU64>,
-    fresh: Arc<AtomicU64>,
-    kept_off: Arc<AtomicU64>,
-    cut: Arc<Mutex<Option<Cut>>>,
+    stop: AtomicBool,
+    looks: AtomicU64,
+    fresh: AtomicU64,
+    kept_off: AtomicU64,
+    cut: Mutex<Option<Cut>>,
     /// Places whose server may show an older state than before, once.
-    goes_back: Arc<Mutex<BTreeSet<usize>>>,
+    goes_back: Mutex<BTreeSet<usize>>,
 }
 
 impl Shared {
-    fn may_go_back(&self, place: usize) -> bool {
-        let mut places = self
-            .goes_back
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        places.remove(&place)
+    fn goes_back(&self) -> MutexGuard<'_, BTreeSet<usize>> {
+        let places = self.goes_back.lock();
+        places.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The cut that must stop a place's readers now, if any.
@@ -155,59 +147,40 @@ impl Readers {
         history: &History,
         findings: &Findings,
     ) -> Result<Self> {
-        let shared = Shared {
+        let shared = Arc::new(Shared {
             direction: direction.clone(),
             ledger: ledger.clone(),
             history: history.clone(),
             findings: findings.clone(),
-            stop: Arc::new(AtomicBool::new(false)),
-            looks: Arc::new(AtomicU64::new(0)),
-            fresh: Arc::new(AtomicU64::new(0)),
-            kept_off: Arc::new(AtomicU64::new(0)),
-            cut: Arc::default(),
-            goes_back: Arc::default(),
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let readers: Vec<_> = places
-            .into_iter()
-            .enumerate()
-            .map(|(index, place)| read(index, place, shared.clone()))
-            .collect();
-        let thread = thread::spawn(move || {
-            runtime.block_on(async {
-                let readers: Vec<_> = readers.into_iter().map(tokio::spawn).collect();
-                for reader in readers {
-                    // Its panic is printed.
-                    let _ = reader.await;
-                }
-            });
+            stop: AtomicBool::new(false),
+            looks: AtomicU64::new(0),
+            fresh: AtomicU64::new(0),
+            kept_off: AtomicU64::new(0),
+            cut: Mutex::default(),
+            goes_back: Mutex::default(),
         });
+        let readers = places.into_iter().enumerate();
+        let readers = readers.map(|(index, place)| read(index, place, shared.clone()));
+        let thread = run_all(readers.collect())?;
         Ok(Self {
-            stop: shared.stop,
-            looks: shared.looks,
-            fresh: shared.fresh,
-            kept_off: shared.kept_off,
-            cut: shared.cut,
-            goes_back: shared.goes_back,
+            shared,
             thread: Some(thread),
         })
     }
 
     /// Number of reads.
     pub(crate) fn looks(&self) -> u64 {
-        self.looks.load(Ordering::Relaxed)
+        self.shared.looks.load(Ordering::Relaxed)
     }
 
     /// Number of reads at a server that was the primary throughout.
     pub(crate) fn fresh(&self) -> u64 {
-        self.fresh.load(Ordering::Relaxed)
+        self.shared.fresh.load(Ordering::Relaxed)
     }
 
     /// How often a cut-off primary refused readers when it had to.
     pub(crate) fn kept_off(&self) -> u64 {
-        self.kept_off.load(Ordering::Relaxed)
+        self.shared.kept_off.load(Ordering::Relaxed)
     }
 
     /// The primary at a place is cut off from now on.
@@ -218,11 +191,7 @@ impl Readers {
 
     /// The server at a place lost its power, and may restart with an older state than it showed.
     pub(crate) fn goes_back(&self, place: usize) {
-        let mut places = self
-            .goes_back
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        places.insert(place);
+        self.shared.goes_back().insert(place);
     }
 
     /// No primary is cut off from now on, or the cut is about to end.
@@ -231,13 +200,14 @@ impl Readers {
     }
 
     fn note(&self, cut: Option<Cut>) {
-        *self.cut.lock().unwrap_or_else(PoisonError::into_inner) = cut;
+        let noted = self.shared.cut.lock();
+        *noted.unwrap_or_else(PoisonError::into_inner) = cut;
     }
 }
 
 impl Drop for Readers {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             // Its panic is printed.
             let _ = thread.join();
@@ -245,7 +215,7 @@ impl Drop for Readers {
     }
 }
 
-async fn read(index: usize, place: Place, shared: Shared) {
+async fn read(index: usize, place: Place, shared: Arc<Shared>) {
     let mut options = ConnectOptions::new(Endpoint::unix(&place.socket), CLIENT, CLIENT_PASSWORD);
     options.timeouts.statement = LIMIT;
     let mut connection: Option<Connection> = None;
@@ -266,7 +236,7 @@ async fn read(index: usize, place: Place, shared: Shared) {
                 }
             }
         }
-        if shared.may_go_back(index) {
+        if shared.goes_back().remove(&index) {
             before = None;
         }
         let kept_off = shared.kept_off(index);

@@ -14,6 +14,7 @@ use testkit::real_disks::LoopDisk;
 use testkit::wait::{eventually, try_eventually};
 
 use crate::arguments::{Arguments, Mutation};
+use crate::clients::runtime;
 use crate::guide::Place;
 
 /// Prefix of the clients' tables, before the number.
@@ -167,10 +168,7 @@ impl Stage {
         };
         let endpoint = Endpoint::unix(self.ring.server(primary).socket());
         let options = ConnectOptions::new(endpoint, CLIENT, CLIENT_PASSWORD);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        runtime.block_on(async {
+        runtime()?.block_on(async {
             let mut session = Connection::open(&options).await?;
             // Without it the client would become the event's definer.
             let words = format!("ALTER DEFINER = root@localhost EVENT nemesis.tick {state}");

@@ -39,6 +39,14 @@ pub(crate) struct Struck {
     intruder: Option<Intruder>,
 }
 
+impl Struck {
+    fn cut_off_member(&mut self, stage: &Stage, victim: usize, primary: Option<usize>) {
+        cut(stage, &[victim], &all_but(stage, &[victim]), true, true);
+        self.cut_off = primary.filter(|primary| *primary == victim);
+        self.cure = Cure::Mend;
+    }
+}
+
 /// How to end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cure {
@@ -132,12 +140,7 @@ pub(crate) fn strike(
             stage.mysqld_disk(victim)?.fill()?;
             struck.cure = Cure::MakeRoom(victim);
         }
-        Kind::CutMember => {
-            let others: Vec<usize> = all_but(stage, &[victim]);
-            cut(stage, &[victim], &others, true, true);
-            struck.cut_off = primary.filter(|primary| *primary == victim);
-            struck.cure = Cure::Mend;
-        }
+        Kind::CutMember => struck.cut_off_member(stage, victim, primary),
         Kind::CutRegion => {
             let region = stage.ring.neighbours(victim);
             struck.primary = primary.is_some_and(|primary| region.contains(&primary));
@@ -174,10 +177,7 @@ pub(crate) fn strike(
             struck.intruder = Some(Intruder::start(socket, Intrusion::Replica)?);
             std::thread::sleep(SETTLED);
             struck.began = Instant::now();
-            let others: Vec<usize> = all_but(stage, &[victim]);
-            cut(stage, &[victim], &others, true, true);
-            struck.cut_off = primary.filter(|primary| *primary == victim);
-            struck.cure = Cure::Mend;
+            struck.cut_off_member(stage, victim, primary);
         }
         Kind::GtidOwner => {
             if let Some(primary) = primary {
@@ -347,22 +347,17 @@ fn replace(stage: &mut Stage, index: usize) -> Result<String> {
     let (name, region) = (stage.ring.name(index), stage.ring.region(index));
     let id = stage.ring.id(index).to_string();
     let address = stage.ring.raft_address(index).to_string();
-    let arguments = [
-        "members",
-        "add",
-        "--id",
-        &id,
-        "--name",
-        name,
-        "--region",
-        region,
+    let mut arguments = vec![
+        "members", "add", "--id", &id, "--name", name, "--region", region,
+    ];
+    arguments.extend([
         "--kind",
         "witness",
         "--address",
         &address,
         "--timeout",
         "60s",
-    ];
+    ]);
     command(stage, &arguments)?;
     Ok(format!("{old} by {name}"))
 }

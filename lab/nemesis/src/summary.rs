@@ -85,22 +85,9 @@ impl Summary {
     }
 
     pub(crate) fn table(&self) -> String {
-        let mut text = format!(
-            "{:<16} {:<8} {:>6}  {:>23}  {:>23}\n{:<16} {:<8} {:>6}  {:>7} {:>7} {:>7}  {:>7} {:>7} {:>7}\n",
-            "",
-            "",
-            "",
-            "first commit, ms",
-            "longest pause, ms",
-            "fault",
-            "met",
-            "cycles",
-            "p50",
-            "p95",
-            "max",
-            "p50",
-            "p95",
-            "max"
+        let mut text = String::from(
+            "                                   first commit, ms        longest pause, ms\n\
+             fault            met      cycles      p50     p95     max      p50     p95     max\n",
         );
         for line in &self.lines {
             let met = match line.primary {
