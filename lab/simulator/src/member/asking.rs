@@ -8,16 +8,13 @@ use binlog_store::{BinlogStore, CutBackError, LogHandle};
 use consensus::{Member, MemberCalls, Recollection, Rejoin, Returning};
 use raft_types::MemberId;
 use testkit::network::{Call, Reply};
-use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 use crate::event::Event;
-use crate::member::clock::Clock;
-use crate::member::process_setup::ProcessSetup;
+use crate::member::process::Process;
+use crate::member::process_setup::Surroundings;
 use crate::member::watched_log::Watch;
 use crate::network::{Body, Message, MessageQueue, PendingCalls, Reception};
-use crate::record::Record;
 use crate::tick::Tick;
 
 /// Why a process did not start.
@@ -41,44 +38,25 @@ pub(crate) struct Parts {
 
 /// See the module documentation.
 pub(crate) struct Asking {
-    setup: ProcessSetup,
-    record: Record,
-    runtime: Runtime,
-    clock: Clock,
+    around: Surroundings,
     pending: PendingCalls,
     parts: oneshot::Receiver<Result<Parts, OpenFailure>>,
-}
-
-/// A process whose member may take part.
-pub(crate) struct Returned {
-    pub(super) setup: ProcessSetup,
-    pub(super) record: Record,
-    pub(super) runtime: Runtime,
-    pub(super) clock: Clock,
-    pub(super) parts: Parts,
 }
 
 impl Asking {
     /// For a process that takes part after this.
     pub(super) fn new(
-        setup: &ProcessSetup,
-        record: &Record,
-        runtime: Runtime,
-        now: Tick,
+        around: Surroundings,
         pending: PendingCalls,
         taking_part: impl Future<Output = Result<Parts, OpenFailure>> + Send + 'static,
     ) -> Self {
         let (done, parts) = oneshot::channel();
-        let origin = runtime.block_on(async { Instant::now() });
-        runtime.spawn(async move {
+        around.runtime.spawn(async move {
             // The receiver is gone together with the process.
             let _ = done.send(taking_part.await);
         });
         Self {
-            clock: Clock::new(setup.rate, now, origin),
-            setup: setup.clone(),
-            record: record.clone(),
-            runtime,
+            around,
             pending,
             parts,
         }
@@ -86,33 +64,18 @@ impl Asking {
 
     /// Runs until a moment of the world. Returns whether it has finished: see [`Asking::end`].
     pub(crate) fn run_until(&mut self, now: Tick) -> bool {
-        let until = self.clock.at(now);
-        self.runtime
-            .block_on(async { tokio::time::sleep_until(until).await });
+        self.around.run_until(now);
         !self.parts.is_empty() || self.parts.is_terminated()
     }
 
-    /// The parts of the participating process.
+    /// The participating process.
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) fn end(mut self) -> Result<Returned, OpenFailure> {
+    pub(crate) fn end(mut self) -> Result<Process, OpenFailure> {
         let gone = |_| Err(OpenFailure::Off);
         let parts = self.parts.try_recv().unwrap_or_else(gone)?;
-        let Self {
-            setup,
-            record,
-            runtime,
-            clock,
-            ..
-        } = self;
-        Ok(Returned {
-            setup,
-            record,
-            runtime,
-            clock,
-            parts,
-        })
+        Ok(Process::up(self.around, parts))
     }
 
     /// Delivers answers. Nothing else has a receiver yet.

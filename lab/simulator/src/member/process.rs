@@ -26,16 +26,16 @@ use tokio::time::Instant;
 use crate::event::{Damage, Event, Seen};
 use crate::member::admin_calls::AdminCall;
 use crate::member::answering::Answering;
-use crate::member::asking::{Asking, OpenFailure, Parts, Returned};
+use crate::member::asking::{Asking, OpenFailure, Parts};
 use crate::member::clock::Clock;
 use crate::member::directory::Directory;
 use crate::member::disk_work::DiskWork;
 use crate::member::mysqld::Host;
 use crate::member::neighbours::{AskedDonor, DonorCall};
 use crate::member::opened_log::OpenedLog;
-use crate::member::process_setup::ProcessSetup;
+use crate::member::process_setup::{ProcessSetup, Surroundings};
 use crate::member::unsynced_meta::UnsyncedMeta;
-use crate::member::waiting::{Waited, Waiting};
+use crate::member::waiting::{FirstMembers, Waiting};
 use crate::member::watched_log::{Watch, WatchedLog};
 use crate::member::watched_starts::WatchedStarts;
 use crate::member::{asking, broken_mover, clients, file_repair, mover_by_file};
@@ -108,27 +108,21 @@ impl Process {
         if let Some(directory) = &setup.directory
             && !Self::has_come(&runtime, setup, directory, record)?
         {
-            let waiting = Waiting::new(setup, directory, queue, record, runtime, now);
+            let around = Surroundings::new(setup, record, runtime, now);
+            let waiting = Waiting::new(around, directory, queue);
             return Ok(Started::Waiting(Box::new(waiting)));
         }
         let (store, has_a_log) = Self::open_and_tell(&runtime, setup, record, damage)?;
         let pending = PendingCalls::new(setup.id, queue.clone(), setup.disk.clone());
         let taking_part = Self::take_part(setup.clone(), store, pending.clone(), record.clone());
         if setup.returns && has_a_log {
-            let asking = Asking::new(setup, record, runtime, now, pending, taking_part);
+            let around = Surroundings::new(setup, record, runtime, now);
+            let asking = Asking::new(around, pending, taking_part);
             return Ok(Started::Asking(Box::new(asking)));
         }
         let parts = runtime.block_on(taking_part)?;
-        let origin = runtime.block_on(async { Instant::now() });
-        let clock = Clock::new(setup.rate, now, origin);
-        let process = Self::up(Returned {
-            setup: setup.clone(),
-            record: record.clone(),
-            runtime,
-            clock,
-            parts,
-        });
-        Ok(Started::Up(Box::new(process)))
+        let around = Surroundings::new(setup, record, runtime, now);
+        Ok(Started::Up(Box::new(Self::up(around, parts))))
     }
 
     /// Whether a member belongs to a ring. A bootstrapping member may have been stopped after its first entry: the log shows it.
@@ -190,28 +184,19 @@ impl Process {
     ///
     /// # Errors
     /// When its log cannot be opened.
-    pub(crate) fn enter(waited: Waited) -> Result<Self, OpenFailure> {
-        let Waited {
-            setup,
-            queue,
-            record,
-            runtime,
-            clock,
-            first_members,
-        } = waited;
-        let setup = setup.in_its_ring();
-        let (store, _) = Self::open_and_tell(&runtime, &setup, &record, Damage::None)?;
+    pub(super) fn enter(
+        mut around: Surroundings,
+        queue: MessageQueue,
+        first_members: FirstMembers,
+    ) -> Result<Self, OpenFailure> {
+        around.setup = around.setup.in_its_ring();
+        let (setup, record) = (around.setup.clone(), around.record.clone());
+        let (store, _) = Self::open_and_tell(&around.runtime, &setup, &record, Damage::None)?;
         let pending = PendingCalls::new(setup.id, queue, setup.disk.clone());
-        let taking_part = Self::take_part(setup.clone(), store, pending, record.clone());
-        let parts = runtime.block_on(taking_part)?;
         let directory = setup.directory.clone();
-        let process = Self::up(Returned {
-            setup,
-            record: record.clone(),
-            runtime,
-            clock,
-            parts,
-        });
+        let taking_part = Self::take_part(setup, store, pending, record.clone());
+        let parts = around.runtime.block_on(taking_part)?;
+        let process = Self::up(around, parts);
         if let (Some(members), Some(directory)) = (first_members, directory) {
             process.spawn(|member| async move {
                 match member.bootstrap(members).await {
@@ -224,20 +209,19 @@ impl Process {
     }
 
     /// The process of a participating member.
-    pub(crate) fn up(returned: Returned) -> Self {
-        let Returned {
+    pub(super) fn up(around: Surroundings, parts: Parts) -> Self {
+        let Surroundings {
             setup,
             record,
             runtime,
             clock,
-            parts:
-                Parts {
-                    member,
-                    log,
-                    reception,
-                    returning,
-                },
-        } = returned;
+        } = around;
+        let Parts {
+            member,
+            log,
+            reception,
+            returning,
+        } = parts;
         let fault = runtime.block_on(watch_fault(member.clone()));
         runtime.spawn(watch_accusations(member.clone(), record.clone()));
         if let Some(returning) = returning {

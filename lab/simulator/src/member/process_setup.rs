@@ -6,14 +6,18 @@ use consensus::quorum::RingRules;
 use proxy::ProxyOptions;
 use raft_types::{MemberId, MemberRecord, RingId};
 use testkit::disk::FaultyDisk;
+use tokio::runtime::Runtime;
+use tokio::time::Instant;
 
-use super::clock::ClockRate;
+use super::clock::{Clock, ClockRate};
 use super::directory::Directory;
 use super::disk_pace::DiskPace;
 use super::file_repair::FileRepair;
 use super::mysqld::Host;
 use super::real_transport::RealTransport;
 use crate::mutation::Mutation;
+use crate::record::Record;
+use crate::tick::Tick;
 use crate::workload::Workload;
 
 /// See the module documentation.
@@ -70,4 +74,31 @@ pub(crate) struct LogOptions {
     pub(crate) cache_bytes: u64,
     pub(crate) read_batch_bytes: u64,
     pub(crate) disk_reserve_bytes: u64,
+}
+
+/// A process without its work: its setup and record, and its runtime with its clock.
+pub(crate) struct Surroundings {
+    pub(super) setup: ProcessSetup,
+    pub(super) record: Record,
+    pub(super) runtime: Runtime,
+    pub(super) clock: Clock,
+}
+
+impl Surroundings {
+    pub(super) fn new(setup: &ProcessSetup, record: &Record, runtime: Runtime, now: Tick) -> Self {
+        let origin = runtime.block_on(async { Instant::now() });
+        Self {
+            clock: Clock::new(setup.rate, now, origin),
+            setup: setup.clone(),
+            record: record.clone(),
+            runtime,
+        }
+    }
+
+    /// Runs until a moment of the world.
+    pub(super) fn run_until(&self, now: Tick) {
+        let until = self.clock.at(now);
+        self.runtime
+            .block_on(async { tokio::time::sleep_until(until).await });
+    }
 }

@@ -6,18 +6,16 @@ use std::time::Duration;
 
 use consensus::{LogOrigin, RingState};
 use raft_types::{MemberId, MemberRecord};
-use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 use transport::bootstrap_ring_by;
 
 use crate::member::admin_calls::{AdminCall, FoundingMember};
 use crate::member::answering::{Answering, BootstrapOrder};
-use crate::member::clock::Clock;
+use crate::member::asking::OpenFailure;
 use crate::member::directory::Directory;
-use crate::member::process_setup::ProcessSetup;
+use crate::member::process::Process;
+use crate::member::process_setup::Surroundings;
 use crate::network::MessageQueue;
-use crate::record::Record;
 use crate::tick::Tick;
 
 /// Interval of checks for a ring.
@@ -28,79 +26,51 @@ const ORDERED_PATIENCE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(365 * 86_400);
 
 /// The first membership, if this member has to begin the ring.
-type FirstMembers = Option<BTreeMap<MemberId, MemberRecord>>;
+pub(super) type FirstMembers = Option<BTreeMap<MemberId, MemberRecord>>;
 
 /// See the module documentation.
 pub(crate) struct Waiting {
-    setup: ProcessSetup,
+    around: Surroundings,
     queue: MessageQueue,
-    record: Record,
-    runtime: Runtime,
-    clock: Clock,
     answering: Answering,
     come: mpsc::UnboundedReceiver<FirstMembers>,
 }
 
-/// A process that has joined its ring.
-pub(crate) struct Waited {
-    pub(super) setup: ProcessSetup,
-    pub(super) queue: MessageQueue,
-    pub(super) record: Record,
-    pub(super) runtime: Runtime,
-    pub(super) clock: Clock,
-    pub(super) first_members: FirstMembers,
-}
-
 impl Waiting {
-    pub(super) fn new(
-        setup: &ProcessSetup,
-        directory: &Directory,
-        queue: &MessageQueue,
-        record: &Record,
-        runtime: Runtime,
-        now: Tick,
-    ) -> Self {
+    pub(super) fn new(around: Surroundings, directory: &Directory, queue: &MessageQueue) -> Self {
         let (orders, ordered) = mpsc::channel(1);
         let (come, has_come) = mpsc::unbounded_channel();
-        let origin = runtime.block_on(async { Instant::now() });
-        let (joining, own) = (directory.clone(), setup.id);
-        runtime.spawn(async move {
+        let (joining, own) = (directory.clone(), around.setup.id);
+        around.runtime.spawn(async move {
             // The receiver is gone together with the process.
             drop(come.send(join(own, &joining, ordered).await));
         });
         Self {
-            clock: Clock::new(setup.rate, now, origin),
-            answering: Answering::before(setup, directory, orders),
-            setup: setup.clone(),
+            answering: Answering::before(&around.setup, directory, orders),
+            around,
             queue: queue.clone(),
-            record: record.clone(),
-            runtime,
             come: has_come,
         }
     }
 
     /// Runs until a moment of the world. Returns whether it has joined its ring: see [`Waiting::end`].
     pub(crate) fn run_until(&mut self, now: Tick) -> bool {
-        let until = self.clock.at(now);
-        self.runtime
-            .block_on(async { tokio::time::sleep_until(until).await });
+        self.around.run_until(now);
         !self.come.is_empty()
     }
 
-    /// The parts for taking part, after it has joined.
-    pub(crate) fn end(mut self) -> Waited {
-        Waited {
-            first_members: self.come.try_recv().unwrap_or_default(),
-            setup: self.setup,
-            queue: self.queue,
-            record: self.record,
-            runtime: self.runtime,
-            clock: self.clock,
-        }
+    /// The participating process, after it has joined.
+    ///
+    /// # Errors
+    /// When its log cannot be opened.
+    pub(crate) fn end(mut self) -> Result<Process, OpenFailure> {
+        let first_members = self.come.try_recv().unwrap_or_default();
+        Process::enter(self.around, self.queue, first_members)
     }
 
     pub(crate) fn answer(&self, call: AdminCall) {
-        self.runtime
+        self.around
+            .runtime
             .spawn(self.answering.clone().answer(call.question));
     }
 }

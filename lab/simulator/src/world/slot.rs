@@ -265,8 +265,8 @@ impl Slot {
         };
         if ready || self.setup.disk.is_off() {
             let up = match std::mem::replace(&mut self.state, State::Down { refuses: true }) {
-                State::Asking(asking) => asking.end().map(Process::up),
-                State::Waiting(waiting) => Process::enter(waiting.end()),
+                State::Asking(asking) => asking.end(),
+                State::Waiting(waiting) => waiting.end(),
                 other => {
                     self.state = other;
                     return self.advance(now, record);
