@@ -36,6 +36,15 @@ pub(crate) struct Repair {
     pub(crate) loss: bool,
 }
 
+/// A log's contents at its opening, read completely.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenedLog {
+    /// The last entry before the first readable one: the purge floor.
+    pub(crate) floor: Option<OpId>,
+    pub(crate) entries: Vec<Seen>,
+    pub(crate) vote: Option<Vote>,
+}
+
 /// One event.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
@@ -70,10 +79,7 @@ pub(crate) enum Event {
     /// A member opened its log after a stop and read all of it.
     Opened {
         member: MemberId,
-        /// The last entry before the first readable one: the purge floor.
-        floor: Option<OpId>,
-        entries: Vec<Seen>,
-        vote: Option<Vote>,
+        log: OpenedLog,
         /// Previous damage to its disk.
         damage: Damage,
     },
@@ -152,10 +158,8 @@ impl fmt::Display for Event {
             Self::Appended { member, entries } => {
                 write!(f, "member {member} appends {}", range(entries))
             }
-            Self::Opened {
-                member, entries, ..
-            } => {
-                write!(f, "member {member} opened its log: {}", range(entries))
+            Self::Opened { member, log, .. } => {
+                write!(f, "member {member} opened its log: {}", range(&log.entries))
             }
             Self::Committed { member, entries } => {
                 write!(f, "member {member} has as committed {}", range(entries))

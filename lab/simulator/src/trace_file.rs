@@ -53,15 +53,13 @@ fn told(event: &Event) -> Option<Did> {
         }
         Event::Opened {
             member,
-            floor,
-            entries,
-            vote,
+            log,
             damage,
         } => Did::Opened {
             member,
-            floor,
-            entries: all(&entries),
-            vote: vote.as_ref().map(stored),
+            floor: log.floor,
+            entries: all(&log.entries),
+            vote: log.vote.as_ref().map(stored),
             damage: match damage {
                 Damage::None => SeenDamage::None,
                 Damage::Tail | Damage::Closed => SeenDamage::Rotten,

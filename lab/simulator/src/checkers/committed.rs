@@ -225,9 +225,7 @@ impl Checker for CommittedNeverChanges {
             Event::Truncated { member, keep } | Event::CutBack { member, keep } => {
                 self.truncated(*member, *keep)
             }
-            Event::Opened {
-                member, entries, ..
-            } => self.opened(*member, entries),
+            Event::Opened { member, log, .. } => self.opened(*member, &log.entries),
             _ => Ok(()),
         }
     }

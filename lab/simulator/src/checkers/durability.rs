@@ -7,7 +7,7 @@ use raft_types::{MemberId, OpId, Vote};
 
 use crate::checkers::Checker;
 use crate::checkers::member_log::MemberLog;
-use crate::event::{Damage, Event, Seen};
+use crate::event::{Damage, Event, OpenedLog, Seen};
 use crate::tick::Tick;
 
 #[derive(Default)]
@@ -42,11 +42,14 @@ impl Store {
     fn opened(
         &mut self,
         member: MemberId,
-        floor: Option<OpId>,
-        entries: &[Seen],
-        vote: Option<Vote>,
+        opened: &OpenedLog,
         damage: Damage,
     ) -> Result<(), String> {
+        let OpenedLog {
+            floor,
+            entries,
+            vote,
+        } = opened;
         let found: BTreeMap<u64, &Seen> = entries
             .iter()
             .map(|entry| (entry.op_id.index, entry))
@@ -80,9 +83,9 @@ impl Store {
             )),
             (None, None) => Ok(()),
         };
-        self.log.replace(floor, entries.to_vec());
+        self.log.replace(*floor, entries.clone());
         self.durable = self.log.last();
-        self.vote = vote;
+        self.vote = *vote;
         verdict
     }
 }
@@ -118,13 +121,11 @@ impl Checker for DurableSurvives {
             }
             Event::Opened {
                 member,
-                floor,
-                entries,
-                vote,
+                log,
                 damage,
             } => {
                 let store = self.stores.entry(*member).or_default();
-                return store.opened(*member, *floor, entries, *vote, *damage);
+                return store.opened(*member, log, *damage);
             }
             _ => {}
         }

@@ -7,7 +7,7 @@ use raft_types::{MemberId, OpId};
 
 use crate::checkers::Checker;
 use crate::checkers::member_log::MemberLog;
-use crate::event::{Content, Event, Seen};
+use crate::event::{Content, Event, OpenedLog, Seen};
 use crate::tick::Tick;
 
 #[derive(Default)]
@@ -59,13 +59,8 @@ impl LogsMatch {
         }
     }
 
-    fn opened(
-        &mut self,
-        member: MemberId,
-        floor: Option<OpId>,
-        entries: &[Seen],
-    ) -> Result<(), String> {
-        for entry in entries {
+    fn opened(&mut self, member: MemberId, opened: &OpenedLog) -> Result<(), String> {
+        for entry in &opened.entries {
             let Some(known) = self.known.get(&entry.op_id) else {
                 return Err(format!(
                     "member {member} reads {entry:?} from its disk, which nobody ever appended"
@@ -79,7 +74,7 @@ impl LogsMatch {
             }
         }
         let log = self.logs.entry(member).or_default();
-        log.replace(floor, entries.to_vec());
+        log.replace(opened.floor, opened.entries.clone());
         Ok(())
     }
 }
@@ -98,12 +93,7 @@ impl Checker for LogsMatch {
                 self.logs.entry(*member).or_default().begin(*before);
                 Ok(())
             }
-            Event::Opened {
-                member,
-                floor,
-                entries,
-                ..
-            } => self.opened(*member, *floor, entries),
+            Event::Opened { member, log, .. } => self.opened(*member, log),
             _ => Ok(()),
         }
     }

@@ -64,11 +64,9 @@ impl Checker for ConsecutiveQuorumsIntersect {
                     .insert(*member, membership.iter().cloned().collect());
                 Ok(())
             }
-            Event::Opened {
-                member, entries, ..
-            } => {
+            Event::Opened { member, log, .. } => {
                 self.memberships.remove(member);
-                self.take(*member, entries)
+                self.take(*member, &log.entries)
             }
             _ => Ok(()),
         }

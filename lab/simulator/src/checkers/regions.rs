@@ -76,13 +76,8 @@ impl Checker for RegionsAreNotCutOff {
             Event::Truncated { member, keep } | Event::CutBack { member, keep } => {
                 self.ends_with(*member, keep.map(|keep| keep.index));
             }
-            Event::Opened {
-                member,
-                floor,
-                entries,
-                ..
-            } => {
-                let end = last(entries).or(floor.map(|floor| floor.index));
+            Event::Opened { member, log, .. } => {
+                let end = last(&log.entries).or(log.floor.map(|floor| floor.index));
                 self.ends_with(*member, end);
             }
             Event::Began { member, before, .. } => return self.began(*member, before.index),

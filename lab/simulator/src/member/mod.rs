@@ -16,7 +16,6 @@ mod hosts;
 mod mover_by_file;
 mod mysqld;
 mod neighbours;
-mod opened_log;
 mod process;
 mod process_setup;
 mod real_transport;

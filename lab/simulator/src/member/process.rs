@@ -1,5 +1,6 @@
 //! A member's process: starts over a disk, runs until a moment of the world, and ends immediately with all its tasks when killed.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,13 +18,14 @@ use member::status::MysqlView;
 use member::{MysqldBeside, RingHandle};
 use openraft::RaftLogReader;
 use openraft::network::RaftNetworkFactory;
+use openraft::storage::RaftLogStorage;
 use proxy::{Counted, Proxying, RouteTable};
 use raft_types::{LogId, MemberId, OfferedStart, OpId, OwnLog, TypeConfig};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::event::{Damage, Event, Seen};
+use crate::event::{Damage, Event, OpenedLog, Seen};
 use crate::member::admin_calls::AdminCall;
 use crate::member::answering::Answering;
 use crate::member::asking::{Asking, OpenFailure, Parts};
@@ -32,7 +34,6 @@ use crate::member::directory::Directory;
 use crate::member::disk_work::DiskWork;
 use crate::member::mysqld::Host;
 use crate::member::neighbours::{AskedDonor, DonorCall};
-use crate::member::opened_log::OpenedLog;
 use crate::member::process_setup::{ProcessSetup, Surroundings};
 use crate::member::unsynced_meta::UnsyncedMeta;
 use crate::member::waiting::{FirstMembers, Waiting};
@@ -155,7 +156,7 @@ impl Process {
         damage: Damage,
     ) -> Result<(BinlogStore, bool), OpenFailure> {
         let opened = runtime.block_on(Self::open(setup, record));
-        let (store, found) = opened.inspect_err(|failure| {
+        let (store, log) = opened.inspect_err(|failure| {
             if let OpenFailure::Refused(why) = failure {
                 record.saw(&Event::RefusedToOpen {
                     member: setup.id,
@@ -164,17 +165,10 @@ impl Process {
                 });
             }
         })?;
-        let OpenedLog {
-            floor,
-            entries,
-            vote,
-        } = found;
-        let has_a_log = floor.is_some() || !entries.is_empty();
+        let has_a_log = log.floor.is_some() || !log.entries.is_empty();
         record.saw(&Event::Opened {
             member: setup.id,
-            floor,
-            entries,
-            vote,
+            log,
             damage,
         });
         Ok((store, has_a_log))
@@ -314,7 +308,7 @@ impl Process {
         let opened = BinlogStore::open(options, setup.disk.file_system(), meta);
         let (mut store, report) = opened.map_err(|error| off_or(open_failure(&error)))?;
         record.note(&format!("member {} opens its log: {report}", setup.id));
-        let found = OpenedLog::read(&mut store).await;
+        let found = read_log(&mut store).await;
         let found = found.map_err(|error| off_or(OpenFailure::Refused(error.to_string())))?;
         Ok((store, found))
     }
@@ -681,4 +675,16 @@ fn open_failure(error: &OpenError) -> OpenFailure {
 
 fn start_failure(error: &StartError) -> OpenFailure {
     OpenFailure::Disk(error.to_string())
+}
+
+async fn read_log(store: &mut BinlogStore) -> io::Result<OpenedLog> {
+    let state = store.get_log_state().await?;
+    let mut reader = store.reader();
+    let vote = reader.read_vote().await?;
+    let entries = reader.try_get_log_entries(0_u64..).await?;
+    Ok(OpenedLog {
+        floor: state.last_purged_log_id.map(OpId::from),
+        entries: entries.iter().map(Seen::of).collect(),
+        vote,
+    })
 }
