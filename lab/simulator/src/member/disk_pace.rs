@@ -2,9 +2,12 @@
 //! that arrive in between. So the engine continues before its log is written, as with the product's writer thread, and a power cut may lose
 //! unwritten data.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use binlog_store::LogHandle;
+use tokio::time::Instant;
 
 /// Clones share the disk.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +33,37 @@ impl DiskPace {
         self.slower_by.store(micros, Ordering::Relaxed);
     }
 
-    pub(super) fn delay(&self) -> Duration {
+    fn delay(&self) -> Duration {
         self.usual + Duration::from_micros(self.slower_by.load(Ordering::Relaxed))
+    }
+}
+
+/// When a store writes: after the disk's pace, in the order of requests. Clones share the disk.
+#[derive(Clone)]
+pub(super) struct DiskWork {
+    log: LogHandle,
+    pace: DiskPace,
+    /// When the last pending answer is due; later ones are not earlier.
+    last_due: Arc<Mutex<Instant>>,
+}
+
+impl DiskWork {
+    pub(super) fn new(log: LogHandle, pace: DiskPace) -> Self {
+        Self {
+            log,
+            pace,
+            last_due: Arc::new(Mutex::new(Instant::now())),
+        }
+    }
+
+    /// Work is queued, or will be before this task yields: the store does all queued work after the disk's time.
+    pub(super) fn soon(&self) {
+        let mut last_due = self.last_due.lock().unwrap_or_else(PoisonError::into_inner);
+        *last_due = (*last_due).max(Instant::now() + self.pace.delay());
+        let (due, log) = (*last_due, self.log.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep_until(due).await;
+            log.write_waiting();
+        });
     }
 }

@@ -4,16 +4,14 @@
 mod admin_calls;
 mod answering;
 mod asking;
-mod broken_mover;
+mod broken_movers;
 mod clients;
 mod clock;
 mod converting;
 mod directory;
 mod disk_pace;
-mod disk_work;
 mod file_repair;
 mod hosts;
-mod mover_by_file;
 mod mysqld;
 mod neighbours;
 mod process;

@@ -31,7 +31,7 @@ use crate::member::answering::Answering;
 use crate::member::asking::{Asking, OpenFailure, Parts};
 use crate::member::clock::Clock;
 use crate::member::directory::Directory;
-use crate::member::disk_work::DiskWork;
+use crate::member::disk_pace::DiskWork;
 use crate::member::mysqld::Host;
 use crate::member::neighbours::{AskedDonor, DonorCall};
 use crate::member::process_setup::{ProcessSetup, Surroundings};
@@ -39,7 +39,7 @@ use crate::member::unsynced_meta::UnsyncedMeta;
 use crate::member::waiting::{FirstMembers, Waiting};
 use crate::member::watched_log::{Watch, WatchedLog};
 use crate::member::watched_starts::WatchedStarts;
-use crate::member::{asking, broken_mover, clients, file_repair, mover_by_file};
+use crate::member::{asking, broken_movers, clients, file_repair};
 use crate::mutation::Mutation;
 use crate::network::{Message, MessageQueue, Outbound, PendingCalls, Reception, Relayed, Relaying};
 use crate::record::Record;
@@ -259,11 +259,11 @@ impl Process {
         if setup.mutation == Some(Mutation::NarrowWithoutTheBarrier) {
             process
                 .runtime
-                .spawn(broken_mover::run(process.member.clone()));
+                .spawn(broken_movers::narrow(process.member.clone()));
         }
         if setup.mutation == Some(Mutation::BelieveTheFile) {
             let (member, file) = (process.member.clone(), setup.rules.clone());
-            process.runtime.spawn(mover_by_file::run(member, file));
+            process.runtime.spawn(broken_movers::believe(member, file));
         }
         if let Some(wanted) = setup.file_repair {
             let (member, log) = (process.member.clone(), process.log.clone());

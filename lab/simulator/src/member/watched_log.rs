@@ -13,7 +13,7 @@ use raft_types::{
 use testkit::disk::FaultyDisk;
 
 use crate::event::{Event, Seen};
-use crate::member::disk_work::DiskWork;
+use crate::member::disk_pace::DiskWork;
 use crate::mutation::Mutation;
 use crate::record::Record;
 

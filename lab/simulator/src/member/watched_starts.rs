@@ -9,7 +9,7 @@ use raft_types::{
     DoubtedTail, ElectionNotes, FilePart, FileStart, FileStartAnswer, FileStarts, OpId, Standing,
 };
 
-use super::disk_work::DiskWork;
+use super::disk_pace::DiskWork;
 use super::watched_log::Watch;
 use crate::event::Event;
 use crate::mutation::Mutation;

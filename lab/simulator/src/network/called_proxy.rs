@@ -15,7 +15,6 @@ use tokio::time::{Instant, timeout_at};
 use super::message::{Body, CallId};
 use super::pending_calls::PendingCalls;
 use super::session_part::SessionPart;
-use super::sessions::SessionNews;
 
 /// Since when something is in flight, including the end of the requests, without an answer.
 #[derive(Clone, Default)]
@@ -45,7 +44,7 @@ struct Session {
     id: CallId,
     proxy: MemberId,
     pending: PendingCalls,
-    news: mpsc::UnboundedReceiver<SessionNews>,
+    news: mpsc::UnboundedReceiver<SessionPart>,
     sender: JoinHandle<()>,
     unheard: Unheard,
     dead_after: Duration,
@@ -136,9 +135,9 @@ impl Session {
             };
             self.unheard.heard();
             return match news? {
-                SessionNews::Answer(answer) => Some(Ok(answer)),
-                SessionNews::Over => None,
-                SessionNews::Broken(why) => Some(Err(LineBroken(why))),
+                SessionPart::Answer(answer) => Some(Ok(answer)),
+                SessionPart::Broken(why) => Some(Err(LineBroken(why))),
+                _ => None,
             };
         }
     }

@@ -120,7 +120,7 @@ impl Body {
             } => format!("stream {} #{number}: {answered:?}", stream.0),
             Self::Closed(stream) => format!("stream {} closed", stream.0),
             Self::Broken(stream, why) => format!("stream {} broken: {why}", stream.0),
-            Self::Session(session, part) => format!("session {} {}", session.0, part.words()),
+            Self::Session(session, part) => format!("session {} {part:?}", session.0),
         }
     }
 }

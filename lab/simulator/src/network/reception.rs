@@ -20,7 +20,6 @@ use super::message::{Body, CallId, Message};
 use super::pending_calls::{PendingCalls, StreamNews};
 use super::relaying::Relaying;
 use super::session_part::SessionPart;
-use super::sessions::SessionNews;
 
 /// The receiving end of one process.
 #[derive(Clone)]
@@ -88,14 +87,11 @@ impl Reception {
                 None
             }
             // The receiver has ended the session, or is gone with its process.
-            SessionPart::Answer(answer) => (!sessions.news(session, SessionNews::Answer(answer)))
-                .then_some(SessionPart::Dropped),
-            SessionPart::Over => {
-                sessions.news(session, SessionNews::Over);
-                None
+            SessionPart::Answer(_) => {
+                (!sessions.news(session, part)).then_some(SessionPart::Dropped)
             }
-            SessionPart::Broken(why) => {
-                sessions.news(session, SessionNews::Broken(why));
+            SessionPart::Over | SessionPart::Broken(_) => {
+                sessions.news(session, part);
                 None
             }
         };

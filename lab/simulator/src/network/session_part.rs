@@ -4,7 +4,7 @@ use proxy::{ProxyAnswer, ProxyRequest};
 use raft_types::MemberId;
 
 /// One message of a session.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) enum SessionPart {
     /// The `number`-th request, from 0 on. The first one opens the session; `onward` is the route of all of them.
     Request {
@@ -37,26 +37,6 @@ impl SessionPart {
             Self::Answer(_) => 3,
             Self::Over => 4,
             Self::Broken(_) => 5,
-        }
-    }
-
-    /// Text for the full trace.
-    pub(crate) fn words(&self) -> String {
-        match self {
-            Self::Request {
-                number,
-                onward,
-                request,
-            } => {
-                let onward: Vec<String> = onward.iter().map(ToString::to_string).collect();
-                let onward = onward.join(" -> ");
-                format!("#{number} -> {onward}: {request:?}")
-            }
-            Self::End(all) => format!("ends after {all}"),
-            Self::Dropped => "dropped".to_owned(),
-            Self::Answer(answer) => format!("says {answer:?}"),
-            Self::Over => "over".to_owned(),
-            Self::Broken(why) => format!("broken: {why}"),
         }
     }
 }

@@ -2,19 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use proxy::{ProxyAnswer, ProxyRequest};
+use proxy::ProxyRequest;
 use raft_types::MemberId;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::message::CallId;
-
-/// An event for a session's requesting end.
-pub(super) enum SessionNews {
-    Answer(ProxyAnswer),
-    Over,
-    Broken(String),
-}
+use super::session_part::SessionPart;
 
 /// A session served by a proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +23,7 @@ pub(crate) struct Relayed {
 /// See the module documentation.
 #[derive(Default)]
 pub(super) struct Sessions {
-    called: BTreeMap<CallId, mpsc::UnboundedSender<SessionNews>>,
+    called: BTreeMap<CallId, mpsc::UnboundedSender<SessionPart>>,
     served: BTreeMap<CallId, Served>,
 }
 
@@ -53,7 +47,7 @@ impl Drop for Served {
 
 impl Sessions {
     /// Begins a session with a proxy.
-    pub(super) fn call(&mut self, session: CallId) -> mpsc::UnboundedReceiver<SessionNews> {
+    pub(super) fn call(&mut self, session: CallId) -> mpsc::UnboundedReceiver<SessionPart> {
         let (sender, news) = mpsc::unbounded_channel();
         self.called.insert(session, sender);
         news
@@ -65,7 +59,7 @@ impl Sessions {
     }
 
     /// Delivers an event from a proxy. Returns whether it has a receiver.
-    pub(super) fn news(&self, session: CallId, news: SessionNews) -> bool {
+    pub(super) fn news(&self, session: CallId, news: SessionPart) -> bool {
         let called = self.called.get(&session);
         called.is_some_and(|called| called.send(news).is_ok())
     }

@@ -1,0 +1,62 @@
+//! The movers of mutations: they do what the product's never does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use consensus::Member;
+use consensus::quorum::RingRules;
+use raft_types::{MemberId, MemberRecord};
+
+/// Timeout for the engine.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+/// [`Mutation::NarrowWithoutTheBarrier`]: whenever this member leads with two quorums in force, narrows to its own, through the engine's
+/// call without a barrier.
+///
+/// [`Mutation::NarrowWithoutTheBarrier`]: crate::mutation::Mutation::NarrowWithoutTheBarrier
+pub(super) async fn narrow(member: Member) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        if member.leadership_now().leading_term().is_none() {
+            continue;
+        }
+        let sets = member.status().ring_view.voter_sets;
+        let own = sets.iter().find(|set| set.contains(&member.id()));
+        if let (true, Some(own)) = (sets.len() > 1, own.or(sets.first())) {
+            set_voters(&member, own.clone()).await;
+        }
+    }
+}
+
+/// [`Mutation::BelieveTheFile`]: whenever this member serves, sets the voters that its file requires, as members did when their file had
+/// the policy.
+///
+/// [`Mutation::BelieveTheFile`]: crate::mutation::Mutation::BelieveTheFile
+pub(super) async fn believe(member: Member, file: RingRules) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if member.leadership_now().serving_term().is_none() {
+            continue;
+        }
+        let view = member.status().ring_view;
+        let records = view.members.into_iter();
+        let records: BTreeMap<MemberId, MemberRecord> = records
+            .map(|standing| (standing.id, standing.record))
+            .collect();
+        let Some(home) = records.get(&member.id()).map(|own| own.region.clone()) else {
+            continue;
+        };
+        if let Ok(wanted) = file.voter_sets(&records, &home)
+            && wanted != view.voter_sets
+            && let [wanted] = wanted.as_slice()
+        {
+            set_voters(&member, wanted.clone()).await;
+        }
+    }
+}
+
+async fn set_voters(member: &Member, voters: BTreeSet<MemberId>) {
+    let change = member.engine().change_membership(voters, true);
+    // The outcome is in the log.
+    let _ = tokio::time::timeout(PATIENCE, change).await;
+}
