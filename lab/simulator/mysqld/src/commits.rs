@@ -79,20 +79,20 @@ impl Commits {
             .is_some_and(|first| first.commit.session == session)
     }
 
-    /// Transactions in the log that are not committed: GTID and session.
+    /// Transactions in the log that are not committed.
+    fn written(&self) -> impl Iterator<Item = &Written> {
+        self.group.iter().chain(&self.behind)
+    }
+
+    /// Their GTIDs and sessions.
     pub(crate) fn owned(&self) -> impl Iterator<Item = (Gtid, SessionId)> + '_ {
-        let written = self.group.iter().chain(&self.behind);
+        let written = self.written();
         written.map(|written| (written.gtid, written.commit.session))
     }
 
     /// Whether an event with this end requests an ACK.
     pub(crate) fn wants_ack(&self, end: Position) -> bool {
-        end > self.acknowledged
-            && self
-                .group
-                .iter()
-                .chain(&self.behind)
-                .any(|written| written.end == end)
+        end > self.acknowledged && self.written().any(|written| written.end == end)
     }
 
     /// Records a server id's ACK, and releases commits up to the position acknowledged by `needed` ids.
@@ -126,14 +126,9 @@ impl Commits {
     }
 
     pub(crate) fn holds_accounts(&self) -> bool {
-        let written = self
-            .group
-            .iter()
-            .chain(&self.behind)
-            .map(|written| &written.commit);
-        written
-            .chain(&self.entering)
-            .any(|commit| matches!(commit.content, Content::Accounts(_)))
+        let written = self.written().map(|written| &written.commit);
+        let mut commits = written.chain(&self.entering);
+        commits.any(|commit| matches!(commit.content, Content::Accounts(_)))
     }
 }
 

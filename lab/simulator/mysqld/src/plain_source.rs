@@ -2,6 +2,7 @@
 //! servers have semi-sync enabled, and then applies them. Its relay log is lost with the process or a stop of the receiver. Unapplied
 //! transactions are requested again, as with `relay_log_recovery`.
 
+use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,7 +120,7 @@ impl ReplicaSource for OtherServer {
             let ended = receive(&own, have, &relay_log).await;
             if let Err(why) = ended {
                 // The applier may be gone.
-                drop(relay_log.send(Err(why)));
+                drop(relay_log.send(Err(why.to_string())));
             }
         }));
         stream::unfold(
@@ -147,8 +148,7 @@ async fn receive(
     own: &Mysqld,
     have: GtidSet,
     relay_log: &mpsc::UnboundedSender<Result<Bytes, String>>,
-) -> Result<(), String> {
-    let told = |error: &dyn std::fmt::Display| error.to_string();
+) -> Result<(), Box<dyn Error + Send + Sync>> {
     let Some(asked) = own.act(|server| server.asked()) else {
         return Ok(());
     };
@@ -158,13 +158,8 @@ async fn receive(
     };
     let source = asked.server().ok_or_else(unreachable)?;
     let connect = asked.connect(source);
-    let mut connection = Connection::open(&connect)
-        .await
-        .map_err(|error| told(&error))?;
-    let uuid = connection
-        .query("SELECT @@GLOBAL.server_uuid")
-        .await
-        .map_err(|error| told(&error))?;
+    let mut connection = Connection::open(&connect).await?;
+    let uuid = connection.query("SELECT @@GLOBAL.server_uuid").await?;
     let uuid = uuid.first().and_then(|row| row.text_at(0));
     let uuid = uuid.unwrap_or_default().to_owned();
     own.act(|server| {
@@ -176,23 +171,21 @@ async fn receive(
         semi_sync: asked.semi_sync,
         ..DumpOptions::new(asked.server_id, asked.uuid, have)
     };
-    let mut dump = ReplicationStream::start(connection, &options)
-        .await
-        .map_err(|error| told(&error))?;
+    let mut dump = ReplicationStream::start(connection, &options).await?;
     let mut framer = TransactionFramer::new(ChecksumAlgorithm::Crc32, LARGEST);
     loop {
-        let event = dump.next().await.map_err(|error| told(&error))?;
+        let event = dump.next().await?;
         asked.until_reached().await?;
         // A paused process reads it when it resumes.
         own.until(|server| (!server.paused).then_some(())).await;
-        let item = framer.push(&event.event).map_err(|error| told(&error))?;
+        let item = framer.push(&event.event)?;
         if let Some(StreamItem::Transaction(framed)) = item {
             let position = framed.end_position.clone();
             if relay_log.send(Ok(framed.payload)).is_err() {
                 return Ok(());
             }
             if event.ack_wanted {
-                dump.ack(&position).await.map_err(|error| told(&error))?;
+                dump.ack(&position).await?;
             }
         }
     }

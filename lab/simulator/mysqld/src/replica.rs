@@ -33,7 +33,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const UNREACHABLE: u16 = 2003;
 
 /// A channel. It outlives the process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Channel {
     pub(crate) name: String,
     pub(crate) source: SourceSettings,
@@ -78,8 +78,9 @@ impl SourceSettings {
 }
 
 /// State of the receiver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Receiver {
+    #[default]
     Off,
     Connecting,
     On,
@@ -130,14 +131,8 @@ impl Server {
         self.channel = channel.map(|(name, source)| Channel {
             name,
             source,
-            source_uuid: String::new(),
-            receiver: Receiver::Off,
-            receiver_error: None,
-            applies: false,
-            applier_error: None,
-            in_hand: None,
-            session: None,
             run,
+            ..Channel::default()
         });
     }
 
