@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::answers::{Answer, SqlError, code};
+use crate::connection::Seat;
 use crate::options::Rights;
 use crate::process::Mysqld;
 use crate::server::Server;
@@ -24,9 +25,7 @@ pub struct Transaction {
 /// A client's session. Dropping it disconnects the client; a waiting commit continues.
 #[derive(Debug)]
 pub struct ClientSession {
-    server: Mysqld,
-    id: SessionId,
-    start: u64,
+    seat: Seat,
     state: State,
 }
 
@@ -171,23 +170,17 @@ impl Mysqld {
             let id = server
                 .open_session(user, Rights::Client)
                 .ok_or_else(SqlError::lost)?;
-            match server.admit(user) {
-                Ok(rights) => {
-                    if let Some(session) = server.session(id) {
-                        session.rights = rights;
-                    }
-                    Ok(ClientSession {
-                        server: self.clone(),
-                        id,
-                        start: server.starts,
-                        state: State::Idle,
-                    })
-                }
-                Err(error) => {
-                    server.leave(id);
-                    Err(error)
-                }
+            let rights = server.admit(user).inspect_err(|_| server.leave(id))?;
+            if let Some(session) = server.session(id) {
+                session.rights = rights;
             }
+            let seat = Seat {
+                server: self.clone(),
+                id,
+                start: server.starts,
+            };
+            let state = State::Idle;
+            Ok(ClientSession { seat, state })
         })
     }
 }
@@ -195,8 +188,8 @@ impl Mysqld {
 impl ClientSession {
     /// Runs a statement that needs no wait. Its answer is dropped.
     pub fn run(&mut self, text: &str) {
-        let (id, start) = (self.id, self.start);
-        self.server.act(|server| {
+        let (id, start) = (self.seat.id, self.seat.start);
+        self.seat.server.act(|server| {
             if server.starts == start {
                 server.run(id, text);
             }
@@ -214,8 +207,8 @@ impl ClientSession {
         let State::Sent(transaction) = &mut self.state else {
             return;
         };
-        let (id, start) = (self.id, self.start);
-        let taken = self.server.act(|server| {
+        let (id, start) = (self.seat.id, self.seat.start);
+        let taken = self.seat.server.act(|server| {
             if server.paused {
                 return false;
             }
@@ -235,8 +228,8 @@ impl ClientSession {
         if !matches!(self.state, State::UnderWay) {
             return None;
         }
-        let (id, start) = (self.id, self.start);
-        let outcome = self.server.act(|server| server.outcome(id, start))?;
+        let (id, start) = (self.seat.id, self.seat.start);
+        let outcome = self.seat.server.act(|server| server.outcome(id, start))?;
         self.state = State::Idle;
         Some(outcome.map(|(_, reads)| reads))
     }
@@ -244,17 +237,6 @@ impl ClientSession {
     /// The server's session id.
     #[must_use]
     pub fn id(&self) -> u32 {
-        self.id
-    }
-}
-
-impl Drop for ClientSession {
-    fn drop(&mut self) {
-        let (id, start) = (self.id, self.start);
-        self.server.act(|server| {
-            if server.starts == start {
-                server.leave(id);
-            }
-        });
+        self.seat.id
     }
 }

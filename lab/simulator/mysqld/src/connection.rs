@@ -65,8 +65,9 @@ pub(crate) struct Connection<S> {
 }
 
 /// A session of one start; dropping it disconnects the client.
+#[derive(Debug)]
 pub(crate) struct Seat {
-    server: Mysqld,
+    pub(crate) server: Mysqld,
     pub(crate) id: SessionId,
     pub(crate) start: u64,
 }
