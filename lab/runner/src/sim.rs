@@ -239,24 +239,23 @@ pub(crate) fn replay(seed: u64, seeds: &Seeds) -> String {
     if seeds.build != Build::Dev {
         command += &format!(" --build {}", seeds.build.profile().name());
     }
-    if let Some(scenario) = &seeds.scenario {
-        command += &format!(" --scenario {scenario}");
-    }
-    if let Some(mutation) = &seeds.mutation {
-        command += &format!(" --mutate {mutation}");
+    for word in choices(seeds.scenario.as_deref(), seeds.mutation.as_deref()) {
+        command += &format!(" {word}");
     }
     command
+}
+
+/// The arguments for what is chosen beside the seed.
+fn choices<'a>(scenario: Option<&'a str>, mutation: Option<&'a str>) -> Vec<&'a str> {
+    let scenario = scenario.map(|name| ["--scenario", name]);
+    let mutation = mutation.map(|name| ["--mutate", name]);
+    scenario.into_iter().chain(mutation).flatten().collect()
 }
 
 fn command(simulator: &Path, seed: u64, scenario: Option<&str>, mutation: Option<&str>) -> Command {
     let mut command = Command::new(simulator);
     command.arg("--seed").arg(seed.to_string());
-    if let Some(scenario) = scenario {
-        command.arg("--scenario").arg(scenario);
-    }
-    if let Some(mutation) = mutation {
-        command.arg("--mutate").arg(mutation);
-    }
+    command.args(choices(scenario, mutation));
     command
 }
 
@@ -345,18 +344,17 @@ pub(crate) fn run_all(simulator: &Path, seeds: &Seeds) -> Result<(Sum, Option<Fa
 fn run_one(simulator: &Path, seed: u64, seeds: &Seeds) -> Result<Result<Said, Failure>> {
     let (scenario, mutation) = (seeds.scenario.as_deref(), seeds.mutation.as_deref());
     let command = command(simulator, seed, scenario, mutation);
-    let finished = match bounded_run::run(format!("seed {seed}"), command, Vec::new(), LONGEST_RUN)
-    {
+    let failed = |words, last_events| {
+        Err(Failure {
+            seed,
+            words,
+            last_events,
+        })
+    };
+    let finished = bounded_run::run(format!("seed {seed}"), command, Vec::new(), LONGEST_RUN);
+    let finished = match finished {
         Ok(finished) => finished,
-        Err(error) => {
-            let words = format!("{error:#}");
-            let last_events = String::new();
-            return Ok(Err(Failure {
-                seed,
-                words,
-                last_events,
-            }));
-        }
+        Err(error) => return Ok(failed(format!("{error:#}"), String::new())),
     };
     let stdout = String::from_utf8_lossy(&finished.stdout);
     let last_events = String::from_utf8_lossy(&finished.stderr).into_owned();
@@ -369,11 +367,7 @@ fn run_one(simulator: &Path, seed: u64, seeds: &Seeds) -> Result<Result<Said, Fa
         None => Ok(Ok(said)),
         Some(checker) => {
             let words = format!("{checker}: {}", said.words.as_deref().unwrap_or_default());
-            Ok(Err(Failure {
-                seed,
-                words,
-                last_events,
-            }))
+            Ok(failed(words, last_events))
         }
     }
 }
