@@ -27,7 +27,7 @@ use crate::process::Mysqld;
 use crate::replica::{Carried, ReplicaSource, SourceSettings};
 use crate::server::Server;
 
-/// Bytes in flight between two servers.
+/// Bytes in flight between a client and a server.
 const STREAM_BYTES: usize = 64 << 10;
 /// The largest transaction of the model.
 const LARGEST: u64 = 1 << 20;
@@ -73,7 +73,7 @@ impl Asked {
         } = &self.source;
         let endpoint = Endpoint::tcp(host.clone(), *port);
         ConnectOptions {
-            dialer: Dialer::new(Arc::new(Dialed(server))),
+            dialer: Dialer::new(Arc::new(server)),
             ..ConnectOptions::new(endpoint, user, password.as_str())
         }
     }
@@ -92,16 +92,14 @@ impl Asked {
     }
 }
 
-/// Connections to another server.
-struct Dialed(Mysqld);
-
-impl Dial for Dialed {
+/// Connections through memory.
+impl Dial for Mysqld {
     fn dial(&self, _: &Endpoint) -> BoxFuture<'_, io::Result<ByteStream>> {
-        let dialed = match self.0.listens() {
+        let dialed = match self.listens() {
             false => Err(io::ErrorKind::ConnectionRefused.into()),
             true => {
                 let (own, servers) = tokio::io::duplex(STREAM_BYTES);
-                tokio::spawn(self.0.serve(servers));
+                tokio::spawn(self.serve(servers));
                 Ok(ByteStream::Memory(own))
             }
         };

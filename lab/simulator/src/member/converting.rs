@@ -69,19 +69,17 @@ impl ConversionCommand {
             until: Instant::now() + patience,
         };
         let ended = match direction {
-            Direction::EnableRaft => match Enabling::course(&conversion, None).await {
-                Ok(mut course) => go(&mut course, &record).await,
-                Err(failure) => Err(failure.to_string()),
-            },
+            Direction::EnableRaft => {
+                let course = Enabling::course(&conversion, None).await;
+                go(course, &record).await
+            }
             Direction::DisableRaft => {
                 let account = ReplicationAccount {
                     source: None,
                     login: Some(("root".to_owned(), "".into())),
                 };
-                match Detaching::course(&conversion, account).await {
-                    Ok(mut course) => go(&mut course, &record).await,
-                    Err(failure) => Err(failure.to_string()),
-                }
+                let course = Detaching::course(&conversion, account).await;
+                go(course, &record).await
             }
         };
         ended.map_err(|why| {
@@ -91,7 +89,12 @@ impl ConversionCommand {
     }
 }
 
-async fn go<W: Work>(course: &mut Course<W>, record: &Record) -> Result<(), String> {
+async fn go<W: Work>(
+    course: Result<Course<W>, ConversionFailure>,
+    record: &Record,
+) -> Result<(), String> {
+    let told = |failure: ConversionFailure| failure.to_string();
+    let mut course = course.map_err(told)?;
     let obstacles: Vec<String> = course.obstacles().iter().map(ToString::to_string).collect();
     if !obstacles.is_empty() {
         return Err(obstacles.join("; "));
@@ -100,10 +103,7 @@ async fn go<W: Work>(course: &mut Course<W>, record: &Record) -> Result<(), Stri
         return Ok(());
     }
     let done = course.carry_out(|step, _| record.note(&format!("the command has done: {step}")));
-    match done.await {
-        Ok(_) => Ok(()),
-        Err(failure) => Err(failure.to_string()),
-    }
+    done.await.map(drop).map_err(told)
 }
 
 struct CalledMembers {

@@ -18,8 +18,7 @@ use member::settings::{
 };
 use member::status::ClientAddresses;
 use member::{ConvertedMysqld, MysqldBeside, Reached, RingHandle, connect_options};
-use mysql_link::wire::ByteStream;
-use mysql_link::{ConnectOptions, Dial, Dialer, Endpoint, ServerVersion};
+use mysql_link::{ConnectOptions, Dialer, ServerVersion};
 use mysqld_controller::events::EventsWanted;
 use mysqld_controller::supervisor::{
     ExternalServer, Found, Identity, Mark, ProcessId, ServerCommand, SupervisorError,
@@ -39,8 +38,6 @@ use crate::member::process_setup::ProcessSetup;
 use crate::mutation::Mutation;
 use crate::record::Record;
 
-/// Bytes in flight between a client and the server.
-const STREAM_BYTES: usize = 64 << 10;
 /// The member's account.
 const ACCOUNT: &str = "witness";
 /// How long clients may continue at a primary whose member does not serve.
@@ -229,7 +226,7 @@ impl Host {
     /// When a file in the settings cannot be read.
     pub(crate) fn connect(&self) -> io::Result<ConnectOptions> {
         Ok(ConnectOptions {
-            dialer: Dialer::new(Arc::new(self.clone())),
+            dialer: Dialer::new(Arc::new(self.mysqld.clone())),
             ..connect_options(&self.mysql())?
         })
     }
@@ -408,21 +405,6 @@ fn folder_of_this_process() -> PathBuf {
 /// Removes the folders of all hosts: they may still be in use at the end of a run, and killed processes leave theirs.
 pub(crate) fn remove_folders() {
     drop(fs::remove_dir_all(folder_of_this_process()));
-}
-
-/// The member's connections to its server.
-impl Dial for Host {
-    fn dial(&self, _: &Endpoint) -> BoxFuture<'_, io::Result<ByteStream>> {
-        let dialed = match self.mysqld.listens() {
-            false => Err(io::ErrorKind::ConnectionRefused.into()),
-            true => {
-                let (own, servers) = tokio::io::duplex(STREAM_BYTES);
-                tokio::spawn(self.mysqld.serve(servers));
-                Ok(ByteStream::Memory(own))
-            }
-        };
-        std::future::ready(dialed).boxed()
-    }
 }
 
 /// The host's service manager.
