@@ -20,7 +20,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 const REFUSED: i32 = 4;
 
 /// An injected fault.
-#[derive(Debug)]
 pub(crate) struct Struck {
     /// Its target, as text.
     pub(crate) words: String,
@@ -34,7 +33,7 @@ pub(crate) struct Struck {
     pub(crate) cut_off: Option<usize>,
     /// The member that lost power and had applied row by row: its last commits were visible before they were durable.
     pub(crate) goes_back: Option<usize>,
-    cure: Cure,
+    cure: Option<Cure>,
     /// Ends with the fault.
     intruder: Option<Intruder>,
 }
@@ -43,24 +42,22 @@ impl Struck {
     fn cut_off_member(&mut self, stage: &Stage, victim: usize, primary: Option<usize>) {
         cut(stage, &[victim], &all_but(stage, &[victim]), true, true);
         self.cut_off = primary.filter(|primary| *primary == victim);
-        self.cure = Cure::Mend;
+        self.ends(mend);
+    }
+
+    fn ends(&mut self, cure: impl FnOnce(&mut Stage) -> Result<()> + 'static) {
+        self.cure = Some(Box::new(cure));
+    }
+
+    fn stop(&mut self, stage: &Stage, victim: usize, stopped: Stopped) -> Result<()> {
+        signal(stage, victim, stopped, Signal::STOP)?;
+        self.ends(move |stage| signal(stage, victim, stopped, Signal::CONT));
+        Ok(())
     }
 }
 
-/// How to end it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cure {
-    Nothing,
-    Start(usize),
-    PowerOn(usize),
-    Continue(usize),
-    ContinueMysqld(usize),
-    ContinueHost(usize),
-    Thaw(usize),
-    MakeRoom(usize),
-    Mend,
-    MakeRoomForLog(usize),
-}
+/// Ends a fault.
+type Cure = Box<dyn FnOnce(&mut Stage) -> Result<()>>;
 
 /// Injects it. `primary` is the member that takes writes now, if any; `calm`: all members had recovered before.
 pub(crate) fn strike(
@@ -78,7 +75,7 @@ pub(crate) fn strike(
         quorum_stays: calm,
         cut_off: None,
         goes_back: None,
-        cure: Cure::Nothing,
+        cure: None,
         intruder: None,
     };
     if struck.primary && calm && stalls_mysqld(fault) {
@@ -89,56 +86,40 @@ pub(crate) fn strike(
     match fault.kind {
         Kind::KillMember => {
             stage.ring.kill(victim)?;
-            struck.cure = Cure::Start(victim);
+            struck.ends(move |stage| stage.ring.start(victim));
         }
         Kind::KillMysqld => stage.ring.server(victim).kill()?,
         Kind::KillHost => {
             stage.ring.kill_host(victim)?;
-            struck.cure = Cure::Start(victim);
+            struck.ends(move |stage| stage.ring.start(victim));
         }
         Kind::CutPower => {
             stage.cut_power(victim)?;
             struck.goes_back = (!struck.primary && victim != NATIVE).then_some(victim);
-            struck.cure = Cure::PowerOn(victim);
+            struck.ends(move |stage| stage.restore_power(victim));
         }
-        Kind::StopMember => {
-            stage.ring.signal(victim, Signal::STOP)?;
-            struck.cure = Cure::Continue(victim);
-        }
+        Kind::StopMember => struck.stop(stage, victim, Stopped::Member)?,
         Kind::StopMysqld => {
-            stage.ring.server(victim).signal(Signal::STOP)?;
+            struck.stop(stage, victim, Stopped::Mysqld)?;
             // Its member still leads; this test does not decide whether another one should.
             struck.quorum_stays &= !struck.primary;
-            struck.cure = Cure::ContinueMysqld(victim);
         }
         Kind::LongStop => {
+            struck.stop(stage, victim, fault.stopped)?;
             let words = match fault.stopped {
-                Stopped::Member => {
-                    stage.ring.signal(victim, Signal::STOP)?;
-                    struck.cure = Cure::Continue(victim);
-                    "the member"
-                }
-                Stopped::Mysqld => {
-                    stage.ring.server(victim).signal(Signal::STOP)?;
-                    struck.cure = Cure::ContinueMysqld(victim);
-                    "mysqld"
-                }
-                Stopped::Host => {
-                    stage.ring.signal(victim, Signal::STOP)?;
-                    stage.ring.server(victim).signal(Signal::STOP)?;
-                    struck.cure = Cure::ContinueHost(victim);
-                    "both"
-                }
+                Stopped::Member => "the member",
+                Stopped::Mysqld => "mysqld",
+                Stopped::Host => "both",
             };
             struck.words = format!("{name}, {words}, for {} s", fault.hold.as_secs());
         }
         Kind::FreezeDisk => {
             stage.mysqld_disk(victim)?.freeze()?;
-            struck.cure = Cure::Thaw(victim);
+            struck.ends(move |stage| stage.mysqld_disk(victim)?.thaw());
         }
         Kind::FullMysqld => {
             stage.mysqld_disk(victim)?.fill()?;
-            struck.cure = Cure::MakeRoom(victim);
+            struck.ends(move |stage| stage.mysqld_disk(victim)?.make_room());
         }
         Kind::CutMember => struck.cut_off_member(stage, victim, primary),
         Kind::CutRegion => {
@@ -147,7 +128,7 @@ pub(crate) fn strike(
             struck.words = format!("the region of {name}");
             let others = all_but(stage, &region);
             cut(stage, &region, &others, true, true);
-            struck.cure = Cure::Mend;
+            struck.ends(mend);
         }
         Kind::OneWay => {
             let others = all_but(stage, &[victim]);
@@ -163,14 +144,14 @@ pub(crate) fn strike(
             let others = one.map_or(others, |one| vec![one]);
             cut(stage, &[victim], &others, to, from);
             struck.words = format!("{name} {words}");
-            struck.cure = Cure::Mend;
+            struck.ends(mend);
         }
         Kind::CutLink => {
             let others = all_but(stage, &[victim]);
             let other = others[fault.other % others.len()];
             cut(stage, &[victim], &[other], true, true);
             struck.words = format!("{name} and {}", stage.ring.name(other));
-            struck.cure = Cure::Mend;
+            struck.ends(mend);
         }
         Kind::ForeignReplica => {
             let socket = stage.ring.server(victim).socket();
@@ -191,7 +172,7 @@ pub(crate) fn strike(
         }
         Kind::FullDisk => {
             stage.member_disk(victim)?.fill()?;
-            struck.cure = Cure::MakeRoomForLog(victim);
+            struck.ends(move |stage| make_room_for_log(stage, victim));
         }
         Kind::Restart | Kind::ChangeVersion => {
             stage.wait_for_start(victim);
@@ -229,24 +210,25 @@ fn soon_used(uuid: &str, executed: &str) -> Result<String> {
 /// Ends it.
 pub(crate) fn cure(stage: &mut Stage, struck: &mut Struck) -> Result<()> {
     drop(struck.intruder.take());
-    match struck.cure {
-        Cure::Nothing => Ok(()),
-        Cure::Start(index) => stage.ring.start(index),
-        Cure::PowerOn(index) => stage.restore_power(index),
-        Cure::Continue(index) => stage.ring.signal(index, Signal::CONT),
-        Cure::ContinueMysqld(index) => stage.ring.server(index).signal(Signal::CONT).map(drop),
-        Cure::ContinueHost(index) => {
-            stage.ring.server(index).signal(Signal::CONT)?;
-            stage.ring.signal(index, Signal::CONT)
-        }
-        Cure::Thaw(index) => stage.mysqld_disk(index)?.thaw(),
-        Cure::MakeRoom(index) => stage.mysqld_disk(index)?.make_room(),
-        Cure::Mend => {
-            stage.ring.links(|links| links.mend_all());
-            Ok(())
-        }
-        Cure::MakeRoomForLog(index) => make_room_for_log(stage, index),
+    match struck.cure.take() {
+        Some(cure) => cure(stage),
+        None => Ok(()),
     }
+}
+
+fn mend(stage: &mut Stage) -> Result<()> {
+    stage.ring.links(|links| links.mend_all());
+    Ok(())
+}
+
+fn signal(stage: &Stage, index: usize, to: Stopped, signal: Signal) -> Result<()> {
+    if to != Stopped::Mysqld {
+        stage.ring.signal(index, signal)?;
+    }
+    if to != Stopped::Member {
+        stage.ring.server(index).signal(signal)?;
+    }
+    Ok(())
 }
 
 /// Whether a mysqld stalls for the duration of the fault, so that another one must take over.
