@@ -9,7 +9,6 @@ mod failover;
 mod idle;
 mod lag;
 mod large_transaction;
-mod measurement;
 mod processor_time;
 mod restore;
 mod servers;
@@ -113,5 +112,26 @@ fn chosen(named: &[apply::Named], all: &[Workload]) -> Vec<Workload> {
     match named {
         [] => all.to_vec(),
         chosen => chosen.iter().map(|named| named.workload()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rounds;
+    use super::setup::Setup;
+
+    #[test]
+    fn every_round_has_every_setup_and_starts_with_another() {
+        let all = Setup::ALL.len();
+        let rounds = rounds(&Setup::ALL, all + 1);
+        assert_eq!(rounds.len(), all + 1);
+        for round in &rounds {
+            let mut sorted = round.clone();
+            sorted.sort();
+            assert_eq!(sorted, Setup::ALL);
+        }
+        let firsts: Vec<Setup> = rounds.iter().map(|round| round[0]).collect();
+        assert_eq!(firsts[..all], Setup::ALL);
+        assert_eq!(firsts[all], Setup::ALL[0]);
     }
 }

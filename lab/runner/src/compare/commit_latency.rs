@@ -17,10 +17,9 @@ use testkit::statistics::Percentiles;
 
 use crate::compare::data::{LoadedData, TableSizes};
 use crate::compare::disk;
-use crate::compare::measurement::Sample;
 use crate::compare::processor_time::ProcessorTime;
 use crate::compare::setup::{Bed, Setup};
-use crate::compare::summary::Summary;
+use crate::compare::summary::{Sample, Summary};
 use crate::compare::{begin, finish, rounds, set_all, spread, work_folder};
 
 const FIGURES: &str = "commit-latency";

@@ -7,10 +7,19 @@ use serde::Serialize;
 use testkit::mysqld::sysbench::SysbenchReport;
 use testkit::statistics::Spread;
 
-use super::measurement::Sample;
 use super::processor_time::CoresUsed;
 use super::setup::Setup;
 use super::spread as spread_of;
+
+/// One sysbench run.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    pub(super) setup: Setup,
+    pub(super) threads: u32,
+    pub(super) report: SysbenchReport,
+    /// Who used the processor meanwhile, where the system tells.
+    pub(super) cores: Option<CoresUsed>,
+}
 
 /// What one setup did with one number of threads, over all rounds.
 #[derive(Clone, Debug, Serialize)]
