@@ -57,13 +57,8 @@ struct Numbers {
 #[derive(Debug, Default)]
 struct Book {
     next: u64,
-    appended: Numbers,
-    incremented: Numbers,
-    families: Numbers,
-    made: Numbers,
-    unmade: Numbers,
-    xa: Numbers,
-    lists: Numbers,
+    /// By [`Work`].
+    numbers: [Numbers; 7],
     /// Since the times were last dropped.
     recent: Vec<Acknowledgement>,
 }
@@ -101,28 +96,18 @@ pub(crate) struct Contents {
     pub(crate) xa: Vec<u64>,
 }
 
-impl Book {
-    fn numbers(&mut self, work: Work) -> &mut Numbers {
-        match work {
-            Work::Append => &mut self.appended,
-            Work::Increment => &mut self.incremented,
-            Work::Family => &mut self.families,
-            Work::Make => &mut self.made,
-            Work::Unmake => &mut self.unmade,
-            Work::Xa => &mut self.xa,
-            Work::Lists => &mut self.lists,
-        }
-    }
+/// Kinds that insert permanent rows or make tables.
+const LASTING: [Work; 5] = [
+    Work::Append,
+    Work::Increment,
+    Work::Family,
+    Work::Make,
+    Work::Xa,
+];
 
-    /// Kinds that insert permanent rows or make tables.
-    fn lasting(&self) -> [&Numbers; 5] {
-        [
-            &self.appended,
-            &self.incremented,
-            &self.families,
-            &self.made,
-            &self.xa,
-        ]
+impl Book {
+    fn of(&self, work: Work) -> &Numbers {
+        &self.numbers[work as usize]
     }
 }
 
@@ -136,7 +121,7 @@ impl Ledger {
     /// Records an outcome, before its client continues.
     pub(crate) fn write(&self, work: Work, number: u64, outcome: Outcome, started: Instant) {
         let mut book = self.book();
-        let numbers = book.numbers(work);
+        let numbers = &mut book.numbers[work as usize];
         match outcome {
             Outcome::Acknowledged => &mut numbers.acknowledged,
             Outcome::Failed => &mut numbers.failed,
@@ -171,10 +156,7 @@ impl Ledger {
 
     pub(crate) fn count(&self) -> Count {
         let book = self.book();
-        let all = book.lasting().into_iter();
-        let all = all.chain([&book.unmade, &book.lists]);
-        let all: Vec<&Numbers> = all.collect();
-        let sum = |of: fn(&Numbers) -> usize| all.iter().map(|numbers| of(numbers)).sum();
+        let sum = |of: fn(&Numbers) -> usize| book.numbers.iter().map(of).sum();
         Count {
             acknowledged: sum(|numbers| numbers.acknowledged.len()),
             failed: sum(|numbers| numbers.failed.len()),
@@ -184,14 +166,14 @@ impl Ledger {
 
     /// Number of acknowledged increments.
     pub(crate) fn increments_acknowledged(&self) -> u64 {
-        self.book().incremented.acknowledged.len() as u64
+        self.book().of(Work::Increment).acknowledged.len() as u64
     }
 
     /// The acknowledged ones of these numbers.
     pub(crate) fn acknowledged_of(&self, numbers: &[u64]) -> Vec<u64> {
         let book = self.book();
-        let all = book.lasting();
-        let acknowledged = |number: &&u64| all.iter().any(|of| of.acknowledged.contains(number));
+        let all = LASTING.map(|work| &book.of(work).acknowledged);
+        let acknowledged = |number: &&u64| all.iter().any(|of| of.contains(number));
         numbers.iter().filter(acknowledged).copied().collect()
     }
 
@@ -200,9 +182,14 @@ impl Ledger {
         let book = self.book();
         let mut wrong = Vec::new();
         let appended = &contents.appended;
-        judge_numbers("appended row", &book.appended, appended, &mut wrong);
+        judge_numbers("appended row", book.of(Work::Append), appended, &mut wrong);
         let increments: Vec<u64> = contents.increments.iter().map(|(id, _)| *id).collect();
-        judge_numbers("increment", &book.incremented, &increments, &mut wrong);
+        judge_numbers(
+            "increment",
+            book.of(Work::Increment),
+            &increments,
+            &mut wrong,
+        );
         let counters = contents.counters.keys();
         let mut rows: BTreeMap<u64, u64> = counters.map(|counter| (*counter, 0)).collect();
         for (_, counter) in &contents.increments {
@@ -223,7 +210,12 @@ impl Ledger {
         }
         judge_families(&book, contents, &mut wrong);
         judge_tables(&book, &contents.made, &mut wrong);
-        judge_numbers("XA transaction", &book.xa, &contents.xa, &mut wrong);
+        judge_numbers(
+            "XA transaction",
+            book.of(Work::Xa),
+            &contents.xa,
+            &mut wrong,
+        );
         wrong
     }
 
@@ -235,7 +227,7 @@ impl Ledger {
 fn judge_families(book: &Book, contents: &Contents, wrong: &mut Vec<String>) {
     // Older ones may have been deleted.
     let oldest = book.next.saturating_sub(FAMILY_LIVES);
-    let mut told = book.families.clone();
+    let mut told = book.of(Work::Family).clone();
     let old = told.acknowledged.iter().filter(|number| **number < oldest);
     let old: Vec<u64> = old.copied().collect();
     for number in old {
@@ -255,15 +247,16 @@ fn judge_families(book: &Book, contents: &Contents, wrong: &mut Vec<String>) {
 
 fn judge_tables(book: &Book, there: &[u64], wrong: &mut Vec<String>) {
     // A table that a client tried to drop may be missing.
-    let mut told = book.made.clone();
-    for number in book.unmade.unknown.iter().chain(&book.unmade.acknowledged) {
+    let mut told = book.of(Work::Make).clone();
+    let unmade = book.of(Work::Unmake);
+    for number in unmade.unknown.iter().chain(&unmade.acknowledged) {
         told.acknowledged.remove(number);
         told.unknown.insert(*number);
     }
     judge_numbers("table", &told, there, wrong);
     let mut back = there
         .iter()
-        .filter(|number| book.unmade.acknowledged.contains(number));
+        .filter(|number| unmade.acknowledged.contains(number));
     if let Some(first) = back.next() {
         wrong.push(format!("table {first} was dropped, and is there"));
     }
