@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use binlog_format::event::EventFlags;
 use binlog_format::events::{EncodeEvent, EventOrigin, FormatDescription};
-use binlog_store::LogHandle;
 use consensus::{Member, Outcome, Term};
 use raft_types::{
     AppEntry, Entry, EntryPayload, LogId, MemberKind, OpId, Rotate, TransactionPayload,
@@ -20,7 +19,7 @@ use crate::record::Record;
 const PIPELINE: usize = 32;
 
 /// Serves clients until the process ends.
-pub(super) async fn serve(setup: ProcessSetup, member: Member, _log: LogHandle, record: Record) {
+pub(super) async fn serve(setup: ProcessSetup, member: Member, record: Record) {
     let reading = read(setup.clone(), member.clone(), record.clone());
     let writing = write(setup, member, record);
     futures::join!(reading, writing);

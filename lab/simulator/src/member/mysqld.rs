@@ -83,7 +83,11 @@ impl Host {
     ) -> io::Result<Self> {
         let folder = in_memory()?;
         std::fs::create_dir(folder.path().join("member"))?;
-        let clock = Arc::new(HostClock::new(rate, record.clone()));
+        let clock = Arc::new(HostClock {
+            rate,
+            record: record.clone(),
+            process: Mutex::default(),
+        });
         let told = clock.clone();
         let mut options = MysqldOptions::new(
             folder.path().join("mysqld"),
@@ -529,14 +533,6 @@ struct HostClock {
 }
 
 impl HostClock {
-    fn new(rate: ClockRate, record: Record) -> Self {
-        Self {
-            rate,
-            record,
-            process: Mutex::default(),
-        }
-    }
-
     fn runs_on(&self, clock: Option<Clock>) {
         *self.process.lock().unwrap_or_else(PoisonError::into_inner) = clock;
     }

@@ -270,12 +270,8 @@ impl Process {
             let file_repair = file_repair::mend(member, log, record.clone(), wanted);
             process.runtime.spawn(file_repair);
         }
-        process.runtime.spawn(clients::serve(
-            setup,
-            process.member.clone(),
-            process.log.clone(),
-            record,
-        ));
+        let clients = clients::serve(setup, process.member.clone(), record);
+        process.runtime.spawn(clients);
         process
     }
 
@@ -381,10 +377,9 @@ impl Process {
         if waits_in_front {
             member.take_in_by(Arc::new(log.clone()));
         }
-        let inbound = member.inbound();
         let relaying = Relaying {
             own: setup.id,
-            log: own.clone(),
+            log: own,
             outbound,
             routes,
             mutation: setup.mutation,
@@ -392,10 +387,8 @@ impl Process {
         let reception = Reception {
             pending,
             member: member.clone(),
-            inbound,
-            log: own,
+            inbound: member.inbound(),
             relaying,
-            mutation: setup.mutation,
         };
         Ok(Parts {
             member,
@@ -621,13 +614,19 @@ impl Over<'_> {
             membership,
         };
         let work = DiskWork::new(log.clone(), setup.pace.clone());
-        let starts = Arc::new(WatchedStarts::new(
-            log.clone(),
-            watch.clone(),
-            work.clone(),
-            setup.mutation,
-        ));
-        let watched = WatchedLog::new(store, watch, work, setup.mutation);
+        let mutation = setup.mutation;
+        let starts = Arc::new(WatchedStarts {
+            log: log.clone(),
+            watch: watch.clone(),
+            work: work.clone(),
+            mutation,
+        });
+        let watched = WatchedLog {
+            store,
+            watch,
+            work,
+            mutation,
+        };
         match setup.searches_itself {
             true => {
                 let network = LogProbe::new(network, Arc::new(log), &setup.timers);

@@ -19,10 +19,10 @@ use crate::record::Record;
 
 /// See the module documentation.
 pub(super) struct WatchedLog {
-    store: BinlogStore,
-    watch: Watch,
-    work: DiskWork,
-    mutation: Option<Mutation>,
+    pub(super) store: BinlogStore,
+    pub(super) watch: Watch,
+    pub(super) work: DiskWork,
+    pub(super) mutation: Option<Mutation>,
 }
 
 /// Records one store's actions.
@@ -50,22 +50,6 @@ impl Watch {
             self.saw(|member| Event::Durable { member, upto });
         }
         callback.io_completed(result);
-    }
-}
-
-impl WatchedLog {
-    pub(super) fn new(
-        store: BinlogStore,
-        watch: Watch,
-        work: DiskWork,
-        mutation: Option<Mutation>,
-    ) -> Self {
-        Self {
-            store,
-            watch,
-            work,
-            mutation,
-        }
     }
 }
 

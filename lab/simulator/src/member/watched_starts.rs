@@ -16,26 +16,10 @@ use crate::mutation::Mutation;
 
 /// See the module documentation.
 pub(super) struct WatchedStarts {
-    log: LogHandle,
-    watch: Watch,
-    work: DiskWork,
-    mutation: Option<Mutation>,
-}
-
-impl WatchedStarts {
-    pub(super) fn new(
-        log: LogHandle,
-        watch: Watch,
-        work: DiskWork,
-        mutation: Option<Mutation>,
-    ) -> Self {
-        Self {
-            log,
-            watch,
-            work,
-            mutation,
-        }
-    }
+    pub(super) log: LogHandle,
+    pub(super) watch: Watch,
+    pub(super) work: DiskWork,
+    pub(super) mutation: Option<Mutation>,
 }
 
 impl FileStarts for WatchedStarts {

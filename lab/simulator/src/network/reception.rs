@@ -10,7 +10,7 @@ use futures::stream;
 use openraft::errors::RaftError;
 use openraft::raft::VoteRequest;
 use proxy::ProxyRequest;
-use raft_types::{MemberId, OpId, OwnLog, TypeConfig};
+use raft_types::{MemberId, OpId, TypeConfig};
 use testkit::network::{Call, Reply, receive};
 use tokio::sync::mpsc;
 
@@ -27,10 +27,7 @@ pub(crate) struct Reception {
     pub(crate) pending: PendingCalls,
     pub(crate) member: Member,
     pub(crate) inbound: Inbound,
-    /// The source of its reports.
-    pub(crate) log: Arc<dyn OwnLog>,
     pub(crate) relaying: Relaying,
-    pub(crate) mutation: Option<Mutation>,
 }
 
 impl Reception {
@@ -127,7 +124,7 @@ impl Reception {
         };
         let engine = self.member.engine();
         let stopped = |error: RaftError<TypeConfig>| Reply::Unreachable(error.to_string());
-        let reply = match (self.mutation, call) {
+        let reply = match (self.relaying.mutation, call) {
             (Some(Mutation::ForgetTheLease), Call::Vote(request)) => {
                 let answer = engine.vote(request).await;
                 answer.map_or_else(stopped, Reply::Vote)
@@ -143,7 +140,7 @@ impl Reception {
 
     /// A vote request for the engine.
     fn taken_in(&self, request: VoteRequest<TypeConfig>) -> VoteRequest<TypeConfig> {
-        match self.mutation {
+        match self.relaying.mutation {
             Some(Mutation::VoteWithoutTheLogCheck) => VoteRequest {
                 last_log_id: Some(OpId::new(u64::MAX, u64::MAX).into()),
                 ..request
@@ -171,7 +168,7 @@ impl Reception {
             match answer {
                 Ok(result) => {
                     let over = result.is_err();
-                    let report = wanted.then(|| self.log.report());
+                    let report = wanted.then(|| self.relaying.log.report());
                     let answered = Answered { result, report };
                     let body = Body::Answer {
                         stream,
