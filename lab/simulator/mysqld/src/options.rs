@@ -96,13 +96,14 @@ impl Account {
 }
 
 /// An account's privileges.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Rights {
     /// ALL PRIVILEGES.
     All,
     /// The privileges of a member whose mysqld applies by its own replica threads.
     Member,
     /// Reading and writing data.
+    #[default]
     Client,
     /// BACKUP_ADMIN: for a copy's account at its donor.
     Backup,

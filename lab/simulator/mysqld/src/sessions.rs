@@ -18,7 +18,7 @@ use crate::statement::{Assignment, Statement};
 pub(crate) type SessionId = u32;
 
 /// One session. It outlives its client while its commit runs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Session {
     pub(crate) user: String,
     pub(crate) rights: Rights,
@@ -69,8 +69,9 @@ pub(crate) struct Dump {
 }
 
 /// A session's current work.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) enum Work {
+    #[default]
     Idle,
     Write(Write),
     /// In the commit queue, which has the rest of the state.
@@ -143,19 +144,10 @@ impl Session {
         Self {
             user: user.to_owned(),
             rights,
-            work: Work::Idle,
-            answer: None,
-            reads: Reads::default(),
-            gone: false,
-            is_dismissed: false,
-            info: String::new(),
             since: now,
-            transaction: OpenTransaction::default(),
             lock_wait,
             logs: true,
-            variables: BTreeMap::new(),
-            user_locks: BTreeSet::new(),
-            dump: None,
+            ..Self::default()
         }
     }
 
