@@ -194,15 +194,11 @@ impl World {
         let ring = RingId::random();
         let founder = self.shape.members.keys().next().copied();
         let configured = self.shape.members.iter().map(|(id, member)| {
-            let incarnation = Incarnation::default();
-            let record = member.record.clone();
-            (
-                *id,
-                MemberRecord {
-                    incarnation,
-                    ..record
-                },
-            )
+            let record = MemberRecord {
+                incarnation: Incarnation::default(),
+                ..member.record.clone()
+            };
+            (*id, record)
         });
         let configured: Arc<BTreeMap<_, _>> = Arc::new(configured.collect());
         for (id, member) in self.shape.members.clone() {
