@@ -32,5 +32,3 @@ impl Checker for OneLeaderPerTerm {
         }
     }
 }
-
-// A member number is used once: no other disk gets it, neither while the ring has a member of that number nor afterwards.

@@ -129,5 +129,3 @@ impl Checker for NothingUncommittedIsServed {
         }
     }
 }
-
-// The servers' clients' results and reads have a consistent order. `histories` searches for it at the end of a run.
