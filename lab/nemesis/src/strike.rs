@@ -42,7 +42,7 @@ impl Struck {
     fn cut_off_member(&mut self, stage: &Stage, victim: usize, primary: Option<usize>) {
         cut(stage, &[victim], &all_but(stage, &[victim]), true, true);
         self.cut_off = primary.filter(|primary| *primary == victim);
-        self.ends(mend);
+        self.ends(reconnect);
     }
 
     fn ends(&mut self, cure: impl FnOnce(&mut Stage) -> Result<()> + 'static) {
@@ -128,7 +128,7 @@ pub(crate) fn strike(
             struck.words = format!("the region of {name}");
             let others = all_but(stage, &region);
             cut(stage, &region, &others, true, true);
-            struck.ends(mend);
+            struck.ends(reconnect);
         }
         Kind::OneWay => {
             let others = all_but(stage, &[victim]);
@@ -144,14 +144,14 @@ pub(crate) fn strike(
             let others = one.map_or(others, |one| vec![one]);
             cut(stage, &[victim], &others, to, from);
             struck.words = format!("{name} {words}");
-            struck.ends(mend);
+            struck.ends(reconnect);
         }
         Kind::CutLink => {
             let others = all_but(stage, &[victim]);
             let other = others[fault.other % others.len()];
             cut(stage, &[victim], &[other], true, true);
             struck.words = format!("{name} and {}", stage.ring.name(other));
-            struck.ends(mend);
+            struck.ends(reconnect);
         }
         Kind::ForeignReplica => {
             let socket = stage.ring.server(victim).socket();
@@ -216,7 +216,7 @@ pub(crate) fn cure(stage: &mut Stage, struck: &mut Struck) -> Result<()> {
     }
 }
 
-fn mend(stage: &mut Stage) -> Result<()> {
+fn reconnect(stage: &mut Stage) -> Result<()> {
     stage.ring.links(|links| links.mend_all());
     Ok(())
 }

@@ -409,7 +409,7 @@ impl World {
         self.process(member).is_some()
     }
 
-    /// The run fails: the ring does not go on.
+    /// The ring is stuck: the run fails.
     fn stuck(&self, why: &str) {
         let words = format!("{why}; {}", self.in_words());
         self.record.saw(&Event::Stuck { words });

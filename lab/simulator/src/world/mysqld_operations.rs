@@ -131,7 +131,7 @@ impl World {
         self.operations.hands_over = (member == leader && has_an_heir).then_some(leader);
         let down = millis(&mut self.dice, 10..4_000);
         self.play(Fault::crash(member, Crash::Stop, down));
-        let otherwise = format!("member {member} was told to stop and still runs");
+        let otherwise = format!("member {member} was asked to stop and still runs");
         self.wait_until(&otherwise, TIME_TO_STOP, |world| !world.runs(member));
         self.operations.hands_over = None;
         self.until_calm();

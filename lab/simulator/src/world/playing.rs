@@ -332,7 +332,7 @@ impl World {
         });
     }
 
-    /// Plays deferred events whose time has come.
+    /// Plays due deferred events.
     pub(super) fn play_deferred(&mut self) {
         while let Some((&key, _)) = self.deferred.range(..=(self.now, u64::MAX)).next() {
             if let Some(event) = self.deferred.remove(&key) {
