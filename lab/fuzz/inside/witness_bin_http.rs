@@ -17,9 +17,10 @@ use crate::http::listener::answer;
 pub(crate) use crate::http::metrics::first_expiry_in;
 use crate::http::orders::{OrderApi, OrderTaker, is_read};
 use crate::http::page::RingPage;
-use crate::http::questions::{Endpoints, milliseconds};
+use crate::http::questions::Endpoints;
 use crate::http::reports::RingReports;
 use crate::operator::Asker;
+use crate::operator::history::milliseconds;
 
 /// The token that permits orders.
 const ORDERS: &str = "orders";

@@ -451,9 +451,13 @@ mod tests {
             last_log_id: None,
             leadership_transfer: false,
         };
-        let refused = client.vote(request(7), option()).await.unwrap();
+        let refused = NetVote::vote(&mut client, request(7), option())
+            .await
+            .unwrap();
         assert_eq!((refused.vote, refused.vote_granted), (hidden, false));
-        let granted = client.vote(request(8), option()).await.unwrap();
+        let granted = NetVote::vote(&mut client, request(8), option())
+            .await
+            .unwrap();
         assert_eq!(granted.vote, Vote::new(8, OWN));
         assert!(granted.vote_granted);
     }

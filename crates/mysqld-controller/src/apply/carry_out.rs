@@ -341,7 +341,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
     }
 
     /// Retries in this leadership after a failure.
-    fn wait(&mut self, term: LeaderTerm, cause: &RoleError) {
+    fn wait(&mut self, term: Term, cause: &RoleError) {
         self.again = Some((term, Instant::now() + AGAIN));
         let what = cause.to_string();
         self.go(RoleState::Waiting { what });

@@ -22,7 +22,7 @@ use serde_json::json;
 
 use crate::http::access::Access;
 use crate::http::reports::RingReports;
-use crate::operator::history::{leaderships, milliseconds, moment};
+use crate::operator::history::{leaderships, moment};
 
 /// Executes orders that arrive over HTTP.
 pub trait OrderTaker: Send + Sync + 'static {

@@ -86,7 +86,11 @@ impl Script {
             },
             Scenario::Learners => Self {
                 setting: |shape, _, _| failovers::without_proxies(shape),
-                acts: &[World::leave_with_learners; 3],
+                acts: &[
+                    World::leave_with_learners,
+                    World::leave_with_learners,
+                    World::leave_with_learners,
+                ],
                 ..MOVES
             },
             Scenario::Removals => Self {
