@@ -1,9 +1,9 @@
 //! The first step of `cargo xtask test`: size, import cycles, words and commit subjects, against the limits in `xtask/size.toml`.
 
 mod cycles;
+mod functions;
 mod size;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,8 +26,14 @@ struct Limits {
     testkit: Size,
     lab: Size,
     xtask: Size,
-    files_in_cycles: BTreeMap<String, usize>,
+    functions: Functions,
     words: Words,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Functions {
+    too_long: usize,
 }
 
 #[derive(Debug, Deserialize)]
@@ -75,18 +81,26 @@ pub(crate) fn check() -> Result<()> {
         limit(format!("files of {name}"), found.files, most.files);
     }
     for (name, found) in cycles::files_in_cycles(&root, &files)? {
-        eprintln!(
-            "{name}: {} files import each other: {}",
-            found.len(),
-            found.join(" ")
-        );
-        let most = limits.files_in_cycles.get(&name).copied().unwrap_or(0);
         limit(
-            format!("files of {name} that import each other"),
+            format!(
+                "files of {name} that import each other ({})",
+                found.join(" ")
+            ),
             found.len(),
-            most,
+            0,
         );
     }
+    let product = |file: &&PathBuf| crates(file) && !testkit(file);
+    let long = functions::too_long(&root, files.iter().filter(product))?;
+    limit(
+        format!(
+            "functions of more than {} lines ({})",
+            functions::LONGEST,
+            long.join(", ")
+        ),
+        long.len(),
+        limits.functions.too_long,
+    );
     let markdown = markdown_words(&root)?;
     eprintln!("Markdown: {markdown} words");
     limit(

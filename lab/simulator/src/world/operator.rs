@@ -99,7 +99,7 @@ impl World {
             slot.is_some_and(|slot| slot.absent && slot.is_new())
         };
         let spares = self.shape.members.iter();
-        let spares = spares.filter(|(id, member)| member.spare && is_new(*id));
+        let spares = spares.filter(|(id, member)| member.spare && is_new(id));
         spares.map(|(id, _)| *id).collect()
     }
 

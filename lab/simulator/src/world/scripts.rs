@@ -14,6 +14,9 @@ use crate::world::{World, cold_damage, disks, failovers, mysqlds, policies};
 /// One step of a scenario, or one of its checks.
 pub(super) type Act = fn(&mut World);
 
+/// Injects one fault of a kind that only this scenario has.
+type OwnFault = fn(&mut World) -> Option<Fault>;
+
 /// A scenario.
 pub(super) struct Script {
     /// The kind of faults, unless the seed draws it.
@@ -25,7 +28,7 @@ pub(super) struct Script {
     /// Checks after each step of the world.
     pub(super) checks: &'static [Act],
     /// Its own faults, and the chance that the next fault is one of them: one in this many.
-    pub(super) own_faults: Option<(u32, fn(&mut World) -> Option<Fault>)>,
+    pub(super) own_faults: Option<(u32, OwnFault)>,
     /// After all faults are fixed, and all members have caught up.
     pub(super) recovery: &'static [Act],
     /// Further steps of a recovered ring.

@@ -1,0 +1,73 @@
+//! The length of functions, in files as rustfmt writes them: a function ends at the first `}` as far in as its first line.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::limits::size;
+
+/// The longest body of a function, in lines that are neither blank nor comment.
+pub(super) const LONGEST: usize = 100;
+
+/// The product's functions with longer bodies: file, name and lines.
+pub(super) fn too_long<'a>(
+    root: &Path,
+    files: impl Iterator<Item = &'a PathBuf>,
+) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for file in files {
+        let shown = file.display();
+        let text = fs::read_to_string(root.join(file)).with_context(|| shown.to_string())?;
+        let long = functions(&text)
+            .into_iter()
+            .filter(|(_, lines)| *lines > LONGEST);
+        found.extend(long.map(|(name, lines)| format!("{name} of {shown} ({lines} lines)")));
+    }
+    Ok(found)
+}
+
+/// Each function's name, and the lines of its body.
+fn functions(text: &str) -> Vec<(&str, usize)> {
+    let mut found = Vec::new();
+    let is_code = |line: &&str| !line.trim_start().starts_with("#[cfg(test)]");
+    let mut rest = text.lines().take_while(is_code);
+    loop {
+        let signature = rest.clone();
+        let Some(line) = rest.next() else {
+            return found;
+        };
+        let Some((name, indent)) = name_of(line) else {
+            continue;
+        };
+        let end = format!("{:indent$}}}", "");
+        let mut body = signature
+            .skip_while(|line| !line.ends_with(['{', '}', ';']))
+            .peekable();
+        let has_lines = body.next_if(|line| line.ends_with('{')).is_some();
+        let body = body.take_while(|line| has_lines && *line != end);
+        found.push((name, body.flat_map(size::lines).count()));
+    }
+}
+
+/// The name and the indentation of the function that the line begins.
+fn name_of(line: &str) -> Option<(&str, usize)> {
+    let code = line.trim_start();
+    let (before, after) = code.split_once("fn ")?;
+    let qualifiers = ["pub", "async", "const", "unsafe", "extern"];
+    let qualifies = |word: &str| qualifiers.iter().any(|known| word.starts_with(known));
+    let begins = before.split_whitespace().all(qualifies) && !before.contains("//");
+    let end = after.find(|c: char| !c.is_alphanumeric() && c != '_')?;
+    (begins && end > 0).then_some((&after[..end], line.len() - code.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_functions_body_is_counted() {
+        let text = "impl A {\n    pub(crate) async fn long(\n        a: u8,\n    ) {\n        // Why.\n        a;\n\n        if b {\n            c;\n        }\n    }\n\n    const fn none() {}\n\n    fn after() {\n        d;\n    }\n}\n#[cfg(test)]\nfn test() {\n}\n";
+        assert_eq!(functions(text), [("long", 4), ("none", 0), ("after", 1)]);
+    }
+}
