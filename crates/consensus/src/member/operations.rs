@@ -336,14 +336,15 @@ impl Member {
         self.0.elections.campaigning.promise_is_over().await;
         let view = self.0.admin.ring_view();
         let patience = self.0.engine.timers.heartbeat;
-        plan::still_missing(&*self.0.calls, &view, plan, patience).await?;
+        let asked = Instant::now();
+        plan::still_applies(&*self.0.calls, &view, plan, patience).await?;
         let survivor = view.member(self.id());
         let survivor = survivor.map(|own| Named::of(own.id, &own.record));
         let survivor = survivor.ok_or(RepairRefusal::Changed(self.id()))?;
         let log_end = plan.log_end;
         let event = HistoryEvent::Repaired { survivor, log_end };
         let entry = entry_now(&self.0.engine, by, event);
-        plan::carry_out(self.raft(), self.id(), plan, clock, entry).await
+        plan::carry_out(&self.0.engine, plan, asked, clock, entry).await
     }
 }
 

@@ -38,11 +38,13 @@ use futures::future::{join, join_all};
 use raft_types::{MemberId, MemberKind, MemberRecord, Membership, OpId, StoredMembership, Term};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tokio::time::Instant;
 
-use crate::calls::{Greeting, MemberCalls, Question};
+use crate::calls::{Answer, Greeting, MemberCalls, Question};
 use crate::election::elections::Elections;
 use crate::engine;
-use crate::engine::{Engine, Fault};
+use crate::engine::Fault;
+use crate::engine::handle::EngineHandle;
 use crate::history;
 use crate::history::HistoryEntry;
 use crate::quorum::{VoterSets, majority_of, unseen_quorum};
@@ -226,6 +228,12 @@ pub enum RepairRefusal {
         list(.0)
     )]
     Back(BTreeSet<MemberId>),
+    /// The survivor was stopped between the others' answers and its own repair, and another member may have been repaired since.
+    #[error(
+        "this member was stopped for {} ms before its repair: another one may have been repaired since; make a new plan",
+        .0.as_millis()
+    )]
+    Late(Duration),
     /// The consensus engine has stopped, so the repair was not carried out.
     #[error(transparent)]
     Stopped(#[from] Fault),
@@ -491,39 +499,49 @@ pub(crate) async fn has_quorum(
     serves.is_ok() || answers.is_err()
 }
 
-/// Refuses a plan that is out of date because a member that it gives up answers again. Reading a plan takes time, and two machines that
-/// restart in that time would form a second ring. Each has `patience` to answer: one heartbeat, which exceeds the slowest round trip.
-pub(crate) async fn still_missing(
+/// Refuses a plan that is out of date because a member that it gives up answers again, or because another member was repaired. Reading a
+/// plan takes time, and two machines that restart in that time would form a second ring. Each has `patience` to answer: one heartbeat,
+/// which exceeds the slowest round trip.
+pub(crate) async fn still_applies(
     calls: &dyn MemberCalls,
     view: &RingView,
     plan: &RepairPlan,
     patience: Duration,
 ) -> Result<(), RepairRefusal> {
-    let given_up = plan.missing.iter().filter_map(|id| view.member(*id));
-    let asked = given_up.map(|peer| async move {
-        let call = calls.ask(
-            peer.id,
-            &peer.record,
-            Question::Greeting(Greeting::default()),
-            patience,
-        );
-        call.await.is_ok().then_some(peer.id)
+    let others = view.members.iter().filter(|one| one.id != plan.survivor);
+    let asked = others.map(|peer| async move {
+        let question = Question::Greeting(Greeting::default());
+        let answer = calls.ask(peer.id, &peer.record, question, patience).await;
+        Some((peer.id, answer.ok()?))
     });
-    let back: BTreeSet<MemberId> = join_all(asked).await.into_iter().flatten().collect();
-    match back.is_empty() {
-        true => Ok(()),
-        false => Err(RepairRefusal::Back(back)),
+    let answers: BTreeMap<MemberId, Answer> = join_all(asked).await.into_iter().flatten().collect();
+    let answering = answers.keys().copied();
+    let back: BTreeSet<MemberId> = answering.filter(|id| plan.missing.contains(id)).collect();
+    if !back.is_empty() {
+        return Err(RepairRefusal::Back(back));
+    }
+    let is_repaired = |answer: &Answer| match answer {
+        Answer::Greeting { greeting, .. } => greeting
+            .report
+            .is_some_and(|report| report.standing.term >= plan.term.0),
+        _ => false,
+    };
+    match answers.iter().find(|(_, answer)| is_repaired(answer)) {
+        Some((id, _)) => Err(RepairRefusal::Changed(*id)),
+        None => Ok(()),
     }
 }
 
-/// Carries the plan out on its survivor, whose clock shows this time: it becomes the only voter and leads.
+/// Carries the plan out on its survivor, whose clock shows this time: it becomes the only voter and leads. The others' answers must be
+/// younger than a lease: the process may have been stopped since, and the operator may have repaired another member.
 pub(crate) async fn carry_out(
-    raft: &Engine,
-    own: MemberId,
+    engine: &EngineHandle,
     plan: &RepairPlan,
+    answered: Instant,
     clock: SystemTime,
     entry: HistoryEntry,
 ) -> Result<OpId, RepairRefusal> {
+    let (raft, own) = (&engine.raft, engine.id);
     if plan.survivor != own {
         return Err(RepairRefusal::OtherSurvivor(plan.survivor));
     }
@@ -541,6 +559,10 @@ pub(crate) async fn carry_out(
     history::append(&mut members, &[HistoryEntry { term, ..entry }]);
     let alone = vec![BTreeSet::from([own])];
     let membership = Membership::new(alone, members).map_err(|_| RepairRefusal::Changed(own))?;
+    let age = answered.elapsed();
+    if age > engine.timers.heartbeat + engine.timers.lease {
+        return Err(RepairRefusal::Late(age));
+    }
     tracing::warn!(?plan, %term, "repairing the quorum: this member continues alone");
     force_membership(raft, membership, plan.log_end, term.0)
         .await
@@ -567,11 +589,14 @@ impl MemberEvidence {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use raft_types::LogId;
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use raft_types::{LogId, Standing};
 
     use super::*;
+    use crate::calls::{CallError, Knock};
+    use crate::election::put_back::Report;
+    use crate::ring_view::tests::Ring;
 
     fn set(ids: &[u64]) -> BTreeSet<MemberId> {
         ids.iter().copied().map(MemberId).collect()
@@ -919,5 +944,63 @@ mod tests {
             plan_repair(&alone),
             Err(RepairRefusal::Led { .. })
         ));
+    }
+
+    /// Members that answer, by the term of their vote.
+    struct Answering(BTreeMap<u64, u64>);
+
+    impl MemberCalls for Answering {
+        fn ask<'a>(
+            &'a self,
+            to: MemberId,
+            _: &'a MemberRecord,
+            _: Question,
+            _: Duration,
+        ) -> BoxFuture<'a, Result<Answer, CallError>> {
+            let silent = || CallError("no answer".to_owned());
+            let answer = |term: &u64| Answer::Greeting {
+                program: None,
+                greeting: Greeting {
+                    report: Some(Report {
+                        standing: Standing {
+                            term: *term,
+                            end: None,
+                        },
+                        doubted: None,
+                        put_back: None,
+                    }),
+                    ..Greeting::default()
+                },
+            };
+            std::future::ready(self.0.get(&to.0).map(answer).ok_or_else(silent)).boxed()
+        }
+
+        fn knock<'a>(
+            &'a self,
+            _: MemberId,
+            _: &'a MemberRecord,
+            _: Duration,
+        ) -> BoxFuture<'a, Knock> {
+            std::future::ready(Knock::Silent).boxed()
+        }
+    }
+
+    /// Regression: an operator repaired another member while this one's process was stopped, and it carried its order out afterwards.
+    #[tokio::test]
+    async fn a_plan_is_refused_once_another_member_was_repaired() {
+        let view = Ring::new("a: 1d 2w 3w | b: 4d 5w 6w").view();
+        let plan = plan_repair(&[member(3, (2, 100), A)]).unwrap();
+        let applies = async |answering: &[(u64, u64)]| {
+            let calls = Answering(answering.iter().copied().collect());
+            still_applies(&calls, &view, &plan, Duration::ZERO).await
+        };
+        assert_eq!(applies(&[]).await, Ok(()));
+        let before = [(4, 2), (5, plan.term.0 - 1)];
+        assert_eq!(applies(&before).await, Ok(()));
+        let after = [(4, 2), (5, plan.term.0)];
+        let changed = RepairRefusal::Changed(MemberId(5));
+        assert_eq!(applies(&after).await, Err(changed));
+        let back = RepairRefusal::Back([MemberId(1)].into());
+        assert_eq!(applies(&[(1, plan.term.0)]).await, Err(back));
     }
 }

@@ -212,8 +212,10 @@ async fn a_plan_is_refused_once_its_survivor_has_moved_on() {
         let refused = survivor
             .repair_quorum(&stale, accepted, SystemTime::now(), "anna")
             .await;
-        let expected = Err(RepairRefusal::Changed(plan.survivor));
-        assert_eq!(refused, expected, "{stale:?}");
+        assert!(
+            matches!(refused, Err(RepairRefusal::Changed(_))),
+            "{stale:?}: {refused:?}"
+        );
         assert_eq!(survivor.evidence().await.log_end, plan.log_end);
     }
     repair(&ring, &plan).await;

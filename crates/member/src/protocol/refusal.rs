@@ -168,9 +168,10 @@ impl From<RepairRefusal> for Refusal {
             ),
             RepairRefusal::OtherSurvivor(_)
             | RepairRefusal::Changed(_)
-            | RepairRefusal::Back(_) => (
+            | RepairRefusal::Back(_)
+            | RepairRefusal::Late(_) => (
                 RefusalKind::Refused,
-                "nothing was changed; look at the plan again with `witness quorum fix`",
+                "nothing was changed; read the plan again with `witness quorum fix`",
             ),
             RepairRefusal::Stopped(_) => (RefusalKind::Failed, STOPPED),
             _ => (RefusalKind::Refused, ""),

@@ -358,13 +358,19 @@ fn refused_repairs_say_what_to_do() {
         (
             RepairRefusal::OtherSurvivor(TWO),
             Exit::Refused,
-            "the plan is for member 2 | nothing was changed; look at the plan again with `witness quorum fix`",
+            "the plan is for member 2 | nothing was changed; read the plan again with `witness quorum fix`",
         ),
         (
             RepairRefusal::Changed(TWO),
             Exit::Refused,
             "the log or the vote of member 2 has changed since the plan was made; make a new one | nothing was changed; \
-             look at the plan again with `witness quorum fix`",
+             read the plan again with `witness quorum fix`",
+        ),
+        (
+            RepairRefusal::Late(Duration::from_millis(1_465)),
+            Exit::Refused,
+            "this member was stopped for 1465 ms before its repair: another one may have been repaired since; make a new plan | \
+             nothing was changed; read the plan again with `witness quorum fix`",
         ),
     ]);
 }
