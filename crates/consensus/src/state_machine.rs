@@ -279,7 +279,7 @@ mod tests {
 }
 
 #[cfg(test)]
-#[path = "../tests/support/memory_log.rs"]
+#[path = "../../ring-admin/tests/support/memory_log.rs"]
 #[allow(
     dead_code,
     clippy::unwrap_used,

@@ -5,9 +5,9 @@ use std::io;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use consensus::{Identity, IdentityBook, IdentityPages, LogOrigin};
 use mysqld_controller::durable_file;
 use raft_types::{FormatMismatch, FormatRange, FormatVersion, MemberId};
+use ring_admin::{Identity, IdentityBook, IdentityPages, LogOrigin};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -332,7 +332,7 @@ struct BoundFile {
     record: IdentityRecord,
 }
 
-impl consensus::IdentityFile for BoundFile {
+impl ring_admin::IdentityFile for BoundFile {
     fn write(&self, pages: &IdentityPages) -> io::Result<()> {
         let record = IdentityRecord {
             reached: pages.reached,
@@ -436,8 +436,8 @@ mod tests {
 
 #[cfg(test)]
 mod identity_tests {
-    use consensus::RingState;
     use raft_types::RingId;
+    use ring_admin::RingState;
 
     use super::*;
 

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use consensus::{Member, PromotionError, PromotionRefusal};
 use raft_types::MemberKind;
+use ring_admin::{Member, PromotionError, PromotionRefusal};
 use tokio::time::Instant;
 
 use crate::mysqld::{Child, MysqldManagement};

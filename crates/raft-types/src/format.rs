@@ -150,6 +150,25 @@ impl fmt::Display for FormatMismatch {
 
 impl std::error::Error for FormatMismatch {}
 
+/// A member's program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Version of `witness`.
+    pub version: String,
+    /// The formats that it supports.
+    pub formats: FormatRange,
+}
+
+impl Program {
+    /// The running program.
+    pub fn this() -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            formats: FormatRange::OF_THIS_PROGRAM,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

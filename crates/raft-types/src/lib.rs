@@ -4,6 +4,7 @@
 mod address;
 mod entry;
 mod format;
+mod history;
 mod ids;
 mod log;
 mod member_record;
@@ -16,7 +17,8 @@ pub use crate::entry::{
     ProposalListener, ProposalResponder, ProposalSequence, REPLICATION_WINDOW_BYTES, Rotate,
     SLOWEST_DISK_BYTES_PER_S, StoredMembership, TransactionPayload, TypeConfig, Vote,
 };
-pub use crate::format::{FormatMismatch, FormatRange, FormatVersion};
+pub use crate::format::{FormatMismatch, FormatRange, FormatVersion, Program};
+pub use crate::history::{HistoryEntry, HistoryEvent, Named};
 pub use crate::ids::{Incarnation, MemberId, OpId, Region, RingId, Term};
 pub use crate::log::{
     DoubtedTail, ElectionNotes, FilePart, FileStart, FileStartAnswer, FileStarts, LogIntake,

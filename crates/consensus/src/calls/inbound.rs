@@ -3,6 +3,7 @@
 //! it transfers the leadership. The engine gives every answer but one: see [`Inbound::heartbeat`].
 
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use futures::future::{Either, ready, select};
@@ -21,8 +22,9 @@ use raft_types::{
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use crate::calls::admission::AdmissionRefusal;
-use crate::calls::{Answer, CallError, FileBytes, MemberCalls, Question};
+use crate::agreement;
+use crate::agreement::Agreement;
+use crate::calls::{Answer, CallError, FileBytes, Question};
 use crate::election::dead_leader::Reign;
 use crate::election::elections::Elections;
 use crate::election::heirs::heirs;
@@ -31,13 +33,10 @@ use crate::election::{doubted_tail, early_election, greetings, mock_vote, stand_
 use crate::engine;
 use crate::engine::handle::EngineHandle;
 use crate::engine::{Fault, raft_fault};
-use crate::formats;
+use crate::forced_membership::{NOBODY, TERM_LEAP, leap_from};
 use crate::log_probe::divergence::refuse_divergence;
-use crate::log_room::intake;
-use crate::member::administration::Administration;
-use crate::repair::forced_membership::{NOBODY, TERM_LEAP, leap_from};
-use crate::repair::rejoin;
-use crate::repair::rejoin::Agreement;
+use crate::log_room::wait_for_room;
+use crate::node::RaftNode;
 
 /// The engine's answers to a stream of entries.
 pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig>, Fault>>;
@@ -45,24 +44,18 @@ pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig
 /// The receiving end of a member's Raft.
 #[derive(Clone)]
 pub struct Inbound {
+    node: Arc<RaftNode>,
     engine: Arc<EngineHandle>,
     elections: Arc<Elections>,
-    admin: Arc<Administration>,
-    calls: Arc<dyn MemberCalls>,
     starts: Arc<dyn FileStarts>,
 }
 
 impl Inbound {
-    pub(crate) fn new(
-        admin: Arc<Administration>,
-        calls: Arc<dyn MemberCalls>,
-        starts: Arc<dyn FileStarts>,
-    ) -> Self {
+    pub(crate) fn new(node: Arc<RaftNode>, starts: Arc<dyn FileStarts>) -> Self {
         Self {
-            engine: admin.engine.clone(),
-            elections: admin.elections.clone(),
-            admin,
-            calls,
+            engine: node.engine.clone(),
+            elections: node.elections.clone(),
+            node,
             starts,
         }
     }
@@ -73,23 +66,25 @@ impl Inbound {
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'static,
     {
-        let admin = self.admin.clone();
+        let node = self.node.clone();
         // A request that contradicts this log ends the stream; the engine is stopped then.
         let agreeing = requests
             .then(move |request| {
-                let admin = admin.clone();
+                let node = node.clone();
                 async move {
-                    let role = admin.engine.role();
-                    heed_leap(&admin.elections, &request.vote);
+                    let role = node.engine.role();
+                    heed_leap(&node.elections, &request.vote);
                     // The answer to its heartbeat carries the reason.
-                    if passed_over(&admin.elections, &request.vote).is_some() {
+                    if passed_over(&node.elections, &request.vote).is_some() {
                         return None;
                     }
-                    admin.elections.told_committed(request.leader_commit);
-                    let agrees = refuse_divergence(&admin.engine, &role, &request).await;
+                    node.elections.told_committed(request.leader_commit);
+                    let agrees = refuse_divergence(&node.engine, &role, &request).await;
                     agrees.ok()?;
-                    admin.formats.take_in(&request).ok()?;
-                    intake::wait_for_room(admin.rooms.own(), &request).await;
+                    if !node.administrator.accept_entries(&request) {
+                        return None;
+                    }
+                    wait_for_room(node.rooms.own(), &request).await;
                     Some(request)
                 }
             })
@@ -222,8 +217,8 @@ impl Inbound {
         }
         let checked = self.starts.check_start(&start);
         checked.map_err(|error| refused(error.to_string()))?;
-        let format = formats::of_membership(&start.membership);
-        self.admin.formats.reach(format).map_err(refused)?;
+        let prepared = self.node.administrator.prepare_for(&start.membership);
+        prepared.map_err(|error| refused(error.to_string()))?;
         let before = LogId::from(start.before);
         let committed = self
             .engine
@@ -283,7 +278,7 @@ impl Inbound {
 
     /// A member without a connection to this one calls over a new one: it was started, or was cut off.
     pub fn arrives(&self) {
-        self.admin.arrived.notify_one();
+        self.node.arrived.notify_one();
     }
 
     /// A member has closed the last of its connections to this one. If it is the leader, this member checks whether its
@@ -404,7 +399,7 @@ impl Inbound {
             Question::Greeting(said) => {
                 greetings::take_in(elections, &*self.starts, caller, &said).await;
                 Ok(Answer::Greeting {
-                    program: Some(self.admin.formats.program().clone()),
+                    program: Some(self.node.program.clone()),
                     greeting: greetings::greeting(elections, &*self.starts, caller),
                 })
             }
@@ -417,7 +412,7 @@ impl Inbound {
                 Ok(Answer::Campaigns)
             }
             Question::MockElection(call) => {
-                let held = mock_vote::hold(elections, &self.calls, call);
+                let held = mock_vote::hold(elections, &self.node.calls, call);
                 Ok(Answer::MockElection(held.await?))
             }
             Question::MockVote(call) => {
@@ -429,7 +424,7 @@ impl Inbound {
                 Ok(Answer::EarlyVote)
             }
             Question::Agreement(theirs) => {
-                let compared = rejoin::compare(&self.engine.raft, theirs).await;
+                let compared = agreement::compare(&self.engine.raft, theirs).await;
                 let compared = compared.map_err(|fault| CallError(fault.to_string()))?;
                 Ok(Answer::Agreement(Agreement {
                     remembered: greetings::remembered(elections, caller),
@@ -437,13 +432,14 @@ impl Inbound {
                 }))
             }
             Question::PurgeFloor { absent_after } => {
-                let floor = self.admin.purge_floor(absent_after);
+                let floor = self.node.purge_floor(absent_after);
                 Ok(Answer::PurgeFloor(floor.ok_or_else(not_serving)?))
             }
-            Question::Database { primary } => match self.admin.database.state(primary).await {
-                Some(state) => Ok(Answer::Database(state)),
-                None => Err(CallError("this member manages no mysqld".to_owned())),
-            },
+            Question::Database { primary } => {
+                let state = self.node.administrator.database_state(primary).await;
+                let none = || CallError("this member manages no mysqld".to_owned());
+                state.map(Answer::Database).ok_or_else(none)
+            }
             Question::FilePart(part) => {
                 let bytes = self.starts.part_of_file(part).await;
                 let bytes = bytes.map_err(|error| CallError(error.to_string()))?;
@@ -453,12 +449,12 @@ impl Inbound {
                 if self.elections.leadership().serving_term().is_none() {
                     return Err(not_serving());
                 }
-                self.admin.notes.take(entries);
+                self.node.administrator.keep_events(entries);
                 Ok(Answer::Noted)
             }
             Question::Room => {
                 let end = engine::progress(&self.engine.raft).last_log;
-                Ok(self.admin.rooms.answer(end))
+                Ok(self.node.rooms.answer(end))
             }
             Question::Committed => {
                 let committed = self.elections.committed_now();
@@ -497,10 +493,10 @@ impl Inbound {
 
     /// Records that a call was refused because this member does not support its format. If it is from the leader, or while none is
     /// known, this is why it takes no entries.
-    pub fn refused_format(&self, caller: MemberId, why: &AdmissionRefusal) {
+    pub fn refused_format(&self, caller: MemberId, why: &impl Display) {
         let role = self.engine.role();
         if role.leader.is_none_or(|leader| leader == caller) {
-            self.admin.formats.refuse(&why.to_string());
+            self.node.administrator.entries_refused(&why.to_string());
         }
     }
 

@@ -1,8 +1,7 @@
-//! Calls between members in addition to the engine's own: the questions are here, their admission in
-//! [`admission`], their processing in [`inbound`]. One call carries all questions, so a new question does not change the transport:
+//! Calls between members in addition to the engine's own: the questions are here, their processing in
+//! [`inbound`]. One call carries all questions, so a new question does not change the transport:
 //! both ends are in this crate.
 
-pub(crate) mod admission;
 pub(crate) mod inbound;
 
 use std::time::Duration;
@@ -11,17 +10,15 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use raft_types::{FilePart, MemberId, MemberRecord, OpId, Term};
+use raft_types::{FilePart, HistoryEntry, MemberId, MemberRecord, OpId, Program, Term};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
+use crate::agreement::{Agreement, Recollection};
 use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
 use crate::election::put_back::{Remembered, Report};
-use crate::formats::Program;
-use crate::history::HistoryEntry;
 use crate::lease::promise::PromisedLease;
 use crate::purge_floor::PurgeFloor;
-use crate::repair::rejoin::{Agreement, Recollection};
 
 /// The cost of a promotion of one member for its mysqld.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,6 +163,13 @@ pub enum Answer {
         /// The last entry of the log, durable or not.
         end: Option<OpId>,
     },
+}
+
+impl Answer {
+    /// The error of a member that gave this answer to another question.
+    pub fn unexpected(&self) -> CallError {
+        CallError(format!("it gave an unexpected answer: {self:?}"))
+    }
 }
 
 /// Raw bytes inside a JSON document, where they are written as base64.

@@ -26,12 +26,12 @@ use raft_types::{DoubtedTail, MemberId, MemberKind, OpId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::config::Timers;
 use crate::election::heirs::{self, heirs};
 use crate::election::split_votes::GivesWay;
 use crate::election::vote_gate::ElectionGate;
 use crate::engine::{Engine, RoleSnapshot};
 use crate::lease::promise::Promise;
-use crate::member::config::Timers;
 
 /// What keeps this member from campaigning at the moment.
 #[derive(Debug)]

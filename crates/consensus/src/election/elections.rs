@@ -125,14 +125,6 @@ impl Elections {
         }
     }
 
-    /// Returns an error with the reason why a leader does not serve.
-    pub(crate) fn ensure_serving(&self) -> Result<(), String> {
-        match self.leadership() {
-            Leadership::LeaderNotServing { why, .. } => Err(why.to_string()),
-            _ => Ok(()),
-        }
-    }
-
     /// The leadership for a role that was just read.
     pub(crate) fn assess(&self, role: &RoleSnapshot) -> Leadership {
         let transfer = self

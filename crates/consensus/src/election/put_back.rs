@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use raft_types::{DoubtedTail, FileStarts, Incarnation, MemberId, OpId, Standing};
 use serde::{Deserialize, Serialize};
 
-use crate::repair::forced_membership::TERM_LEAP;
+use crate::forced_membership::TERM_LEAP;
 
 /// What a member reports about itself to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +74,7 @@ impl fmt::Display for PutBack {
 
 /// The doubt of a log with this standing, by what others have recorded of its member; nothing where it has all of that. Up to the term
 /// `explained`, the reason for missing entries is known: a doubt, or a repair that [gave them up](given_up).
-pub(crate) fn judge(
+pub fn judge(
     own: Standing,
     explained: Option<u64>,
     told: &[(MemberId, Remembered)],
@@ -99,7 +99,7 @@ pub(crate) fn judge(
 }
 
 /// The latest term that a repair gave up, by the end to which the ring has continued.
-pub(crate) fn given_up(gone_on_to: Option<OpId>) -> Option<u64> {
+pub fn given_up(gone_on_to: Option<OpId>) -> Option<u64> {
     gone_on_to?.term.checked_sub(TERM_LEAP)
 }
 

@@ -4,7 +4,6 @@
 //! from that; [`observer`] publishes the decision.
 
 pub(crate) mod contacts;
-pub(crate) mod last_heard;
 pub(crate) mod leadership;
 pub(crate) mod observer;
 pub(crate) mod promise;

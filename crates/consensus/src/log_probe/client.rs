@@ -21,11 +21,11 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::config::Timers;
 use crate::log_probe::knowledge::{Exchange, Outline, Way, window};
 use crate::log_probe::shared::{Followers, Shared};
 use crate::log_probe::tail_push::{TailPush, Widened, widen};
 use crate::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
-use crate::member::config::Timers;
 
 /// A factory of clients that answer the engine's search themselves where they can. It wraps the
 /// real factory when a member is started.

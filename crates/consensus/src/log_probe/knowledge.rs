@@ -24,7 +24,7 @@ use openraft::raft::{AppendEntriesRequest, StreamAppendError, StreamAppendResult
 use raft_types::{LogId, LogReport, OpId, TypeConfig, Vote};
 use tokio::time::Instant;
 
-use crate::member::config::Timers;
+use crate::config::Timers;
 
 /// For how long after a real exchange was sent its result answers for the follower (rule 2).
 pub(super) fn window(timers: &Timers) -> Duration {

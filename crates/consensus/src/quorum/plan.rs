@@ -85,7 +85,7 @@ fn in_region(region: &Option<Region>) -> String {
 pub(crate) const MOST_BEHIND: u64 = 4096;
 
 /// Whether a member answers and has nearly all that the leader has.
-pub(crate) fn is_near(peer: &RingMember, lease: Duration) -> bool {
+pub fn is_near(peer: &RingMember, lease: Duration) -> bool {
     peer.answers(lease) && peer.behind.is_some_and(|behind| behind <= MOST_BEHIND)
 }
 
@@ -95,7 +95,7 @@ const EXCHANGED_AT: u32 = 85;
 
 /// The sets that the rules want for a ring whose leader is in `home`. Of several suitable regions, those that are in
 /// force stay, and one that cannot commit comes last.
-pub(crate) fn wanted_sets(
+pub fn wanted_sets(
     rules: &RingRules,
     view: &RingView,
     home: &Region,
@@ -114,12 +114,7 @@ pub(crate) fn wanted_sets(
 }
 
 /// The plan for a ring whose leader is in `home`, or soon will be.
-pub(crate) fn plan(
-    rules: &RingRules,
-    view: &RingView,
-    home: &Region,
-    lease: Duration,
-) -> QuorumPlan {
+pub fn plan(rules: &RingRules, view: &RingView, home: &Region, lease: Duration) -> QuorumPlan {
     let wanted = match wanted_sets(rules, view, home, lease) {
         Ok(wanted) => wanted,
         Err(gap) => {
@@ -184,7 +179,7 @@ fn set_to_keep(view: &RingView, lease: Duration) -> usize {
 }
 
 /// The reason why this set could not commit.
-pub(crate) fn obstacle(
+pub fn obstacle(
     view: &RingView,
     set: &BTreeSet<MemberId>,
     lease: Duration,
@@ -270,7 +265,7 @@ pub fn next_step(from: &VoterSets, to: &VoterSets, keep: usize) -> Option<VoterS
 ///
 /// Of the steps that [`is_safe_step`] allows, those that are the easiest to agree on are checked. Any other has one of
 /// these among its sets.
-pub(crate) fn unseen_quorum(
+pub fn unseen_quorum(
     sets: &VoterSets,
     members: &BTreeSet<MemberId>,
     answering: &BTreeSet<MemberId>,

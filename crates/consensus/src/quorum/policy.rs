@@ -73,7 +73,7 @@ pub struct RingRules {
 
 impl RingRules {
     /// A region's place in the order of preference; the lowest is preferred.
-    pub(crate) fn rank(&self, region: &Region) -> usize {
+    pub fn rank(&self, region: &Region) -> usize {
         let preferred = self.region_preference.iter();
         let mut ranked = preferred.enumerate();
         let found = ranked.find(|(_, preferred)| *preferred == region);
@@ -132,7 +132,7 @@ impl From<QuorumPolicy> for RingRules {
 
 impl QuorumPolicy {
     /// Whether the quorum depends on which members answer, so that a leader must check often.
-    pub(crate) fn follows_answers(&self) -> bool {
+    pub fn follows_answers(&self) -> bool {
         matches!(self, Self::SomeRegions { .. })
     }
 }
@@ -230,7 +230,7 @@ fn enough(
 const NAME: &str = "rules";
 
 /// The rules in force: those of the log, or else those of this member's file.
-pub(crate) fn in_force<'a>(
+pub fn in_force<'a>(
     records: impl IntoIterator<Item = &'a MemberRecord>,
     configured: &RingRules,
 ) -> RingRules {
@@ -238,7 +238,7 @@ pub(crate) fn in_force<'a>(
 }
 
 /// Writes rules into all records. Additional text of a later version stays.
-pub(crate) fn write(members: &mut BTreeMap<MemberId, MemberRecord>, rules: &RingRules) {
+pub fn write(members: &mut BTreeMap<MemberId, MemberRecord>, rules: &RingRules) {
     let Ok(Value::Object(mut words)) = serde_json::to_value(rules) else {
         return;
     };
@@ -254,7 +254,7 @@ pub(crate) fn write(members: &mut BTreeMap<MemberId, MemberRecord>, rules: &Ring
 
 /// Makes a membership that follows another carry the rules: those of the log, unchanged, or those of the
 /// leader's file where it has none yet.
-pub(crate) fn carry_on(members: &mut BTreeMap<MemberId, MemberRecord>, configured: &RingRules) {
+pub fn carry_on(members: &mut BTreeMap<MemberId, MemberRecord>, configured: &RingRules) {
     match logged(members.values()).cloned() {
         Some(words) => put(members, &words),
         None => write(members, configured),

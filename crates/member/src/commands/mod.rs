@@ -7,11 +7,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use consensus::{
-    HistoryEvent, Member, Party, PromotionPhase, PromotionProgress, PromotionRefusal, RepairPlan,
+use consensus::HistoryEvent;
+use raft_types::{FormatRange, MemberId, MemberRecord, OpId};
+use ring_admin::{
+    Member, Party, PromotionPhase, PromotionProgress, PromotionRefusal, RepairPlan,
     ScheduledSwitchover,
 };
-use raft_types::{FormatRange, MemberId, MemberRecord, OpId};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use transport::{AdminClient, AdminError, CommandCaller, CommandSource, Right, TransportConfig};

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::{DatabaseState, Member, PromotionError, SOON_THERE, Term};
+use consensus::{DatabaseState, Term};
 use raft_types::MemberId;
+use ring_admin::{Member, PromotionError, SOON_THERE};
 use tokio::sync::watch;
 use tokio::time::Instant;
 

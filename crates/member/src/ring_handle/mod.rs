@@ -6,8 +6,9 @@ mod ring_bridge;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use binlog_store::{FileNumber, LogHandle, StoreError};
-use consensus::{Member, Outcome, ProposeError};
+use consensus::{Outcome, ProposeError};
 use raft_types::{AppEntry, OpId, Rotate};
+use ring_admin::Member;
 use thiserror::Error;
 
 pub(crate) use crate::ring_handle::log_reading::ReadableLog;

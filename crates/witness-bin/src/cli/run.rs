@@ -7,12 +7,12 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use consensus::IdentityError;
 use member::protocol::OperatorCommand;
 use member::{
     Commands, GUARD, GuardCommand, IdentityFileError, LockError, MemberError, Opened, Surroundings,
 };
 use raft_types::MemberKind;
+use ring_admin::IdentityError;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

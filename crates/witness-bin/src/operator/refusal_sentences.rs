@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use consensus::quorum::{MoveObstacle, PolicyGap};
-use consensus::{
-    Fault, MockElection, MockVote, MoveError, PauseError, PromotionError, PromotionRefusal,
-    ReconfigurationError, RepairRefusal, Term, TransferRefusal,
-};
+use consensus::{Fault, MockElection, MockVote, MoveError, Term, TransferRefusal};
 use member::protocol::Refusal;
 use raft_types::{MemberId, OpId, Region};
+use ring_admin::{
+    PauseError, PromotionError, PromotionRefusal, ReconfigurationError, RepairRefusal,
+};
 
 use super::directory::Directory;
 use crate::terminal::{Exit, Failure};

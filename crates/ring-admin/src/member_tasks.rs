@@ -1,0 +1,127 @@
+//! The tasks of every member for the administration of its ring: it hands the events that it has recorded to the ring's history, and as the
+//! leader it asks for the members' programs.
+//!
+//! A leader writes all pending events in one entry; a follower sends them to the leader. Clients never wait for this, and it yields to all
+//! work that clients wait for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use consensus::{
+    Answer, CallError, Greeting, MoveError, Program, Question, RaftNode, RoleSnapshot,
+};
+use futures::future::join_all;
+use raft_types::{FormatRange, FormatVersion};
+use thiserror::Error;
+
+use crate::administration::Administration;
+use crate::formats;
+use crate::formats::Programs;
+use crate::history;
+
+/// A failover is over by then. An elected witness transfers the leadership as fast as it can. A history entry is a membership, and the
+/// transfer would wait for it.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// Writes recorded events into the log while the member runs.
+pub(crate) async fn write_down(admin: Arc<Administration>) {
+    let lease = admin.node.timers().lease;
+    loop {
+        admin.local.notes.noted().await;
+        loop {
+            // A returning member first learns the leader.
+            tokio::time::sleep((lease * 2).max(SETTLED)).await;
+            match hand_on(&admin, lease).await {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(why) => tracing::debug!(%why, "what was noted is not in the log yet"),
+            }
+        }
+    }
+}
+
+/// Why recorded events are not in the log yet.
+#[derive(Debug, Error)]
+pub(crate) enum NotHandedOn {
+    #[error("something else changes the ring")]
+    Busy,
+    #[error(transparent)]
+    Append(#[from] MoveError),
+    #[error("nobody is known to lead")]
+    NoLeader,
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// Writes pending events, or sends them to the leader. True when the log has all of them.
+pub(crate) async fn hand_on(
+    admin: &Administration,
+    patience: Duration,
+) -> Result<bool, NotHandedOn> {
+    let role = admin.node.role();
+    let records = role.membership.membership().nodes();
+    let logged = history::read(records.map(|(_, record)| record));
+    let entries = admin.local.notes.not_in(&logged);
+    if entries.is_empty() {
+        return Ok(true);
+    }
+    if admin.node.leadership().serving_term().is_some() {
+        let lock = tokio::time::timeout(patience, admin.reconfiguration_lock.lock());
+        let _lock = lock.await.map_err(|_| NotHandedOn::Busy)?;
+        admin.change_records(&entries, |_| {}).await?;
+        return Ok(false);
+    }
+    let others = role.leader.filter(|leader| *leader != admin.node.id());
+    let leader = others.and_then(|leader| Some((leader, role.membership.get_node(&leader)?)));
+    let (leader, record) = leader.ok_or(NotHandedOn::NoLeader)?;
+    let question = Question::Note { entries };
+    let calls = admin.node.calls();
+    match calls.ask(leader, record, question, patience).await? {
+        Answer::Noted => Ok(false),
+        other => Err(other.unexpected().into()),
+    }
+}
+
+/// Asks the members for their programs whenever this one serves as the leader and supports a newer format than the ring's.
+pub(crate) async fn ask_for_programs(admin: Arc<Administration>) {
+    let (node, formats) = (&admin.node, &admin.local.formats);
+    let newest = formats.program().formats.newest();
+    if newest == FormatVersion::FIRST {
+        return;
+    }
+    loop {
+        let role = node.role();
+        let serves = node.leadership_in(&role).serving_term().is_some();
+        let programs = match serves && newest > formats::of_membership(&role.membership) {
+            true => programs(node, &role).await,
+            false => Programs::new(),
+        };
+        formats.replace_others(programs);
+        tokio::time::sleep(node.timers().heartbeat * 4).await;
+    }
+}
+
+/// Asks all others concurrently.
+async fn programs(node: &RaftNode, role: &RoleSnapshot) -> Programs {
+    let others = role.membership.nodes();
+    let others = others.filter(|(id, _)| **id != node.id());
+    let asked = others.map(async |(id, record)| {
+        let question = Question::Greeting(Greeting::default());
+        let greeted = node.calls().ask(*id, record, question, node.timers().lease);
+        match greeted.await {
+            Ok(Answer::Greeting { program, .. }) => {
+                Some((*id, program.unwrap_or_else(before_programs)))
+            }
+            Ok(_) | Err(_) => None,
+        }
+    });
+    join_all(asked).await.into_iter().flatten().collect()
+}
+
+/// The program of a member that does not report it.
+fn before_programs() -> Program {
+    Program {
+        version: String::new(),
+        formats: FormatRange::only(FormatVersion::FIRST),
+    }
+}

@@ -1,0 +1,350 @@
+//! Selection of a transfer target: a pure decision about one view of the ring and the state of its mysqlds.
+
+use std::time::Duration;
+
+use consensus::quorum::{QuorumPlan, RingRules, is_near, plan};
+use consensus::{RingMember, RingView, Standings};
+use raft_types::{MemberId, MemberKind};
+
+use crate::mysqld::{DatabaseStates, Fitness, SOON_THERE};
+
+/// Chooses the target: a voting database member that answers, has caught up, and can commit in its region. Members in `failed` come last.
+/// Before them come those whose mysqld could not be the primary, then priority 0, then those that currently have no vote. So a quorum move
+/// in progress does not turn back for a member that answered a moment later. Next come the leader's own region, then the operator's order
+/// of regions. Within a region: a mysqld that would not keep clients waiting, the higher priority, the mysqld that lacks less, the smaller
+/// log lag, the lower number.
+///
+/// An unfit member, or one without a report, is chosen if there is no other. A leadership without a primary is better than none, because
+/// pending commits can still complete.
+///
+/// # Errors
+/// The obstacles of all candidates, as text.
+pub(crate) fn choose(
+    view: &RingView,
+    rules: &RingRules,
+    lease: Duration,
+    failed: &Standings,
+    databases_say: &DatabaseStates,
+) -> Result<MemberId, String> {
+    let own_region = view.member(view.own).map(|own| &own.record.region);
+    let databases: Vec<&RingMember> = view
+        .members
+        .iter()
+        .filter(|peer| {
+            peer.record.kind == MemberKind::Database
+                && peer.record.votes
+                && peer.id != view.own
+                && !view.pins_another_primary_than(peer.id)
+        })
+        .collect();
+    let fit = databases
+        .iter()
+        .filter(|peer| obstacle(view, rules, lease, peer).is_none());
+    let target = fit.min_by_key(|peer| {
+        let record = &peer.record;
+        let state = databases_say.get(&peer.id);
+        let lacks = state.and_then(|state| state.behind).unwrap_or(0);
+        (
+            failed.contains_key(&peer.id),
+            Fitness::of(state),
+            record.priority == 0,
+            !peer.voter,
+            own_region != Some(&record.region),
+            rules.rank(&record.region),
+            &record.region,
+            lacks > SOON_THERE,
+            std::cmp::Reverse(record.priority),
+            lacks,
+            peer.behind,
+            peer.id,
+        )
+    });
+    match target {
+        Some(target) => Ok(target.id),
+        None => Err(why_nobody(view, rules, lease, &databases)),
+    }
+}
+
+/// Chooses the target of an interim leader: a voter that answers and has caught up. Members in `failed` come last, then those whose place a
+/// pause reserves for another member, then witnesses, which transfer the leadership again. Fitness and priority decide among the rest.
+///
+/// # Errors
+/// There is none; the reason as text.
+pub(crate) fn choose_voter(
+    view: &RingView,
+    lease: Duration,
+    failed: &Standings,
+    databases_say: &DatabaseStates,
+) -> Result<MemberId, String> {
+    let voters = view.members.iter();
+    let voters = voters.filter(|peer| peer.voter && peer.id != view.own && is_near(peer, lease));
+    let target = voters.min_by_key(|peer| {
+        (
+            failed.contains_key(&peer.id),
+            view.pins_another_primary_than(peer.id),
+            peer.record.kind == MemberKind::Witness,
+            Fitness::of(databases_say.get(&peer.id)),
+            std::cmp::Reverse(peer.record.priority),
+            peer.behind,
+            peer.id,
+        )
+    });
+    let nobody = "this member was elected because no voter had the end of its log, and no voter that answers has it yet";
+    target
+        .map(|target| target.id)
+        .ok_or_else(|| nobody.to_owned())
+}
+
+/// The reason why a database member cannot lead now, as text.
+pub(crate) fn obstacle(
+    view: &RingView,
+    rules: &RingRules,
+    lease: Duration,
+    peer: &RingMember,
+) -> Option<String> {
+    let (id, name) = (peer.id, &peer.record.name);
+    if !peer.answers(lease) {
+        return Some(format!(
+            "database member {id} ({name}) does not answer; bring it back"
+        ));
+    }
+    if !is_near(peer, lease) {
+        return Some(format!(
+            "database member {id} ({name}) is {} entries behind; it is catching up",
+            peer.behind.unwrap_or(u64::MAX),
+        ));
+    }
+    match plan(rules, view, &peer.record.region, lease) {
+        QuorumPlan::Blocked { why } => Some(format!(
+            "database member {id} ({name}) could not commit: {why}"
+        )),
+        QuorumPlan::Settled if !peer.voter => Some(format!(
+            "database member {id} ({name}) is outside the quorum that the policy {} wants",
+            rules.policy
+        )),
+        QuorumPlan::Settled | QuorumPlan::Step { .. } => None,
+    }
+}
+
+fn why_nobody(
+    view: &RingView,
+    rules: &RingRules,
+    lease: Duration,
+    databases: &[&RingMember],
+) -> String {
+    let nearest = databases
+        .iter()
+        .min_by_key(|peer| (!peer.answers(lease), peer.behind, peer.id));
+    let why = nearest.and_then(|nearest| obstacle(view, rules, lease, nearest));
+    let why = why.unwrap_or_else(|| {
+        "the ring has no voting database member that could lead; add one".to_owned()
+    });
+    match view.pause() {
+        Some(paused) if paused.primary == view.own => format!(
+            "failover is paused, and member {} stays the primary; `witness resume` ends that",
+            paused.primary
+        ),
+        Some(paused) => format!(
+            "failover is paused until member {} is the primary again: {why}; `witness switchover` makes another one the primary, \
+             `witness resume` ends the pause",
+            paused.primary
+        ),
+        None => why,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consensus::{DatabaseState, TargetStanding};
+    use raft_types::Region;
+
+    use super::*;
+    use crate::test_ring::{LEASE, Ring};
+
+    fn chosen(ring: &Ring, rules: &RingRules, failed: &[u64]) -> Result<u64, String> {
+        let last = |id: &u64| (MemberId(*id), TargetStanding::ComesLast);
+        let failed = failed.iter().map(last).collect();
+        choose(&ring.view(), rules, LEASE, &failed, &DatabaseStates::new()).map(|target| target.0)
+    }
+
+    fn fit(behind: u64) -> DatabaseState {
+        DatabaseState {
+            behind: Some(behind),
+            ..DatabaseState::default()
+        }
+    }
+
+    fn unfit() -> DatabaseState {
+        DatabaseState {
+            unfit: Some("stopped: table d.t is not there".to_owned()),
+            ..DatabaseState::default()
+        }
+    }
+
+    /// Observed: the mysqld of member 2 had been killed seconds before and lacked 1,663 transactions; the one of 3 had caught up.
+    #[test]
+    fn the_state_of_each_mysqld_is_part_of_the_choice() {
+        let five = Ring::new("a: 1d 2d 3d 4w 5w").with_sets(&[&[1, 2, 3, 4, 5]]);
+        let behind_log = five.with(3, |peer| peer.behind = Some(4));
+        let prefers_2 = five.with(2, |peer| peer.record.priority = 101);
+        let never_3 = five.with(3, |peer| peer.record.priority = 0);
+        let two_regions = Ring::new("a: 1d 2d 4w | b: 3d 5w 6w").with_sets(&[&[1, 2, 4]]);
+        let table = [
+            (
+                "far behind, and level",
+                &five,
+                vec![(2, fit(1_663)), (3, fit(0))],
+                3,
+            ),
+            (
+                "its log is a little behind",
+                &behind_log,
+                vec![(2, fit(1_663)), (3, fit(0))],
+                3,
+            ),
+            (
+                "both soon there: the one that lacks less",
+                &five,
+                vec![(2, fit(90)), (3, fit(3))],
+                3,
+            ),
+            (
+                "both soon there: the operator's preference",
+                &prefers_2,
+                vec![(2, fit(90)), (3, fit(3))],
+                2,
+            ),
+            (
+                "preferred, and far behind",
+                &prefers_2,
+                vec![(2, fit(1_663)), (3, fit(3))],
+                3,
+            ),
+            ("stopped", &five, vec![(2, unfit()), (3, fit(1_663))], 3),
+            (
+                "stopped, and the other did not say",
+                &five,
+                vec![(2, unfit())],
+                3,
+            ),
+            (
+                "did not say, and the other is fit",
+                &five,
+                vec![(3, fit(0))],
+                3,
+            ),
+            ("nobody said", &five, vec![], 2),
+            ("both stopped", &five, vec![(2, unfit()), (3, unfit())], 2),
+            (
+                "stopped, and the other one is the last resort",
+                &never_3,
+                vec![(2, unfit()), (3, fit(0))],
+                3,
+            ),
+            (
+                "far behind here, level in another region",
+                &two_regions,
+                vec![(2, fit(1_663)), (3, fit(0))],
+                2,
+            ),
+            (
+                "stopped here, level in another region",
+                &two_regions,
+                vec![(2, unfit()), (3, fit(0))],
+                3,
+            ),
+        ];
+        for (what, ring, states, expected) in table {
+            let said = states
+                .into_iter()
+                .map(|(id, state)| (MemberId(id), state))
+                .collect();
+            let nobody = Standings::new();
+            let target = choose(&ring.view(), &RingRules::default(), LEASE, &nobody, &said);
+            assert_eq!(target, Ok(MemberId(expected)), "{what}");
+        }
+    }
+
+    /// Member 2, a witness of region a, leads; the database members are 1 in a, 4 in b, 7 and 8 in c.
+    fn ring() -> Ring {
+        Ring::new("a: 1d 2w 3w | b: 4d 5w 6w | c: 7d 8d 9w")
+            .led_by(2)
+            .with_sets(&[&[1, 2, 3]])
+    }
+
+    #[test]
+    fn the_own_region_first_then_the_order_of_regions_then_priority() {
+        let rules = RingRules::default();
+        assert_eq!(chosen(&ring(), &rules, &[]), Ok(1));
+        let without_1 = ring().silent(&[1]);
+        assert_eq!(chosen(&without_1, &rules, &[]), Ok(4));
+        let prefers_c = RingRules {
+            region_preference: vec![Region("c".to_owned())],
+            ..RingRules::default()
+        };
+        assert_eq!(chosen(&without_1, &prefers_c, &[]), Ok(7));
+        let prefers_8 = without_1.with(8, |peer| peer.record.priority = 101);
+        assert_eq!(chosen(&prefers_8, &prefers_c, &[]), Ok(8));
+        let never_7_and_8 = ring()
+            .silent(&[1])
+            .with(7, |peer| peer.record.priority = 0)
+            .with(8, |peer| peer.record.priority = 0);
+        assert_eq!(chosen(&never_7_and_8, &prefers_c, &[]), Ok(4));
+        assert_eq!(chosen(&never_7_and_8, &prefers_c, &[4]), Ok(7));
+    }
+
+    #[test]
+    fn a_quorum_on_its_way_does_not_turn_back() {
+        let rules = RingRules {
+            region_preference: vec![Region("c".to_owned())],
+            ..RingRules::default()
+        };
+        let without_1 = ring().silent(&[1]);
+        let joint: &[&[u64]] = &[&[1, 2, 3], &[4, 5, 6]];
+        // A member of its own region that has returned still has a vote in the joint step.
+        for (sets, when_1_is_back) in [(joint, 1), (&[&[4, 5, 6]], 4)] {
+            let to_b = without_1.clone().with_sets(sets);
+            assert_eq!(chosen(&to_b, &rules, &[]), Ok(4));
+            assert_eq!(chosen(&to_b, &rules, &[4]), Ok(7));
+            let back = chosen(&ring().with_sets(sets), &rules, &[]);
+            assert_eq!(back, Ok(when_1_is_back));
+        }
+    }
+
+    #[test]
+    fn the_smaller_lag_decides_between_equals() {
+        let rules = RingRules {
+            region_preference: vec![Region("c".to_owned())],
+            ..RingRules::default()
+        };
+        let ring = ring().silent(&[1]).with(7, |peer| peer.behind = Some(9));
+        assert_eq!(chosen(&ring, &rules, &[]), Ok(8));
+    }
+
+    #[test]
+    fn a_region_that_could_not_commit_is_passed_over() {
+        let ring = ring().silent(&[1, 5, 6]);
+        assert_eq!(chosen(&ring, &RingRules::default(), &[]), Ok(7));
+    }
+
+    #[test]
+    fn it_says_why_it_keeps_the_leadership() {
+        let rules = RingRules::default();
+        let why = |ring: &Ring| chosen(ring, &rules, &[]).unwrap_err();
+        let nobody_answers = ring().silent(&[1, 4, 7, 8]);
+        assert!(why(&nobody_answers).contains("database member 1 (member-1) does not answer"));
+        let behind = nobody_answers.with(7, |peer| {
+            peer.answered = Some(Duration::ZERO);
+            peer.behind = Some(100_000);
+        });
+        assert!(why(&behind).contains("database member 7 (member-7) is 100000 entries behind"));
+        let no_majority = ring().silent(&[1, 5, 6, 7, 8]);
+        let words = why(&no_majority);
+        assert!(
+            words.contains("database member 4 (member-4) could not commit"),
+            "{words}"
+        );
+        let witnesses = Ring::new("a: 1w 2w 3w").led_by(2).with_sets(&[&[1, 2, 3]]);
+        assert!(why(&witnesses).contains("no voting database member"));
+    }
+}

@@ -1,0 +1,119 @@
+//! A ring is bootstrapped once, from voters with empty logs.
+
+use std::collections::BTreeSet;
+
+use consensus::Term;
+use consensus::quorum::QuorumPolicy;
+use futures::StreamExt;
+use openraft::impls::leader_id_std::LeaderId;
+use openraft::raft::AppendEntriesRequest;
+use openraft::vote::{RaftLeaderId, RaftVote};
+use raft_types::MemberKind::Database;
+use raft_types::{MemberId, Region, TypeConfig, Vote};
+use ring_admin::{BootstrapError, Member};
+
+use crate::support::ring::Ring;
+
+#[tokio::test]
+async fn a_second_bootstrap_is_refused_on_every_member() {
+    let ring = Ring::of(&[Database; 3]).await;
+    let committed = ring.commit("first").await;
+    ring.committed_everywhere(committed).await;
+    for member in ring.members.values() {
+        let again = member.bootstrap(ring.records.clone()).await;
+        assert!(
+            matches!(again, Err(BootstrapError::NotPristine)),
+            "{again:?}"
+        );
+        assert!(!member.inbound().is_pristine().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_founder_that_votes_and_is_in_the_list_makes_a_ring() {
+    let mut ring = Ring::started(&[Database; 3]).await;
+    let founder = ring.member(MemberId(1)).clone();
+    assert!(founder.inbound().is_pristine().await.unwrap());
+
+    ring.records.get_mut(&MemberId(1)).unwrap().votes = false;
+    let refused = founder.bootstrap(ring.records.clone()).await;
+    assert!(
+        matches!(refused, Err(BootstrapError::DoesNotVote(MemberId(1)))),
+        "{refused:?}"
+    );
+
+    ring.records.remove(&MemberId(1));
+    let refused = founder.bootstrap(ring.records.clone()).await;
+    assert!(
+        matches!(refused, Err(BootstrapError::NotInList(MemberId(1)))),
+        "{refused:?}"
+    );
+    assert!(founder.inbound().is_pristine().await.unwrap());
+}
+
+/// Its vote is on the disk, but not yet the first entry.
+#[tokio::test]
+async fn a_founder_that_was_stopped_in_the_middle_makes_the_ring() {
+    let ring = Ring::started(&[Database; 3]).await;
+    let founder = ring.member(MemberId(1)).clone();
+    takes_a_vote_and_no_entry(&founder, MemberId(u64::MAX)).await;
+    assert!(!founder.inbound().is_pristine().await.unwrap());
+
+    founder.bootstrap(ring.records.clone()).await.unwrap();
+    ring.commit("first").await;
+    // Its writer may have had the first entry of the previous term.
+    assert_eq!(founder.history()[0].term, Term(2));
+    let again = founder.bootstrap(ring.records.clone()).await;
+    assert!(
+        matches!(again, Err(BootstrapError::NotPristine)),
+        "{again:?}"
+    );
+}
+
+#[tokio::test]
+async fn who_has_heard_of_a_leader_makes_no_ring() {
+    let ring = Ring::started(&[Database; 3]).await;
+    let founder = ring.member(MemberId(1)).clone();
+    takes_a_vote_and_no_entry(&founder, MemberId(2)).await;
+    let refused = founder.bootstrap(ring.records.clone()).await;
+    assert!(
+        matches!(refused, Err(BootstrapError::NotPristine)),
+        "{refused:?}"
+    );
+}
+
+async fn takes_a_vote_and_no_entry(member: &Member, leader: MemberId) {
+    let request = AppendEntriesRequest::<TypeConfig> {
+        vote: <Vote as RaftVote>::from_leader_id(LeaderId::new(1, leader), true),
+        prev_log_id: None,
+        leader_commit: None,
+        entries: Vec::new(),
+    };
+    let requests = futures::stream::iter([request]);
+    let answers: Vec<_> = member.inbound().append(requests).collect().await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_founder_outside_of_the_policys_regions_is_refused() {
+    let policy = QuorumPolicy::Regions(BTreeSet::from([Region("b".to_owned())]));
+    let mut ring = Ring::laid_out("a: 1d | b: 2d 3w 4w", policy);
+    ring.start_all().await;
+    let founder = ring.member(MemberId(1));
+    let refused = founder.bootstrap(ring.records.clone()).await;
+    assert!(
+        matches!(
+            refused,
+            Err(BootstrapError::OutsideTheQuorum {
+                member: MemberId(1),
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+    assert!(founder.inbound().is_pristine().await.unwrap());
+
+    let founder = ring.member(MemberId(2));
+    founder.bootstrap(ring.records.clone()).await.unwrap();
+    ring.commit("first").await;
+}
