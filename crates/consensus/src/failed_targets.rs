@@ -120,8 +120,14 @@ mod tests {
             now += Duration::from_secs(seconds);
             let to_be_tested = Standings::from([(ID, TargetStanding::ToBeTested)]);
             assert_eq!(targets.standings(now), to_be_tested, "{seconds}");
-            targets.tested(ID, Some("nobody hears it".to_owned()), PATIENCE, now);
-            let why = "it is not given the leadership again: nobody hears it".to_owned();
+            targets.tested(
+                ID,
+                Some("no voter receives its requests".to_owned()),
+                PATIENCE,
+                now,
+            );
+            let why =
+                "it is not given the leadership again: no voter receives its requests".to_owned();
             let lost = Standings::from([(ID, TargetStanding::Held(why))]);
             assert_eq!(targets.standings(now), lost);
             now += PATIENCE;

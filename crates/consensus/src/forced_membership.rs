@@ -15,7 +15,7 @@ use raft_types::{
 use crate::engine::{Engine, Fault, raft_fault};
 
 /// The sender of a forced membership; no member has this number.
-pub(crate) const NOBODY: MemberId = MemberId(u64::MAX);
+pub(crate) const NO_MEMBER: MemberId = MemberId(u64::MAX);
 
 /// Distance of a repair's term from the latest observed term: members that did not answer may have seen later ones. Elections never reach
 /// such a term: at one per 100 ms, it takes 19 days without an entry.
@@ -80,7 +80,7 @@ pub(crate) async fn first_term(raft: &Engine) -> Result<Option<u64>, Fault> {
 }
 
 fn vote_in(term: u64) -> Vote {
-    <Vote as RaftVote>::from_leader_id(LeaderId::new(term, NOBODY), true)
+    <Vote as RaftVote>::from_leader_id(LeaderId::new(term, NO_MEMBER), true)
 }
 
 /// Why a membership was not forced.

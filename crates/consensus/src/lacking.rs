@@ -67,7 +67,7 @@ impl Lacking {
             .told(committed, own, Instant::now(), self.silence);
     }
 
-    /// How long this member, whose log is committed up to `own`, has lacked reported entries.
+    /// How long this member, with a log that is committed up to `own`, has lacked reported entries.
     pub(crate) fn lack(&self, own: Option<OpId>) -> Lack {
         self.lock().lack(own, Instant::now())
     }
@@ -191,16 +191,16 @@ mod tests {
     fn a_member_that_stays_behind_by_a_constant_time_says_that_time_and_never_less() {
         let (mut memory, begun) = in_the_ring();
         let step = Duration::from_millis(20);
-        let behind = 15_000_u32;
+        let lag = 15_000_u32;
         for at in 1..100_000_u32 {
             let now = begun + step * at;
-            let own = entry(u64::from(at.saturating_sub(behind)));
+            let own = entry(u64::from(at.saturating_sub(lag)));
             memory.told(entry(at.into()), own, now, SILENCE);
             let Lack::For(lack) = memory.lack(own, now) else {
                 panic!("something is lacked");
             };
             // The first lacking entry was reported this long ago.
-            let so = step * at.min(behind).saturating_sub(1);
+            let so = step * at.min(lag).saturating_sub(1);
             assert!(lack >= so, "{at}: {lack:?} of {so:?}");
             assert!(lack <= so + so / (PART - 1), "{at}: {lack:?} of {so:?}");
             assert!(memory.told.len() <= MOST);

@@ -97,7 +97,7 @@ struct Told {
     room: u64,
     since: u64,
     /// Its log lacks something that was committed then, so its room does not count.
-    behind: bool,
+    lagging: bool,
 }
 
 impl Told {
@@ -112,7 +112,7 @@ impl Told {
         if left < needed {
             Some(Lack::Short(left))
         } else {
-            self.behind.then_some(Lack::Behind)
+            self.lagging.then_some(Lack::Lagging)
         }
     }
 }
@@ -127,10 +127,10 @@ enum Lack {
     /// It has room for so many bytes.
     Short(u64),
     /// Its room is needed for entries that it lacks.
-    Behind,
+    Lagging,
 }
 
-/// Bytes that are proposed and whose outcome is unknown; dropped with the proposal.
+/// Bytes that are proposed, with an unknown outcome; dropped with the proposal.
 pub(crate) struct UnderWay {
     all: Arc<AtomicU64>,
     bytes: u64,
@@ -168,8 +168,8 @@ impl Rooms {
         let needed = stored_bytes(bytes);
         let room = intake.room(needed);
         let lacks = self.lacks(term, room, needed, &sets);
-        let nobody_is_short = lacks.values().all(|lack| *lack == Lack::Behind);
-        if room.transactions >= needed && nobody_is_short {
+        let none_is_short = lacks.values().all(|lack| *lack == Lack::Lagging);
+        if room.transactions >= needed && none_is_short {
             return Ok(());
         }
         judge(own, room.transactions, &lacks, &sets(), needed)?;
@@ -206,7 +206,7 @@ impl Rooms {
         }
     }
 
-    /// Whether the own log has no room for transactions while a majority of each voter set has.
+    /// True if the own log has no room for transactions while a majority of each voter set has.
     pub(crate) fn only_here(&self, own: MemberId, term: Term, sets: &[BTreeSet<MemberId>]) -> bool {
         let Some(room) = self.own.get().map(|intake| intake.room(1)) else {
             return false;
@@ -244,13 +244,13 @@ impl Rooms {
         Round(proposed.saturating_sub(self.under_way.load(Ordering::SeqCst)))
     }
 
-    /// A member's answer in a round; `behind`: its log lacks something that was committed when it was asked.
-    fn told(&self, id: MemberId, room: u64, behind: bool, round: Round) {
+    /// A member's answer in a round; `lagging`: its log lacks something that was committed when it was asked.
+    fn told(&self, id: MemberId, room: u64, lagging: bool, round: Round) {
         let since = round.0;
         let told = Told {
             room,
             since,
-            behind,
+            lagging,
         };
         self.lock().told.insert(id, told);
     }
@@ -284,7 +284,7 @@ fn judge(
         // Lagging members alone are no reason: they need not be the ones that commit.
         let short = set.iter().filter_map(|id| match lacks.get(id)? {
             Lack::Short(left) => Some((*id, *left)),
-            Lack::Behind => None,
+            Lack::Lagging => None,
         });
         if (set.len() - lacking) * 2 <= set.len()
             && let Some((member, left)) = short.min_by_key(|(_, left)| *left)
@@ -399,12 +399,12 @@ mod tests {
         sets.iter().map(set).collect()
     }
 
-    /// In the table, this value stands for a lagging member.
-    const BEHIND: u64 = u64::MAX;
+    /// In the table, this value denotes a lagging member.
+    const LAGGING: u64 = u64::MAX;
 
     fn lacks(members: &[(u64, u64)]) -> BTreeMap<MemberId, Lack> {
         let lack = |(id, left): &(u64, u64)| match *left {
-            BEHIND => (MemberId(*id), Lack::Behind),
+            LAGGING => (MemberId(*id), Lack::Lagging),
             left => (MemberId(*id), Lack::Short(left)),
         };
         members.iter().map(lack).collect()
@@ -428,9 +428,9 @@ mod tests {
             (500, &[(4, 0), (2, 0)], joint, None),
             (500, &[(4, 3), (5, 2)], joint, Some((5, 2))),
             // A lagging member does not count, and is no reason.
-            (500, &[(2, BEHIND), (3, BEHIND)], three, None),
-            (500, &[(2, BEHIND), (3, 8)], three, Some((3, 8))),
-            (0, &[(2, BEHIND)], three, Some((1, 0))),
+            (500, &[(2, LAGGING), (3, LAGGING)], three, None),
+            (500, &[(2, LAGGING), (3, 8)], three, Some((3, 8))),
+            (0, &[(2, LAGGING)], three, Some((1, 0))),
             // A leader that does not vote.
             (0, &[], &[&[4, 5, 6]], None),
         ];
@@ -450,7 +450,7 @@ mod tests {
         let told = Told {
             room: three + six + 100,
             since: 0,
-            behind: false,
+            lagging: false,
         };
         let left = || told.left(rooms.proposed.load(Ordering::Relaxed));
         assert_eq!(left(), six + 100);
@@ -464,11 +464,11 @@ mod tests {
         assert_eq!(told.left(proposed + 999), 0);
         assert_eq!(told.lack(proposed, 101), Some(Lack::Short(100)));
         assert_eq!(told.lack(proposed, 100), None);
-        let behind = Told {
-            behind: true,
+        let lagging = Told {
+            lagging: true,
             ..told
         };
-        assert_eq!(behind.lack(proposed, 100), Some(Lack::Behind));
+        assert_eq!(lagging.lack(proposed, 100), Some(Lack::Lagging));
     }
 
     /// A log with this room.
@@ -522,7 +522,7 @@ mod tests {
             (0, needed, 7, [Some(much), Some(much)], true, true, true),
         ];
         for row in table {
-            let (transactions, in_all, term, answered, all_asked, proposes, gives_way) = row;
+            let (transactions, in_all, term, answered, all_asked, proposes, yielding) = row;
             let rooms = Rooms::default();
             rooms.ask(Arc::new(Disk(LogRoom {
                 transactions,
@@ -531,7 +531,7 @@ mod tests {
             let told = |room| Told {
                 room,
                 since: 0,
-                behind: false,
+                lagging: false,
             };
             let ids = [MemberId(2), MemberId(3)].into_iter();
             let answered = ids.zip(answered);
@@ -546,7 +546,7 @@ mod tests {
             let checked = rooms.check(MemberId(1), Term(7), three, 100);
             assert_eq!(checked.is_ok(), proposes, "{row:?}: {checked:?}");
             let only_here = rooms.only_here(MemberId(1), Term(7), &three());
-            assert_eq!(only_here, gives_way, "{row:?}");
+            assert_eq!(only_here, yielding, "{row:?}");
         }
     }
 }

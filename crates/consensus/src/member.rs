@@ -23,18 +23,15 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::administrator::Administrator;
 use crate::calls::inbound::Inbound;
 use crate::calls::{Answer, CallError, MemberCalls, Question};
 use crate::config::{ConfigError, MemberConfig};
 use crate::election::campaign::{Campaigning, first_turn};
-use crate::election::counted_votes::CountedVotes;
+use crate::election::counted_votes::{CountedVotes, InterimTerm};
 use crate::election::elections::Elections;
-use crate::election::interim_term::InterimTerm;
 use crate::election::put_back::{Memory, OwnPast, PutBack};
 use crate::election::vote_gate::ElectionGate;
 use crate::election::{doubted_tail, early_election, greetings};
-use crate::engine;
 use crate::engine::any_log::AnyLog;
 use crate::engine::handle::{EngineHandle, essential, supervise};
 use crate::engine::network::{AnyNetwork, EngineNetwork};
@@ -44,14 +41,14 @@ use crate::lease::contacts::Contacts;
 use crate::lease::leadership::Leadership;
 use crate::lease::observer;
 use crate::lease::promise::Promise;
-use crate::log_room;
 use crate::log_room::Rooms;
-use crate::node::RaftNode;
+use crate::node::{Administrator, RaftNode};
 use crate::primacy::Primacy;
 use crate::proposal::{InFlight, ProposalTicket, ProposeError};
 use crate::purge_floor::PurgeFloor;
 use crate::state_machine::{AppliedFloor, CommitMark, CommitStateMachine, PurgeGoal};
 use crate::transfer::{TransferError, TransferOutcome};
+use crate::{engine, log_room};
 
 /// A handle on one running member; clones share it.
 #[derive(Debug, Clone)]
@@ -264,7 +261,7 @@ impl RaftMember {
         );
         // Last: the engine merges entries that wait for it together, and judges them at one moment.
         if sequence.is_broken() {
-            return Ok(refused(Refusal::Behind));
+            return Ok(refused(Refusal::AfterRefused));
         }
         self.raft()
             .write(entry)
@@ -348,30 +345,20 @@ impl RaftMember {
     /// Whether this member may campaign by itself, once a lease after its start is over. In both cases it votes and can be given the
     /// leadership. It never campaigns while the end of its log is in doubt, whatever is set here.
     pub fn set_campaigning(&self, allowed: bool) {
-        self.0
-            .node
-            .elections
-            .campaigning
-            .allow(self.raft(), allowed);
+        let campaigning = &self.0.node.elections.campaigning;
+        campaigning.allow(self.raft(), allowed);
     }
 
     /// Others have committed this: any candidate must have it to get this member's vote, and this member campaigns once it has it.
     pub fn elect_from(&self, committed: OpId) {
-        self.0
-            .node
-            .elections
-            .campaigning
-            .told(committed, self.raft());
+        let campaigning = &self.0.node.elections.campaigning;
+        campaigning.told(committed, self.raft());
     }
 
     /// Why this member takes part in no election at the moment.
     pub fn stays_out_of_elections(&self) -> Option<String> {
-        self.0
-            .elections
-            .campaigning
-            .gate
-            .stays_out()
-            .map(|why| why.to_string())
+        let gate = &self.0.node.elections.campaigning.gate;
+        gate.stays_out().map(|why| why.to_string())
     }
 
     /// Its data directory was restored, as [`FileStarts::note_doubt`] recorded before its start; reported to the others.
@@ -398,7 +385,7 @@ impl RaftMember {
         self.0.node.rooms.ask(log);
     }
 
-    /// Whether this member's log has no room for transactions, while a majority of each voter set is not known to lack it: then
+    /// True if this member's log has no room for transactions, while a majority of each voter set is not known to lack it: then
     /// another member should lead.
     pub fn is_full_alone(&self) -> bool {
         let role = self.0.node.role();
@@ -437,9 +424,8 @@ impl RaftMember {
     /// All other members of the ring, by this member's membership.
     pub fn others(&self) -> BTreeMap<MemberId, MemberRecord> {
         let role = self.0.node.role();
-        let members = role.membership.membership().nodes();
-        let others = members.filter(|(id, _)| **id != self.id());
-        others.map(|(id, record)| (*id, record.clone())).collect()
+        let others = role.others(self.id());
+        others.map(|(id, record)| (id, record.clone())).collect()
     }
 
     /// Waits until [`Self::others`] differs from `known`.

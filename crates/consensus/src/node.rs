@@ -1,32 +1,35 @@
 //! A member's node in the Raft cluster: what its tasks, the answers to other members, and the administration of the ring share.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use raft_types::{MemberId, MemberRecord, Membership, OpId, Program};
+use futures::future::BoxFuture;
+use openraft::raft::AppendEntriesRequest;
+use raft_types::{
+    FormatMismatch, FormatVersion, HistoryEntry, MemberId, MemberRecord, Membership, OpId, Program,
+    StoredMembership, TypeConfig,
+};
+use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::administrator::Administrator;
-use crate::calls::MemberCalls;
+use crate::calls::{DatabaseState, MemberCalls};
 use crate::config::Timers;
 use crate::election::elections::Elections;
-use crate::engine;
 use crate::engine::handle::EngineHandle;
 use crate::engine::{Engine, Fault, ProgressSnapshot, RoleSnapshot};
 use crate::failed_targets::FailedTargets;
-use crate::forced_membership;
 use crate::forced_membership::ForceError;
 use crate::lease::leadership::{Leadership, NotServing};
 use crate::log_room::Rooms;
-use crate::membership_step;
 use crate::membership_step::{MembershipStep, MoveError};
-use crate::primacy;
 use crate::primacy::Primacy;
 use crate::purge_floor::{PurgeFloor, purge_floor};
 use crate::quorum::VoterSets;
 use crate::ring_view::RingView;
+use crate::{engine, forced_membership, membership_step, primacy};
 
 /// One member's running Raft, without its proposals and tasks: those are in [`crate::RaftMember`].
 pub struct RaftNode {
@@ -37,7 +40,7 @@ pub struct RaftNode {
     /// The program that it runs, for other members.
     pub(crate) program: Program,
     pub(crate) failed_targets: FailedTargets,
-    pub(crate) rooms: Rooms,
+    pub(crate) rooms: Arc<Rooms>,
     /// Wakes the task that keeps connections when a member calls that had none to this one.
     pub(crate) arrived: Notify,
 }
@@ -123,7 +126,7 @@ impl RaftNode {
     /// The ring for a role that was just read.
     pub fn ring_view_in(&self, role: &RoleSnapshot) -> RingView {
         RingView {
-            stands_in: self.elections.interim_term.asks_in(role.term),
+            is_interim: self.elections.interim_term.asks_in(role.term),
             ..RingView::new(self.engine.id, role, &self.progress())
         }
     }
@@ -132,11 +135,11 @@ impl RaftNode {
     pub(crate) fn primacy(&self, role: &RoleSnapshot) -> Primacy {
         let nodes = role.membership.membership().nodes().collect::<Vec<_>>();
         let records = nodes.iter().map(|(id, record)| (**id, *record));
-        let stands_in = self.elections.interim_term.asks_in(role.term);
+        let is_interim = self.elections.interim_term.asks_in(role.term);
         primacy::primacy(
             self.engine.id,
             self.elections.assess(role),
-            stands_in,
+            is_interim,
             records,
         )
     }
@@ -193,8 +196,8 @@ impl RaftNode {
         forced_membership::first_term(&self.engine.raft).await
     }
 
-    /// Appends `membership` in `term` after `last` without a leader, then campaigns. `last` must be exactly the last entry, and `term` later
-    /// than any that a member of the ring has seen. Safe only if no other member can have committed entries that this log lacks.
+    /// Appends `membership` in `term` after `last` without a leader, then campaigns. `last` must be exactly the last entry, and `term`
+    /// later than any that a member of the ring has seen. Safe only if no other member can have committed entries that this log lacks.
     ///
     /// # Errors
     /// [`ForceError`]; the log is unchanged then, unless the engine has stopped.
@@ -206,4 +209,53 @@ impl RaftNode {
     ) -> Result<OpId, ForceError> {
         forced_membership::force_membership(&self.engine.raft, membership, last, term).await
     }
+}
+
+// What a member's Raft needs of the administration of its ring, which is in a crate above this one: the formats of the log, and answers
+// about the member's mysqld and the ring's history.
+
+/// Why a member cannot use data of a format.
+#[derive(Debug, Error)]
+pub enum FormatError {
+    /// This program does not support it.
+    #[error("the ring has gone on to {0}")]
+    Unsupported(#[from] FormatMismatch),
+    /// Its data directory could not record the format.
+    #[error("the data directory cannot be raised to format {format}: {error}")]
+    Directory {
+        /// The format to be recorded.
+        format: FormatVersion,
+        /// The error of the write.
+        error: io::Error,
+    },
+}
+
+/// The administration of a ring by one of its members.
+pub trait Administrator: Send + Sync + 'static {
+    /// Checks the newest membership of the log, before anything is started over that log.
+    ///
+    /// # Errors
+    /// The ring uses a format that this program does not support.
+    fn check(&self, membership: &StoredMembership) -> Result<(), FormatMismatch>;
+
+    /// Receives the newest membership of the log when it may have changed, before the leadership under it is published.
+    fn note_membership(&self, membership: &StoredMembership);
+
+    /// Prepares the data directory for a log that begins with this membership.
+    ///
+    /// # Errors
+    /// [`FormatError`]; the log must stay as it is then.
+    fn prepare_for(&self, membership: &StoredMembership) -> Result<(), FormatError>;
+
+    /// Prepares the data directory for a leader's entries; false refuses them.
+    fn accept_entries(&self, request: &AppendEntriesRequest<TypeConfig>) -> bool;
+
+    /// Records why this member accepts no entries, as text, until it accepts some.
+    fn entries_refused(&self, why: &str);
+
+    /// The cost of a promotion of this member, after a primary of this version; `None` without a mysqld.
+    fn database_state(&self, primary: Option<String>) -> BoxFuture<'_, Option<DatabaseState>>;
+
+    /// Keeps events that another member has recorded until the ring's history has them.
+    fn keep_events(&self, entries: Vec<HistoryEntry>);
 }

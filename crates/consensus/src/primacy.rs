@@ -10,7 +10,7 @@ use crate::ring_view::RingView;
 /// A pause, and the member whose place it reserves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingPause {
-    /// The member whose mysqld is the primary, or will be again.
+    /// The member with the primary mysqld, or will be again.
     pub primary: MemberId,
     /// Its start, end, initiator and reason.
     #[serde(flatten)]
@@ -46,12 +46,12 @@ pub struct Primacy {
     /// The member's role. A leader is not one for its own mysqld while the primary's place is reserved for another member. The same holds
     /// for an interim leader.
     pub leadership: Leadership,
-    /// The other database member known to lead, whose mysqld is the primary. `None` for a leading witness, which transfers the leadership,
+    /// The other database member known to lead, with the primary mysqld. `None` for a leading witness, which transfers the leadership,
     /// and for a leader while another member's place is reserved.
     pub elsewhere: Option<MemberId>,
     /// Whether another member's mysqld could become the primary.
     pub others: bool,
-    /// Whether failover is paused, so that one member stays the primary.
+    /// True if failover is paused, so that one member stays the primary.
     pub paused: bool,
 }
 
@@ -65,12 +65,12 @@ impl Primacy {
     };
 }
 
-/// The state for the mysqld of `own`, from its leadership and the records of the ring's members. `stands_in` means that `own` leads, if at
+/// The state for the mysqld of `own`, from its leadership and the records of the ring's members. `is_interim` means that `own` leads, if at
 /// all, only until a voter has its entries.
 pub(crate) fn primacy<'a>(
     own: MemberId,
     leadership: Leadership,
-    stands_in: bool,
+    is_interim: bool,
     records: impl Iterator<Item = (MemberId, &'a MemberRecord)> + Clone,
 ) -> Primacy {
     let pause = standing_pause(records.clone());
@@ -83,7 +83,7 @@ pub(crate) fn primacy<'a>(
     Primacy {
         leadership: match leadership {
             Leadership::Serving { .. } | Leadership::LeaderNotServing { .. }
-                if stands_in || pause.as_ref().is_some_and(|paused| paused.primary != own) =>
+                if is_interim || pause.as_ref().is_some_and(|paused| paused.primary != own) =>
             {
                 Leadership::Follower { leader: None }
             }
@@ -120,7 +120,7 @@ mod tests {
         ring: &str,
         place_of: Option<u64>,
         leadership: Leadership,
-        stands_in: bool,
+        is_interim: bool,
     ) -> Primacy {
         let pause = Pause {
             since: UnixSeconds(1_000),
@@ -136,7 +136,7 @@ mod tests {
         }
         let members = view.members.iter();
         let records = members.map(|of| (of.id, &of.record));
-        primacy(OWN, leadership, stands_in, records)
+        primacy(OWN, leadership, is_interim, records)
     }
 
     fn following(leader: Option<u64>) -> Leadership {
@@ -168,15 +168,18 @@ mod tests {
             assert_eq!((own.leadership, own.paused), (leadership, true));
             let free = seen(ring, None, leadership);
             assert_eq!((free.leadership, free.paused), (leadership, false));
-            let stands_in = seen_by(ring, None, leadership, true);
-            assert_eq!((stands_in.leadership, stands_in.paused), (expected, false));
+            let is_interim = seen_by(ring, None, leadership, true);
+            assert_eq!(
+                (is_interim.leadership, is_interim.paused),
+                (expected, false)
+            );
         }
     }
 
     #[test]
     fn the_primary_is_beside_a_database_member_that_leads_for_good() {
         let serving = Leadership::Serving { term: Term(3) };
-        // The ring, the reserved place, the role of member 1, and the member whose mysqld is the primary.
+        // The ring, the reserved place, the role of member 1, and the member with the primary mysqld.
         let table = [
             ("a: 1d 2d 3w", None, following(Some(2)), Some(2)),
             ("a: 1d 2d 3w", None, following(Some(3)), None),

@@ -21,7 +21,8 @@ pub struct RingMember {
     /// The last entry that its log durably shares with the leader's; known only on the leader.
     pub matched: Option<OpId>,
     /// Number of entries that it lags the leader's log; known only on the leader.
-    pub behind: Option<u64>,
+    #[serde(rename = "behind")]
+    pub lag: Option<u64>,
     /// Age of the last call that it has answered; known only on the leader.
     pub answered: Option<Duration>,
     /// The leader has purged entries that it needs. Its log will begin with a later file, and its mysqld must be reprovisioned if it lacks
@@ -41,11 +42,11 @@ impl RingMember {
 pub struct RingView {
     /// The viewing member.
     pub own: MemberId,
-    /// Whether it was elected, and can therefore observe the others.
+    /// True if it was elected, and can therefore observe the others.
     pub leads: bool,
-    /// Whether it was elected because no voter had the end of its log, and must transfer the leadership.
+    /// True if it was elected because no voter had the end of its log, and must transfer the leadership.
     #[serde(skip)]
-    pub stands_in: bool,
+    pub is_interim: bool,
     /// The leader, if known.
     pub leader: Option<MemberId>,
     /// The last entry of its own log.
@@ -72,7 +73,7 @@ impl RingView {
                     true => progress.last_log,
                     false => progress.matched.get(&id).copied().flatten(),
                 };
-                let behind = next_index(progress.last_log).saturating_sub(next_index(matched));
+                let lag = next_index(progress.last_log).saturating_sub(next_index(matched));
                 let answered = match is_own {
                     true => Some(Duration::ZERO),
                     false => progress.answered.get(&id).copied().flatten(),
@@ -82,7 +83,7 @@ impl RingView {
                     record: record.clone(),
                     voter: voter_sets.iter().any(|set| set.contains(&id)),
                     matched,
-                    behind: (leads || is_own).then_some(behind),
+                    lag: (leads || is_own).then_some(lag),
                     answered,
                     needs_purged_entries: leads
                         && answered.is_some()
@@ -93,7 +94,7 @@ impl RingView {
         Self {
             own,
             leads,
-            stands_in: false,
+            is_interim: false,
             leader: role.leader,
             last_log: progress.last_log,
             voter_sets,

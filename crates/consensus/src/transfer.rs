@@ -98,23 +98,26 @@ pub enum TransferRefusal {
     },
     /// The target's durable log lags too far.
     #[error(
-        "member {member} is {behind} entries behind; at most {MOST_BEHIND} are allowed: wait for it"
+        "member {member} is {lag} entries behind; at most {MOST_BEHIND} are allowed: wait for it"
     )]
-    Behind {
+    #[serde(rename = "behind")]
+    Lagging {
         /// The target.
         member: MemberId,
         /// Number of entries its durable log lacks.
-        behind: u64,
+        #[serde(rename = "behind")]
+        lag: u64,
     },
     /// The target did not sync the end of the log to its disk in time.
     #[error(
-        "member {member} still lacks {behind} entries of the log after {waited:?}; look at its disk"
+        "member {member} still lacks {lag} entries of the log after {waited:?}; look at its disk"
     )]
     Slow {
         /// The target.
         member: MemberId,
         /// Number of entries its durable log lacks.
-        behind: u64,
+        #[serde(rename = "behind")]
+        lag: u64,
         /// How long the leader waited for it.
         waited: Duration,
     },
@@ -147,11 +150,11 @@ impl RingView {
                 last: target.answered,
             });
         }
-        match target.behind {
-            Some(behind) if behind <= MOST_BEHIND => Ok(()),
-            behind => Err(TransferRefusal::Behind {
+        match target.lag {
+            Some(lag) if lag <= MOST_BEHIND => Ok(()),
+            lag => Err(TransferRefusal::Lagging {
                 member: to,
-                behind: behind.unwrap_or(u64::MAX),
+                lag: lag.unwrap_or(u64::MAX),
             }),
         }
     }
@@ -169,16 +172,16 @@ impl RaftNode {
         let until = Instant::now() + lease;
         loop {
             let view = self.ring_view();
-            match view.member(to).and_then(|target| target.behind) {
+            match view.member(to).and_then(|target| target.lag) {
                 // It no longer leads, and the transfer reports that.
                 None => return Ok(()),
-                Some(behind) if behind <= in_flight => return Ok(()),
-                Some(behind) if Instant::now() >= until => {
+                Some(lag) if lag <= in_flight => return Ok(()),
+                Some(lag) if Instant::now() >= until => {
                     // Another check may fail with a more specific reason.
                     view.check_transfer(to, lease)?;
                     return Err(TransferRefusal::Slow {
                         member: to,
-                        behind,
+                        lag,
                         waited: lease,
                     });
                 }
@@ -232,7 +235,7 @@ pub(crate) fn ways_out(view: &RingView, failed: MemberId) -> Vec<&RingMember> {
         (
             peer.id == failed,
             peer.record.kind != MemberKind::Database,
-            peer.behind,
+            peer.lag,
             peer.id,
         )
     });
@@ -256,7 +259,7 @@ async fn help_out(node: Arc<RaftNode>, term: Term, failed: MemberId) {
     loop {
         let view = node.ring_view();
         for voter in ways_out(&view, failed) {
-            tracing::warn!(%failed, voter = %voter.id, "nobody leads after a transfer; asking a voter to campaign");
+            tracing::warn!(%failed, voter = %voter.id, "no member leads after a transfer; asking a voter to campaign");
             let question = Question::Campaign { term };
             let asked = node
                 .calls
@@ -294,7 +297,7 @@ async fn campaign_again(elections: &Elections, term: Term, target: MemberId) -> 
         return Ok(());
     }
     if engine::role(&elections.engine.raft).term == term {
-        tracing::warn!(%target, "nobody leads after a transfer, whoever was asked; the old leader campaigns itself");
+        tracing::warn!(%target, "no member leads after a transfer and the campaigns of all voters; the old leader campaigns itself");
         let end = engine::progress(&elections.engine.raft).last_log;
         let id = LeaderId::new(term.0 + 1, target);
         let request = VoteRequest::<TypeConfig> {
@@ -383,10 +386,10 @@ mod tests {
             ),
             (
                 3,
-                |view| view.members[2].behind = Some(MOST_BEHIND + 1),
-                TransferRefusal::Behind {
+                |view| view.members[2].lag = Some(MOST_BEHIND + 1),
+                TransferRefusal::Lagging {
                     member: MemberId(3),
-                    behind: MOST_BEHIND + 1,
+                    lag: MOST_BEHIND + 1,
                 },
             ),
         ];

@@ -497,7 +497,7 @@ mod identity_tests {
         let made = open_as_1(dir, &claim(1, "a", "r")).unwrap();
         assert_eq!(made.identity().ring, RingState::Fresh);
         let ring = RingId::random();
-        let origin = LogOrigin::behind("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7");
+        let origin = LogOrigin::after("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7");
         made.adopt(ring, &origin).unwrap();
         let again = open_as_1(dir, &claim(1, "a", "r")).unwrap();
         assert_eq!(made.identity(), again.identity());

@@ -64,7 +64,7 @@ impl FormatRange {
         self.newest
     }
 
-    /// Whether it is one of them.
+    /// True if it is one of them.
     pub fn has(self, format: FormatVersion) -> bool {
         (self.oldest..=self.newest).contains(&format)
     }

@@ -21,7 +21,6 @@ pub struct HistoryEntry {
     pub event: HistoryEvent,
 }
 
-
 /// A member with its name at the time of the event: it may have been removed since.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
@@ -52,7 +51,7 @@ pub enum HistoryEvent {
     Led {
         /// The new leader.
         leader: Named,
-        /// Whether it has a mysqld.
+        /// True if it has a mysqld.
         kind: MemberKind,
         /// The end of its log at that moment.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,7 +94,7 @@ pub enum HistoryEvent {
     },
     /// Failover was paused, or the terms of its pause changed.
     Paused {
-        /// The member whose place as the primary is reserved.
+        /// The member with the reserved place as the primary.
         primary: Named,
         /// End of the pause; `None`: until resumed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,7 +136,7 @@ pub enum HistoryEvent {
     Provisioned {
         /// The member of that mysqld.
         member: Named,
-        /// The member whose mysqld was copied.
+        /// The member that gave the copy.
         donor: Named,
     },
     /// Every member supported it, and the leader raised the ring's format.

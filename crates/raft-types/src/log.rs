@@ -17,7 +17,7 @@ use crate::entry::{Entry, StoredMembership, TypeConfig, Vote};
 use crate::ids::OpId;
 
 // The start of a log file: all that a log needs to begin there instead of at the first entry. A leader sends it, in place of a
-// snapshot, to a member whose entries are purged: a log has no other state.
+// snapshot, to a member that needs purged entries: a log has no other state.
 
 /// Where a file begins, and its first bytes, which are the same on every member.
 #[derive(Clone, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl fmt::Debug for FileStart {
     }
 }
 
-/// A piece of a closed file of the log, for a member whose own copy is damaged. The entries around it identify the file.
+/// A piece of a closed file of the log, for a member with a damaged copy. The entries around it identify the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePart {
     /// The number in the file's name.
@@ -232,7 +232,7 @@ pub trait LogIntake: Send + Sync + 'static {
     /// or nothing is pending. Cancel safe.
     fn queue_room(&self, bytes: u64) -> WaitingForLog<'_>;
 
-    /// Whether the log has exactly this entry, so that it takes no room.
+    /// True if the log has exactly this entry, so that it takes no room.
     fn has(&self, entry: OpId) -> bool;
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::ids::{Incarnation, Region};
 
-/// Whether a member has its own mysqld.
+/// True if a member has its own mysqld.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberKind {
@@ -41,7 +41,7 @@ pub struct MemberRecord {
     pub name: String,
     /// The region in which it runs.
     pub region: Region,
-    /// Whether it has a mysqld or only the log.
+    /// True if it has a mysqld or only the log.
     pub kind: MemberKind,
     /// Whether it may ever count in a quorum; false for one that only receives the log.
     pub votes: bool,
@@ -210,7 +210,7 @@ impl Pause {
     /// The size limit of [`Pause::by`] and [`Pause::reason`] in bytes: every membership entry carries them.
     pub const MOST_TEXT_BYTES: usize = 512;
 
-    /// Whether its time is over.
+    /// True if its time is over.
     pub fn is_over(&self, now: UnixSeconds) -> bool {
         self.until.is_some_and(|until| until <= now)
     }
@@ -222,7 +222,7 @@ impl Pause {
 pub struct PauseMark(pub Option<Box<Pause>>);
 
 impl PauseMark {
-    /// Whether failover is not paused for this member.
+    /// True if failover is not paused for this member.
     pub fn is_none(&self) -> bool {
         self.0.is_none()
     }

@@ -143,8 +143,7 @@ impl Administration {
 
     /// The members of a membership that follows that of `role`, before any change to them.
     pub(crate) fn members_to_be(&self, role: &RoleSnapshot) -> BTreeMap<MemberId, MemberRecord> {
-        let nodes = role.membership.membership().nodes();
-        let mut members = nodes.map(|(id, record)| (*id, record.clone())).collect();
+        let mut members = role.members();
         policy::carry_on(&mut members, &self.configured);
         formats::carry_on(&mut members);
         members

@@ -21,7 +21,7 @@ pub struct Party {
 pub struct Envelope {
     /// The ring that the caller belongs to; a member of another ring refuses the call.
     pub ring: RingId,
-    /// The caller, so that one whose data directory was replaced is refused.
+    /// The caller, so that one with a data directory that was replaced is refused.
     pub from: Party,
     /// The member that it means to call.
     pub to: Party,

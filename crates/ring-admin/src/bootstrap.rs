@@ -19,7 +19,7 @@ use crate::identity::{Identity, RingState};
 pub struct Introduction {
     /// Its number, data directory and ring.
     pub identity: Identity,
-    /// Whether its log has no entry and it has never voted. `None` while it is opening its log.
+    /// True if its log has no entry and it has never voted. `None` while it is opening its log.
     pub log_is_empty: Option<bool>,
     /// The formats that its program supports.
     pub speaks: FormatRange,
@@ -39,10 +39,10 @@ pub struct BootstrapPlan {
 pub enum BootstrapRefusal {
     /// The bootstrap member is not in its own list.
     #[error("member {0} is not among the configured members; add it to the list")]
-    FounderMissing(MemberId),
+    NotConfigured(MemberId),
     /// The bootstrap member's directory has a ring.
     #[error("member {member} belongs to ring {ring} already; start it without bootstrapping it")]
-    FounderBelongs {
+    OwnRing {
         /// The member that was started with `--bootstrap`.
         member: MemberId,
         /// The ring that its data directory belongs to.
@@ -75,14 +75,14 @@ pub enum BootstrapRefusal {
     /// A member belongs to a ring.
     #[error("member {member} belongs to ring {ring} already; a member is in one ring for good")]
     BelongsAlready {
-        /// The configured member whose data directory is not empty.
+        /// The configured member with a data directory that is not empty.
         member: MemberId,
         /// The ring that it belongs to.
         ring: RingId,
     },
     /// Another member is bootstrapping a ring.
     #[error("member {0} is creating a ring as well; bootstrap only one member")]
-    OtherFounder(MemberId),
+    OtherBootstrap(MemberId),
     /// A member is still opening its log.
     #[error("member {0} is still opening its log; try again in a moment")]
     Opening(MemberId),
@@ -112,34 +112,34 @@ impl BootstrapRefusal {
     }
 }
 
-/// Decides whether `founder` may bootstrap a ring from the `configured` members with these introductions. A resumed bootstrap keeps its
+/// Decides whether `own` may bootstrap a ring from the `configured` members with these introductions. A resumed bootstrap keeps its
 /// ring id; otherwise the id is `new_ring`.
 ///
 /// # Errors
 /// The first obstacle.
 pub fn plan_bootstrap(
-    founder: &Identity,
+    own: &Identity,
     configured: &BTreeMap<MemberId, MemberRecord>,
     introductions: &BTreeMap<MemberId, Introduction>,
     new_ring: RingId,
 ) -> Result<BootstrapPlan, BootstrapRefusal> {
-    check_list(founder.member, configured)?;
-    let begun = match founder.ring {
+    check_list(own.member, configured)?;
+    let begun = match own.ring {
         RingState::Fresh => None,
         RingState::Bootstrapping { ring } => Some(ring),
         RingState::Belongs { ring } => {
-            let member = founder.member;
-            return Err(BootstrapRefusal::FounderBelongs { member, ring });
+            let member = own.member;
+            return Err(BootstrapRefusal::OwnRing { member, ring });
         }
     };
-    let founder_speaks = introductions.get(&founder.member);
-    let begins = founder_speaks.map_or(FormatVersion::FIRST, |own| own.speaks.oldest());
+    let own_formats = introductions.get(&own.member);
+    let begins = own_formats.map_or(FormatVersion::FIRST, |own| own.speaks.oldest());
     let mut members = configured.clone();
     for (&id, record) in &mut members {
         let introduction = introductions
             .get(&id)
             .ok_or(BootstrapRefusal::Missing(id))?;
-        check_fresh(id, introduction, founder.member, begun)?;
+        check_fresh(id, introduction, own.member, begun)?;
         let speaks = introduction.speaks;
         if !speaks.has(begins) {
             let member = id;
@@ -159,12 +159,12 @@ pub fn plan_bootstrap(
 }
 
 fn check_list(
-    founder: MemberId,
+    own: MemberId,
     configured: &BTreeMap<MemberId, MemberRecord>,
 ) -> Result<(), BootstrapRefusal> {
-    match configured.get(&founder) {
-        None => return Err(BootstrapRefusal::FounderMissing(founder)),
-        Some(record) if !record.votes => return Err(BootstrapRefusal::DoesNotVote(founder)),
+    match configured.get(&own) {
+        None => return Err(BootstrapRefusal::NotConfigured(own)),
+        Some(record) if !record.votes => return Err(BootstrapRefusal::DoesNotVote(own)),
         Some(_) => {}
     }
     all_differ(configured, "name", |record| record.name.clone())?;
@@ -174,7 +174,7 @@ fn check_list(
 fn check_fresh(
     id: MemberId,
     introduction: &Introduction,
-    founder: MemberId,
+    own: MemberId,
     begun: Option<RingId>,
 ) -> Result<(), BootstrapRefusal> {
     let found = introduction.identity;
@@ -186,8 +186,8 @@ fn check_fresh(
     }
     match found.ring {
         RingState::Fresh => return Ok(()),
-        RingState::Bootstrapping { .. } if id != founder => {
-            return Err(BootstrapRefusal::OtherFounder(id));
+        RingState::Bootstrapping { .. } if id != own => {
+            return Err(BootstrapRefusal::OtherBootstrap(id));
         }
         RingState::Bootstrapping { .. } => {}
         // It joined in an earlier attempt of the same bootstrap member.
@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     struct Scene {
-        founder: Identity,
+        own: Identity,
         configured: BTreeMap<MemberId, MemberRecord>,
         introductions: BTreeMap<MemberId, Introduction>,
     }
@@ -320,7 +320,7 @@ mod tests {
             (id, introduction)
         });
         Scene {
-            founder: introductions[0].1.identity,
+            own: introductions[0].1.identity,
             configured: configured.into(),
             introductions: introductions.into(),
         }
@@ -336,12 +336,7 @@ mod tests {
         }
 
         fn plan(&self, new_ring: RingId) -> Result<BootstrapPlan, BootstrapRefusal> {
-            plan_bootstrap(
-                &self.founder,
-                &self.configured,
-                &self.introductions,
-                new_ring,
-            )
+            plan_bootstrap(&self.own, &self.configured, &self.introductions, new_ring)
         }
     }
 
@@ -363,7 +358,7 @@ mod tests {
     fn an_interrupted_founder_goes_on_with_its_ring() {
         let mut scene = scene();
         let ring = RingId::random();
-        scene.founder.ring = RingState::Bootstrapping { ring };
+        scene.own.ring = RingState::Bootstrapping { ring };
         scene.introduction(1).identity.ring = RingState::Bootstrapping { ring };
         scene.introduction(1).log_is_empty = Some(true);
         scene.introduction(2).identity.ring = RingState::Belongs { ring };
@@ -391,7 +386,7 @@ mod tests {
             ),
             (
                 |scene| {
-                    scene.founder.ring = RingState::Belongs {
+                    scene.own.ring = RingState::Belongs {
                         ring: RingId::random(),
                     }
                 },
@@ -445,7 +440,7 @@ mod tests {
             (
                 |scene| {
                     let ring = RingId::random();
-                    scene.founder.ring = RingState::Bootstrapping { ring };
+                    scene.own.ring = RingState::Bootstrapping { ring };
                     scene.introduction(2).identity.ring = RingState::Belongs { ring };
                     scene.introduction(2).log_is_empty = Some(false);
                 },

@@ -47,7 +47,7 @@ pub enum RingState {
     },
     /// It permanently belongs to this ring.
     Belongs {
-        /// The ring whose calls this directory answers; it never changes.
+        /// The ring of the calls that this directory answers; it never changes.
         ring: RingId,
     },
 }
@@ -91,7 +91,7 @@ pub struct IdentityPages {
     pub origin: LogOrigin,
     /// The highest format used in the directory.
     pub reached: FormatVersion,
-    /// Whether the directory has had a log, with votes and entries that it answered for. Also false if unknown.
+    /// True if the directory has had a log, with votes and entries that it answered for. Also false if unknown.
     pub log_begun: bool,
 }
 
@@ -114,7 +114,7 @@ pub enum IdentityError {
     #[error(
         "member {member} is creating a ring of its own ({ours}); bootstrap only one member, and start this one with an empty data directory"
     )]
-    Founder {
+    Bootstrapping {
         /// The member that was started with `--bootstrap`.
         member: MemberId,
         /// The ring that it bootstraps.
@@ -162,7 +162,7 @@ impl IdentityBook {
         self
     }
 
-    /// Whether the directory has had a log: if it now has none, the log was lost. Also false if unknown.
+    /// True if the directory has had a log: if it now has none, the log was lost. Also false if unknown.
     pub fn log_begun(&self) -> bool {
         self.lock().log_begun
     }
@@ -257,7 +257,7 @@ impl IdentityBook {
                     theirs: ring,
                 }),
                 RingState::Bootstrapping { ring: ours } => {
-                    Err(IdentityError::Founder { member, ours })
+                    Err(IdentityError::Bootstrapping { member, ours })
                 }
             }
         })
@@ -337,7 +337,7 @@ pub struct LogOrigin(String);
 
 impl LogOrigin {
     /// A log that begins after the transactions of this GTID set.
-    pub fn behind(gtids: impl Into<String>) -> Self {
+    pub fn after(gtids: impl Into<String>) -> Self {
         Self(gtids.into())
     }
 
@@ -376,7 +376,7 @@ mod tests {
     }
 
     fn origin() -> LogOrigin {
-        LogOrigin::behind("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7")
+        LogOrigin::after("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7")
     }
 
     fn book() -> (IdentityBook, Disk) {

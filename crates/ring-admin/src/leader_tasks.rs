@@ -125,7 +125,7 @@ fn look_after_quorum(
     let home = &own.record.region;
     let settle = |idle: NextTask| match plan(rules, view, home, lease) {
         // It leads for the reachable voters.
-        _ if view.stands_in => idle,
+        _ if view.is_interim => idle,
         QuorumPlan::Settled => idle,
         QuorumPlan::Step { next } => NextTask::Move { next, target: None },
         QuorumPlan::Blocked { why } => match idle {
@@ -139,7 +139,7 @@ fn look_after_quorum(
     if !gives_away(view) {
         return settle(NextTask::Stay);
     }
-    let target = match view.stands_in {
+    let target = match view.is_interim {
         true => target::choose_voter(view, lease, failed, said),
         false => target::choose(view, rules, lease, failed, said),
     };
@@ -156,7 +156,7 @@ fn look_after_quorum(
         Ok(()) => NextTask::Transfer(target),
         Err(refusal) => NextTask::Wait(refusal.to_string()),
     };
-    if view.stands_in {
+    if view.is_interim {
         return transfer();
     }
     let there = view.member(target).map(|target| &target.record.region);
@@ -189,7 +189,7 @@ fn gives_away(view: &RingView) -> bool {
     view.leads
         && own.is_some_and(|own| {
             own.record.kind == MemberKind::Witness
-                || view.stands_in
+                || view.is_interim
                 || view.pins_another_primary_than(own.id)
         })
 }
@@ -487,7 +487,7 @@ async fn raise_format(admin: &Administration, to: FormatVersion) -> Result<(), T
     let entries = [admin.entry_now("", HistoryEvent::FormatRaised { to })];
     let change = admin.change_records(&entries, |members| formats::write(members, to));
     change.await.map_err(TaskFailure::AppendFormat)?;
-    tracing::info!(%to, "all members speak it: the ring's format is raised");
+    tracing::info!(%to, "all members support it: the ring's format is raised");
     Ok(())
 }
 
@@ -549,9 +549,9 @@ mod tests {
         let next = |ring: &Ring| {
             let view = ring.view();
             let all = view.members.iter().map(|peer| (peer.id, speaks.clone()));
-            let (rules, nobody) = (RingRules::default(), DatabaseStates::new());
+            let (rules, none) = (RingRules::default(), DatabaseStates::new());
             let failed = Standings::new();
-            decide(&view, &rules, LEASE, &failed, &nobody, &all.collect(), NOW)
+            decide(&view, &rules, LEASE, &failed, &none, &all.collect(), NOW)
         };
         assert_eq!(next(&ring()), NextTask::RaiseFormat(FormatVersion(2)));
         let moves = next(&ring().with_sets(&[&[4, 5, 6]]));
@@ -584,11 +584,11 @@ mod tests {
 
     #[test]
     fn who_did_not_take_the_leadership_gets_it_again_behind_a_mock_election_where_nobody_else_is() {
-        let next = |ring: &Ring, standing: Standing| {
+        let next = |ring: &Ring, standing: TargetStanding| {
             let failed = Standings::from([(MemberId(1), standing)]);
-            let (rules, nobody) = (RingRules::default(), DatabaseStates::new());
+            let (rules, none) = (RingRules::default(), DatabaseStates::new());
             let (view, programs) = (ring.view(), Programs::new());
-            decide(&view, &rules, LEASE, &failed, &nobody, &programs, NOW)
+            decide(&view, &rules, LEASE, &failed, &none, &programs, NOW)
         };
         let held = || TargetStanding::Held("it would not be elected".to_owned());
         let one = Ring::new("a: 1d 2w 3w").with_sets(&[&[1, 2, 3]]).led_by(2);
@@ -651,7 +651,7 @@ mod tests {
         let without = |silent: &[u64]| {
             let view = ring.clone().led_by(3).silent(silent).view();
             next_task_in(&RingView {
-                stands_in: true,
+                is_interim: true,
                 ..view
             })
         };
@@ -705,9 +705,9 @@ mod tests {
         let two_sets = is_last(&joint, &[&[1, 2, 3], &[4, 5, 6]], 4);
         let set_to_come = is_last(&ring, &[&[4, 5, 6]], 4);
         let silent = is_last(&joint.clone().silent(&[4]), &[&[4, 5, 6]], 4);
-        let behind = joint.with(4, |peer| peer.behind = Some(5_000));
-        let far_behind = is_last(&behind, &[&[4, 5, 6]], 4);
-        let none = [others_elect, two_sets, set_to_come, silent, far_behind];
+        let lag = joint.with(4, |peer| peer.lag = Some(5_000));
+        let far = is_last(&lag, &[&[4, 5, 6]], 4);
+        let none = [others_elect, two_sets, set_to_come, silent, far];
         assert_eq!(none, [false; 5]);
     }
 

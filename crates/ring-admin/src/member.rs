@@ -501,7 +501,7 @@ impl Deref for Member {
 
 impl std::fmt::Debug for Running {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.raft.fmt(f)
+        std::fmt::Debug::fmt(&self.raft, f)
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) enum NotHandedOn {
     Busy,
     #[error(transparent)]
     Append(#[from] MoveError),
-    #[error("nobody is known to lead")]
+    #[error("no leader is known")]
     NoLeader,
     #[error(transparent)]
     Call(#[from] CallError),
@@ -103,14 +103,12 @@ pub(crate) async fn ask_for_programs(admin: Arc<Administration>) {
 
 /// Asks all others concurrently.
 async fn programs(node: &RaftNode, role: &RoleSnapshot) -> Programs {
-    let others = role.membership.nodes();
-    let others = others.filter(|(id, _)| **id != node.id());
-    let asked = others.map(async |(id, record)| {
+    let asked = role.others(node.id()).map(async |(id, record)| {
         let question = Question::Greeting(Greeting::default());
-        let greeted = node.calls().ask(*id, record, question, node.timers().lease);
+        let greeted = node.calls().ask(id, record, question, node.timers().lease);
         match greeted.await {
             Ok(Answer::Greeting { program, .. }) => {
-                Some((*id, program.unwrap_or_else(before_programs)))
+                Some((id, program.unwrap_or_else(before_programs)))
             }
             Ok(_) | Err(_) => None,
         }

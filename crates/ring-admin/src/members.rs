@@ -214,7 +214,7 @@ fn majority_lost(
     };
     let counts = is_near(leaving, lease);
     // A lagging member is only missed for its answers.
-    let is_missed = |why: &MoveObstacle| counts || !matches!(why, MoveObstacle::Behind { .. });
+    let is_missed = |why: &MoveObstacle| counts || !matches!(why, MoveObstacle::Lagging { .. });
     let in_force = left.voter_sets.iter();
     let new = in_force.filter(|set| !view.voter_sets.contains(set));
     let stopped = new
@@ -265,7 +265,7 @@ fn stuck_at(
 
 fn or_remove(why: &MoveObstacle) -> &'static str {
     match why {
-        MoveObstacle::Silent { .. } | MoveObstacle::Behind { .. } => ", or remove it first",
+        MoveObstacle::Silent { .. } | MoveObstacle::Lagging { .. } => ", or remove it first",
         MoveObstacle::Policy(_) => "",
     }
 }
@@ -493,7 +493,7 @@ mod tests {
         let all: &[&[u64]] = &[&[1, 2, 3, 4, 5, 6, 7, 8, 9]];
         let both: &[&[u64]] = &[&[1, 2, 3], &[4, 5, 6]];
         let five_answer = three_each(all).silent(&[3, 6, 8, 9]);
-        let behind = |ring: Ring, id: u64| ring.with(id, |one| one.behind = Some(9000));
+        let lags = |ring: Ring, id: u64| ring.with(id, |one| one.lag = Some(9000));
         let table: [(Ring, QuorumPolicy, u64, &str); 15] = [
             (one_each(), Majority, 2, ""),
             (
@@ -548,13 +548,13 @@ mod tests {
             ),
             // The remaining members must have caught up if the removed one has.
             (
-                behind(ring(), 3),
+                lags(ring(), 3),
                 SingleRegionDynamic,
                 2,
                 "member 3 is 9000 behind: wait for it, or remove it first",
             ),
-            (behind(behind(ring(), 3), 2), SingleRegionDynamic, 2, ""),
-            (behind(ring(), 5), SingleRegionDynamic, 4, ""),
+            (lags(lags(ring(), 3), 2), SingleRegionDynamic, 2, ""),
+            (lags(ring(), 5), SingleRegionDynamic, 4, ""),
         ];
         for (ring, policy, id, words) in table {
             let said = remove(&ring, &policy, id);

@@ -1,4 +1,4 @@
-//! Pausing and resuming failover. A pause is stored in the membership, in the record of the member whose mysqld is the primary. The ring
+//! Pausing and resuming failover. A pause is stored in the membership, in the record of the member with the primary mysqld. The ring
 //! continues to elect leaders, so that it can track commits and accept orders. But any other leader only maintains the ring
 //! ([`RingView::pins_another_primary_than`]): its mysqld stays closed, and it transfers the leadership back once the paused primary is fit.
 //! Only the leader ends an expired pause.
@@ -188,7 +188,7 @@ pub(crate) async fn write(
             reason = %paused.pause.reason,
             "failover is paused"
         ),
-        None => tracing::info!("failover is not paused any more"),
+        None => tracing::info!("failover is no longer paused"),
     }
     Ok(op_id)
 }

@@ -109,11 +109,11 @@ pub enum PromotionError {
         /// The old leader's region, to which the quorum is taken back.
         home: Region,
     },
-    /// The target fell behind. The old leader still leads.
+    /// The target lags. The old leader still leads.
     #[error(
         "after the quorum had moved: {refusal}; the leader stays and takes the quorum back to region {home}"
     )]
-    FellBehind {
+    TargetLags {
         /// The target's problem.
         refusal: TransferRefusal,
         /// The old leader's region, to which the quorum is taken back.
@@ -354,7 +354,7 @@ pub(crate) async fn promote(
     clock.enter(PromotionPhase::CatchUp);
     wait_until_caught_up(admin, to)
         .await
-        .map_err(|refusal| PromotionError::FellBehind {
+        .map_err(|refusal| PromotionError::TargetLags {
             refusal,
             home: home.clone(),
         })?;
@@ -403,7 +403,7 @@ async fn drained_transfer(
         .node
         .wait_for_log(to, 0)
         .await
-        .map_err(|refusal| PromotionError::FellBehind { refusal, home })?;
+        .map_err(|refusal| PromotionError::TargetLags { refusal, home })?;
     clock.enter(PromotionPhase::Transfer);
     match admin.node.transfer(to).await {
         Ok(TransferOutcome::Done { term }) => Ok(term),
@@ -485,7 +485,7 @@ async fn wait_until_caught_up(admin: &Administration, to: MemberId) -> Result<()
             verified?;
             return Err(TransferRefusal::Slow {
                 member: to,
-                behind: target.and_then(|target| target.behind).unwrap_or(u64::MAX),
+                lag: target.and_then(|target| target.lag).unwrap_or(u64::MAX),
                 waited: lease,
             });
         }

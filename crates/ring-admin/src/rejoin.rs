@@ -95,7 +95,7 @@ impl Answered {
 }
 
 impl Returning {
-    /// Creates it for a member whose log has this recollection and this membership in force.
+    /// Creates it for a member with a log that has this recollection and this membership in force.
     pub fn new(
         member: MemberId,
         own: Recollection,
@@ -213,7 +213,7 @@ impl Returning {
         }
     }
 
-    /// Whether the leader of this term has reported its commits since its election. If not, it is asked again: an earlier report may
+    /// True if the leader of this term has reported its commits since its election. If not, it is asked again: an earlier report may
     /// precede the repair.
     fn was_told_by(&mut self, leader: MemberId, term: Term) -> bool {
         let committed = self
@@ -485,7 +485,10 @@ mod tests {
         let repaired = Instant::now() + Duration::from_millis(500);
         let leader = MemberId(2);
         let mut returning = returning(Recollection::default(), repaired_at(repaired));
-        assert!(!returning.was_told_by(leader, Term(3)), "nobody was asked");
+        assert!(
+            !returning.was_told_by(leader, Term(3)),
+            "no member was asked"
+        );
         returning.ask(ASK_AGAIN).await;
         assert!(returning.was_told_by(leader, Term(3)));
         tokio::time::advance(Duration::from_millis(600)).await;

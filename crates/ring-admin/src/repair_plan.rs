@@ -28,10 +28,10 @@
 //! after the available logs may be lost.
 
 #[cfg(test)]
-mod proof_tests;
+mod tests;
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use consensus::quorum::{VoterSets, majority_of, unseen_quorum};
@@ -39,7 +39,7 @@ use consensus::{
     Fault, ForceError, Greeting, HistoryEntry, Question, RaftNode, RingView, TERM_LEAP, leap_from,
 };
 use futures::future::{join, join_all};
-use raft_types::{MemberId, MemberKind, MemberRecord, Membership, OpId, StoredMembership, Term};
+use raft_types::{MemberId, MemberKind, Membership, OpId, StoredMembership, Term};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -137,7 +137,7 @@ pub struct RepairPlan {
     pub gone_on: Option<OpId>,
     /// Answering members that recorded entries as committed that the survivor lacks. Restart them so that they truncate their logs.
     pub to_restart: BTreeSet<MemberId>,
-    /// Answering members whose logs the repair does not use.
+    /// Answering members with logs that the repair does not use.
     #[serde(default)]
     pub unused: Vec<UnusedLog>,
     /// The possible loss; `None` if no acknowledged entry is lost.
@@ -423,11 +423,11 @@ fn unseen(
     sound: &BTreeSet<MemberId>,
 ) -> Option<VoterSets> {
     let last = &survivor.membership;
-    let behind = |membership: &StoredMembership| {
+    let unseen_after = |membership: &StoredMembership| {
         let sets = membership.membership().get_joint_config();
         unseen_quorum(sets, &members_of(membership), sound)
     };
-    let found = behind(last);
+    let found = unseen_after(last);
     // A commit that one member has recorded counts, even if the survivor has not learned of it.
     let is_settled = evidence.iter().any(|one| {
         let settled = one.settled.as_ref();
@@ -440,7 +440,7 @@ fn unseen(
     match &survivor.settled {
         // No entry is committed before the first membership.
         Some(before) if before.membership().get_joint_config().is_empty() => None,
-        Some(before) => behind(before),
+        Some(before) => unseen_after(before),
         None => Some(survivor.sets().to_vec()),
     }
 }
@@ -526,11 +526,7 @@ pub(crate) async fn carry_out(
     if progress.last_log != plan.log_end || role.term >= plan.term {
         return Err(RepairRefusal::Changed(own));
     }
-    let base = role.membership.membership();
-    let mut members: BTreeMap<MemberId, MemberRecord> = base
-        .nodes()
-        .map(|(id, record)| (*id, record.clone()))
-        .collect();
+    let mut members = role.members();
     let term = plan.term_at(clock);
     history::append(&mut members, &[HistoryEntry { term, ..entry }]);
     let alone = vec![BTreeSet::from([own])];
@@ -559,10 +555,11 @@ impl MemberEvidence {
 }
 
 #[cfg(test)]
-mod tests {
+mod plan_tests {
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
-    use raft_types::LogId;
+    use raft_types::{LogId, MemberRecord};
 
     use super::*;
 
@@ -743,7 +740,7 @@ mod tests {
         let mut knows = sent.to_vec();
         knows[2].settled = Some(knows[2].membership.clone());
         assert_eq!(unseen_of(&knows), None);
-        // A member that cannot tell what is committed proves nothing.
+        // A member that does not report what is committed proves nothing.
         let silent = sent.clone().map(|one| MemberEvidence {
             settled: None,
             ..one

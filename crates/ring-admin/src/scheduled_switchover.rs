@@ -142,7 +142,7 @@ pub(crate) async fn cancel(
     Ok((cancelled, entry))
 }
 
-/// Removes a switchover whose time has come; `why` is the text if it was abandoned. The caller holds the reconfiguration lock.
+/// Removes a due switchover; `why` is the text if it was abandoned. The caller holds the reconfiguration lock.
 pub(crate) async fn take_out(
     admin: &Administration,
     why: Option<String>,

@@ -145,7 +145,7 @@ fn commit(view: &RingView, lease: Duration) -> String {
             Some(voter) if voter.matched < view.last_log && voter.id != view.own => format!(
                 "{what}; the next answer that counts is that of member {}, {} entries behind",
                 voter.id,
-                voter.behind.unwrap_or(u64::MAX)
+                voter.lag.unwrap_or(u64::MAX)
             ),
             _ => what,
         }
@@ -302,13 +302,13 @@ mod tests {
         );
         let lagging = |peer: &mut RingMember| {
             peer.matched = Some(OpId::new(2, 5));
-            peer.behind = Some(4);
+            peer.lag = Some(4);
         };
-        let behind = ring().with(2, lagging).with(3, lagging);
+        let lag = ring().with(2, lagging).with(3, lagging);
         assert!(
-            commit(&behind).contains("that of member 2, 4 entries behind"),
+            commit(&lag).contains("that of member 2, 4 entries behind"),
             "{}",
-            commit(&behind)
+            commit(&lag)
         );
         let lost = ring().silent(&[2, 3]);
         assert!(

@@ -43,7 +43,7 @@ pub(crate) fn choose(
     let target = fit.min_by_key(|peer| {
         let record = &peer.record;
         let state = databases_say.get(&peer.id);
-        let lacks = state.and_then(|state| state.behind).unwrap_or(0);
+        let lacks = state.and_then(|state| state.lag).unwrap_or(0);
         (
             failed.contains_key(&peer.id),
             Fitness::of(state),
@@ -55,7 +55,7 @@ pub(crate) fn choose(
             lacks > SOON_THERE,
             std::cmp::Reverse(record.priority),
             lacks,
-            peer.behind,
+            peer.lag,
             peer.id,
         )
     });
@@ -85,14 +85,14 @@ pub(crate) fn choose_voter(
             peer.record.kind == MemberKind::Witness,
             Fitness::of(databases_say.get(&peer.id)),
             std::cmp::Reverse(peer.record.priority),
-            peer.behind,
+            peer.lag,
             peer.id,
         )
     });
-    let nobody = "this member was elected because no voter had the end of its log, and no voter that answers has it yet";
+    let none = "this member was elected because no voter had the end of its log, and no voter that answers has it yet";
     target
         .map(|target| target.id)
-        .ok_or_else(|| nobody.to_owned())
+        .ok_or_else(|| none.to_owned())
 }
 
 /// The reason why a database member cannot lead now, as text.
@@ -111,7 +111,7 @@ pub(crate) fn obstacle(
     if !is_near(peer, lease) {
         return Some(format!(
             "database member {id} ({name}) is {} entries behind; it is catching up",
-            peer.behind.unwrap_or(u64::MAX),
+            peer.lag.unwrap_or(u64::MAX),
         ));
     }
     match plan(rules, view, &peer.record.region, lease) {
@@ -134,7 +134,7 @@ fn why_nobody(
 ) -> String {
     let nearest = databases
         .iter()
-        .min_by_key(|peer| (!peer.answers(lease), peer.behind, peer.id));
+        .min_by_key(|peer| (!peer.answers(lease), peer.lag, peer.id));
     let why = nearest.and_then(|nearest| obstacle(view, rules, lease, nearest));
     let why = why.unwrap_or_else(|| {
         "the ring has no voting database member that could lead; add one".to_owned()
@@ -167,9 +167,9 @@ mod tests {
         choose(&ring.view(), rules, LEASE, &failed, &DatabaseStates::new()).map(|target| target.0)
     }
 
-    fn fit(behind: u64) -> DatabaseState {
+    fn fit(lag: u64) -> DatabaseState {
         DatabaseState {
-            behind: Some(behind),
+            lag: Some(lag),
             ..DatabaseState::default()
         }
     }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn the_state_of_each_mysqld_is_part_of_the_choice() {
         let five = Ring::new("a: 1d 2d 3d 4w 5w").with_sets(&[&[1, 2, 3, 4, 5]]);
-        let behind_log = five.with(3, |peer| peer.behind = Some(4));
+        let behind_log = five.with(3, |peer| peer.lag = Some(4));
         let prefers_2 = five.with(2, |peer| peer.record.priority = 101);
         let never_3 = five.with(3, |peer| peer.record.priority = 0);
         let two_regions = Ring::new("a: 1d 2d 4w | b: 3d 5w 6w").with_sets(&[&[1, 2, 4]]);
@@ -197,7 +197,7 @@ mod tests {
                 3,
             ),
             (
-                "its log is a little behind",
+                "its log lags a little",
                 &behind_log,
                 vec![(2, fit(1_663)), (3, fit(0))],
                 3,
@@ -233,7 +233,7 @@ mod tests {
                 vec![(3, fit(0))],
                 3,
             ),
-            ("nobody said", &five, vec![], 2),
+            ("no reports", &five, vec![], 2),
             ("both stopped", &five, vec![(2, unfit()), (3, unfit())], 2),
             (
                 "stopped, and the other one is the last resort",
@@ -259,8 +259,8 @@ mod tests {
                 .into_iter()
                 .map(|(id, state)| (MemberId(id), state))
                 .collect();
-            let nobody = Standings::new();
-            let target = choose(&ring.view(), &RingRules::default(), LEASE, &nobody, &said);
+            let none = Standings::new();
+            let target = choose(&ring.view(), &RingRules::default(), LEASE, &none, &said);
             assert_eq!(target, Ok(MemberId(expected)), "{what}");
         }
     }
@@ -317,7 +317,7 @@ mod tests {
             region_preference: vec![Region("c".to_owned())],
             ..RingRules::default()
         };
-        let ring = ring().silent(&[1]).with(7, |peer| peer.behind = Some(9));
+        let ring = ring().silent(&[1]).with(7, |peer| peer.lag = Some(9));
         assert_eq!(chosen(&ring, &rules, &[]), Ok(8));
     }
 
@@ -333,11 +333,11 @@ mod tests {
         let why = |ring: &Ring| chosen(ring, &rules, &[]).unwrap_err();
         let nobody_answers = ring().silent(&[1, 4, 7, 8]);
         assert!(why(&nobody_answers).contains("database member 1 (member-1) does not answer"));
-        let behind = nobody_answers.with(7, |peer| {
+        let lag = nobody_answers.with(7, |peer| {
             peer.answered = Some(Duration::ZERO);
-            peer.behind = Some(100_000);
+            peer.lag = Some(100_000);
         });
-        assert!(why(&behind).contains("database member 7 (member-7) is 100000 entries behind"));
+        assert!(why(&lag).contains("database member 7 (member-7) is 100000 entries behind"));
         let no_majority = ring().silent(&[1, 5, 6, 7, 8]);
         let words = why(&no_majority);
         assert!(

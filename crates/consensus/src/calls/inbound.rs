@@ -22,21 +22,17 @@ use raft_types::{
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use crate::agreement;
-use crate::agreement::Agreement;
-use crate::calls::{Answer, CallError, FileBytes, Question};
-use crate::election::dead_leader::Reign;
+use crate::calls::{Agreement, Answer, CallError, FileBytes, Question};
+use crate::election::candidate_order::{candidates, goes_first};
 use crate::election::elections::Elections;
-use crate::election::heirs::heirs;
-use crate::election::split_votes::goes_first;
-use crate::election::{doubted_tail, early_election, greetings, mock_vote, stand_in};
-use crate::engine;
+use crate::election::leader_exit::LedTerm;
+use crate::election::{doubted_tail, early_election, greetings, interim_leader, mock_vote};
 use crate::engine::handle::EngineHandle;
-use crate::engine::{Fault, raft_fault};
-use crate::forced_membership::{NOBODY, TERM_LEAP, leap_from};
-use crate::log_probe::divergence::refuse_divergence;
+use crate::engine::{Fault, RoleSnapshot, raft_fault};
+use crate::forced_membership::{NO_MEMBER, TERM_LEAP, leap_from};
 use crate::log_room::wait_for_room;
 use crate::node::RaftNode;
+use crate::{calls, engine};
 
 /// The engine's answers to a stream of entries.
 pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig>, Fault>>;
@@ -174,7 +170,7 @@ impl Inbound {
         }
     }
 
-    /// Whether the log has this entry durably: the engine's answer to a request without entries that names it.
+    /// True if the log has this entry durably: the engine's answer to a request without entries that names it.
     async fn look_for(
         &self,
         vote: Vote,
@@ -273,7 +269,7 @@ impl Inbound {
 
     /// This member calls as a leader, on an open connection.
     pub fn leads(&self, caller: MemberId) {
-        self.elections.dead_leader.calls(caller);
+        self.elections.leader_exit.calls(caller);
     }
 
     /// A member without a connection to this one calls over a new one: it was started, or was cut off.
@@ -285,14 +281,14 @@ impl Inbound {
     /// process is gone.
     pub fn hung_up(&self, caller: MemberId) {
         let role = engine::role(&self.engine.raft);
-        let followed = Reign::followed(&role, self.engine.id);
-        if let Some(reign) = followed.filter(|reign| reign.leader == caller) {
-            self.elections.dead_leader.hung_up(reign);
+        let followed = LedTerm::followed(&role, self.engine.id);
+        if let Some(led) = followed.filter(|led| led.leader == caller) {
+            self.elections.leader_exit.hung_up(led);
         }
     }
 
     /// Votes, if this member may; not before the end of a lease that this member may have granted before its start. The lease of a
-    /// leader whose process is gone is bypassed, as in a leadership transfer. See `campaign`, `vote_gate` and `dead_leader`.
+    /// leader without a process is bypassed, as in a leadership transfer. See `campaign`, `vote_gate` and `leader_exit`.
     ///
     /// # Errors
     /// The engine has stopped.
@@ -307,7 +303,7 @@ impl Inbound {
         if let Some(refusal) = self.withheld(&request).await? {
             return Ok(refusal);
         }
-        request.leadership_transfer |= self.elections.dead_leader.releases(&request.vote);
+        request.leadership_transfer |= self.elections.leader_exit.releases(&request.vote);
         let answer = self.engine.raft.vote(request.clone()).await;
         let answer = answer.map_err(raft_fault)?;
         self.heed_split(&request, &answer);
@@ -321,11 +317,11 @@ impl Inbound {
             campaigning.has_voted(raft);
             return;
         }
-        let heirs = heirs(engine::role(raft).membership.membership());
-        let Some(first) = goes_first(request, answer, &heirs) else {
+        let candidates = candidates(engine::role(raft).membership.membership());
+        let Some(first) = goes_first(request, answer, &candidates) else {
             return;
         };
-        if campaigning.give_way(raft, self.engine.timers.longest_election()) {
+        if campaigning.yield_to_another(raft, self.engine.timers.longest_election()) {
             tracing::info!(term = request.vote.leader_id.term, voted_for = %answer.vote.leader_id.voted_for, "the votes are split: member {first} goes first now");
         }
     }
@@ -407,8 +403,8 @@ impl Inbound {
                 self.campaign(caller, term).await?;
                 Ok(Answer::Campaigns)
             }
-            Question::StandIn => {
-                stand_in::campaign(elections).await?;
+            Question::InterimLead => {
+                interim_leader::campaign(elections).await?;
                 Ok(Answer::Campaigns)
             }
             Question::MockElection(call) => {
@@ -424,7 +420,7 @@ impl Inbound {
                 Ok(Answer::EarlyVote)
             }
             Question::Agreement(theirs) => {
-                let compared = agreement::compare(&self.engine.raft, theirs).await;
+                let compared = calls::compare(&self.engine.raft, theirs).await;
                 let compared = compared.map_err(|fault| CallError(fault.to_string()))?;
                 Ok(Answer::Agreement(Agreement {
                     remembered: greetings::remembered(elections, caller),
@@ -508,7 +504,7 @@ impl Inbound {
             .cloned()
     }
 
-    /// Whether the log has no entry and the member never voted.
+    /// True if the log has no entry and the member never voted.
     ///
     /// # Errors
     /// The engine has stopped.
@@ -544,7 +540,7 @@ fn passed_over(elections: &Elections, vote: &Vote) -> Option<Vote> {
         .gate
         .passes_over(vote.leader_id.term)?;
     tracing::warn!(leader = %vote, committed = %later, "a leader is not followed: the ring has gone on without it");
-    let id = LeaderId::new(later.term, NOBODY);
+    let id = LeaderId::new(later.term, NO_MEMBER);
     Some(<Vote as RaftVote>::from_leader_id(id, false))
 }
 
@@ -574,5 +570,116 @@ impl std::fmt::Debug for Inbound {
         f.debug_struct("Inbound")
             .field("own", &self.engine.id)
             .finish_non_exhaustive()
+    }
+}
+
+// Detects a leader that names another entry where this member's log is committed: up to its commit mark, and up to a membership with
+// a later membership, which proves the same, perhaps before the mark does. Only one cause is possible: an operator
+// repaired a lost quorum without this member. The engine would silently keep both, because it never compares
+// committed entries. So the member stops and reports it. When it is restarted, it truncates its log (`rejoin`).
+
+/// Two entries of one index, both committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Contradiction {
+    ours: OpId,
+    theirs: OpId,
+}
+
+/// The entries up to this index that a request names.
+fn named(request: &AppendEntriesRequest<TypeConfig>, up_to: u64) -> Vec<OpId> {
+    let previous = request.prev_log_id.into_iter();
+    let entries = request.entries.iter().map(|entry| entry.log_id);
+    let op_ids = previous.chain(entries).map(OpId::from);
+    op_ids.take_while(|op_id| op_id.index <= up_to).collect()
+}
+
+fn find(named: &[OpId], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<Contradiction> {
+    named.iter().find_map(|theirs| {
+        // Purged entries can no longer be compared.
+        let ours = op_id_at(theirs.index)?;
+        (ours != *theirs).then_some(Contradiction {
+            ours,
+            theirs: *theirs,
+        })
+    })
+}
+
+/// Accepts a leader's request that agrees with what is committed here; `role` is the current one. Free for nearly every request:
+/// one that continues at the log's end.
+///
+/// # Errors
+/// [`Fault::Contradicted`]; the engine is stopped then.
+pub(crate) async fn refuse_divergence(
+    engine: &EngineHandle,
+    role: &RoleSnapshot,
+    request: &AppendEntriesRequest<TypeConfig>,
+) -> Result<(), Fault> {
+    let mark = engine.mark.get().map(|committed| committed.index);
+    // The membership before this one is committed, because this one follows it.
+    let membership = role.membership.log_id().map(|last| last.index);
+    let Some(up_to) = mark.max(membership) else {
+        return Ok(());
+    };
+    let goes_on = request
+        .prev_log_id
+        .is_some_and(|previous| previous.index > up_to);
+    if goes_on {
+        return Ok(());
+    }
+    let (vote, mut named) = (request.vote, named(request, up_to));
+    let found = engine.raft.with_raft_state(move |state| {
+        // A deposed leader may name anything; the engine rejects it.
+        let is_leader = vote >= *state.vote_ref();
+        let settled = state
+            .membership_state
+            .committed()
+            .log_id()
+            .map(|last| last.index);
+        named.retain(|op_id| Some(op_id.index) <= mark.max(settled));
+        let found = find(&named, |index| state.log_ids.get(index).map(OpId::from));
+        found.filter(|_| is_leader)
+    });
+    let Some(Contradiction { ours, theirs }) = found.await? else {
+        return Ok(());
+    };
+    let fault = Fault::Contradicted { ours, theirs };
+    tracing::error!(%fault, "the log contradicts the ring's");
+    // The first reason stays.
+    let _ = engine.failed.set(fault.clone());
+    // Its task ends, which `fault` reports.
+    let _ = engine.raft.shutdown().await;
+    Err(fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_another_entry_at_the_same_index_contradicts() {
+        let own = |index| match index {
+            0..=4 => None,
+            5..=10 => Some(OpId::new(1, index)),
+            11..=20 => Some(OpId::new(3, index)),
+            _ => None,
+        };
+        let find = |named: &[(u64, u64)]| {
+            let named: Vec<OpId> = named
+                .iter()
+                .map(|(term, index)| OpId::new(*term, *index))
+                .collect();
+            find(&named, own)
+        };
+        assert_eq!(find(&[]), None);
+        assert_eq!(find(&[(1, 8), (1, 9), (1, 10), (3, 11)]), None);
+        assert_eq!(find(&[(7, 3)]), None);
+        let contradiction = Contradiction {
+            ours: OpId::new(3, 12),
+            theirs: OpId::new(1003, 12),
+        };
+        assert_eq!(
+            find(&[(3, 11), (1003, 12), (1003, 13)]),
+            Some(contradiction)
+        );
     }
 }

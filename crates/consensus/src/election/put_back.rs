@@ -1,4 +1,4 @@
-//! A member whose data directory was restored to an earlier state: from a disk snapshot or a backup of its virtual machine.
+//! A member with a data directory that was restored to an earlier state: from a disk snapshot or a backup of its virtual machine.
 //! It has lost votes and acknowledged entries, and the directory does not show that. The other members can detect it. Each records in
 //! [`Memory`] how far each other member had come: from what members report in greetings, and as a leader from acknowledgements.
 //! They send it that record before its Raft starts, and in every greeting.
@@ -15,7 +15,7 @@
 //! may, and then the term is later. So the term counts before the end. An end of an earlier term than the vote's is not recorded from
 //! the member's own report: that term's leader may be about to truncate it.
 //!
-//! A smaller state is no sign where a doubt covers it that the member knows of: it reports the term, and receivers drop their record up
+//! A smaller state is no sign where a recorded doubt covers it: the member reports the term, and receivers drop their record up
 //! to it. Acknowledgements before a quorum repair do not count either.
 
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub struct Report {
     pub put_back: Option<PutBack>,
 }
 
-/// What a member has recorded about the receiver of this message.
+/// A record about the receiver of this message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
     /// How far the receiver had come, at least.
@@ -56,7 +56,7 @@ pub struct PutBack {
     pub told_by: MemberId,
     /// What it had, at least.
     pub had: Standing,
-    /// What it has after the restore.
+    /// Its state after the restore.
     pub has: Standing,
 }
 
@@ -181,7 +181,7 @@ impl Memory {
         standing.end.filter(|known| end < Some(*known))
     }
 
-    /// Whether the member with this data directory reports that it was restored.
+    /// True if the member with this data directory reports that it was restored.
     pub(crate) fn put_back(&self, member: MemberId, whose: Incarnation) -> Option<PutBack> {
         let known = self.lock().get(&member).copied()?;
         known.put_back.filter(|_| known.incarnation == whose)
@@ -198,12 +198,12 @@ impl Known {
     }
 }
 
-/// What this member has detected about itself since its start.
+/// Detected by this member about itself since its start.
 #[derive(Debug)]
 pub(crate) struct OwnPast(Mutex<(Option<u64>, Option<PutBack>)>);
 
 impl OwnPast {
-    /// For a member whose log has this doubt at its start.
+    /// For a member with a log that has this doubt at its start.
     pub(crate) fn new(doubt: Option<DoubtedTail>) -> Self {
         Self(Mutex::new((doubt.map(|doubt| doubt.term), None)))
     }
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(
             judge(Standing::default(), None, &[]),
             None,
-            "nobody knows it"
+            "no member has recorded it"
         );
     }
 

@@ -115,7 +115,7 @@ impl LastHeard {
         Some(self.begun.elapsed().saturating_sub(at))
     }
 
-    /// Whether a call was accepted less than this long ago.
+    /// True if a call was accepted less than this long ago.
     pub(crate) fn within(&self, age: Duration) -> bool {
         self.age().is_some_and(|heard| heard < age)
     }

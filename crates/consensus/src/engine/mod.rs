@@ -13,7 +13,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{Fatal, RaftError};
 use openraft::metrics::{RaftDataMetrics, RaftServerMetrics};
 use openraft::{Instant as _, ServerState};
-use raft_types::{MemberId, OpId, StoredMembership, Term, TypeConfig};
+use raft_types::{MemberId, MemberRecord, OpId, StoredMembership, Term, TypeConfig};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -38,6 +38,19 @@ impl RoleSnapshot {
     /// The voter sets in force; a commit and an election need a majority of each.
     pub fn voter_sets(&self) -> &[BTreeSet<MemberId>] {
         self.membership.membership().get_joint_config()
+    }
+
+    /// All members of the membership.
+    pub fn members(&self) -> BTreeMap<MemberId, MemberRecord> {
+        let nodes = self.membership.nodes();
+        nodes.map(|(id, record)| (*id, record.clone())).collect()
+    }
+
+    /// All members of the membership but this one.
+    pub fn others(&self, own: MemberId) -> impl Iterator<Item = (MemberId, &MemberRecord)> {
+        let nodes = self.membership.nodes();
+        let others = nodes.filter(move |(id, _)| **id != own);
+        others.map(|(id, record)| (*id, record))
     }
 
     /// A member other than `own` that is the only voter, or may still consider itself so: it is a voter set of an

@@ -333,7 +333,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::election::interim_term::InterimTerm;
+    use crate::election::counted_votes::InterimTerm;
     use crate::election::put_back::Memory;
     use crate::lease::promise::PromisedLease;
 

@@ -193,7 +193,7 @@ impl Contacts {
         });
     }
 
-    /// Whether the lease of this member in this term is unknown.
+    /// True if the lease of this member in this term is unknown.
     pub(crate) fn lacks_promise(&self, member: MemberId, term: Term) -> bool {
         let met = self.lock();
         met.get(&member)

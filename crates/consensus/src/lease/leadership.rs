@@ -11,7 +11,7 @@ use raft_types::{MemberId, OpId, Term};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-/// What this member is in its ring at the moment.
+/// The role of this member in its ring at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Leadership {
@@ -164,7 +164,7 @@ pub(crate) fn next_look(
     }
 }
 
-/// Whether a leader whose quorum has been silent for `silent` sends nothing to its followers at this moment. Members that receive
+/// True if a leader with a quorum that has been silent for `silent` sends nothing to its followers at this moment. Members that receive
 /// its heartbeats elect no other leader, although they may be the ones that reach a quorum. So after two leases it is quiet
 /// long enough for them to elect one. Then it calls for as long, in case none of them could be elected.
 pub(crate) fn is_quiet(silent: Duration, lease: Duration) -> bool {

@@ -257,7 +257,7 @@ async fn tail(own: &dyn OwnLog, vote: &Vote) -> Option<Tail> {
     None
 }
 
-/// Whether the own log is still that of the leader with this vote. Checked after reading: a later leader's
+/// True if the own log is still that of the leader with this vote. Checked after reading: a later leader's
 /// entries come after its vote.
 fn leads(own: &dyn OwnLog, vote: &Vote) -> bool {
     own.report()

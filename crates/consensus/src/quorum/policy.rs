@@ -9,8 +9,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::quorum::majority::majority_of;
-
 /// The voter sets of a ring at one moment.
 pub type VoterSets = Vec<BTreeSet<MemberId>>;
 
@@ -278,6 +276,13 @@ fn read(words: &Value) -> RingRules {
         .unwrap_or_else(|_| QuorumPolicy::Unknown(words["policy"].to_string()).into())
 }
 
+// The size of a majority. The engine counts what is committed: see [`crate::quorum`].
+
+/// How many of `voters` make a majority: any two majorities of the same voters share one.
+pub const fn majority_of(voters: usize) -> usize {
+    voters / 2 + 1
+}
+
 #[cfg(test)]
 mod tests {
     use raft_types::Region;
@@ -374,5 +379,19 @@ mod tests {
         write(&mut ring, &some());
         assert_eq!(logged(ring.values()).unwrap()["tides"], true);
         assert_eq!(in_force(ring.values(), &RingRules::default()), some());
+    }
+}
+
+#[cfg(test)]
+mod majority_tests {
+    use super::majority_of;
+
+    #[test]
+    fn two_majorities_always_share_a_voter() {
+        for voters in 1..100 {
+            let majority = majority_of(voters);
+            assert!(2 * majority > voters && majority <= voters, "{voters}");
+            assert!(2 * (majority - 1) <= voters, "{voters}");
+        }
     }
 }

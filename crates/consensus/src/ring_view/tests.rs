@@ -29,7 +29,7 @@ impl Ring {
         Self(RingView {
             own: members[0].id,
             leads: true,
-            stands_in: false,
+            is_interim: false,
             leader: Some(members[0].id),
             last_log: Some(OpId::new(2, 9)),
             voter_sets: Vec::new(),
@@ -86,7 +86,7 @@ fn peer(id: u64, region: Region, kind: &str) -> RingMember {
         },
         voter: false,
         matched: Some(OpId::new(2, 9)),
-        behind: Some(0),
+        lag: Some(0),
         answered: Some(Duration::from_millis(100)),
         needs_purged_entries: false,
     }

@@ -52,7 +52,7 @@ pub(crate) async fn bootstrap(
             RingState::Fresh | RingState::Bootstrapping { .. } if bootstrap.is_none() => {
                 let (answer, answered) = oneshot::channel();
                 let order = BootstrapOrder {
-                    origin: LogOrigin::behind(origin),
+                    origin: LogOrigin::after(origin),
                     answer,
                 };
                 if member_state.order_bootstrap(order) {

@@ -105,7 +105,7 @@ impl From<PromotionError> for Refusal {
         let (kind, advice) = match error {
             PromotionError::Refused(refusal) => return refusal.into(),
             PromotionError::Move { .. }
-            | PromotionError::FellBehind { .. }
+            | PromotionError::TargetLags { .. }
             | PromotionError::NotNeeded { .. }
             | PromotionError::Drain { .. } => (RefusalKind::Failed, LOOK),
             PromotionError::AnotherLeads { .. } => (RefusalKind::Failed, ""),

@@ -21,7 +21,7 @@ struct Reading {
     committed: watch::Receiver<Option<OpId>>,
     /// The next index to read.
     next: u64,
-    /// Whether the reader has been notified that it has everything.
+    /// True if the reader has been notified that it has everything.
     told: bool,
     /// Read and not sent yet, in reverse order.
     ready: Vec<Bytes>,

@@ -129,7 +129,7 @@ impl RingHandle {
     }
 }
 
-/// Whether a term has ended or the leadership is being transferred. Silence alone does not end it.
+/// True if a term has ended or the leadership is being transferred. Silence alone does not end it.
 fn is_over(now: &Leadership, term: Term) -> bool {
     let transfers = matches!(
         now,

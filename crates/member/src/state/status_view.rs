@@ -256,7 +256,7 @@ fn peers(raft: &MemberStatus, own: MemberId) -> Vec<PeerView> {
         address: peer.record.address.clone(),
         voter: peer.voter,
         matched: peer.matched,
-        behind_entries: peer.behind,
+        behind_entries: peer.lag,
         answered_seconds: peer.answered.map(|age| age.as_secs_f64()),
     };
     raft.ring_view

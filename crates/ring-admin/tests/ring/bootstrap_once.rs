@@ -32,38 +32,38 @@ async fn a_second_bootstrap_is_refused_on_every_member() {
 #[tokio::test]
 async fn a_founder_that_votes_and_is_in_the_list_makes_a_ring() {
     let mut ring = Ring::started(&[Database; 3]).await;
-    let founder = ring.member(MemberId(1)).clone();
-    assert!(founder.inbound().is_pristine().await.unwrap());
+    let first = ring.member(MemberId(1)).clone();
+    assert!(first.inbound().is_pristine().await.unwrap());
 
     ring.records.get_mut(&MemberId(1)).unwrap().votes = false;
-    let refused = founder.bootstrap(ring.records.clone()).await;
+    let refused = first.bootstrap(ring.records.clone()).await;
     assert!(
         matches!(refused, Err(BootstrapError::DoesNotVote(MemberId(1)))),
         "{refused:?}"
     );
 
     ring.records.remove(&MemberId(1));
-    let refused = founder.bootstrap(ring.records.clone()).await;
+    let refused = first.bootstrap(ring.records.clone()).await;
     assert!(
         matches!(refused, Err(BootstrapError::NotInList(MemberId(1)))),
         "{refused:?}"
     );
-    assert!(founder.inbound().is_pristine().await.unwrap());
+    assert!(first.inbound().is_pristine().await.unwrap());
 }
 
 /// Its vote is on the disk, but not yet the first entry.
 #[tokio::test]
 async fn a_founder_that_was_stopped_in_the_middle_makes_the_ring() {
     let ring = Ring::started(&[Database; 3]).await;
-    let founder = ring.member(MemberId(1)).clone();
-    takes_a_vote_and_no_entry(&founder, MemberId(u64::MAX)).await;
-    assert!(!founder.inbound().is_pristine().await.unwrap());
+    let first = ring.member(MemberId(1)).clone();
+    takes_a_vote_and_no_entry(&first, MemberId(u64::MAX)).await;
+    assert!(!first.inbound().is_pristine().await.unwrap());
 
-    founder.bootstrap(ring.records.clone()).await.unwrap();
+    first.bootstrap(ring.records.clone()).await.unwrap();
     ring.commit("first").await;
     // Its writer may have had the first entry of the previous term.
-    assert_eq!(founder.history()[0].term, Term(2));
-    let again = founder.bootstrap(ring.records.clone()).await;
+    assert_eq!(first.history()[0].term, Term(2));
+    let again = first.bootstrap(ring.records.clone()).await;
     assert!(
         matches!(again, Err(BootstrapError::NotPristine)),
         "{again:?}"
@@ -73,9 +73,9 @@ async fn a_founder_that_was_stopped_in_the_middle_makes_the_ring() {
 #[tokio::test]
 async fn who_has_heard_of_a_leader_makes_no_ring() {
     let ring = Ring::started(&[Database; 3]).await;
-    let founder = ring.member(MemberId(1)).clone();
-    takes_a_vote_and_no_entry(&founder, MemberId(2)).await;
-    let refused = founder.bootstrap(ring.records.clone()).await;
+    let first = ring.member(MemberId(1)).clone();
+    takes_a_vote_and_no_entry(&first, MemberId(2)).await;
+    let refused = first.bootstrap(ring.records.clone()).await;
     assert!(
         matches!(refused, Err(BootstrapError::NotPristine)),
         "{refused:?}"
@@ -99,8 +99,8 @@ async fn a_founder_outside_of_the_policys_regions_is_refused() {
     let policy = QuorumPolicy::Regions(BTreeSet::from([Region("b".to_owned())]));
     let mut ring = Ring::laid_out("a: 1d | b: 2d 3w 4w", policy);
     ring.start_all().await;
-    let founder = ring.member(MemberId(1));
-    let refused = founder.bootstrap(ring.records.clone()).await;
+    let first = ring.member(MemberId(1));
+    let refused = first.bootstrap(ring.records.clone()).await;
     assert!(
         matches!(
             refused,
@@ -111,9 +111,9 @@ async fn a_founder_outside_of_the_policys_regions_is_refused() {
         ),
         "{refused:?}"
     );
-    assert!(founder.inbound().is_pristine().await.unwrap());
+    assert!(first.inbound().is_pristine().await.unwrap());
 
-    let founder = ring.member(MemberId(2));
-    founder.bootstrap(ring.records.clone()).await.unwrap();
+    let first = ring.member(MemberId(2));
+    first.bootstrap(ring.records.clone()).await.unwrap();
     ring.commit("first").await;
 }

@@ -95,18 +95,18 @@ async fn nothing_is_taken_behind_an_entry_that_was_refused() {
     ring.board.heal();
     ring.board.isolate(far, ring.ids());
     assert_eq!(ring.serving().await, (leader, term));
-    let mut behind = propose("behind").await;
+    let mut later = propose("later").await;
     assert_eq!(
-        within("a refusal", behind.outcome()).await,
-        Outcome::Refused(Refusal::Behind)
+        within("a refusal", later.outcome()).await,
+        Outcome::Refused(Refusal::AfterRefused)
     );
     let outcome = within("a commit", before.outcome()).await;
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
     // A new proposal is accepted.
-    let alone = ring.commit("anew").await;
+    let alone = ring.commit("again").await;
     ring.board.heal();
     ring.committed_everywhere(alone).await;
     for disk in ring.disks.values() {
-        assert_eq!(disk.transactions(), ["before", "anew"]);
+        assert_eq!(disk.transactions(), ["before", "again"]);
     }
 }

@@ -110,12 +110,12 @@ async fn what_a_follower_acknowledged_and_lost_comes_again_from_the_same_leader(
 #[tokio::test(start_paused = true)]
 async fn a_member_without_a_vote_leads_until_a_voter_has_what_it_alone_has() {
     let mut ring = Ring::over("a: 1d 2d | b: 3d", QuorumPolicy::SingleRegionDynamic).await;
-    let [loses, behind, has_all] = [1, 2, 3].map(MemberId);
+    let [loses, lagging, has_all] = [1, 2, 3].map(MemberId);
     let last = ring.commit("acknowledged").await;
     ring.committed_everywhere(last).await;
     let (leader, term) = ring.serving().await;
     assert_eq!(leader, loses);
-    ring.board.isolate(behind, [loses, has_all]);
+    ring.board.isolate(lagging, [loses, has_all]);
     let mut tickets = Vec::new();
     for number in 0..3 {
         let text = transaction(&format!("to the member without a vote alone {number}"));
@@ -143,10 +143,10 @@ async fn a_member_without_a_vote_leads_until_a_voter_has_what_it_alone_has() {
 
     leadership_is(&stood_in, |now| now.leading_term().is_none()).await;
     let (leader, _) = ring.serving().await;
-    assert!([loses, behind].contains(&leader), "member {leader} leads");
-    let last = ring.commit("goes on").await;
+    assert!([loses, lagging].contains(&leader), "member {leader} leads");
+    let last = ring.commit("after").await;
     ring.committed_everywhere(last).await;
-    for id in [loses, behind] {
+    for id in [loses, lagging] {
         assert!(ring.disks[&id].transactions().starts_with(&written));
     }
     within("the end of the doubt", async {
@@ -156,7 +156,7 @@ async fn a_member_without_a_vote_leads_until_a_voter_has_what_it_alone_has() {
     })
     .await;
     let voters = ring.member(has_all).status().ring_view.voter_sets;
-    assert_eq!(voters, [[loses, behind].into()]);
+    assert_eq!(voters, [[loses, lagging].into()]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,7 +167,7 @@ async fn nobody_stands_in_beside_a_leader_or_with_a_vote() {
     let before = ring.serving().await;
     for (id, expected) in [(2, "has a vote"), (3, "member 1 leads")] {
         let (id, calls) = (MemberId(id), ring.board.port(MemberId(1)));
-        let asked = calls.ask(id, &ring.records[&id], Question::StandIn, TIMERS.lease);
+        let asked = calls.ask(id, &ring.records[&id], Question::InterimLead, TIMERS.lease);
         let refused = asked.await.unwrap_err().to_string();
         assert!(refused.contains(expected), "{refused}");
     }

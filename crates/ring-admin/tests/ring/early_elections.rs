@@ -46,7 +46,7 @@ async fn a_leader_that_was_killed_is_followed_before_its_lease_ends() {
     for regions in ["a: 1d 2d 3d", "a: 1d 2w 3w", "a: 1d 2d 3d 4w 5w"] {
         let mut ring = slow_ring(regions, QuorumPolicy::Majority).await;
         a_killed_leader_is_followed(&mut ring, regions).await;
-        ring.commit("behind").await;
+        ring.commit("after").await;
     }
 }
 
@@ -105,7 +105,7 @@ async fn a_leader_that_lives_stays() {
         stays("a minority has both signs").await;
     }
     ring.board.heal();
-    ring.commit("behind").await;
+    ring.commit("after").await;
 }
 
 /// The cost if all members are deceived: an election, and no loss.
@@ -131,10 +131,10 @@ async fn when_everybody_has_both_signs_of_a_leader_that_lives_nothing_is_lost() 
     ring.board.heal();
     leadership_is(ring.member(leader), |now| now.leading_term().is_none()).await;
     assert!(ring.serving().await.1 > term);
-    let last = ring.commit("behind").await;
+    let last = ring.commit("after").await;
     ring.committed_everywhere(last).await;
     for disk in ring.disks.values() {
-        assert_eq!(disk.transactions(), ["before", "behind"]);
+        assert_eq!(disk.transactions(), ["before", "after"]);
     }
 }
 

@@ -67,7 +67,7 @@ async fn a_member_whose_disk_is_full_says_for_how_long_it_has_lacked_what_is_com
     ring.member(full).take_in_by(disk.clone());
     let hears = async {
         let mut leadership = ring.member(full).leadership();
-        let hears = |now: &consensus::Leadership| *now != NOBODY;
+        let hears = |now: &consensus::Leadership| *now != NO_LEADER;
         leadership.wait_for(hears).await.map(drop)
     };
     within("the leader is heard", hears).await.unwrap();
@@ -76,4 +76,4 @@ async fn a_member_whose_disk_is_full_says_for_how_long_it_has_lacked_what_is_com
     lacks_for(&ring, |lack| lack.is_zero()).await;
 }
 
-const NOBODY: consensus::Leadership = consensus::Leadership::Follower { leader: None };
+const NO_LEADER: consensus::Leadership = consensus::Leadership::Follower { leader: None };

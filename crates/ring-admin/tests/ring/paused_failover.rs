@@ -197,7 +197,7 @@ async fn a_pause_that_is_ordered_while_the_leader_stops_keeps_its_place() {
     becomes_primary(&ring, FIRST).await;
 }
 
-/// The automatic demotion of a leader whose mysqld is broken also chooses its target before the lock.
+/// The automatic demotion of a leader with a broken mysqld also chooses its target before the lock.
 #[tokio::test(start_paused = true)]
 async fn only_what_an_operator_orders_moves_the_place() {
     let ring = ring().await;
@@ -268,7 +268,7 @@ async fn what_becomes_of_the_primary_is_told_to_the_databases() {
         .unwrap();
     ring.board.isolate(FIRST, [2, 3].map(MemberId));
     let so = |now: &Primacy| now.elsewhere.is_none();
-    within("nobody is heard any more", first.wait_for(so))
+    within("no calls of a leader", first.wait_for(so))
         .await
         .unwrap();
     assert!(first.borrow().others);

@@ -12,12 +12,12 @@ async fn the_term_stays_when_a_lost_member_returns() {
     ring.board.isolate(lost, ring.ids());
     // Long enough for several campaigns of its own.
     tokio::time::sleep(TIMERS.lease * 5).await;
-    let meanwhile = ring.commit("meanwhile").await;
+    let committed = ring.commit("committed").await;
     assert_eq!(ring.member(lost).status().term, term);
     ring.board.heal();
 
     let last = ring.commit("together").await;
-    assert_eq!(last.index, meanwhile.index + 1);
+    assert_eq!(last.index, committed.index + 1);
     ring.committed_everywhere(last).await;
     assert_eq!(ring.serving().await, (leader, term));
     assert_eq!(ring.member(lost).status().term, term);

@@ -111,7 +111,7 @@ async fn a_tail_that_nobody_committed_goes_with_the_old_log() {
     ring.commit("seen by all").await;
     ring.board.isolate(old, ring.ids());
     for number in 0..10 {
-        let lost = transaction(&format!("seen by nobody else {number}"));
+        let lost = transaction(&format!("not replicated {number}"));
         // The outcome is not awaited: the ring continues without this member.
         drop(ring.member(old).propose(lost, term).await.unwrap());
     }
@@ -242,10 +242,10 @@ async fn an_offer_that_crossed_the_entries_changes_nothing() {
     assert_eq!(ring.member(id).status().purged, None);
 
     // An offer that the entries did not overtake is accepted.
-    let behind = OpId::new(3, 12);
-    inbound.install(vote, offer(behind)).await.unwrap();
+    let later = OpId::new(3, 12);
+    inbound.install(vote, offer(later)).await.unwrap();
     assert_eq!(ring.disks[&id].all(), []);
-    assert_eq!(ring.member(id).status().purged, Some(behind));
+    assert_eq!(ring.member(id).status().purged, Some(later));
 }
 
 /// A leader was elected twice and wrote only to itself. The ring's log continues with entries of an earlier term, which are now purged. The
@@ -256,9 +256,9 @@ async fn a_tail_of_later_terms_than_where_the_log_begins_anew_goes_as_well() {
     let id = MemberId(1);
     let vote = Vote::new_committed(12, MemberId(2));
     let inbound = ring.member(id).inbound();
-    let behind = OpId::new(3, 12);
-    let answer = inbound.install(vote, offer(behind)).await.unwrap();
+    let later = OpId::new(3, 12);
+    let answer = inbound.install(vote, offer(later)).await.unwrap();
     assert_eq!(answer.vote, vote);
     assert_eq!(ring.disks[&id].all(), []);
-    assert_eq!(ring.member(id).status().purged, Some(behind));
+    assert_eq!(ring.member(id).status().purged, Some(later));
 }

@@ -142,7 +142,7 @@ async fn restarts_and_elections_accuse_nobody() {
             3 if round % 2 == 0 => they_have_greeted().await,
             _ => {}
         }
-        ring.commit(&format!("without one, behind {last}")).await;
+        ring.commit(&format!("without one, after {last}")).await;
         ring.come_back(goes).await;
         they_have_greeted().await;
         for (id, member) in &ring.members {

@@ -46,7 +46,7 @@ async fn near(ring: &Ring, leader: MemberId, others: &[u64]) {
             let view = ring.member(leader).status().ring_view;
             let near = |id: &u64| {
                 view.member(MemberId(*id))
-                    .is_some_and(|one| one.behind == Some(0) && one.answers(TIMERS.lease))
+                    .is_some_and(|one| one.lag == Some(0) && one.answers(TIMERS.lease))
             };
             if others.iter().all(near) {
                 return;

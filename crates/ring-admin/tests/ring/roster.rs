@@ -141,6 +141,6 @@ async fn a_change_is_planned_on_the_one_before_however_soon_it_comes() {
         assert_eq!(done.after.priority, priority);
         let view = member.status().ring_view;
         let shown = view.member(changed).map(|one| one.record.priority);
-        assert_eq!(shown, Some(priority), "behind its own answer");
+        assert_eq!(shown, Some(priority), "later than its own answer");
     }
 }

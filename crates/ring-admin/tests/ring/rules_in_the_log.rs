@@ -87,7 +87,7 @@ async fn a_file_that_says_otherwise_moves_nothing() {
     for id in 1..=6 {
         ring.start(MemberId(id)).await;
     }
-    ring.commit("behind the start").await;
+    ring.commit("after the start").await;
     // The leader tasks check at least once per heartbeat.
     tokio::time::sleep(TIMERS.heartbeat * 3).await;
     ring.commit("and later").await;

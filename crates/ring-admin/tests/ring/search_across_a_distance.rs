@@ -280,7 +280,7 @@ async fn members_that_are_behind_or_went_apart_cost_no_more() {
     let home = [(1, 2_000), (LAST_TERM, 5_000)];
     let cases: [(&str, &[(u64, u64)]); 4] = [
         ("200 entries behind", &[(1, 2_000), (LAST_TERM, 4_800)]),
-        ("a whole term behind", &[(1, 1_900)]),
+        ("a whole term less", &[(1, 1_900)]),
         ("a tail of their own", &[(1, 1_950), (2, 2_150)]),
         ("a longer one", &[(1, 1_990), (2, 6_000)]),
     ];

@@ -246,8 +246,8 @@ async fn a_follower_waits_for_what_the_leaders_disk_cannot_read_and_nobody_else_
         last = commit(number).await;
     }
     assert_eq!(member.status().fault, None);
-    let behind = *ring.member(away).committed().borrow();
-    assert!(behind < Some(last), "{behind:?}");
+    let lagging = *ring.member(away).committed().borrow();
+    assert!(lagging < Some(last), "{lagging:?}");
 
     trouble.unreadable.store(false, Ordering::Relaxed);
     ring.committed_everywhere(last).await;

@@ -88,7 +88,7 @@ async fn a_witness_hands_over_when_the_heir_has_its_log_and_not_before() {
     })
     .await;
     let handed_over = ring.serving().await.1;
-    assert_eq!(handed_over.0, term.0 + 1, "somebody else led in between");
+    assert_eq!(handed_over.0, term.0 + 1, "another member led in between");
 }
 
 const FIRST: MemberId = MemberId(1);
@@ -132,7 +132,7 @@ async fn an_old_primary_hands_over_when_the_heir_has_its_log_and_not_before() {
     let promoted = first.promote(DATABASE, watch::Sender::default()).await;
     let promoted = promoted.unwrap();
     assert_eq!(promoted.leader, DATABASE);
-    assert_eq!(promoted.term.0, term.0 + 1, "somebody else led in between");
+    assert_eq!(promoted.term.0, term.0 + 1, "another member led in between");
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,14 +141,14 @@ async fn an_old_primary_goes_on_where_the_heir_does_not_get_its_log_onto_its_dis
     let before = ring.serving().await;
     let first = ring.member(FIRST);
     let promoted = first.promote(DATABASE, watch::Sender::default()).await;
-    let Err(PromotionError::FellBehind { refusal, .. }) = promoted else {
+    let Err(PromotionError::TargetLags { refusal, .. }) = promoted else {
         panic!("{promoted:?}");
     };
     assert_eq!(
         refusal,
         TransferRefusal::Slow {
             member: DATABASE,
-            behind: 1,
+            lag: 1,
             waited: TIMERS.lease
         }
     );
@@ -165,7 +165,7 @@ async fn writes_are_not_stopped_for_an_heir_that_does_not_keep_up() {
     let seen = progress.subscribe();
     let promoted = ring.member(FIRST).promote(DATABASE, progress).await;
     assert!(
-        matches!(promoted, Err(PromotionError::FellBehind { .. })),
+        matches!(promoted, Err(PromotionError::TargetLags { .. })),
         "{promoted:?}"
     );
     assert_eq!(seen.borrow().under_way, Some(PromotionPhase::CatchUp));
@@ -183,8 +183,8 @@ impl Mysqld for Says {
 
     fn state(&self, _: Option<String>) -> BoxFuture<'_, DatabaseState> {
         let state = match self.0 {
-            Ok(behind) => DatabaseState {
-                behind: Some(behind),
+            Ok(lag) => DatabaseState {
+                lag: Some(lag),
                 ..DatabaseState::default()
             },
             Err(why) => DatabaseState {

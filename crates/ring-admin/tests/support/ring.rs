@@ -139,8 +139,8 @@ impl Ring {
     }
 
     pub(crate) async fn bootstrap(&self) {
-        let founder = &self.members[&MemberId(1)];
-        founder.bootstrap(self.records.clone()).await.unwrap();
+        let first = &self.members[&MemberId(1)];
+        first.bootstrap(self.records.clone()).await.unwrap();
     }
 
     pub(crate) fn ids(&self) -> Vec<MemberId> {

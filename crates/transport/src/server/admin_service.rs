@@ -78,7 +78,7 @@ impl Admin for AdminService {
         match self
             .local
             .book
-            .adopt(ring, &LogOrigin::behind(request.origin))
+            .adopt(ring, &LogOrigin::after(request.origin))
         {
             Ok(()) => {
                 tracing::info!(%ring, "this member belongs to a ring");

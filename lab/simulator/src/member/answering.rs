@@ -179,7 +179,7 @@ impl Answering {
             {
                 let (tell, told) = oneshot::channel();
                 let order = BootstrapOrder {
-                    origin: LogOrigin::behind(origin.clone()),
+                    origin: LogOrigin::after(origin.clone()),
                     failed: tell,
                 };
                 failed = orders.try_send(order).is_ok().then_some(told);

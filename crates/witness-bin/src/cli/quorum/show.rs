@@ -115,7 +115,7 @@ fn from_outside(report: &RingReport, latest: &MemberView) -> Vec<RegionQuorum> {
     let view = RingView {
         own: latest.member.id,
         leads: false,
-        stands_in: false,
+        is_interim: false,
         leader: None,
         last_log: latest.log_end,
         voter_sets: latest.voter_sets.clone(),

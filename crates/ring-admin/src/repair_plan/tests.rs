@@ -4,11 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use consensus::quorum::{VoterSets, is_safe_step, majority_of};
 use proptest::prelude::*;
 use raft_types::{LogId, MemberId, MemberRecord, Membership, OpId, StoredMembership, Term};
 
 use super::{MemberEvidence, RepairRefusal, plan_repair};
-use consensus::quorum::{VoterSets, is_safe_step, majority_of};
 
 const MEMBERS: usize = 6;
 
@@ -101,17 +101,17 @@ impl World {
 
     fn take(&mut self, turn: &Turn) {
         match turn {
-            Turn::Campaign(who, hear) => self.campaign(*who, *hear),
-            Turn::Write(who) => self.append(*who, None),
-            Turn::Send(who, to, most) => self.send(*who, *to, *most),
-            Turn::Change(who, sets) => self.change(*who, sets),
+            Turn::Campaign(actor, reached) => self.campaign(*actor, *reached),
+            Turn::Write(actor) => self.append(*actor, None),
+            Turn::Send(actor, to, most) => self.send(*actor, *to, *most),
+            Turn::Change(actor, sets) => self.change(*actor, sets),
         }
     }
 
-    fn campaign(&mut self, who: usize, hear: u8) {
-        let (term, end) = (self.nodes[who].term + 1, self.nodes[who].end());
+    fn campaign(&mut self, actor: usize, reached: u8) {
+        let (term, end) = (self.nodes[actor].term + 1, self.nodes[actor].end());
         let mut granted = BTreeSet::new();
-        for id in ids(hear | (1 << who)) {
+        for id in ids(reached | (1 << actor)) {
             let voter = &mut self.nodes[at(id)];
             if voter.term < term && voter.end() <= end {
                 voter.term = term;
@@ -119,27 +119,27 @@ impl World {
                 granted.insert(id);
             }
         }
-        let elected = is_quorum(self.nodes[who].sets(), &granted);
-        self.nodes[who].leads = elected;
-        self.nodes[who].acknowledged.clear();
-        self.append(who, None);
+        let elected = is_quorum(self.nodes[actor].sets(), &granted);
+        self.nodes[actor].leads = elected;
+        self.nodes[actor].acknowledged.clear();
+        self.append(actor, None);
     }
 
-    fn append(&mut self, who: usize, sets: Option<VoterSets>) {
-        let node = &mut self.nodes[who];
+    fn append(&mut self, actor: usize, sets: Option<VoterSets>) {
+        let node = &mut self.nodes[actor];
         if node.leads {
             let term = node.term;
             node.log.push(Entry { term, sets });
-            let own = MemberId(who as u64 + 1);
+            let own = MemberId(actor as u64 + 1);
             node.acknowledged.insert(own, node.log.len());
-            self.commit(who);
+            self.commit(actor);
         }
     }
 
-    fn send(&mut self, who: usize, to: usize, most: usize) {
-        let leader = self.nodes[who].clone();
+    fn send(&mut self, actor: usize, to: usize, most: usize) {
+        let leader = self.nodes[actor].clone();
         let follower = &mut self.nodes[to];
-        if !leader.leads || who == to || follower.term > leader.term {
+        if !leader.leads || actor == to || follower.term > leader.term {
             return;
         }
         follower.term = leader.term;
@@ -157,15 +157,15 @@ impl World {
             follower.log.extend_from_slice(&leader.log[common..upto]);
         }
         follower.committed = follower.committed.max(leader.committed.min(upto));
-        let acknowledged = &mut self.nodes[who].acknowledged;
+        let acknowledged = &mut self.nodes[actor].acknowledged;
         let matched = acknowledged.entry(MemberId(to as u64 + 1)).or_default();
         *matched = upto.max(*matched);
-        self.commit(who);
+        self.commit(actor);
     }
 
     /// Commits the entries that a quorum has acknowledged to this leader, and records them as acknowledged.
-    fn commit(&mut self, who: usize) {
-        let leader = &self.nodes[who];
+    fn commit(&mut self, actor: usize) {
+        let leader = &self.nodes[actor];
         let has = |upto: usize| -> BTreeSet<MemberId> {
             let matched = leader.acknowledged.iter();
             let has = matched.filter(|(_, matched)| **matched >= upto);
@@ -180,7 +180,7 @@ impl World {
             return;
         };
         let committed = leader.log[..upto].to_vec();
-        self.nodes[who].committed = upto;
+        self.nodes[actor].committed = upto;
         let shared = committed.len().min(self.acknowledged.len());
         assert_eq!(
             committed[..shared],
@@ -192,8 +192,8 @@ impl World {
         }
     }
 
-    fn change(&mut self, who: usize, sets: &[u8]) {
-        let leader = &self.nodes[who];
+    fn change(&mut self, actor: usize, sets: &[u8]) {
+        let leader = &self.nodes[actor];
         let sets: VoterSets = sets.iter().map(|bits| ids(*bits)).collect();
         let (last, _) = leader.memberships();
         let own_is_committed =
@@ -204,7 +204,7 @@ impl World {
             && sets != *leader.sets()
             && is_safe_step(leader.sets(), &sets);
         if allowed {
-            self.append(who, Some(sets));
+            self.append(actor, Some(sets));
         }
     }
 
@@ -297,11 +297,11 @@ fn a_turn() -> impl Strategy<Value = Turn> {
     // Few members lead, so that schedules make progress.
     let leader = || prop_oneof![4 => 0..2usize, 1 => 3..4usize, 1 => 0..MEMBERS];
     prop_oneof![
-        2 => (leader(), 0u8..64).prop_map(|(who, hear)| Turn::Campaign(who, hear)),
+        2 => (leader(), 0u8..64).prop_map(|(actor, reached)| Turn::Campaign(actor, reached)),
         2 => leader().prop_map(Turn::Write),
-        12 => (leader(), 0..MEMBERS, 1..6usize).prop_map(|(who, to, most)| Turn::Send(who, to, most)),
+        12 => (leader(), 0..MEMBERS, 1..6usize).prop_map(|(actor, to, most)| Turn::Send(actor, to, most)),
         4 => (leader(), proptest::sample::select(SETS.to_vec()))
-            .prop_map(|(who, sets)| Turn::Change(who, sets.to_vec())),
+            .prop_map(|(actor, sets)| Turn::Change(actor, sets.to_vec())),
     ]
 }
 
@@ -333,7 +333,7 @@ fn there_are_plans_that_promise_that_nothing_is_lost() {
 fn a_set_that_went_on_alone_unseen_is_not_promised() {
     let (a, b) = (0b00_0111, 0b11_1000);
     let mut world = World::new(&[b]);
-    let to_all = |who: usize| (0..MEMBERS).map(move |to| Turn::Send(who, to, 9));
+    let to_all = |actor: usize| (0..MEMBERS).map(move |to| Turn::Send(actor, to, 9));
     let mut turns = vec![Turn::Campaign(3, 0b11_1000)];
     turns.extend(to_all(3));
     turns.push(Turn::Change(3, vec![b, a]));

@@ -1,7 +1,7 @@
 //! The interim leader: a non-voter that leads for a moment, because its log has the latest end of all.
 //!
-//! A member whose log's end is in doubt ([`super::doubted_tail`]) elects no member whose log ends before those of all others. The latest
-//! end may be a non-voter's: a leader sends entries to all concurrently, and the voters may have lost them in a power
+//! A member with a doubt about its log's end ([`super::doubted_tail`]) elects no member whose log ends before those of all others. The
+//! latest //! end may be a non-voter's: a leader sends entries to all concurrently, and the voters may have lost them in a power
 //! failure, or had no room for them. Then no voter is elected, and a non-voter does not campaign by itself.
 //!
 //! Its entries are not given up, because it is unknown whether they are committed. A leader counts by a new membership as soon as that is
@@ -11,7 +11,7 @@
 //!
 //! This changes only the election. The voters' votes count; each voter checks its log and keeps the
 //! lease that it granted. The engine lets a non-voter campaign only in a leadership transfer, and then declares leases
-//! over. Here no leader has ended its lease, so that flag is removed from the vote requests ([`super::interim_term`]).
+//! over. Here no leader has ended its lease, so that flag is removed from the vote requests ([`super::counted_votes`]).
 //!
 //! The interim leader leads until a voter has what it has, then transfers the leadership as a witness does. It does not move
 //! the quorum to its region, and its mysqld is no primary: the operator's preference for it has not changed.
@@ -81,8 +81,7 @@ impl InterimSearch {
         answers: &BTreeMap<MemberId, LogEnd>,
     ) {
         let role = elections.engine.role();
-        let nodes = role.membership.membership().nodes().map(|(id, _)| *id);
-        let others = nodes.filter(|id| *id != elections.engine.id).collect();
+        let others = role.others(elections.engine.id).map(|(id, _)| id).collect();
         let voters = role.voter_sets().iter().flatten().copied().collect();
         let led = role.leader.is_some();
         let chosen = needed.filter(|_| !led);
@@ -95,7 +94,12 @@ impl InterimSearch {
             return;
         };
         tracing::warn!(member = %id, "no voter has what this member may have acknowledged, and that one, which has no vote, has it: it is asked to lead until a voter has it too");
-        let asked = calls.ask(id, record, Question::StandIn, elections.engine.timers.lease);
+        let asked = calls.ask(
+            id,
+            record,
+            Question::InterimLead,
+            elections.engine.timers.lease,
+        );
         if let Err(refusal) = asked.await {
             tracing::warn!(member = %id, %refusal, "it does not");
         }
@@ -182,9 +186,13 @@ mod tests {
                 &[(2, end(4, 30)), (8, end(4, 31))],
                 None,
             ),
-            ("nobody has all", &[(2, end(4, 28)), (8, end(4, 29))], None),
-            ("somebody leads", &[(2, leads), (8, end(4, 30))], None),
-            ("somebody may lead", &[(8, end(4, 30))], None),
+            (
+                "no member has all",
+                &[(2, end(4, 28)), (8, end(4, 29))],
+                None,
+            ),
+            ("a member leads", &[(2, leads), (8, end(4, 30))], None),
+            ("a member may lead", &[(8, end(4, 30))], None),
         ];
         let voters = [1, 2].map(MemberId).into();
         let others = [2, 8].map(MemberId).into();
@@ -210,7 +218,7 @@ mod tests {
         assert_eq!(due(Some(8), 1100), None, "it has been asked");
         assert_eq!(due(Some(8), 2000), Some(8), "and is asked again");
         assert_eq!(due(None, 2100), None);
-        assert_eq!(due(Some(8), 3100), None, "somebody led meanwhile");
+        assert_eq!(due(Some(8), 3100), None, "a member led in between");
         assert_eq!(due(Some(9), 4200), None, "another one has more");
         assert_eq!(due(Some(9), 5200), Some(9));
     }
