@@ -1,7 +1,6 @@
 //! The types that all other crates share: member identities, the content of entries, and
 //! openraft's parameters. It imports none of the other crates and does no input or output.
 
-mod address;
 mod entry;
 mod format;
 mod history;
@@ -10,7 +9,6 @@ mod log;
 mod member_record;
 mod proposal;
 
-pub use crate::address::{AddressMistake, host_and_port};
 pub use crate::entry::{
     AppEntry, AssemblyError, CommittedLeaderId, Entry, EntryPayload, LogId, MAX_MESSAGE_BYTES,
     MAX_TRANSACTION_BYTES, Membership, MembershipPayload, PayloadAssembly, PayloadChecksumError,
@@ -25,5 +23,7 @@ pub use crate::log::{
     LogReport, LogRoom, OfferedStart, OwnLog, REPORTED_RUNS, ReadingEntries, Standing, TermRun,
     WaitingForLog, stored_bytes,
 };
-pub use crate::member_record::{Extras, MemberKind, MemberRecord, Pause, PauseMark, UnixSeconds};
+pub use crate::member_record::{
+    AddressMistake, Extras, MemberKind, MemberRecord, Pause, PauseMark, UnixSeconds, host_and_port,
+};
 pub use crate::proposal::{Outcome, Refusal, Ticket, Unknown};

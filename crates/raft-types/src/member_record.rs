@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use thiserror::Error;
 
 use crate::ids::{Incarnation, Region};
 
@@ -32,9 +33,9 @@ impl fmt::Display for MemberKind {
 
 /// The description of one member in the log's membership entries.
 ///
-/// Two records are equal when they are of the same member: of one data directory, and of one kind. The engine compares
-/// records only for that, and refuses a membership with another member under the same number. All other
-/// properties of a member may change; [`MemberRecord::says_the_same`] compares them as well.
+/// Two records are equal when they are of the same member ([`MemberRecord::is_same_member`]). The engine compares records only for that, and
+/// refuses a membership with another member under the same number. All other properties of a member may change;
+/// [`MemberRecord::has_same_settings`] compares them as well.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MemberRecord {
     /// The operator's name for it, unique in the ring.
@@ -67,19 +68,17 @@ impl MemberRecord {
     /// The priority of a member for which the operator set none.
     pub const DEFAULT_PRIORITY: u32 = 100;
 
-    /// Whether both describe the same member equally, apart from their extras.
-    pub fn says_the_same(&self, other: &Self) -> bool {
-        let said = |of: &Self| {
-            let region = of.region.clone();
-            (
-                of.name.clone(),
-                region,
-                of.votes,
-                of.priority,
-                of.address.clone(),
-            )
-        };
-        self == other && said(self) == said(other)
+    /// True if both are of one data directory and of one kind, whatever else differs.
+    pub fn is_same_member(&self, other: &Self) -> bool {
+        self.incarnation == other.incarnation && self.kind == other.kind
+    }
+
+    /// True if both are of the same member and give it the same settings. Its pause and the extras do not count.
+    pub fn has_same_settings(&self, other: &Self) -> bool {
+        let settings = |of: &Self| (of.name.clone(), of.region.clone(), of.votes, of.priority);
+        self.is_same_member(other)
+            && settings(self) == settings(other)
+            && self.address == other.address
     }
 
     const fn default_priority() -> u32 {
@@ -89,7 +88,7 @@ impl MemberRecord {
 
 impl PartialEq for MemberRecord {
     fn eq(&self, other: &Self) -> bool {
-        self.incarnation == other.incarnation && self.kind == other.kind
+        self.is_same_member(other)
     }
 }
 
@@ -228,6 +227,40 @@ impl PauseMark {
     }
 }
 
+// The format of a member's address in its record, in configurations and on command lines.
+
+/// Why a text is not the address of a host and a port.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum AddressMistake {
+    /// The port is missing.
+    #[error("`{0}` has no port")]
+    NoPort(String),
+    /// The host is missing. An IPv6 address is written in brackets, or its end would be read as a port.
+    #[error("`{0}` has no host")]
+    NoHost(String),
+    /// The text after the last colon.
+    #[error("`{0}` is not a port")]
+    NotAPort(String),
+}
+
+/// The host and the port of an address, which is written `HOST:PORT`; an IPv6 host in brackets.
+///
+/// # Errors
+/// [`AddressMistake`]. Port 0 is invalid.
+pub fn host_and_port(address: &str) -> Result<(&str, u16), AddressMistake> {
+    let Some((host, port)) = address.rsplit_once(':') else {
+        return Err(AddressMistake::NoPort(address.to_owned()));
+    };
+    let in_brackets = host.starts_with('[') && host.ends_with(']');
+    if host.is_empty() || (host.contains(':') && !in_brackets) {
+        return Err(AddressMistake::NoHost(address.to_owned()));
+    }
+    match port.parse() {
+        Ok(port) => Ok((host, port)),
+        Err(_) => Err(AddressMistake::NotAPort(port.to_owned())),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::member_record::MemberRecord;
@@ -270,8 +303,8 @@ mod pause_tests {
             ..paused()
         };
         assert_eq!(paused(), moved);
-        assert!(paused().says_the_same(&MemberRecord::default()));
-        assert!(!paused().says_the_same(&moved));
+        assert!(paused().has_same_settings(&MemberRecord::default()));
+        assert!(!paused().has_same_settings(&moved));
         let other = MemberRecord {
             kind: crate::member_record::MemberKind::Database,
             ..paused()
@@ -291,5 +324,28 @@ mod pause_tests {
         assert!(!plain.contains("pause"), "{plain}");
         let read: MemberRecord = serde_json::from_str(&plain).unwrap();
         assert!(read.pause.is_none());
+    }
+}
+
+#[cfg(test)]
+mod address_tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_ipv6_stands_in_brackets() {
+        let read = |text| host_and_port(text).map_err(|mistake| mistake.to_string());
+        assert_eq!(read("db-1:7400"), Ok(("db-1", 7400)));
+        assert_eq!(read("[::1]:7400"), Ok(("[::1]", 7400)));
+        for (wrong, why) in [
+            ("db-1", "`db-1` has no port"),
+            (":7400", "`:7400` has no host"),
+            ("2001:db8::12:7432", "`2001:db8::12:7432` has no host"),
+            ("[::1:7400", "`[::1:7400` has no host"),
+            ("[2001:db8::12]", "`[2001:db8::12]` has no host"),
+            ("db-1:65536", "`65536` is not a port"),
+            ("db-1:", "`` is not a port"),
+        ] {
+            assert_eq!(read(wrong), Err(why.to_owned()));
+        }
     }
 }

@@ -173,17 +173,7 @@ impl IdentityBook {
     /// # Errors
     /// The file cannot be written.
     pub fn note_log_begun(&self) -> io::Result<()> {
-        let mut pages = self.lock();
-        if pages.log_begun {
-            return Ok(());
-        }
-        let changed = IdentityPages {
-            log_begun: true,
-            ..pages.clone()
-        };
-        self.file.write(&changed)?;
-        *pages = changed;
-        Ok(())
+        self.write(&mut self.lock(), |pages| pages.log_begun = true)
     }
 
     /// The formats that the program supports.
@@ -202,17 +192,9 @@ impl IdentityBook {
     /// # Errors
     /// The file cannot be written.
     pub fn raise(&self, to: FormatVersion) -> io::Result<()> {
-        let mut pages = self.lock();
-        if to <= pages.reached {
-            return Ok(());
-        }
-        let changed = IdentityPages {
-            reached: to,
-            ..pages.clone()
-        };
-        self.file.write(&changed)?;
-        *pages = changed;
-        Ok(())
+        self.write(&mut self.lock(), |pages| {
+            pages.reached = to.max(pages.reached)
+        })
     }
 
     /// Sets the ring's format according to the log.
@@ -301,14 +283,28 @@ impl IdentityBook {
         let mut pages = self.lock();
         let ring = decide(&pages.identity)?;
         if ring != pages.identity.ring {
-            let mut changed = pages.clone();
-            changed.identity.ring = ring;
-            if let (Some(origin), RingState::Fresh) = (origin, pages.identity.ring) {
-                changed.origin = origin.clone();
-            }
+            self.write(&mut pages, |pages| {
+                if let (Some(origin), RingState::Fresh) = (origin, pages.identity.ring) {
+                    pages.origin = origin.clone();
+                }
+                pages.identity.ring = ring;
+            })?;
+            self.ring.send_replace(ring);
+        }
+        Ok(())
+    }
+
+    /// Writes the changed pages to the file, then keeps them in memory. Without a change nothing is written.
+    fn write(
+        &self,
+        pages: &mut IdentityPages,
+        change: impl FnOnce(&mut IdentityPages),
+    ) -> io::Result<()> {
+        let mut changed = pages.clone();
+        change(&mut changed);
+        if changed != *pages {
             self.file.write(&changed)?;
             *pages = changed;
-            self.ring.send_replace(ring);
         }
         Ok(())
     }

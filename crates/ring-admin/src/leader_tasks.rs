@@ -145,7 +145,7 @@ fn look_after_quorum(
     };
     let target = match target {
         Ok(target) => target,
-        Err(why) => return settle(NextTask::Wait(why)),
+        Err(why) => return settle(NextTask::Wait(why.to_string())),
     };
     match failed.get(&target) {
         Some(TargetStanding::Held(why)) => return settle(NextTask::Wait(why.clone())),

@@ -1,8 +1,8 @@
 //! The administration of a ring by one of its members, above the member's Raft (crate `consensus`): bootstrap, members, rules, the leader's
 //! tasks, promotions, pauses and scheduled switchovers, the ring's history and format, and the repair of a lost quorum.
 //!
-//! [`Member`] is the entry point. Decisions are pure and separate from the acting tasks. Every change of the membership is one entry through
-//! `RaftNode::append_membership`; bootstrap and the repair of a lost quorum are the only exceptions.
+//! [`Member`] is the entry point. Decisions are pure and separate from the acting tasks. Every change of the membership is one entry
+//! through `RaftNode::append_membership`; bootstrap and the repair of a lost quorum are the only exceptions.
 
 mod administration;
 mod admission;
@@ -59,6 +59,7 @@ pub use crate::repair_plan::{
 };
 pub use crate::scheduled_switchover::ScheduledSwitchover;
 pub use crate::status::{Explanation, MemberStatus, Prospects, explain};
+pub use crate::target::NoTarget;
 pub use crate::updates::{Amendment, RecordChange, RulesChange};
 
 /// Members' decisions on others' answers, as pure functions that a model of the ring shares.

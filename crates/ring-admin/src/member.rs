@@ -37,6 +37,7 @@ use crate::repair_plan;
 use crate::repair_plan::{MemberEvidence, RepairPlan, RepairRefusal};
 use crate::scheduled_switchover::ScheduledSwitchover;
 use crate::status::{MemberStatus, explain};
+use crate::target::NoTarget;
 use crate::updates::{Amendment, RecordChange, RulesChange};
 use crate::{
     bootstrap, leader_tasks, member_tasks, members, mysqld, pause, promotion, scheduled_switchover,
@@ -235,10 +236,8 @@ impl Member {
     /// # Errors
     /// [`PromotionError`] when no member is suitable, failover is paused, or the promotion did not complete.
     pub async fn give_leadership_away(&self) -> Result<Promoted, PromotionError> {
-        let (target, _) = self
-            .transfer_target()
-            .await
-            .map_err(PromotionRefusal::NoTarget)?;
+        let target = self.transfer_target().await;
+        let (target, _) = target.map_err(|why| PromotionRefusal::NoTarget(why.to_string()))?;
         self.promote_while(target, watch::Sender::default(), || true)
             .await
     }
@@ -292,8 +291,8 @@ impl Member {
     /// first, concurrently.
     ///
     /// # Errors
-    /// Why no member can lead, as text.
-    pub async fn transfer_target(&self) -> Result<(MemberId, Option<DatabaseState>), String> {
+    /// Why no member can lead.
+    pub async fn transfer_target(&self) -> Result<(MemberId, Option<DatabaseState>), NoTarget> {
         let Administration { node, local, .. } = &*self.0.admin;
         let asked = mysqld::ask(node, local.database_version(), &node.ring_view());
         let mut reports = asked.await;

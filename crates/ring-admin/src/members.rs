@@ -127,16 +127,6 @@ pub(crate) fn check_add(
     id: MemberId,
     record: &MemberRecord,
 ) -> Result<(), ReconfigurationError> {
-    let same = |what: &str, is_same: fn(&MemberRecord, &MemberRecord) -> bool| {
-        let mut members = view.members.iter();
-        let found = members.find(|peer| is_same(&peer.record, record));
-        found.map_or(Ok(()), |peer| {
-            Err(ReconfigurationError::Same {
-                with: peer.id,
-                what: what.to_owned(),
-            })
-        })
-    };
     if view.member(id).is_some() {
         return Err(ReconfigurationError::NumberTaken(id));
     }
@@ -144,6 +134,25 @@ pub(crate) fn check_add(
     if of(records).contains(&id) {
         return Err(ReconfigurationError::NumberUsed(id));
     }
+    check_unique(view, id, record)
+}
+
+/// Checks that no other member has the same name, address or data directory.
+pub(crate) fn check_unique(
+    view: &RingView,
+    id: MemberId,
+    record: &MemberRecord,
+) -> Result<(), ReconfigurationError> {
+    let same = |what: &str, is_same: fn(&MemberRecord, &MemberRecord) -> bool| {
+        let mut others = view.members.iter().filter(|other| other.id != id);
+        match others.find(|other| is_same(&other.record, record)) {
+            Some(other) => Err(ReconfigurationError::Same {
+                with: other.id,
+                what: what.to_owned(),
+            }),
+            None => Ok(()),
+        }
+    };
     same("name", |one, other| one.name == other.name)?;
     same("address", |one, other| one.address == other.address)?;
     same("data directory", |one, other| {

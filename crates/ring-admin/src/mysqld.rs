@@ -103,7 +103,8 @@ pub(crate) async fn ask(
 pub(crate) struct Asking(Vec<(Duration, JoinHandle<()>)>);
 
 impl Asking {
-    /// Queries the voting database members; `primary` is the version of this member's own mysqld. A witness has none. Reports go into `reports`; the earlier report of a member that does not answer is removed.
+    /// Queries the voting database members; `primary` is the version of this member's own mysqld. A witness has none. Reports go into
+    /// `reports`; the earlier report of a member that does not answer is removed.
     pub(crate) fn begin(
         node: &RaftNode,
         primary: Option<String>,

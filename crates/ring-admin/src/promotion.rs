@@ -331,22 +331,19 @@ pub(crate) async fn promote(
         return Err(PromotionRefusal::MockElectionLost(Box::new(election)).into());
     }
 
+    let stays = |error| PromotionError::Move {
+        error,
+        home: home.clone(),
+    };
     clock.enter(PromotionPhase::MoveQuorum);
     loop {
         let view = admin.node.ring_view();
         match plan(&admin.rules(), &view, &there, admin.node.timers().lease) {
             QuorumPlan::Settled => break,
-            QuorumPlan::Step { next } => {
-                let moved = admin.move_quorum(next).await;
-                moved.map_err(|error| PromotionError::Move {
-                    error,
-                    home: home.clone(),
-                })?;
-            }
+            QuorumPlan::Step { next } => admin.move_quorum(next).await.map_err(stays)?,
             QuorumPlan::Blocked { why } => {
                 let reason = why.to_string();
-                let error = MoveError::Refused { reason };
-                return Err(PromotionError::Move { error, home });
+                return Err(stays(MoveError::Refused { reason }));
             }
         }
     }
@@ -360,6 +357,7 @@ pub(crate) async fn promote(
         })?;
 
     if !needed() {
+        let home = home.clone();
         return Err(PromotionError::NotNeeded { home });
     }
     clock.enter(PromotionPhase::Drain);
@@ -370,11 +368,7 @@ pub(crate) async fn promote(
     })?;
     if let Some(paused) = &paused {
         // Any later leader transfers the leadership to the target.
-        let kept = pause::keep_for(admin, paused, to).await;
-        kept.map_err(|error| PromotionError::Move {
-            error,
-            home: home.clone(),
-        })?;
+        pause::keep_for(admin, paused, to).await.map_err(stays)?;
     }
     let term = match drained_transfer(admin, to, home, &mut clock).await {
         Ok(term) => term,

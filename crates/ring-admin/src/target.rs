@@ -2,11 +2,74 @@
 
 use std::time::Duration;
 
-use consensus::quorum::{QuorumPlan, RingRules, is_near, plan};
-use consensus::{RingMember, RingView, Standings};
+use consensus::quorum::{MoveObstacle, QuorumPlan, QuorumPolicy, RingRules, is_near, plan};
+use consensus::{Named, RingMember, RingView, Standings};
 use raft_types::{MemberId, MemberKind};
+use thiserror::Error;
 
 use crate::mysqld::{DatabaseStates, Fitness, SOON_THERE};
+
+/// Why no member can be given the leadership.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NoTarget {
+    /// The database member that is nearest to it does not answer.
+    #[error("database member {} ({}) does not answer; bring it back", .0.id, .0.name)]
+    Silent(Named),
+    /// It lacks entries of the log.
+    #[error("database member {} ({}) is {lag} entries behind; it is catching up", .member.id, .member.name)]
+    Lagging {
+        /// The database member.
+        member: Named,
+        /// Number of entries that it lags the leader's log.
+        lag: u64,
+    },
+    /// The quorum cannot be moved to its region.
+    #[error("database member {} ({}) could not commit: {why}", .member.id, .member.name)]
+    CannotCommit {
+        /// The database member.
+        member: Named,
+        /// The obstacle of the quorum's move.
+        why: MoveObstacle,
+    },
+    /// The policy gives it no vote.
+    #[error(
+        "database member {} ({}) is outside the quorum that the policy {policy} wants", .member.id, .member.name
+    )]
+    OutsideTheQuorum {
+        /// The database member.
+        member: Named,
+        /// The policy of the ring.
+        policy: QuorumPolicy,
+    },
+    /// There is no other voting database member.
+    #[error("the ring has no voting database member that could lead; add one")]
+    NoDatabase,
+    /// An interim leader has no voter to which it could transfer the leadership.
+    #[error(
+        "this member was elected because no voter had the end of its log, and no voter that answers has it yet"
+    )]
+    NoVoter,
+    /// A pause reserves the primary's place for this member.
+    #[error("failover is paused, and member {0} stays the primary; `witness resume` ends that")]
+    StaysPrimary(MemberId),
+    /// A pause reserves the primary's place for a member that cannot lead.
+    #[error(
+        "failover is paused until member {primary} is the primary again: {why}; `witness switchover` makes another one the primary, \
+         `witness resume` ends the pause"
+    )]
+    Paused {
+        /// The member with the reserved place.
+        primary: MemberId,
+        /// Why it cannot lead now.
+        why: Box<NoTarget>,
+    },
+}
+
+impl From<NoTarget> for String {
+    fn from(why: NoTarget) -> Self {
+        why.to_string()
+    }
+}
 
 /// Chooses the target: a voting database member that answers, has caught up, and can commit in its region. Members in `failed` come last.
 /// Before them come those whose mysqld could not be the primary, then priority 0, then those that currently have no vote. So a quorum move
@@ -18,14 +81,14 @@ use crate::mysqld::{DatabaseStates, Fitness, SOON_THERE};
 /// pending commits can still complete.
 ///
 /// # Errors
-/// The obstacles of all candidates, as text.
+/// The obstacle of the nearest candidate.
 pub(crate) fn choose(
     view: &RingView,
     rules: &RingRules,
     lease: Duration,
     failed: &Standings,
     databases_say: &DatabaseStates,
-) -> Result<MemberId, String> {
+) -> Result<MemberId, NoTarget> {
     let own_region = view.member(view.own).map(|own| &own.record.region);
     let databases: Vec<&RingMember> = view
         .members
@@ -61,7 +124,7 @@ pub(crate) fn choose(
     });
     match target {
         Some(target) => Ok(target.id),
-        None => Err(why_nobody(view, rules, lease, &databases)),
+        None => Err(no_target(view, rules, lease, &databases)),
     }
 }
 
@@ -69,13 +132,13 @@ pub(crate) fn choose(
 /// pause reserves for another member, then witnesses, which transfer the leadership again. Fitness and priority decide among the rest.
 ///
 /// # Errors
-/// There is none; the reason as text.
+/// There is none.
 pub(crate) fn choose_voter(
     view: &RingView,
     lease: Duration,
     failed: &Standings,
     databases_say: &DatabaseStates,
-) -> Result<MemberId, String> {
+) -> Result<MemberId, NoTarget> {
     let voters = view.members.iter();
     let voters = voters.filter(|peer| peer.voter && peer.id != view.own && is_near(peer, lease));
     let target = voters.min_by_key(|peer| {
@@ -89,66 +152,51 @@ pub(crate) fn choose_voter(
             peer.id,
         )
     });
-    let none = "this member was elected because no voter had the end of its log, and no voter that answers has it yet";
-    target
-        .map(|target| target.id)
-        .ok_or_else(|| none.to_owned())
+    target.map(|target| target.id).ok_or(NoTarget::NoVoter)
 }
 
-/// The reason why a database member cannot lead now, as text.
-pub(crate) fn obstacle(
+/// The reason why a database member cannot lead now.
+fn obstacle(
     view: &RingView,
     rules: &RingRules,
     lease: Duration,
     peer: &RingMember,
-) -> Option<String> {
-    let (id, name) = (peer.id, &peer.record.name);
+) -> Option<NoTarget> {
+    let member = Named::of(peer.id, &peer.record);
     if !peer.answers(lease) {
-        return Some(format!(
-            "database member {id} ({name}) does not answer; bring it back"
-        ));
+        return Some(NoTarget::Silent(member));
     }
     if !is_near(peer, lease) {
-        return Some(format!(
-            "database member {id} ({name}) is {} entries behind; it is catching up",
-            peer.lag.unwrap_or(u64::MAX),
-        ));
+        let lag = peer.lag.unwrap_or(u64::MAX);
+        return Some(NoTarget::Lagging { member, lag });
     }
     match plan(rules, view, &peer.record.region, lease) {
-        QuorumPlan::Blocked { why } => Some(format!(
-            "database member {id} ({name}) could not commit: {why}"
-        )),
-        QuorumPlan::Settled if !peer.voter => Some(format!(
-            "database member {id} ({name}) is outside the quorum that the policy {} wants",
-            rules.policy
-        )),
+        QuorumPlan::Blocked { why } => Some(NoTarget::CannotCommit { member, why }),
+        QuorumPlan::Settled if !peer.voter => Some(NoTarget::OutsideTheQuorum {
+            member,
+            policy: rules.policy.clone(),
+        }),
         QuorumPlan::Settled | QuorumPlan::Step { .. } => None,
     }
 }
 
-fn why_nobody(
+fn no_target(
     view: &RingView,
     rules: &RingRules,
     lease: Duration,
     databases: &[&RingMember],
-) -> String {
+) -> NoTarget {
     let nearest = databases
         .iter()
         .min_by_key(|peer| (!peer.answers(lease), peer.lag, peer.id));
     let why = nearest.and_then(|nearest| obstacle(view, rules, lease, nearest));
-    let why = why.unwrap_or_else(|| {
-        "the ring has no voting database member that could lead; add one".to_owned()
-    });
-    match view.pause() {
-        Some(paused) if paused.primary == view.own => format!(
-            "failover is paused, and member {} stays the primary; `witness resume` ends that",
-            paused.primary
-        ),
-        Some(paused) => format!(
-            "failover is paused until member {} is the primary again: {why}; `witness switchover` makes another one the primary, \
-             `witness resume` ends the pause",
-            paused.primary
-        ),
+    let why = why.unwrap_or(NoTarget::NoDatabase);
+    match view.pause().map(|paused| paused.primary) {
+        Some(primary) if primary == view.own => NoTarget::StaysPrimary(primary),
+        Some(primary) => NoTarget::Paused {
+            primary,
+            why: Box::new(why),
+        },
         None => why,
     }
 }
@@ -161,7 +209,7 @@ mod tests {
     use super::*;
     use crate::test_ring::{LEASE, Ring};
 
-    fn chosen(ring: &Ring, rules: &RingRules, failed: &[u64]) -> Result<u64, String> {
+    fn chosen(ring: &Ring, rules: &RingRules, failed: &[u64]) -> Result<u64, NoTarget> {
         let last = |id: &u64| (MemberId(*id), TargetStanding::ComesLast);
         let failed = failed.iter().map(last).collect();
         choose(&ring.view(), rules, LEASE, &failed, &DatabaseStates::new()).map(|target| target.0)
@@ -328,23 +376,27 @@ mod tests {
     }
 
     #[test]
-    fn it_says_why_it_keeps_the_leadership() {
+    fn a_leader_that_keeps_the_leadership_reports_the_obstacle() {
         let rules = RingRules::default();
         let why = |ring: &Ring| chosen(ring, &rules, &[]).unwrap_err();
-        let nobody_answers = ring().silent(&[1, 4, 7, 8]);
-        assert!(why(&nobody_answers).contains("database member 1 (member-1) does not answer"));
-        let lag = nobody_answers.with(7, |peer| {
+        let named = |id| Named {
+            id: MemberId(id),
+            name: format!("member-{id}"),
+        };
+        let none_answers = ring().silent(&[1, 4, 7, 8]);
+        assert_eq!(why(&none_answers), NoTarget::Silent(named(1)));
+        let lags = none_answers.with(7, |peer| {
             peer.answered = Some(Duration::ZERO);
             peer.lag = Some(100_000);
         });
-        assert!(why(&lag).contains("database member 7 (member-7) is 100000 entries behind"));
-        let no_majority = ring().silent(&[1, 5, 6, 7, 8]);
-        let words = why(&no_majority);
+        let (member, lag) = (named(7), 100_000);
+        assert_eq!(why(&lags), NoTarget::Lagging { member, lag });
+        let no_majority = why(&ring().silent(&[1, 5, 6, 7, 8]));
         assert!(
-            words.contains("database member 4 (member-4) could not commit"),
-            "{words}"
+            matches!(&no_majority, NoTarget::CannotCommit { member, .. } if *member == named(4)),
+            "{no_majority}"
         );
         let witnesses = Ring::new("a: 1w 2w 3w").led_by(2).with_sets(&[&[1, 2, 3]]);
-        assert!(why(&witnesses).contains("no voting database member"));
+        assert_eq!(why(&witnesses), NoTarget::NoDatabase);
     }
 }

@@ -85,7 +85,7 @@ fn amended_record(
     change.votes.clone_into_some(&mut after.votes);
     change.priority.clone_into_some(&mut after.priority);
     change.address.clone_into_some(&mut after.address);
-    if after.says_the_same(&before) {
+    if after.has_same_settings(&before) {
         return Err(ReconfigurationError::AsItIs);
     }
     check_words(view, id, &after)?;
@@ -126,17 +126,7 @@ fn check_words(
     if record.name.trim().is_empty() {
         return Err(ReconfigurationError::NoName);
     }
-    for other in view.members.iter().filter(|other| other.id != id) {
-        let same = [
-            ("name", other.record.name == record.name),
-            ("address", other.record.address == record.address),
-        ];
-        if let Some((what, _)) = same.into_iter().find(|(_, same)| *same) {
-            let (with, what) = (other.id, what.to_owned());
-            return Err(ReconfigurationError::Same { with, what });
-        }
-    }
-    Ok(())
+    members::check_unique(view, id, record)
 }
 
 /// The result of a rules change.

@@ -9,7 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use raft_types::{FilePart, HistoryEntry, MemberId, MemberRecord, OpId, Program, Term, TermRun};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
@@ -175,32 +175,29 @@ impl Answer {
 }
 
 /// Raw bytes inside a JSON document, where they are written as base64.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Encoded", into = "Encoded")]
 pub struct FileBytes(pub Bytes);
 
-impl Serialize for FileBytes {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // A field of its own: a tag cannot be combined with bare text.
-        Encoded {
-            base64: BASE64_STANDARD.encode(&self.0),
-        }
-        .serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for FileBytes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let encoded = Encoded::deserialize(deserializer)?;
-        let bytes = BASE64_STANDARD.decode(encoded.base64);
-        bytes
-            .map(|bytes| Self(bytes.into()))
-            .map_err(serde::de::Error::custom)
-    }
-}
-
+/// A field of its own: a tag cannot be combined with bare text.
 #[derive(Serialize, Deserialize)]
 struct Encoded {
     base64: String,
+}
+
+impl From<FileBytes> for Encoded {
+    fn from(bytes: FileBytes) -> Self {
+        let base64 = BASE64_STANDARD.encode(bytes.0);
+        Self { base64 }
+    }
+}
+
+impl TryFrom<Encoded> for FileBytes {
+    type Error = base64::DecodeError;
+
+    fn try_from(encoded: Encoded) -> Result<Self, Self::Error> {
+        Ok(Self(BASE64_STANDARD.decode(encoded.base64)?.into()))
+    }
 }
 
 /// Asks other members. The transport implements it.

@@ -1,7 +1,7 @@
 //! The interim leader: a non-voter that leads for a moment, because its log has the latest end of all.
 //!
 //! A member with a doubt about its log's end ([`super::doubted_tail`]) elects no member whose log ends before those of all others. The
-//! latest //! end may be a non-voter's: a leader sends entries to all concurrently, and the voters may have lost them in a power
+//! latest end may be a non-voter's: a leader sends entries to all concurrently, and the voters may have lost them in a power
 //! failure, or had no room for them. Then no voter is elected, and a non-voter does not campaign by itself.
 //!
 //! Its entries are not given up, because it is unknown whether they are committed. A leader counts by a new membership as soon as that is

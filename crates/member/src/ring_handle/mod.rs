@@ -75,12 +75,12 @@ impl RingHandle {
         });
         let mut ticket = self.member.propose(entry, term).await?;
         match ticket.outcome().await {
-            Outcome::Committed(entry) => self.begun_behind(entry).await,
+            Outcome::Committed(entry) => self.begun_after(entry).await,
             ended => Err(RotateError::Ended(ended)),
         }
     }
 
-    async fn begun_behind(&self, entry: OpId) -> Result<Rotated, RotateError> {
+    async fn begun_after(&self, entry: OpId) -> Result<Rotated, RotateError> {
         loop {
             if let Some(file) = self.log.file_behind(entry) {
                 return Ok(Rotated { entry, file });
