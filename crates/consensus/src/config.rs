@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_values_say_what_to_change() {
+    fn invalid_values_are_refused_with_advice() {
         let cases = [
             (
                 MemberConfig {

@@ -104,8 +104,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(1);
 
     #[test]
-    fn who_did_not_take_the_leadership_waits_longer_each_time_and_is_tested_before_it_gets_it_again()
-     {
+    fn failed_targets_wait_longer_and_need_a_mock_election() {
         let (targets, mut now) = (FailedTargets::default(), Instant::now());
         let held = |now| {
             matches!(

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_stays_behind_by_a_constant_time_says_that_time_and_never_less() {
+    fn a_constant_lag_is_reported_in_full() {
         let (mut memory, begun) = in_the_ring();
         let step = Duration::from_millis(20);
         let lag = 15_000_u32;
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_behind_a_silence_may_have_been_committed_when_that_began() {
+    fn a_report_after_silence_counts_from_the_start_of_the_silence() {
         let begun = Instant::now();
         let mut memory = Memory::default();
         memory.told(entry(9), entry(4), begun, SILENCE);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_repair_gave_up_is_not_lacked_behind_it() {
+    fn entries_given_up_by_a_repair_are_not_lacking() {
         let (mut memory, begun) = in_the_ring();
         memory.told(entry(100), entry(50), begun, SILENCE);
         let repaired = Some(OpId::new(1003, 51));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_out_of_order_changes_nothing() {
+    fn reports_out_of_order_change_nothing() {
         let (mut memory, begun) = in_the_ring();
         memory.told(entry(9), entry(0), begun, SILENCE);
         let later = begun + HEARTBEAT;

@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_proposed_since_is_taken_off_what_a_member_said() {
+    fn bytes_proposed_since_reduce_a_members_room() {
         let rooms = Rooms::default();
         let (three, six) = (stored_bytes(300), stored_bytes(600));
         let first = rooms.propose(300);
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_in_its_leadership_and_who_was_not_asked_yet_is_like_the_own_log() {
+    fn answers_count_in_their_term_and_missing_ones_as_the_own_log() {
         let needed = stored_bytes(100);
         let (much, all) = (needed * 10, needed * 20);
         // Room and reserve of the own log, the term of the answers, the answers of members 2 and 3, and whether all were asked.
@@ -636,7 +636,7 @@ mod intake_tests {
 
     /// Regression: a new leader's search with existing entries waited for room on a full disk, so no member could lead.
     #[tokio::test(start_paused = true)]
-    async fn what_a_full_disk_has_waits_for_no_room() {
+    async fn entries_that_a_full_disk_has_do_not_wait() {
         let disk = Arc::new(Disk::default());
         let log: Option<Arc<dyn LogIntake>> = Some(disk.clone());
         let request = request(vec![transaction(700), transaction(300)]);

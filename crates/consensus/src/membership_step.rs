@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_will_never_be_taken_is_not_waited_for() {
+    fn permanent_refusals_are_not_retried() {
         let refused = |reason| {
             passing(ClientWriteError::ForwardToLeader(ForwardToLeader {
                 leader_id: Some(MemberId(2)),

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_primary_is_beside_a_database_member_that_leads_for_good() {
+    fn the_primary_is_the_mysqld_of_a_leading_database_member() {
         let serving = Leadership::Serving { term: Term(3) };
         // The ring, the reserved place, the role of member 1, and the member with the primary mysqld.
         let table = [

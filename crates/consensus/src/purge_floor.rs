@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_is_the_lowest_that_somebody_needs() {
+    fn the_floor_is_the_lowest_needed_entry() {
         let hour = Duration::from_secs(3_600);
         let region = |name: &str| Some(NeededBy::Region(Region(name.to_owned())));
         let member = |id: u64| Some(NeededBy::Member(MemberId(id)));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_leader_waits_for_members_that_it_has_not_heard_yet() {
+    fn a_new_leader_waits_for_members_without_an_answer() {
         let hour = Duration::from_secs(3_600);
         let unheard = ring(&[(2, at(4))]).with(2, |peer| peer.answered = None);
         let floor = |led_for| purge_floor(&unheard.view(), led_for, hour).upto;

@@ -509,7 +509,7 @@ mod payload_tests {
     use super::*;
 
     #[test]
-    fn what_was_read_keeps_its_bytes() {
+    fn decoded_payloads_keep_their_bytes() {
         let json = r#"{ "nodes": {}, "later": [1.50], "configs": [] }"#;
         let read = MembershipPayload::read(json.into()).unwrap();
         assert_eq!(read.json(), json);

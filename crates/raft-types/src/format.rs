@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_of_it_says_which_way_to_go() {
+    fn an_unsupported_format_names_the_needed_version() {
         let speaks = range("2-3");
         let format = FormatVersion;
         assert_eq!(speaks.check(format(2)).and(speaks.check(format(3))), Ok(()));

@@ -266,7 +266,7 @@ mod tests {
     use crate::member_record::MemberRecord;
 
     #[test]
-    fn what_a_later_version_says_of_a_member_is_written_again() {
+    fn fields_of_a_later_version_are_preserved() {
         let mut json = serde_json::to_value(MemberRecord::default()).unwrap();
         let fields = json.as_object_mut().unwrap();
         let rack = serde_json::json!({"row": 7, "lamps": [1.5]});
@@ -313,7 +313,7 @@ mod pause_tests {
     }
 
     #[test]
-    fn it_comes_back_from_a_log_and_older_logs_have_none() {
+    fn a_pause_is_restored_from_the_log() {
         let json = serde_json::to_string(&paused()).unwrap();
         assert!(
             json.contains(r#""pause":{"since":1000,"until":4600,"by":"anna","reason":"disks"}"#)
@@ -332,7 +332,7 @@ mod address_tests {
     use super::*;
 
     #[test]
-    fn an_address_of_ipv6_stands_in_brackets() {
+    fn an_ipv6_address_needs_brackets() {
         let read = |text| host_and_port(text).map_err(|mistake| mistake.to_string());
         assert_eq!(read("db-1:7400"), Ok(("db-1", 7400)));
         assert_eq!(read("[::1]:7400"), Ok(("[::1]", 7400)));

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_joined_later_than_this_log_knows_is_listened_to() {
+    fn calls_of_members_unknown_to_this_log_are_admitted() {
         assert_eq!(
             judged(|scene| scene.envelope.from.member = MemberId(7)),
             None

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_founder_goes_on_with_its_ring() {
+    fn an_interrupted_bootstrap_resumes_its_ring() {
         let mut scene = scene();
         let ring = RingId::random();
         scene.own.ring = RingState::Bootstrapping { ring };

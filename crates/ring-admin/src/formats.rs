@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn it_rises_when_every_member_speaks_the_next_one() {
+    fn the_format_rises_when_all_members_support_the_next_one() {
         let ring = Ring::new("a: 1d 2w 3n").with_sets(&[&[1, 2]]);
         let table: [(&[&str], Option<u32>); 6] = [
             (&["1-2", "1-2", "1-2"], Some(2)),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_whoever_goes_and_comes_and_the_first_one_is_not_written() {
+    fn the_format_survives_membership_changes_and_the_first_is_not_written() {
         let mut ring: BTreeMap<_, _> = [1, 2]
             .map(|id| (MemberId(id), MemberRecord::default()))
             .into();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_beyond_every_range() {
+    fn an_unreadable_format_is_outside_every_range() {
         let mut record = MemberRecord::default();
         record.extras.set(NAME, "two".into());
         let found = of([&record]);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_that_does_not_speak_it_is_told_which_version_to_install() {
+    fn a_newcomer_without_support_is_refused_with_the_needed_version() {
         let check =
             |ring, speaks: &str| check_newcomer(FormatVersion(ring), speaks.parse().unwrap());
         assert_eq!(check(2, "1-2").and(check(2, "2-3")), Ok(()));

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn one_record_carries_it_and_the_next_one_when_that_member_goes() {
+    fn one_record_stores_the_history_and_the_next_one_after_a_removal() {
         let mut ring = members(&[2, 3]);
         append(&mut ring, &[resumed(1)]);
         let mut ring = through_json(&ring);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_stands_where_it_happened() {
+    fn late_entries_are_sorted_by_term_and_time() {
         let mut ring = members(&[1]);
         let of = |term, at_ms| HistoryEntry {
             term: Term(term),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_tells_is_kept_and_shown_as_unknown() {
+    fn events_of_a_later_version_are_kept_and_shown_as_unknown() {
         let mut ring = members(&[1]);
         let later = json!({"at_ms": 7, "term": 1, "event": "eclipse", "of": {"moon": true}});
         put(&mut ring, vec![later.clone()], &[resumed(8)]);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn every_event_comes_back() {
+    fn every_event_is_restored_from_the_log() {
         let one = || Named {
             id: MemberId(1),
             name: "db-1".to_owned(),
@@ -302,7 +302,7 @@ mod tests {
 
     /// Regression: the leader rewrote such an event each time, in an unchanged membership.
     #[test]
-    fn what_is_older_than_all_that_is_kept_waits_no_longer() {
+    fn events_older_than_the_log_are_dropped() {
         let of = |term, at_ms| HistoryEntry {
             at_ms,
             term: Term(term),

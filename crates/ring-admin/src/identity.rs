@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_reaches_a_format_on_disk_first_and_never_goes_back() {
+    fn a_directory_stores_a_format_first_and_never_lowers_it() {
         let (book, disk) = book();
         let two = FormatVersion(2);
         let range = FormatRange::between(FormatVersion::FIRST, two).unwrap();
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_joins_one_ring_for_good() {
+    fn a_directory_joins_one_ring_permanently() {
         let (book, disk) = book();
         let (ring, other) = (RingId::random(), RingId::random());
         let mut waiting = book.ring();
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_founder_joins_no_other_ring_and_ends_in_its_own() {
+    fn a_bootstrapping_member_joins_only_its_own_ring() {
         let (book, _disk) = book();
         let ring = RingId::random();
         book.begin_bootstrap(ring, &origin()).unwrap();

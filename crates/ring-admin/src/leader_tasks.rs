@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_take_the_leadership_gets_it_again_behind_a_mock_election_where_nobody_else_is() {
+    fn a_failed_target_is_tried_again_after_a_mock_election() {
         let next = |ring: &Ring, standing: TargetStanding| {
             let failed = Standings::from([(MemberId(1), standing)]);
             let (rules, none) = (RingRules::default(), DatabaseStates::new());
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn while_failover_is_paused_the_leadership_goes_back_and_nowhere_else() {
+    fn during_a_pause_the_leadership_returns_to_the_primary() {
         let ring = Ring::new("a: 1d 2w 3d | b: 4d 5w 6w").with_sets(&[&[1, 2, 3]]);
         let paused_ring = paused(&ring, 1, None);
         assert_eq!(next_task(&paused_ring), NextTask::Stay);
@@ -646,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_in_gives_the_leadership_to_a_voter_and_moves_no_quorum() {
+    fn an_interim_leader_transfers_to_a_voter_without_a_quorum_move() {
         let ring = Ring::new("a: 1w 2d | b: 3d 4d 5w").with_sets(&[&[1, 2]]);
         let without = |silent: &[u64]| {
             let view = ring.clone().led_by(3).silent(silent).view();
@@ -679,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    fn a_witness_without_an_heir_at_home_takes_the_quorum_to_another_region() {
+    fn a_witness_without_a_target_at_home_moves_the_quorum() {
         let target = Some(MemberId(4));
         let bereft = ring().led_by(2).silent(&[1]);
         let next = sets(&[&[1, 2, 3], &[4, 5, 6]]);
@@ -694,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leadership_goes_along_with_the_last_step_to_a_set_in_force_that_can_elect_its_target() {
+    fn the_last_step_of_a_move_includes_the_transfer() {
         let ring = ring().led_by(2);
         let joint = ring.clone().with_sets(&[&[1, 2, 3], &[4, 5, 6]]);
         let is_last = |ring: &Ring, next: &[&[u64]], target| {
@@ -712,7 +712,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quorum_that_was_left_between_two_regions_comes_home() {
+    fn an_interrupted_quorum_move_is_completed() {
         let joint = ring().with_sets(&[&[1, 2, 3], &[4, 5, 6]]);
         let next = sets(&[&[1, 2, 3]]);
         assert_eq!(next_task(&joint), NextTask::Move { next, target: None });
@@ -722,7 +722,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_said() {
+    fn obstacles_are_reported() {
         let alone = ring().led_by(2).silent(&[1, 4]);
         let NextTask::Wait(why) = next_task(&alone) else {
             panic!("{:?}", next_task(&alone));

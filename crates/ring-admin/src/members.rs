@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_the_majority_of_its_region_along() {
+    fn a_removal_keeps_the_majority_of_the_region() {
         let remove = |ring: &Ring, id: u64| remove(ring, &QuorumPolicy::SingleRegionDynamic, id);
         assert_eq!(remove(&ring(), 2), "");
         assert_eq!(remove(&ring(), 6), "");
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_who_can_be_the_primary_stays() {
+    fn the_last_database_member_stays() {
         let remove = |members, id| {
             let ring = Ring::new(members).with_sets(&[&[1, 2, 3]]);
             remove(&ring.silent(&[3]), &QuorumPolicy::Majority, id)
@@ -584,7 +584,7 @@ mod retired_numbers_tests {
     }
 
     #[test]
-    fn no_number_is_forgotten_whoever_goes() {
+    fn retired_numbers_survive_every_removal() {
         let record = |id: u64| (MemberId(id), MemberRecord::default());
         let mut members: BTreeMap<MemberId, MemberRecord> = [1, 2, 5].map(record).into();
         assert_eq!(of(members.values()), ids(&[]));

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_kept_for_who_leads_when_it_begins() {
+    fn the_place_is_reserved_for_the_leader_at_the_start() {
         let ring = Ring::new("a: 1d 2w 3d").with_sets(&[&[1, 2, 3]]);
         let first = pause_to_be(&ring.view(), &request(Some(60), "work"), NOW).unwrap();
         assert_eq!(first.primary, MemberId(1));

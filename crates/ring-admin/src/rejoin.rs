@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_others_remember_of_a_log_is_held_against_it() {
+    async fn records_of_others_detect_a_restored_log() {
         let end = OpId::new(3, 22);
         for (had, is_put_back) in [(end, false), (OpId::new(3, 23), true)] {
             let remembered = Remembered {
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_agreed_long_ago_is_asked_again_before_this_member_campaigns() {
+    async fn old_agreements_are_asked_for_again_before_a_campaign() {
         let run = |term, first, last| TermRun { term, first, last };
         // The survivor of the first repair.
         let own = Recollection {
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_cuts_its_log_back_remembers_what_it_was_told() {
+    async fn a_truncated_member_keeps_the_answers() {
         let run = |term, first, last| TermRun { term, first, last };
         let own = Recollection {
             runs: vec![run(3, 0, 22), run(9, 23, 25)],
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_leader_that_has_not_told_what_it_committed_in_its_term_is_asked_again() {
+    async fn a_leader_without_a_commit_of_its_term_is_asked_again() {
         let repaired = Instant::now() + Duration::from_millis(500);
         let leader = MemberId(2);
         let mut returning = returning(Recollection::default(), repaired_at(repaired));
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_committed_and_the_own_log_lacks() {
+    fn committed_entries_of_others_that_the_log_lacks() {
         let run = TermRun {
             term: 3,
             first: 0,

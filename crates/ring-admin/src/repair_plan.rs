@@ -619,7 +619,7 @@ mod plan_tests {
     const A_AND_B: &[&[u64]] = &[&[1, 2, 3], &[4, 5, 6]];
 
     #[test]
-    fn the_longest_log_goes_on_and_what_may_be_lost_is_named() {
+    fn the_longest_log_survives_and_the_possible_loss_is_named() {
         // 1 and 2 are permanently lost.
         let evidence = [
             member(3, (2, 100), A),
@@ -674,7 +674,7 @@ mod plan_tests {
     }
 
     #[test]
-    fn a_learner_with_the_longer_log_goes_on() {
+    fn a_learner_with_the_longest_log_survives() {
         let evidence = [
             member(3, (2, 90), A),
             member(4, (2, 100), A),
@@ -702,7 +702,7 @@ mod plan_tests {
     }
 
     #[test]
-    fn one_set_of_a_joint_quorum_may_have_gone_on_alone() {
+    fn one_set_of_a_joint_quorum_may_have_committed_alone() {
         // A promotion to region b failed after {4 5 6}; 3 to 6 have last seen {4 5 6} {1 2 3}. Then {1 2 3} was committed on 1 and 2, which
         // acknowledged writes for hours and died.
         let evidence = [
@@ -718,7 +718,7 @@ mod plan_tests {
     }
 
     #[test]
-    fn where_every_membership_that_may_have_followed_needs_one_who_answers_nothing_is_lost() {
+    fn nothing_is_lost_if_every_possible_membership_needs_an_answering_member() {
         // Three of the four are needed, so one that answers is among them; all of {4 5 6} answer.
         let sets: &[&[u64]] = &[&[1, 2, 3, 7], &[4, 5, 6]];
         let evidence = [3, 4, 5, 6, 7].map(|id| member(id, (2, 100), sets));
@@ -815,7 +815,7 @@ mod plan_tests {
     /// Regression: the survivor of a repair lost power between the repair's term and its entry, or was permanently lost after it. Members
     /// that had seen that term no longer voted, and the operator was advised to wait for the election.
     #[test]
-    fn a_ring_that_waits_for_what_nobody_has_can_be_repaired() {
+    fn a_ring_that_waits_for_entries_of_no_member_can_be_repaired() {
         let told = |id, end, needed| MemberEvidence {
             elects_from: Some(needed),
             ..member(id, end, A)
@@ -886,7 +886,7 @@ mod plan_tests {
     }
 
     #[test]
-    fn what_is_not_lost_is_not_repaired() {
+    fn a_present_quorum_is_not_repaired() {
         assert_eq!(plan_repair(&[]), Err(RepairRefusal::NoEvidence));
         let enough = [member(2, (2, 90), A), member(3, (2, 100), A)];
         assert_eq!(plan_repair(&enough), Err(RepairRefusal::NotLost));

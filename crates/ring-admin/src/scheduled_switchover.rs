@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_record_of_the_target_carries_it_and_one_record_alone() {
+    fn only_the_targets_record_stores_the_switchover() {
         let ring = Ring::new("a: 1d 2w 3d").with_sets(&[&[1, 2, 3]]);
         let mut members = records(&ring.view());
         mark(&mut members, Some(&scheduled(3)));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_due_from_its_time_on_for_a_minute_and_over_when_the_target_leads() {
+    fn a_switchover_is_due_for_a_minute_until_the_target_leads() {
         let ring = Ring::new("a: 1d 2w 3d").with_sets(&[&[1, 2, 3]]);
         let (one, three) = (ring.view(), ring.led_by(3).view());
         let table = [
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_could_lead_and_only_in_the_future() {
+    fn targets_must_be_able_to_lead_and_times_in_the_future() {
         let view = Ring::new("a: 1d 2w 3d").with_sets(&[&[1, 2, 3]]).view();
         let said =
             |to, time| check(&view, MemberId(to), time, NOON).map_err(|error| error.to_string());

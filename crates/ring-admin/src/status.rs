@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_says_what_it_waits_for() {
+    fn the_explanation_names_the_voters_that_commits_wait_for() {
         let commit = |ring: &Ring| explained(ring).commit;
         assert_eq!(
             commit(&ring()),

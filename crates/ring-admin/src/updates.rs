@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_of_a_member_is_refused() {
+    fn invalid_member_changes_are_refused() {
         let change = RecordChange::default;
         let votes = |votes| RecordChange {
             votes: Some(votes),

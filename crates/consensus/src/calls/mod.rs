@@ -363,7 +363,7 @@ mod tests {
 
     /// The recollection is sent in a call, and a call that is too large gets no answer.
     #[test]
-    fn of_a_long_history_the_newest_terms_travel() {
+    fn a_recollection_keeps_the_newest_terms() {
         let least = u64::MAX - 100_000;
         let runs: Vec<_> = (least..).take(50_000).map(|at| run(at, at, at)).collect();
         let own = Recollection::new(runs.clone(), Some(OpId::new(least, least)));

@@ -165,7 +165,7 @@ mod split_votes_tests {
     }
 
     #[test]
-    fn who_voted_for_it_or_follows_a_leader_gives_no_way() {
+    fn a_voter_for_the_candidate_or_a_follower_does_not_yield() {
         let vote = Vote::new(4, MemberId(13));
         let request = VoteRequest::new(vote, None);
         let granted = VoteResponse::new(vote, None, true);
@@ -176,7 +176,7 @@ mod split_votes_tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_gives_way_twice_in_a_row_and_a_vote_ends_it() {
+    async fn no_member_yields_twice_in_a_row_and_a_vote_ends_it() {
         let mut way = Yielding::default();
         let (begun, pause) = (Instant::now(), Duration::from_millis(600));
         assert!(way.begin(begun, pause));

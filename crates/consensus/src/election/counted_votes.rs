@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_vote_of_a_member_that_lacks_what_it_had_is_not_counted() {
+    fn votes_of_members_that_lost_entries_do_not_count() {
         let (memory, whose) = (Memory::default(), Incarnation::random());
         let voter = voter(memory.clone(), whose, InterimTerm::default());
         let granted = |end| {
@@ -316,7 +316,7 @@ mod interim_term_tests {
     use super::*;
 
     #[test]
-    fn requests_of_the_asked_term_alone_are_the_interim_leaders() {
+    fn only_requests_of_the_interim_term_are_changed() {
         let interim = InterimTerm::default();
         assert!(!interim.asks_in(Term(0)));
         interim.campaigns_in(Term(5));
@@ -330,7 +330,7 @@ mod late_votes_tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_agreed_and_did_not_vote_in_time_is_late_for_a_while() {
+    async fn a_voter_that_agreed_and_voted_too_late_is_late_for_a_while() {
         let (votes, voter) = (LateVotes::default(), MemberId(2));
         drop(votes.ask(voter));
         assert!(!votes.is_late(voter), "it may be gone");

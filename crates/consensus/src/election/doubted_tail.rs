@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_enough() {
+    fn the_needed_end_follows_from_leaders_or_all_members() {
         let id = OpId::new;
         let none = LogEnd {
             last: None,
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_put_back_behind_a_change_of_the_members_waits_for_a_leader() {
+    fn a_member_restored_to_an_older_membership_waits_for_a_leader() {
         let doubt = DoubtedTail {
             term: 5,
             put_back: true,

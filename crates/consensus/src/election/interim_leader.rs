@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_in() {
+    fn the_interim_leader_has_the_longest_log() {
         let leads = LogEnd {
             leads: Some(Term(3)),
             ..end(4, 30)
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_in_is_asked_when_elections_have_had_their_time() {
+    fn an_interim_leader_is_asked_after_the_longest_election() {
         let (begun, patience) = (Instant::now(), Duration::from_secs(1));
         let mut asking = InterimSearch::default();
         let mut due = |chosen: Option<u64>, millis| {

@@ -221,7 +221,7 @@ mod tests {
     };
 
     #[test]
-    fn it_takes_both_signs_in_their_order_about_one_leadership() {
+    fn both_signs_in_order_for_one_term_are_needed() {
         let leader = LeaderExit::default();
         leader.refuses(LED_TERM);
         assert!(!leader.is(LED_TERM), "an address that refuses alone");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lease_is_passed_by_for_the_next_term_alone() {
+    fn the_lease_is_bypassed_for_the_next_term_only() {
         let leader = LeaderExit::default();
         let asks = |term| Vote::new(term, MemberId(2));
         leader.hung_up(LED_TERM);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_asked_waits_for_the_signs() {
+    async fn an_asked_voter_waits_for_the_signs() {
         let leader = LeaderExit::default();
         let patience = Duration::from_millis(100);
         assert!(!leader.becomes(LED_TERM, patience).await);
@@ -294,7 +294,7 @@ mod early_attempt_tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn of_two_that_ask_each_other_one_goes_on() {
+    async fn one_of_two_concurrent_attempts_proceeds() {
         let (first, second) = (EarlyAttempt::default(), EarlyAttempt::default());
         let until = Instant::now() + Duration::from_millis(100);
         let (own, others) = (first.begin().await, second.begin().await);

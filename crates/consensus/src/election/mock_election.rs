@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_voter_refuses_who_could_not_be_elected_and_who_lags() {
+    fn a_voter_refuses_candidates_that_could_not_win() {
         let call = |must_have_cursor| MockVoteCall {
             term: Term(3),
             cursor: OpId::new(3, 100),

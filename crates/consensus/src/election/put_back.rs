@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_less_than_it_had_was_put_back() {
+    fn a_member_with_less_than_recorded_was_restored() {
         let rows = [
             ("as it was", at(5, (5, 90)), None, at(5, (5, 90)), false),
             (
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_repair_gave_up_is_held_against_nobody() {
+    fn entries_given_up_by_a_repair_are_no_evidence() {
         let (own, had) = (at(3, (2, 34)), at(3, (3, 45)));
         let judged = |gone_on_to: OpId| judge(own, given_up(Some(gone_on_to)), &[told(had, 3)]);
         assert_eq!(judged(OpId::new(3 + TERM_LEAP, 35)), None);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_doubt_is_of_the_latest_term_that_anybody_knows_of() {
+    fn the_doubt_has_the_latest_recorded_term() {
         let own = at(3, (3, 50));
         let follower = Remembered {
             standing: at(3, (3, 60)),
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_held_against_a_member() {
+    fn explained_losses_are_no_evidence() {
         let (memory, whose) = (Memory::default(), Incarnation::random());
         memory.acknowledged(FOLLOWER, whose, at(5, (5, 90)));
         assert!(memory.to_tell(FOLLOWER, whose, 5).is_some());
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_member_was_put_back_is_said_once_and_known_until_it_starts_again() {
+    fn a_restored_member_is_reported_once_and_recorded_until_it_restarts() {
         let (memory, whose) = (Memory::default(), Incarnation::random());
         let (found, doubt) = judge(at(3, (3, 50)), None, &[told(at(3, (3, 80)), 3)]).unwrap();
         let past = OwnPast::new(None);

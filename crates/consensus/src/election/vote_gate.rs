@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_came_back_votes_for_those_that_have_what_the_ring_has_committed() {
+    fn a_rejoined_member_votes_for_logs_with_all_committed_entries() {
         let gate = ElectionGate::new(None);
         let id = OpId::new;
         gate.told(id(1003, 41));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_came_back_follows_no_leader_from_before_what_it_was_told() {
+    fn a_rejoined_member_follows_no_deposed_leader() {
         let gate = ElectionGate::new(None);
         let told = OpId::new(1003, 41);
         assert_eq!(gate.passes_over(4), None);

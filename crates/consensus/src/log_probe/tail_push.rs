@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_stays_below_a_message() {
+    fn unrequested_entries_fit_in_a_message() {
         let payload = |bytes| TransactionPayload::seal(Bytes::from(vec![0; bytes]));
         let entry = |index| Entry {
             log_id: id(index),

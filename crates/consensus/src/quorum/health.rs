@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_voter_set_with_the_fewest_to_spare_decides_what_is_tolerated() {
+    fn the_weakest_voter_set_decides_the_tolerated_failures() {
         let tolerated = |sets: &[&[u64]], answering: &[u64]| {
             let sets: Vec<_> = sets.iter().map(|ids| set(ids)).collect();
             let answering = set(answering);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_names_who_is_missing() {
+    fn the_cause_names_missing_voters() {
         let health = QuorumHealth::judge(&[set(&[1, 2, 3])], |id| id == MemberId(1));
         assert_eq!(
             health.to_string(),

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn no_step_behind_the_sets_is_left_out() {
+    fn every_intermediate_step_is_planned() {
         // Members up to 4 exist, all of which may vote in the next step.
         let members = ids((1 << 4) - 1);
         let all = definitions(4);

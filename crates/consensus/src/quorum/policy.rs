@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_told_with_its_regions() {
+    fn a_policy_is_shown_with_its_regions() {
         let regions = || ["a", "b"].map(|name| Region(name.to_owned())).into();
         let rows = [
             (QuorumPolicy::SingleRegionDynamic, "single-region-dynamic"),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn only_regions_that_are_chosen_from_follow_who_answers() {
+    fn only_policies_with_a_choice_of_regions_follow_answers() {
         assert!(some().policy.follows_answers());
         let all = QuorumPolicy::Regions([Region("a".to_owned())].into());
         for policy in [
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_counts_and_the_file_where_it_says_nothing() {
+    fn rules_in_the_log_override_the_file() {
         let configured = RingRules::from(QuorumPolicy::Majority);
         let mut ring = members();
         assert_eq!(in_force(ring.values(), &configured), configured);

@@ -336,7 +336,7 @@ fn case(line: &str) -> PlanCase {
 }
 
 #[test]
-fn every_row_is_planned_as_it_says() {
+fn every_row_has_its_plan() {
     let mut wrong = Vec::new();
     let table = include_str!("../../testdata/quorum_plans.txt");
     let rows = table
@@ -398,7 +398,7 @@ fn is_majority(members: u32, of: u32) -> bool {
 }
 
 #[test]
-fn some_regions_of_three_voters_cannot_be_said_as_majorities_of_sets() {
+fn some_regions_of_three_voters_are_no_majorities_of_sets() {
     for (regions, size) in [
         (2, 1),
         (2, 2),

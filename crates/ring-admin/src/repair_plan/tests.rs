@@ -330,7 +330,7 @@ fn there_are_plans_that_promise_that_nothing_is_lost() {
 
 /// A schedule that disproves the rule "all of one set answer".
 #[test]
-fn a_set_that_went_on_alone_unseen_is_not_promised() {
+fn an_unseen_set_that_committed_alone_is_not_promised() {
     let (a, b) = (0b00_0111, 0b11_1000);
     let mut world = World::new(&[b]);
     let to_all = |actor: usize| (0..MEMBERS).map(move |to| Turn::Send(actor, to, 9));

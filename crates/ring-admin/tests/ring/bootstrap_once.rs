@@ -30,7 +30,7 @@ async fn a_second_bootstrap_is_refused_on_every_member() {
 }
 
 #[tokio::test]
-async fn a_founder_that_votes_and_is_in_the_list_makes_a_ring() {
+async fn only_a_listed_voter_bootstraps_a_ring() {
     let mut ring = Ring::started(&[Database; 3]).await;
     let first = ring.member(MemberId(1)).clone();
     assert!(first.inbound().is_pristine().await.unwrap());
@@ -53,7 +53,7 @@ async fn a_founder_that_votes_and_is_in_the_list_makes_a_ring() {
 
 /// Its vote is on the disk, but not yet the first entry.
 #[tokio::test]
-async fn a_founder_that_was_stopped_in_the_middle_makes_the_ring() {
+async fn an_interrupted_bootstrap_is_completed() {
     let ring = Ring::started(&[Database; 3]).await;
     let first = ring.member(MemberId(1)).clone();
     takes_a_vote_and_no_entry(&first, MemberId(u64::MAX)).await;
@@ -71,7 +71,7 @@ async fn a_founder_that_was_stopped_in_the_middle_makes_the_ring() {
 }
 
 #[tokio::test]
-async fn who_has_heard_of_a_leader_makes_no_ring() {
+async fn a_member_with_a_leader_bootstraps_no_ring() {
     let ring = Ring::started(&[Database; 3]).await;
     let first = ring.member(MemberId(1)).clone();
     takes_a_vote_and_no_entry(&first, MemberId(2)).await;
@@ -95,7 +95,7 @@ async fn takes_a_vote_and_no_entry(member: &Member, leader: MemberId) {
 }
 
 #[tokio::test]
-async fn a_founder_outside_of_the_policys_regions_is_refused() {
+async fn a_bootstrap_outside_the_policys_regions_is_refused() {
     let policy = QuorumPolicy::Regions(BTreeSet::from([Region("b".to_owned())]));
     let mut ring = Ring::laid_out("a: 1d | b: 2d 3w 4w", policy);
     ring.start_all().await;

@@ -5,7 +5,7 @@ use raft_types::MemberKind::{Database, Witness};
 use crate::support::ring::Ring;
 
 #[tokio::test]
-async fn a_ring_that_was_down_goes_on() {
+async fn a_restarted_ring_continues() {
     let mut ring = Ring::of(&[Database, Witness, Witness]).await;
     let (_, first_term) = ring.serving().await;
     let before = ring.commit("before").await;

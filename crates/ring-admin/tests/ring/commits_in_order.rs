@@ -69,7 +69,7 @@ async fn only_the_leader_of_that_term_takes_a_proposal() {
 
 /// Without a quorum the engine refuses entries, and accepts them again in the same leadership once a quorum answers.
 #[tokio::test]
-async fn nothing_is_taken_behind_an_entry_that_was_refused() {
+async fn nothing_is_accepted_after_a_refused_entry() {
     let ring = Ring::of(&[Database; 3]).await;
     let (leader, term) = ring.serving().await;
     let far = ring.ids().into_iter().rfind(|id| *id != leader).unwrap();

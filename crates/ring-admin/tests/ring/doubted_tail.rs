@@ -74,7 +74,7 @@ const ENTRIES: u64 = 200;
 /// Regression: the leader kept its record of the acknowledgement from before the loss. It never resent the lost entries, and one more death
 /// stopped the ring permanently.
 #[tokio::test(start_paused = true)]
-async fn what_a_follower_acknowledged_and_lost_comes_again_from_the_same_leader() {
+async fn lost_acknowledged_entries_are_sent_again_by_the_same_leader() {
     let mut ring = Ring::of(&[Database; 3]).await;
     let mut last = ring.commit("first").await;
     for number in 0..ENTRIES {
@@ -160,7 +160,7 @@ async fn a_member_without_a_vote_leads_until_a_voter_has_what_it_alone_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_stands_in_beside_a_leader_or_with_a_vote() {
+async fn no_interim_leader_next_to_a_leader_or_with_a_vote() {
     let ring = Ring::over("a: 1d 2d | b: 3d", QuorumPolicy::SingleRegionDynamic).await;
     let last = ring.commit("led").await;
     ring.committed_everywhere(last).await;

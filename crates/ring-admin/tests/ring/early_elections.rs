@@ -51,7 +51,7 @@ async fn a_leader_that_was_killed_is_followed_before_its_lease_ends() {
 }
 
 #[tokio::test]
-async fn two_leaders_that_are_killed_one_behind_the_other_are_followed_at_once() {
+async fn two_leaders_killed_in_turn_are_replaced_immediately() {
     let mut ring = slow_ring("a: 1d 2d 3d 4d 5d", QuorumPolicy::Majority).await;
     for which in ["the first", "the second"] {
         a_killed_leader_is_followed(&mut ring, which).await;
@@ -139,7 +139,7 @@ async fn when_everybody_has_both_signs_of_a_leader_that_lives_nothing_is_lost() 
 }
 
 #[tokio::test]
-async fn who_must_not_campaign_does_not_do_so_early() {
+async fn members_that_must_not_campaign_do_not_do_so_early() {
     let mut ring = slow_ring("a: 1d 2d 3d", QuorumPolicy::Majority).await;
     let last = ring.commit("before").await;
     ring.committed_everywhere(last).await;

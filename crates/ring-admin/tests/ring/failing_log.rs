@@ -74,7 +74,7 @@ async fn a_member_whose_own_task_panics_stops() {
 }
 
 #[tokio::test]
-async fn a_shutdown_is_told_apart_from_a_failure() {
+async fn a_shutdown_is_no_failure() {
     let ring = Ring::of(&[Database]).await;
     ring.commit("one").await;
     let (leader, _) = ring.serving().await;

@@ -6,7 +6,7 @@ use raft_types::MemberKind::Database;
 use crate::support::ring::{Ring, TIMERS, within};
 
 #[tokio::test]
-async fn a_voter_that_restarts_elects_nobody_while_its_leader_serves() {
+async fn a_restarted_voter_keeps_the_lease_of_its_leader() {
     let mut ring = Ring::of(&[Database; 3]).await;
     let last = ring.commit("everybody has it").await;
     ring.committed_everywhere(last).await;

@@ -50,7 +50,7 @@ enum QuestionBefore {
 }
 
 #[test]
-fn a_greeting_that_says_something_is_one_to_programs_that_know_no_such_words() {
+fn greetings_with_new_fields_are_valid_for_old_programs() {
     let standing = Standing {
         term: 3,
         end: Some(OpId::new(3, 9)),
@@ -147,7 +147,7 @@ async fn a_ring_is_upgraded_member_by_member_and_its_format_rises_with_the_last(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_goes_back_to_the_earlier_version_before_the_last_one_is_upgraded() {
+async fn a_member_can_be_downgraded_before_the_last_upgrade() {
     let mut ring = Ring::of(&[Database, Database, Witness]).await;
     ring.commit("before").await;
     let [one, two, three] = [1, 2, 3].map(MemberId);
@@ -170,7 +170,7 @@ async fn a_member_goes_back_to_the_earlier_version_before_the_last_one_is_upgrad
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_leader_says_what_the_others_run_while_the_ring_is_behind() {
+async fn the_leader_reports_the_members_programs_below_its_format() {
     let mut ring = Ring::of(&[Database, Database, Database]).await;
     for id in [1, 2].map(MemberId) {
         install(&mut ring, id, "1-2").await;
@@ -214,7 +214,7 @@ async fn after_the_rise_the_earlier_version_does_not_start_and_changes_nothing()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_of_the_earlier_version_takes_no_entries_of_a_ring_that_went_on() {
+async fn a_member_of_the_earlier_version_refuses_entries_of_the_new_format() {
     let mut ring = upgraded().await;
     let last = ring.commit("before the newcomer").await;
     ring.committed_everywhere(last).await;
@@ -265,8 +265,7 @@ async fn a_member_of_the_earlier_version_takes_no_entries_of_a_ring_that_went_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_later_version_does_not_join_a_ring_that_is_behind_and_a_ring_of_it_begins_where_it_can()
-{
+async fn a_later_version_joins_only_rings_of_its_formats() {
     let ring = Ring::of(&[Database, Database, Witness]).await;
     let (leader, _) = ring.serving().await;
     let refused = ring

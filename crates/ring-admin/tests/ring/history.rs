@@ -46,7 +46,7 @@ async fn everybody_tells(ring: &Ring, expected: &[u64]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_follower_notes_is_in_the_log_though_the_leader_dies_that_was_told() {
+async fn events_of_a_follower_survive_the_death_of_the_leader() {
     let mut ring = Ring::of(&[Database, Database, Witness]).await;
     let (leader, follower) = leader_and_follower(&ring).await;
     ring.member(follower).note("", trimmed(follower, 1));
@@ -62,7 +62,7 @@ async fn what_a_follower_notes_is_in_the_log_though_the_leader_dies_that_was_tol
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_stops_hands_on_what_it_noted() {
+async fn a_stopping_member_hands_on_its_events() {
     let mut ring = Ring::of(&[Database, Database, Witness]).await;
     let (_, follower) = leader_and_follower(&ring).await;
     ring.member(follower).note("", trimmed(follower, 7));
@@ -72,7 +72,7 @@ async fn a_member_that_stops_hands_on_what_it_noted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scheduled_switchover_is_carried_out_by_whoever_leads_then() {
+async fn a_scheduled_switchover_is_carried_out_by_the_leader_of_that_time() {
     let mut ring = Ring::of(&[Database, Database, Database]).await;
     let (leader, _) = ring.serving().await;
     let others: Vec<_> = ring

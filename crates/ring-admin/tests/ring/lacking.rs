@@ -36,7 +36,7 @@ impl LogIntake for Disk {
 }
 
 #[tokio::test]
-async fn a_member_whose_disk_is_full_says_for_how_long_it_has_lacked_what_is_committed() {
+async fn a_member_with_a_full_disk_reports_its_lag() {
     let mut ring = Ring::of(&[Database; 3]).await;
     let (leader, _) = ring.serving().await;
     let last = ring.commit("received").await;

@@ -103,7 +103,7 @@ async fn resuming_lets_another_one_be_the_primary() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_promotion_moves_the_place_whoever_leads() {
+async fn a_promotion_moves_the_reserved_place_under_any_leader() {
     let mut ring = ring().await;
     ring.member(FIRST).pause(&request(None)).await.unwrap();
     let progress = watch::Sender::default();
@@ -199,7 +199,7 @@ async fn a_pause_that_is_ordered_while_the_leader_stops_keeps_its_place() {
 
 /// The automatic demotion of a leader with a broken mysqld also chooses its target before the lock.
 #[tokio::test(start_paused = true)]
-async fn only_what_an_operator_orders_moves_the_place() {
+async fn only_orders_move_the_reserved_place() {
     let ring = ring().await;
     let (paused, _) = ring.member(FIRST).pause(&request(None)).await.unwrap();
     let by_itself = ring
@@ -247,7 +247,7 @@ async fn a_primary_that_is_cut_off_stays_the_only_one() {
 
 /// The location of the primary is not polled: every change while a member follows is reported to its mysqld.
 #[tokio::test(start_paused = true)]
-async fn what_becomes_of_the_primary_is_told_to_the_databases() {
+async fn the_primacy_of_each_database_member_follows_the_pause() {
     let ring = ring().await;
     let mut told = ring.member(OTHER).primacy();
     let mut at = async |what: &str, elsewhere: Option<MemberId>, paused: bool| {

@@ -45,7 +45,7 @@ async fn a_proposal_beyond_the_bound_waits_for_a_commit() {
 }
 
 #[tokio::test]
-async fn one_entry_larger_than_the_bound_is_taken_alone() {
+async fn an_entry_larger_than_the_bound_is_accepted_alone() {
     let bounds = Bounds {
         proposals_bytes: BOUND,
         ..Bounds::default()

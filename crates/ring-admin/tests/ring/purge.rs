@@ -105,7 +105,7 @@ async fn a_member_without_any_entry_begins_with_a_later_file() {
 }
 
 #[tokio::test]
-async fn a_tail_that_nobody_committed_goes_with_the_old_log() {
+async fn an_uncommitted_tail_is_dropped_with_the_old_log() {
     let ring = Ring::of(&[Database; 3]).await;
     let (old, term) = ring.serving().await;
     ring.commit("seen by all").await;
@@ -166,7 +166,7 @@ async fn a_tail_that_nobody_committed_goes_with_the_old_log() {
 }
 
 #[tokio::test]
-async fn a_follower_asks_the_leader_up_to_where_nobody_needs_the_log() {
+async fn a_follower_asks_the_leader_for_the_purge_floor() {
     let mut ring = Ring::of(&[Database; 3]).await;
     let (leader, _) = ring.serving().await;
     let seen = ring.commit("seen by all").await;
@@ -251,7 +251,7 @@ async fn an_offer_that_crossed_the_entries_changes_nothing() {
 /// A leader was elected twice and wrote only to itself. The ring's log continues with entries of an earlier term, which are now purged. The
 /// engine considers a later start impossible after entries of a later term.
 #[tokio::test]
-async fn a_tail_of_later_terms_than_where_the_log_begins_anew_goes_as_well() {
+async fn a_tail_of_later_terms_is_dropped_with_the_old_log() {
     let (ring, _) = alone_with([3, 3, 3, 8, 9]).await;
     let id = MemberId(1);
     let vote = Vote::new_committed(12, MemberId(2));

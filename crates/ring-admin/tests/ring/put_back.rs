@@ -73,7 +73,7 @@ async fn nobody_is_elected_until_the_leader_is_back(
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_vote_of_a_directory_that_was_put_back_elects_who_lacks_what_it_had_acknowledged() {
+async fn a_restored_directory_elects_no_log_without_its_acknowledged_entries() {
     let mut ring = Ring::of(&[Database; 3]).await;
     let parts = acknowledged_and_put_back(&mut ring).await;
     ring.come_back(parts.1).await;
@@ -81,7 +81,7 @@ async fn no_vote_of_a_directory_that_was_put_back_elects_who_lacks_what_it_had_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_could_not_be_told_before_its_start_is_told_behind_it() {
+async fn a_member_restored_unnoticed_is_informed_after_its_start() {
     let mut ring = Ring::of(&[Database; 3]).await;
     let parts = acknowledged_and_put_back(&mut ring).await;
     let (_, back, late) = parts;
@@ -131,7 +131,7 @@ async fn a_leader_tells_it_and_a_member_that_has_caught_up_votes_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn restarts_and_elections_accuse_nobody() {
+async fn restarts_and_elections_are_no_evidence_of_a_restore() {
     let mut ring = Ring::of(&[Database; 3]).await;
     for round in 0..12 {
         let last = ring.commit(&format!("round {round}")).await;

@@ -56,7 +56,7 @@ async fn repair(ring: &Ring, plan: &RepairPlan) -> OpId {
 }
 
 #[tokio::test]
-async fn a_member_says_how_far_its_log_and_another_one_agree() {
+async fn a_member_reports_the_last_common_entry() {
     let ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
     let last = ring.commit("the last one").await;
     ring.committed_everywhere(last).await;
@@ -82,7 +82,7 @@ async fn a_member_says_how_far_its_log_and_another_one_agree() {
 }
 
 #[tokio::test]
-async fn two_of_three_are_gone_for_good_and_the_ring_goes_on() {
+async fn a_ring_continues_after_the_loss_of_two_of_three() {
     let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
     for number in 0..20 {
         ring.commit(&format!("acknowledged {number}")).await;
@@ -170,7 +170,7 @@ async fn a_leader_without_a_quorum_survives_with_its_longer_log() {
 }
 
 #[tokio::test]
-async fn a_plan_is_refused_once_somebody_whom_it_gives_up_is_back() {
+async fn a_plan_is_refused_once_a_missing_member_is_back() {
     let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
     ring.commit("acknowledged").await;
     ring.crash(MemberId(1)).await;
@@ -220,7 +220,7 @@ async fn a_plan_is_refused_once_its_survivor_has_moved_on() {
 }
 
 #[tokio::test]
-async fn a_member_that_holds_what_the_ring_gave_up_stops_instead_of_keeping_it() {
+async fn a_member_with_given_up_entries_stops() {
     let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
     let shared = ring.commit("everybody has it").await;
     ring.committed_everywhere(shared).await;
@@ -261,7 +261,7 @@ async fn a_member_that_holds_what_the_ring_gave_up_stops_instead_of_keeping_it()
 
 /// Members that were given up may learn of the repair, and lose contact before they have its entry: alone they are as many as before.
 #[tokio::test]
-async fn who_heard_of_a_repair_elects_nobody_without_it() {
+async fn members_aware_of_a_repair_elect_no_log_without_it() {
     let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
     let last = ring.commit("everybody has it").await;
     ring.committed_everywhere(last).await;
@@ -306,7 +306,7 @@ async fn who_heard_of_a_repair_elects_nobody_without_it() {
 /// The limit of decision 130: openraft accepts no second membership entry while one is uncommitted, so a lost region is not replaced. A
 /// repair resolves that without loss.
 #[tokio::test]
-async fn a_region_that_is_lost_under_an_uncommitted_membership_takes_a_repair() {
+async fn a_region_lost_under_an_uncommitted_membership_needs_a_repair() {
     let named = ["a", "b", "c"].map(|name| Region(name.to_owned()));
     let policy = QuorumPolicy::SomeRegions {
         required: 2,

@@ -112,7 +112,7 @@ async fn a_leader_that_loses_one_region_lets_the_others_elect_another_leader() {
 
 /// Regression: a path that drops large packets still carries heartbeats, so its leader stayed, and no entry was committed.
 #[tokio::test]
-async fn a_leader_whose_entries_reach_nobody_lets_the_others_elect_another_leader() {
+async fn a_leader_without_reachable_followers_is_replaced() {
     let ring = Ring::over("a: 1d 2d 3w", QuorumPolicy::Majority).await;
     settled(&ring, 1, &[&[1, 2, 3]]).await;
     let last = ring.commit("before").await;
@@ -145,7 +145,7 @@ async fn each_policy_begins_with_its_voter_sets() {
 }
 
 #[tokio::test]
-async fn a_promotion_takes_the_quorum_along() {
+async fn a_promotion_moves_the_quorum() {
     let ring = dynamic().await;
     settled(&ring, 1, &[&[1, 2, 3]]).await;
     ring.commit("before").await;
@@ -286,7 +286,7 @@ async fn a_mock_election_asks_the_voters_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_crash_takes_the_leadership_to_another_region_and_loses_nothing() {
+async fn a_crash_moves_the_leadership_to_another_region_without_loss() {
     let mut ring = dynamic().await;
     settled(&ring, 1, &[&[1, 2, 3]]).await;
     for number in 0..50 {

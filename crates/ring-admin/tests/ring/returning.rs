@@ -26,7 +26,7 @@ fn nobody_leads(ring: &Ring) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_that_are_back_and_agree_wait_for_nobody() {
+async fn members_that_all_agree_do_not_wait() {
     let mut ring = with_all_down().await;
     for id in ring.ids() {
         ring.come_back(id).await;
@@ -38,7 +38,7 @@ async fn all_that_are_back_and_agree_wait_for_nobody() {
 
 /// Members that were waiting when the last one returned.
 #[tokio::test(start_paused = true)]
-async fn who_waits_campaigns_once_the_last_one_agrees() {
+async fn a_waiting_member_campaigns_once_all_agree() {
     let mut ring = with_all_down().await;
     let [one, two, last] = [1, 2, 3].map(MemberId);
     for id in [one, two] {
@@ -69,7 +69,7 @@ async fn two_of_three_wait_for_the_third_and_not_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_lacks_what_another_has_committed_stays_out_until_it_has_it() {
+async fn a_member_without_committed_entries_stays_out_of_elections() {
     let mut ring = Ring::of(&[Database; 3]).await;
     let last = ring.commit("acknowledged").await;
     ring.committed_everywhere(last).await;

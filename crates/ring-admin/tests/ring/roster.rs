@@ -121,7 +121,7 @@ async fn a_member_is_not_let_go_with_the_majority() {
 
 /// The engine answers an appended membership before it publishes it: the next change must not be based on the previous membership.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_is_planned_on_the_one_before_however_soon_it_comes() {
+async fn a_change_is_based_on_the_previous_one() {
     let ring = Ring::over("a: 1d 2w 3w", QuorumPolicy::SingleRegionDynamic).await;
     ring.commit("before").await;
     let (leader, _) = ring.serving().await;

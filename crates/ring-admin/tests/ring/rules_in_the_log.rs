@@ -39,7 +39,7 @@ fn some_regions() -> QuorumPolicy {
 
 /// The clock is paused during work, so that a busy machine does not delay the leader.
 #[tokio::test(start_paused = true)]
-async fn a_policy_is_set_while_the_ring_runs_and_follows_whoever_is_able() {
+async fn a_policy_set_at_runtime_moves_the_quorum() {
     let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
     let last = ring.commit("before").await;
     ring.committed_everywhere(last).await;
@@ -75,7 +75,7 @@ async fn a_policy_is_set_while_the_ring_runs_and_follows_whoever_is_able() {
 }
 
 #[tokio::test]
-async fn a_file_that_says_otherwise_moves_nothing() {
+async fn a_differing_file_moves_nothing() {
     let mut ring = Ring::over("a: 1d 2w 3w | b: 4d 5w 6w", QuorumPolicy::Majority).await;
     let last = ring.commit("before").await;
     ring.committed_everywhere(last).await;

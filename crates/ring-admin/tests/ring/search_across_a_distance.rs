@@ -276,7 +276,7 @@ async fn a_leader_over_two_regions_commits_after_one_round_trip() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn members_that_are_behind_or_went_apart_cost_no_more() {
+async fn lagging_or_diverged_members_cost_no_more() {
     let home = [(1, 2_000), (LAST_TERM, 5_000)];
     let cases: [(&str, &[(u64, u64)]); 4] = [
         ("200 entries behind", &[(1, 2_000), (LAST_TERM, 4_800)]),

@@ -235,7 +235,7 @@ async fn an_answer_is_known_before_it_is_handed_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_window_ends_what_is_answered_here() {
+async fn no_answer_is_given_after_the_window() {
     let mut leader = Leader::plain();
     let mut client = leader.client().await;
     let answers = {
@@ -334,7 +334,7 @@ async fn a_snapshot_makes_it_forget_and_is_not_contradicted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_must_go_out_goes_with_the_rest_and_is_answered_as_asked() {
+async fn a_widened_request_is_answered_as_asked() {
     let mut leader = Leader::over(Arc::new(disk()));
     let mut client = leader.client().await;
     // Entries sent ahead are refused.
@@ -362,7 +362,7 @@ async fn what_must_go_out_goes_with_the_rest_and_is_answered_as_asked() {
 
 /// Entries may take several round trips to arrive, a query only one.
 #[tokio::test(start_paused = true)]
-async fn where_the_logs_part_is_known_before_what_was_sent_ahead_has_arrived() {
+async fn the_matching_point_is_known_before_the_entries_sent_ahead_arrive() {
     let mut leader = Leader::over(Arc::new(disk()));
     let mut client = leader.client().await;
     leader.script.answers(told(report(70)));
@@ -385,7 +385,7 @@ async fn where_the_logs_part_is_known_before_what_was_sent_ahead_has_arrived() {
 
 /// A new connection's first flight; more would delay the next appended entries.
 #[tokio::test(start_paused = true)]
-async fn no_more_is_sent_ahead_than_a_first_flight_carries_but_one_entry_is() {
+async fn entries_sent_ahead_fit_the_first_flight_except_a_single_one() {
     for (bytes, first) in [(1_000, 102), (20_000, 110)] {
         let disk = MemoryDisk::default();
         let transaction = |index| Entry {
@@ -405,7 +405,7 @@ async fn no_more_is_sent_ahead_than_a_first_flight_carries_but_one_entry_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_appended_meanwhile_is_sent_ahead_too() {
+async fn entries_appended_in_the_meantime_are_sent_ahead_too() {
     let own = disk();
     let mut leader = Leader::over(Arc::new(own.clone()));
     let mut client = leader.client().await;

@@ -6,7 +6,7 @@ use raft_types::MemberKind::Database;
 use crate::support::ring::{PATIENCE, Ring};
 
 #[tokio::test]
-async fn a_leader_that_is_not_heard_is_not_named() {
+async fn a_silent_leader_is_not_named() {
     let ring = Ring::of(&[Database; 3]).await;
     let (leader, _) = ring.serving().await;
     let last = ring.commit("heard").await;

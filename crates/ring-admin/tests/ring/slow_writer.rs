@@ -165,7 +165,7 @@ async fn ring_with_a_real_log(trouble: &Trouble) -> (Ring, LogHandle) {
 /// Regression: the others commit a large transaction long before the leader's own disk has it, and the next one follows. While the engine
 /// waited for room in its disk's queue, it sent no heartbeat.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_is_heard_while_its_disk_writes_a_large_transaction() {
+async fn heartbeats_continue_while_the_leaders_disk_writes() {
     let trouble = Trouble::default();
     let millis = &trouble.millis;
     let (ring, _) = ring_with_a_real_log(&trouble).await;
@@ -209,7 +209,7 @@ async fn a_leader_is_heard_while_its_disk_writes_a_large_transaction() {
 
 /// Regression: the engine, and the leader with it, stopped at the first failed read of entries that one follower lacks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_follower_waits_for_what_the_leaders_disk_cannot_read_and_nobody_else_does() {
+async fn only_the_lagging_follower_waits_for_the_leaders_slow_reads() {
     let trouble = Trouble::default();
     let (mut ring, log) = ring_with_a_real_log(&trouble).await;
     let (leader, term) = ring.serving().await;

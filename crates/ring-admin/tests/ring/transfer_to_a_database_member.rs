@@ -33,7 +33,7 @@ async fn the_database_member_ends_up_leading() {
 }
 
 #[tokio::test]
-async fn a_witness_without_an_heir_leads_on_and_says_why() {
+async fn a_witness_without_a_target_leads_and_reports_why() {
     let mut ring = Ring::of(&[Witness, Witness, Database]).await;
     ring.crash(DATABASE).await;
     let status = within("a witness that waits", async {
@@ -136,7 +136,7 @@ async fn an_old_primary_hands_over_when_the_heir_has_its_log_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_primary_goes_on_where_the_heir_does_not_get_its_log_onto_its_disk() {
+async fn the_primary_stays_if_the_targets_disk_is_too_slow() {
     let ring = ring_with_a_slow_heir(TIMERS.lease * 10).await;
     let before = ring.serving().await;
     let first = ring.member(FIRST);
