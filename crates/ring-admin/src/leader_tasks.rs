@@ -292,19 +292,7 @@ async fn lead(
         // A promotion or membership change is in progress: its result is checked after it ends.
         let reconfiguration_lock = admin.reconfiguration_lock.lock().await;
         let rules = admin.rules();
-        let mut standings = node.failed_targets().standings(Instant::now());
-        for id in &failed {
-            standings.entry(*id).or_insert(TargetStanding::ComesLast);
-        }
-        let next = decide(
-            &node.ring_view(),
-            &rules,
-            timers.lease,
-            &standings,
-            &states.borrow_and_update(),
-            &admin.local.formats.programs(node.id()),
-            pause::now(),
-        );
+        let next = decide_now(admin, &rules, &failed, &states.borrow_and_update());
         let done = match next {
             NextTask::Stay => {
                 drop(reconfiguration_lock);
@@ -393,6 +381,29 @@ async fn lead(
             tokio::time::sleep(timers.heartbeat / 4).await;
         }
     }
+}
+
+/// The next task at this moment. Members in `failed` did not take over in this leadership, and come last.
+fn decide_now(
+    admin: &Administration,
+    rules: &RingRules,
+    failed: &[MemberId],
+    states: &DatabaseStates,
+) -> NextTask {
+    let node = &admin.node;
+    let mut standings = node.failed_targets().standings(Instant::now());
+    for id in failed {
+        standings.entry(*id).or_insert(TargetStanding::ComesLast);
+    }
+    decide(
+        &node.ring_view(),
+        rules,
+        node.timers().lease,
+        &standings,
+        states,
+        &admin.local.formats.programs(node.id()),
+        pause::now(),
+    )
 }
 
 /// Why a leader's task was not completed; the next decision tries again.
