@@ -39,11 +39,12 @@ const NAME: &str = "format";
 
 /// The ring's format according to its members' records. An unreadable format is from a later version, and outside every range.
 pub(crate) fn of<'a>(records: impl IntoIterator<Item = &'a MemberRecord>) -> FormatVersion {
-    let said = records
+    let reports = records
         .into_iter()
         .filter_map(|record| record.extras.get(NAME));
     let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
-    said.map(|value| FormatVersion(number(value).unwrap_or(u32::MAX)))
+    reports
+        .map(|value| FormatVersion(number(value).unwrap_or(u32::MAX)))
         .max()
         .unwrap_or(FormatVersion::FIRST)
 }
@@ -81,10 +82,10 @@ pub(crate) fn write(members: &mut BTreeMap<MemberId, MemberRecord>, format: Form
 }
 
 /// The format to which this leader should raise the ring's, by the members' program reports.
-pub(crate) fn to_raise(view: &RingView, said: &Programs) -> Option<FormatVersion> {
+pub(crate) fn to_raise(view: &RingView, reports: &Programs) -> Option<FormatVersion> {
     let next = of(view.members.iter().map(|member| &member.record)).next();
     let speaks = |id| {
-        let program = said.get(&id);
+        let program = reports.get(&id);
         program.is_some_and(|program| program.formats.has(next))
     };
     let all = view.members.iter().all(|member| speaks(member.id));
@@ -233,7 +234,7 @@ mod tests {
         }
     }
 
-    fn said(formats: &[&str]) -> Programs {
+    fn reports(formats: &[&str]) -> Programs {
         let numbered = (1..).map(MemberId).zip(formats);
         numbered.map(|(id, text)| (id, program(text))).collect()
     }
@@ -255,10 +256,10 @@ mod tests {
             (&[], None),
         ];
         for (formats, expected) in table {
-            let next = to_raise(&ring.view(), &said(formats));
+            let next = to_raise(&ring.view(), &reports(formats));
             assert_eq!(next.map(|format| format.0), expected, "{formats:?}");
         }
-        let all = said(&["1-3", "1-3", "1-3"]);
+        let all = reports(&["1-3", "1-3", "1-3"]);
         let risen = in_format(&ring, 2).view();
         assert_eq!(to_raise(&risen, &all), Some(FormatVersion(3)));
         let follower = RingView {

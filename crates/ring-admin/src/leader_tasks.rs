@@ -86,11 +86,11 @@ pub(crate) fn decide(
     rules: &RingRules,
     lease: Duration,
     failed: &Standings,
-    said: &DatabaseStates,
+    databases: &DatabaseStates,
     programs: &Programs,
     now: UnixSeconds,
 ) -> NextTask {
-    match look_after_quorum(view, rules, lease, failed, said, now) {
+    match decide_quorum(view, rules, lease, failed, databases, now) {
         NextTask::Stay => {
             formats::to_raise(view, programs).map_or(NextTask::Stay, NextTask::RaiseFormat)
         }
@@ -99,12 +99,12 @@ pub(crate) fn decide(
 }
 
 /// The next task that concerns the leader or the quorum.
-fn look_after_quorum(
+fn decide_quorum(
     view: &RingView,
     rules: &RingRules,
     lease: Duration,
     failed: &Standings,
-    said: &DatabaseStates,
+    databases: &DatabaseStates,
     now: UnixSeconds,
 ) -> NextTask {
     let Some(own) = view.member(view.own).filter(|_| view.leads) else {
@@ -140,8 +140,8 @@ fn look_after_quorum(
         return settle(NextTask::Stay);
     }
     let target = match view.is_interim {
-        true => target::choose_voter(view, lease, failed, said),
-        false => target::choose(view, rules, lease, failed, said),
+        true => target::choose_voter(view, lease, failed, databases),
+        false => target::choose(view, rules, lease, failed, databases),
     };
     let target = match target {
         Ok(target) => target,
@@ -196,10 +196,10 @@ fn gives_away(view: &RingView) -> bool {
 
 /// The databases' reports in this leadership and their time. A waiting leader does not query the databases without a pause.
 #[derive(Debug, Default)]
-struct Said {
+struct DatabaseReports {
     first_asked: Option<Instant>,
     asked: Option<Instant>,
-    first_heard: Option<Instant>,
+    first_reported: Option<Instant>,
     states: watch::Sender<DatabaseStates>,
 }
 
@@ -207,7 +207,7 @@ struct Said {
 /// have preferred.
 const ALONG: Duration = Duration::from_millis(5);
 
-impl Said {
+impl DatabaseReports {
     /// Queries the databases again if their reports are old. The first answers are awaited: before the first heartbeats are answered, a new
     /// leader has no evidence that members are alive. It also waits for the heartbeat answers of all members that reported, so that the
     /// first one is not chosen for being first. Later, known reports count until the answers come: each query would otherwise cost a quorum
@@ -237,17 +237,17 @@ impl Said {
         };
         while first_asked.elapsed() < pause {
             let view = admin.node.ring_view();
-            let (heard, all_are_there) = {
+            let (reported, all_are_there) = {
                 let states = self.states.borrow();
-                let mut heard = states.keys();
-                (heard.len(), heard.all(|id| is_there(&view, *id)))
+                let mut reported = states.keys();
+                (reported.len(), reported.all(|id| is_there(&view, *id)))
             };
-            let first_heard = match heard {
+            let first_reported = match reported {
                 0 => None,
-                _ => Some(*self.first_heard.get_or_insert_with(Instant::now)),
+                _ => Some(*self.first_reported.get_or_insert_with(Instant::now)),
             };
-            let others_may_come = heard < mysqld::candidates(&view).count()
-                && first_heard.is_some_and(|at| at.elapsed() < ALONG);
+            let others_may_come = reported < mysqld::candidates(&view).count()
+                && first_reported.is_some_and(|at| at.elapsed() < ALONG);
             if all_are_there && !others_may_come || !view.leads {
                 break;
             }
@@ -285,10 +285,10 @@ async fn lead(
     let mut progress = node.engine().data_metrics();
     let mut roles = node.engine().server_metrics();
     let mut failed: Vec<MemberId> = Vec::new();
-    let mut said = Said::default();
-    let mut states = said.states.subscribe();
+    let mut databases = DatabaseReports::default();
+    let mut states = databases.states.subscribe();
     while leadership.borrow_and_update().leading_term().is_some() {
-        said.renew(admin).await;
+        databases.renew(admin).await;
         // A promotion or membership change is in progress: its result is checked after it ends.
         let reconfiguration_lock = admin.reconfiguration_lock.lock().await;
         let rules = admin.rules();

@@ -435,12 +435,12 @@ mod tests {
             let mut record = newcomer();
             change(&mut record);
             let checked = check_add(&ring().view(), MemberId(id), &record);
-            let said = checked
+            let refusal = checked
                 .err()
                 .map_or_else(String::new, |error| error.to_string());
             assert!(
-                said.contains(words) && said.is_empty() == words.is_empty(),
-                "{said}"
+                refusal.contains(words) && refusal.is_empty() == words.is_empty(),
+                "{refusal}"
             );
         }
     }
@@ -566,10 +566,10 @@ mod tests {
             (lags(ring(), 5), SingleRegionDynamic, 4, ""),
         ];
         for (ring, policy, id, words) in table {
-            let said = remove(&ring, &policy, id);
+            let refusal = remove(&ring, &policy, id);
             assert!(
-                said.contains(words) && said.is_empty() == words.is_empty(),
-                "{policy}, without {id}: {said:?}, not {words:?}"
+                refusal.contains(words) && refusal.is_empty() == words.is_empty(),
+                "{policy}, without {id}: {refusal:?}, not {words:?}"
             );
         }
     }

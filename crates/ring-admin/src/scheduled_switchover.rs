@@ -223,15 +223,15 @@ mod tests {
     #[test]
     fn targets_must_be_able_to_lead_and_times_in_the_future() {
         let view = Ring::new("a: 1d 2w 3d").with_sets(&[&[1, 2, 3]]).view();
-        let said =
+        let refusal =
             |to, time| check(&view, MemberId(to), time, NOON).map_err(|error| error.to_string());
-        assert_eq!(said(3, at(1)).unwrap().id, MemberId(3));
+        assert_eq!(refusal(3, at(1)).unwrap().id, MemberId(3));
         assert!(
-            said(2, at(1))
+            refusal(2, at(1))
                 .unwrap_err()
                 .contains("cannot be the primary")
         );
-        assert!(said(7, at(1)).unwrap_err().contains("no member 7"));
-        assert!(said(3, NOON).unwrap_err().contains("is over"));
+        assert!(refusal(7, at(1)).unwrap_err().contains("no member 7"));
+        assert!(refusal(3, NOON).unwrap_err().contains("is over"));
     }
 }

@@ -87,7 +87,7 @@ pub(crate) fn choose(
     rules: &RingRules,
     lease: Duration,
     failed: &Standings,
-    databases_say: &DatabaseStates,
+    states: &DatabaseStates,
 ) -> Result<MemberId, NoTarget> {
     let own_region = view.member(view.own).map(|own| &own.record.region);
     let databases: Vec<&RingMember> = view
@@ -105,7 +105,7 @@ pub(crate) fn choose(
         .filter(|peer| obstacle(view, rules, lease, peer).is_none());
     let target = fit.min_by_key(|peer| {
         let record = &peer.record;
-        let state = databases_say.get(&peer.id);
+        let state = states.get(&peer.id);
         let lacks = state.and_then(|state| state.lag).unwrap_or(0);
         (
             failed.contains_key(&peer.id),
@@ -137,7 +137,7 @@ pub(crate) fn choose_voter(
     view: &RingView,
     lease: Duration,
     failed: &Standings,
-    databases_say: &DatabaseStates,
+    states: &DatabaseStates,
 ) -> Result<MemberId, NoTarget> {
     let voters = view.members.iter();
     let voters = voters.filter(|peer| peer.voter && peer.id != view.own && is_near(peer, lease));
@@ -146,7 +146,7 @@ pub(crate) fn choose_voter(
             failed.contains_key(&peer.id),
             view.pins_another_primary_than(peer.id),
             peer.record.kind == MemberKind::Witness,
-            Fitness::of(databases_say.get(&peer.id)),
+            Fitness::of(states.get(&peer.id)),
             std::cmp::Reverse(peer.record.priority),
             peer.lag,
             peer.id,
@@ -270,13 +270,13 @@ mod tests {
             ),
             ("stopped", &five, vec![(2, unfit()), (3, fit(1_663))], 3),
             (
-                "stopped, and the other did not say",
+                "stopped, and the other without a report",
                 &five,
                 vec![(2, unfit())],
                 3,
             ),
             (
-                "did not say, and the other is fit",
+                "without a report, and the other is fit",
                 &five,
                 vec![(3, fit(0))],
                 3,
@@ -303,12 +303,12 @@ mod tests {
             ),
         ];
         for (what, ring, states, expected) in table {
-            let said = states
+            let reports = states
                 .into_iter()
                 .map(|(id, state)| (MemberId(id), state))
                 .collect();
             let none = Standings::new();
-            let target = choose(&ring.view(), &RingRules::default(), LEASE, &none, &said);
+            let target = choose(&ring.view(), &RingRules::default(), LEASE, &none, &reports);
             assert_eq!(target, Ok(MemberId(expected)), "{what}");
         }
     }

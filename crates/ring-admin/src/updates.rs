@@ -393,11 +393,11 @@ mod tests {
             (5, votes(false), &[4, 6], ""),
         ];
         for (id, change, silent, words) in table {
-            let said = update(&ring().silent(silent), id, change.clone());
-            let said = said.err().unwrap_or_default();
+            let refusal = update(&ring().silent(silent), id, change.clone());
+            let refusal = refusal.err().unwrap_or_default();
             assert!(
-                said.contains(words) && said.is_empty() == words.is_empty(),
-                "{id} {change:?}: {said}"
+                refusal.contains(words) && refusal.is_empty() == words.is_empty(),
+                "{id} {change:?}: {refusal}"
             );
         }
     }
@@ -474,13 +474,13 @@ mod tests {
         for (change, silent, expected) in table {
             let view = ring().silent(silent).view();
             let done = amended_rules(&view, &RingRules::default(), &change, LEASE);
-            let said = match done {
+            let refusal = match done {
                 Ok(done) => format!("{:?}", numbers(&done.wanted)),
                 Err(error) => format!("refused: {error}"),
             };
             assert!(
-                said.contains(expected.trim_start_matches("refused: ")),
-                "{change:?}: {said}"
+                refusal.contains(expected.trim_start_matches("refused: ")),
+                "{change:?}: {refusal}"
             );
         }
     }
