@@ -503,7 +503,7 @@ impl Work {
         let parts = self.member.state.parts();
         let provisioner = self.provisioner()?;
         let member = parts.as_ref().map(|parts| &parts.ring.member);
-        let others = member.map(Member::others).unwrap_or_default();
+        let others = member.map(|member| member.others()).unwrap_or_default();
         let named =
             member.and_then(|member| Some((member.named(member.id())?, member.named(donor)?)));
         let own = parts.as_ref().and_then(|parts| parts.mysql_view());
