@@ -20,20 +20,20 @@ const PART: u32 = 16;
 pub(crate) struct Lacking {
     /// Entries reported after a silence of this length may have been committed when it began.
     silence: Duration,
-    memory: Mutex<Memory>,
+    memory: Mutex<Reports>,
 }
 
 #[derive(Debug, Default)]
-struct Memory {
+struct Reports {
     /// The time of a leader's last message.
     heard: Option<Instant>,
     /// In the order of the log.
-    told: VecDeque<Told>,
+    told: VecDeque<ReportedCommit>,
 }
 
 /// A commit index reported by a leader.
 #[derive(Debug, Clone, Copy)]
-struct Told {
+struct ReportedCommit {
     up_to: OpId,
     /// The time of the first report; `None` for the very first message, as the entry may have been committed any time earlier.
     since: Option<Instant>,
@@ -72,13 +72,13 @@ impl Lacking {
         self.lock().lack(own, Instant::now())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Memory> {
+    fn lock(&self) -> MutexGuard<'_, Reports> {
         // No operation under this lock can leave it inconsistent.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Memory {
+impl Reports {
     fn told(
         &mut self,
         committed: Option<OpId>,
@@ -107,7 +107,7 @@ impl Memory {
             self.thin_out(now);
         }
         let until = now;
-        self.told.push_back(Told {
+        self.told.push_back(ReportedCommit {
             up_to,
             since,
             until,
@@ -135,7 +135,7 @@ impl Memory {
     }
 
     fn thin_out(&mut self, now: Instant) {
-        let mut thinned: VecDeque<Told> = VecDeque::with_capacity(MOST);
+        let mut thinned: VecDeque<ReportedCommit> = VecDeque::with_capacity(MOST);
         for told in self.told.drain(..) {
             let before = thinned.back_mut().filter(|before| {
                 let near = |since| told.until - since <= now.duration_since(since) / PART;
@@ -162,8 +162,8 @@ mod tests {
     }
 
     /// A member that has received its leader's messages, and has the first entry.
-    fn in_the_ring() -> (Memory, Instant) {
-        let (mut memory, begun) = (Memory::default(), Instant::now());
+    fn in_the_ring() -> (Reports, Instant) {
+        let (mut memory, begun) = (Reports::default(), Instant::now());
         memory.told(entry(0), entry(0), begun, SILENCE);
         (memory, begun)
     }
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_report_after_silence_counts_from_the_start_of_the_silence() {
         let begun = Instant::now();
-        let mut memory = Memory::default();
+        let mut memory = Reports::default();
         memory.told(entry(9), entry(4), begun, SILENCE);
         assert_eq!(memory.lack(entry(4), begun), Lack::Unknown, "a start");
         let later = begun + HEARTBEAT;

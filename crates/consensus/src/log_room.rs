@@ -54,19 +54,19 @@ pub(crate) struct Rooms {
     own: OnceLock<Arc<dyn LogIntake>>,
     proposed: AtomicU64,
     under_way: Arc<AtomicU64>,
-    told: Mutex<Answers>,
+    told: Mutex<RoomReports>,
 }
 
 /// What the others reported in one leadership.
 #[derive(Debug, Default)]
-struct Answers {
+struct RoomReports {
     term: Option<Term>,
-    told: BTreeMap<MemberId, Told>,
+    told: BTreeMap<MemberId, RoomReport>,
     /// Every voter was asked, and has answered or let a lease pass.
     all_asked: bool,
 }
 
-impl Answers {
+impl RoomReports {
     /// The members that do not count as having room for so many bytes, while the own log has `room`.
     fn lacks(
         &self,
@@ -75,7 +75,7 @@ impl Answers {
         proposed: u64,
         needed: u64,
         voters: impl FnOnce() -> BTreeSet<MemberId>,
-    ) -> BTreeMap<MemberId, Lack> {
+    ) -> BTreeMap<MemberId, RoomLack> {
         let mut lacks = BTreeMap::new();
         let current = self.term == Some(term);
         if current {
@@ -85,7 +85,7 @@ impl Answers {
         if needed > room.transactions && !(current && self.all_asked) {
             let told = |id: &MemberId| current && self.told.contains_key(id);
             let unknown = voters().into_iter().filter(|id| !told(id));
-            lacks.extend(unknown.map(|id| (id, Lack::Short(room.transactions))));
+            lacks.extend(unknown.map(|id| (id, RoomLack::Short(room.transactions))));
         }
         lacks
     }
@@ -93,26 +93,26 @@ impl Answers {
 
 /// A member's answer, and how many bytes had been proposed and committed before it was asked.
 #[derive(Debug, Clone, Copy)]
-struct Told {
+struct RoomReport {
     room: u64,
     since: u64,
     /// Its log lacks something that was committed then, so its room does not count.
     lagging: bool,
 }
 
-impl Told {
+impl RoomReport {
     fn left(self, proposed: u64) -> u64 {
         self.room
             .saturating_sub(proposed.saturating_sub(self.since))
     }
 
     /// Why it does not count for so many bytes, if so.
-    fn lack(self, proposed: u64, needed: u64) -> Option<Lack> {
+    fn lack(self, proposed: u64, needed: u64) -> Option<RoomLack> {
         let left = self.left(proposed);
         if left < needed {
-            Some(Lack::Short(left))
+            Some(RoomLack::Short(left))
         } else {
-            self.lagging.then_some(Lack::Lagging)
+            self.lagging.then_some(RoomLack::Lagging)
         }
     }
 }
@@ -123,7 +123,7 @@ struct Round(u64);
 
 /// Why a member does not count as one with room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lack {
+enum RoomLack {
     /// It has room for so many bytes.
     Short(u64),
     /// Its room is needed for entries that it lacks.
@@ -168,7 +168,7 @@ impl Rooms {
         let needed = stored_bytes(bytes);
         let room = intake.room(needed);
         let lacks = self.lacks(term, room, needed, &sets);
-        let none_is_short = lacks.values().all(|lack| *lack == Lack::Lagging);
+        let none_is_short = lacks.values().all(|lack| *lack == RoomLack::Lagging);
         if room.transactions >= needed && none_is_short {
             return Ok(());
         }
@@ -189,7 +189,7 @@ impl Rooms {
         room: LogRoom,
         needed: u64,
         sets: impl Fn() -> Vec<BTreeSet<MemberId>>,
-    ) -> BTreeMap<MemberId, Lack> {
+    ) -> BTreeMap<MemberId, RoomLack> {
         let proposed = self.proposed.load(Ordering::SeqCst);
         let voters = || sets().into_iter().flatten().collect();
         self.lock().lacks(term, room, proposed, needed, voters)
@@ -231,9 +231,9 @@ impl Rooms {
     fn begin_round(&self, term: Term, voters: &BTreeSet<MemberId>) -> Round {
         let mut answers = self.lock();
         if answers.term != Some(term) {
-            *answers = Answers {
+            *answers = RoomReports {
                 term: Some(term),
-                ..Answers::default()
+                ..RoomReports::default()
             };
         }
         answers.told.retain(|id, _| voters.contains(id));
@@ -247,7 +247,7 @@ impl Rooms {
     /// A member's answer in a round; `lagging`: its log lacks something that was committed when it was asked.
     fn told(&self, id: MemberId, room: u64, lagging: bool, round: Round) {
         let since = round.0;
-        let told = Told {
+        let told = RoomReport {
             room,
             since,
             lagging,
@@ -260,7 +260,7 @@ impl Rooms {
         self.lock().all_asked = true;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Answers> {
+    fn lock(&self) -> MutexGuard<'_, RoomReports> {
         // Its parts are replaced as a whole.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -271,20 +271,20 @@ impl Rooms {
 fn judge(
     own: MemberId,
     room: u64,
-    lacks: &BTreeMap<MemberId, Lack>,
+    lacks: &BTreeMap<MemberId, RoomLack>,
     sets: &[BTreeSet<MemberId>],
     needed: u64,
 ) -> Result<(), NoRoom> {
     let mut lacks = lacks.clone();
     if needed > room {
-        lacks.insert(own, Lack::Short(room));
+        lacks.insert(own, RoomLack::Short(room));
     }
     for set in sets {
         let lacking = set.iter().filter(|id| lacks.contains_key(*id)).count();
         // Lagging members alone are no reason: they need not be the ones that commit.
         let short = set.iter().filter_map(|id| match lacks.get(id)? {
-            Lack::Short(left) => Some((*id, *left)),
-            Lack::Lagging => None,
+            RoomLack::Short(left) => Some((*id, *left)),
+            RoomLack::Lagging => None,
         });
         if (set.len() - lacking) * 2 <= set.len()
             && let Some((member, left)) = short.min_by_key(|(_, left)| *left)
@@ -402,10 +402,10 @@ mod tests {
     /// In the table, this value denotes a lagging member.
     const LAGGING: u64 = u64::MAX;
 
-    fn lacks(members: &[(u64, u64)]) -> BTreeMap<MemberId, Lack> {
+    fn lacks(members: &[(u64, u64)]) -> BTreeMap<MemberId, RoomLack> {
         let lack = |(id, left): &(u64, u64)| match *left {
-            LAGGING => (MemberId(*id), Lack::Lagging),
-            left => (MemberId(*id), Lack::Short(left)),
+            LAGGING => (MemberId(*id), RoomLack::Lagging),
+            left => (MemberId(*id), RoomLack::Short(left)),
         };
         members.iter().map(lack).collect()
     }
@@ -447,7 +447,7 @@ mod tests {
         let (three, six) = (stored_bytes(300), stored_bytes(600));
         let first = rooms.propose(300);
         // Asked now: the 300 may not have arrived.
-        let told = Told {
+        let told = RoomReport {
             room: three + six + 100,
             since: 0,
             lagging: false,
@@ -462,13 +462,13 @@ mod tests {
         assert_eq!(rooms.under_way.load(Ordering::Relaxed), 0);
         let proposed = rooms.proposed.load(Ordering::Relaxed);
         assert_eq!(told.left(proposed + 999), 0);
-        assert_eq!(told.lack(proposed, 101), Some(Lack::Short(100)));
+        assert_eq!(told.lack(proposed, 101), Some(RoomLack::Short(100)));
         assert_eq!(told.lack(proposed, 100), None);
-        let lagging = Told {
+        let lagging = RoomReport {
             lagging: true,
             ..told
         };
-        assert_eq!(lagging.lack(proposed, 100), Some(Lack::Lagging));
+        assert_eq!(lagging.lack(proposed, 100), Some(RoomLack::Lagging));
     }
 
     /// A log with this room.
@@ -528,14 +528,14 @@ mod tests {
                 transactions,
                 in_all,
             })));
-            let told = |room| Told {
+            let told = |room| RoomReport {
                 room,
                 since: 0,
                 lagging: false,
             };
             let ids = [MemberId(2), MemberId(3)].into_iter();
             let answered = ids.zip(answered);
-            *rooms.lock() = Answers {
+            *rooms.lock() = RoomReports {
                 term: Some(Term(term)),
                 told: answered
                     .filter_map(|(id, room)| Some((id, told(room?))))

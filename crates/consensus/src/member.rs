@@ -29,7 +29,7 @@ use crate::config::{ConfigError, MemberConfig};
 use crate::election::campaign::{Campaigning, first_turn};
 use crate::election::counted_votes::{CountedVotes, InterimTerm};
 use crate::election::elections::Elections;
-use crate::election::put_back::{Memory, OwnPast, PutBack};
+use crate::election::put_back::{OwnPast, PutBack, Recorded};
 use crate::election::vote_gate::ElectionGate;
 use crate::election::{doubted_tail, early_election, greetings};
 use crate::engine::any_log::AnyLog;
@@ -52,9 +52,9 @@ use crate::{engine, log_room};
 
 /// A handle on one running member; clones share it.
 #[derive(Debug, Clone)]
-pub struct RaftMember(Arc<Running>);
+pub struct RaftMember(Arc<RunningRaft>);
 
-struct Running {
+struct RunningRaft {
     config: MemberConfig,
     node: Arc<RaftNode>,
     starts: Arc<dyn FileStarts>,
@@ -132,7 +132,7 @@ impl RaftMember {
             let state_machine =
                 CommitStateMachine::new(floor, mark.clone(), starts.clone(), purge_goal.clone());
             let contacts = Contacts::default();
-            let memory = Memory::default();
+            let memory = Recorded::default();
             let interim_term = InterimTerm::default();
             let votes = CountedVotes::new(config.id, memory.clone(), interim_term.clone());
             let network = EngineNetwork::new(network, contacts.clone(), votes);
@@ -184,7 +184,7 @@ impl RaftMember {
                 leadership: publish_leadership,
                 primacy: publish_primacy,
             };
-            Ok(Self(Arc::new(Running {
+            Ok(Self(Arc::new(RunningRaft {
                 proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
                 turn: AsyncMutex::default(),
                 config,
@@ -714,7 +714,7 @@ fn bytes_of(entry: &AppEntry) -> u64 {
 /// The smallest entry's share of the proposals bound: it costs more memory than its bytes.
 const SMALLEST_SHARE: u32 = 1024;
 
-impl std::fmt::Debug for Running {
+impl std::fmt::Debug for RunningRaft {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RaftMember")
             .field("config", &self.config)
@@ -723,7 +723,7 @@ impl std::fmt::Debug for Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningRaft {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();

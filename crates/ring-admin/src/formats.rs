@@ -114,11 +114,11 @@ pub(crate) struct Formats {
     program: Program,
     /// The data directory; unset for a member without one.
     book: OnceLock<Arc<IdentityBook>>,
-    known: Mutex<Known>,
+    known: Mutex<FormatReports>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct FormatReports {
     others: Programs,
     refused: Option<String>,
 }
@@ -216,7 +216,7 @@ impl Formats {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, FormatReports> {
         // Each field is replaced as a whole.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -46,9 +46,9 @@ use crate::{
 
 /// A handle on one running member; clones share it. It is the member's [`RaftMember`] with the administration of the ring.
 #[derive(Debug, Clone)]
-pub struct Member(Arc<Running>);
+pub struct Member(Arc<RunningMember>);
 
-struct Running {
+struct RunningMember {
     raft: RaftMember,
     admin: Arc<Administration>,
     leader_task: watch::Receiver<Option<LeaderTask>>,
@@ -91,7 +91,7 @@ impl Member {
             tokio::spawn(raft.essential("asking for programs", programs)),
             tokio::spawn(raft.essential("the leader's own tasks", leading)),
         ];
-        Self(Arc::new(Running {
+        Self(Arc::new(RunningMember {
             tasks: tasks.map(|task| task.abort_handle()),
             raft,
             admin,
@@ -101,7 +101,7 @@ impl Member {
 
     /// All that an operator may ask about this member's Raft.
     pub fn status(&self) -> MemberStatus {
-        let Running { raft, admin, .. } = &*self.0;
+        let RunningMember { raft, admin, .. } = &*self.0;
         let node = &admin.node;
         let role = node.role();
         let ring_view = node.ring_view_in(&role);
@@ -498,13 +498,13 @@ impl Deref for Member {
     }
 }
 
-impl std::fmt::Debug for Running {
+impl std::fmt::Debug for RunningMember {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Debug::fmt(&self.raft, f)
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningMember {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();

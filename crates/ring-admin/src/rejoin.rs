@@ -74,7 +74,7 @@ pub struct Returning {
     own: Recollection,
     others: BTreeMap<MemberId, MemberRecord>,
     calls: Arc<dyn MemberCalls>,
-    answers: BTreeMap<MemberId, Answered>,
+    answers: BTreeMap<MemberId, TimedAgreement>,
     /// The member to ask again.
     again: Option<MemberId>,
     /// Evidence that its data directory was restored, and the resulting doubt.
@@ -82,13 +82,13 @@ pub struct Returning {
 }
 
 /// Another member's answer.
-struct Answered {
+struct TimedAgreement {
     agreement: Agreement,
     /// The time of the question, and the earliest time of the answer.
     asked: Instant,
 }
 
-impl Answered {
+impl TimedAgreement {
     fn is_fresh(&self) -> bool {
         self.asked.elapsed() <= FRESH
     }
@@ -238,7 +238,7 @@ impl Returning {
             .others
             .iter()
             .filter(|(id, _)| {
-                let fresh = self.answers.get(id).is_some_and(Answered::is_fresh);
+                let fresh = self.answers.get(id).is_some_and(TimedAgreement::is_fresh);
                 !fresh || self.again == Some(**id)
             })
             .map(|(id, record)| (*id, record.clone()))
@@ -247,7 +247,7 @@ impl Returning {
         let answers = ask_for_agreement(&*self.calls, &left, &self.own, deadline).await;
         let answered = answers.into_iter().filter_map(|(id, answer)| {
             let agreement = answer.ok()?;
-            Some((id, Answered { agreement, asked }))
+            Some((id, TimedAgreement { agreement, asked }))
         });
         self.answers.extend(answered);
     }

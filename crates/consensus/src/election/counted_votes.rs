@@ -16,21 +16,21 @@ use openraft::raft::{StreamAppendError, StreamAppendResult, VoteRequest, VoteRes
 use raft_types::{Incarnation, MemberId, OpId, Term, TypeConfig, Vote};
 use tokio::time::Instant;
 
-use crate::election::put_back::Memory;
+use crate::election::put_back::Recorded;
 
 /// The votes that this member requests; clones share what was observed.
 #[derive(Clone)]
 pub(crate) struct CountedVotes {
     /// The asking member.
     own: MemberId,
-    memory: Memory,
+    memory: Recorded,
     interim_term: InterimTerm,
     late: LateVotes,
 }
 
 impl CountedVotes {
     /// For the member `own`.
-    pub(crate) fn new(own: MemberId, memory: Memory, interim_term: InterimTerm) -> Self {
+    pub(crate) fn new(own: MemberId, memory: Recorded, interim_term: InterimTerm) -> Self {
         Self {
             own,
             memory,
@@ -254,7 +254,7 @@ mod tests {
 
     use super::*;
 
-    fn voter(memory: Memory, whose: Incarnation, interim_term: InterimTerm) -> AskedVoter {
+    fn voter(memory: Recorded, whose: Incarnation, interim_term: InterimTerm) -> AskedVoter {
         CountedVotes::new(MemberId(1), memory, interim_term).of(MemberId(2), whose)
     }
 
@@ -262,7 +262,7 @@ mod tests {
     fn leases_stay_in_force_in_the_term_of_an_interim_leader() {
         let interim_term = InterimTerm::default();
         interim_term.campaigns_in(Term(5));
-        let voter = voter(Memory::default(), Incarnation::default(), interim_term);
+        let voter = voter(Recorded::default(), Incarnation::default(), interim_term);
         let declared = [4, 5, 6].map(|term| {
             let mut request = VoteRequest::<TypeConfig> {
                 vote: Vote::new(term, MemberId(1)),
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn votes_of_members_that_lost_entries_do_not_count() {
-        let (memory, whose) = (Memory::default(), Incarnation::random());
+        let (memory, whose) = (Recorded::default(), Incarnation::random());
         let voter = voter(memory.clone(), whose, InterimTerm::default());
         let granted = |end| {
             let end = OpId::new(3, end).into();
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn the_engine_gets_no_vote_for_it_in_a_term_in_which_it_has_not_campaigned() {
         let voter = voter(
-            Memory::default(),
+            Recorded::default(),
             Incarnation::default(),
             InterimTerm::default(),
         );

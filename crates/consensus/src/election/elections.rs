@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::election::campaign::Campaigning;
 use crate::election::counted_votes::InterimTerm;
 use crate::election::leader_exit::{EarlyAttempt, LeaderExit};
-use crate::election::put_back::{Memory, OwnPast};
+use crate::election::put_back::{OwnPast, Recorded};
 use crate::election::vote_gate::Withheld;
 use crate::engine;
 use crate::engine::RoleSnapshot;
@@ -40,7 +40,7 @@ pub(crate) struct Elections {
     lacking: Lacking,
     pub(crate) leader_exit: LeaderExit,
     /// How far the other members have come.
-    pub(crate) memory: Memory,
+    pub(crate) memory: Recorded,
     /// Detected by this member about itself.
     pub(crate) past: OwnPast,
     /// Held by the task that doubts the log's end, or settles that doubt.
@@ -63,7 +63,7 @@ impl Elections {
         engine: Arc<EngineHandle>,
         contacts: Contacts,
         campaigning: Campaigning,
-        memory: Memory,
+        memory: Recorded,
         past: OwnPast,
         interim_term: InterimTerm,
     ) -> Self {

@@ -1,12 +1,12 @@
 //! A member with a data directory that was restored to an earlier state: from a disk snapshot or a backup of its virtual machine.
 //! It has lost votes and acknowledged entries, and the directory does not show that. The other members can detect it. Each records in
-//! [`Memory`] how far each other member had come: from what members report in greetings, and as a leader from acknowledgements.
+//! [`Recorded`] how far each other member had come: from what members report in greetings, and as a leader from acknowledgements.
 //! They send it that record before its Raft starts, and in every greeting.
 //!
 //! The member itself judges ([`judge`]) by its own log, so a late answer accuses no member: each recorded state was durable here before
 //! it was reported. If the member has less, its log's end is in doubt ([`super::doubted_tail`]). It votes for no candidate until that is
 //! settled, and reports it to all others. Another member with such a record does not wait for that: it counts no vote of a member
-//! whose log ends before the record, and gives it none ([`Memory::lacks`]).
+//! whose log ends before the record, and gives it none ([`Recorded::lacks`]).
 //!
 //! # Monotonic state
 //!
@@ -105,7 +105,7 @@ pub fn given_up(gone_on_to: Option<OpId>) -> Option<u64> {
 
 /// How far the other members have come, as far as this one knows; clones share it. In memory only: empty after each start.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Memory(Arc<Mutex<BTreeMap<MemberId, Known>>>);
+pub(crate) struct Recorded(Arc<Mutex<BTreeMap<MemberId, Known>>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Known {
@@ -114,7 +114,7 @@ struct Known {
     put_back: Option<PutBack>,
 }
 
-impl Memory {
+impl Recorded {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, Known>> {
         // Every change is one assignment.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn an_end_that_the_leader_of_the_vote_may_still_cut_is_not_remembered() {
-        let (memory, whose) = (Memory::default(), Incarnation::random());
+        let (memory, whose) = (Recorded::default(), Incarnation::random());
         let report = |standing| Report {
             standing,
             doubted: None,
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn explained_losses_are_no_evidence() {
-        let (memory, whose) = (Memory::default(), Incarnation::random());
+        let (memory, whose) = (Recorded::default(), Incarnation::random());
         memory.acknowledged(FOLLOWER, whose, at(5, (5, 90)));
         assert!(memory.to_tell(FOLLOWER, whose, 5).is_some());
         // The state of another data directory.
@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn a_restored_member_is_reported_once_and_recorded_until_it_restarts() {
-        let (memory, whose) = (Memory::default(), Incarnation::random());
+        let (memory, whose) = (Recorded::default(), Incarnation::random());
         let (found, doubt) = judge(at(3, (3, 50)), None, &[told(at(3, (3, 80)), 3)]).unwrap();
         let past = OwnPast::new(None);
         past.found(found, doubt);
