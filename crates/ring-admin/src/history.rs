@@ -112,12 +112,12 @@ impl Notes {
     }
 
     /// Waits until an entry is added. One task waits.
-    async fn noted(&self) {
+    pub(crate) async fn noted(&self) {
         self.noted.notified().await;
     }
 
     /// The pending entries, without logged ones and those older than all kept ones: the log would drop them again.
-    fn not_in(&self, logged: &[HistoryEntry]) -> Vec<HistoryEntry> {
+    pub(crate) fn not_in(&self, logged: &[HistoryEntry]) -> Vec<HistoryEntry> {
         let oldest = logged.first().filter(|_| logged.len() >= KEPT);
         let mut waiting = self.waiting();
         waiting.retain(|entry| {

@@ -294,8 +294,8 @@ impl Member {
     /// Why no member can lead.
     pub async fn transfer_target(&self) -> Result<(MemberId, Option<DatabaseState>), NoTarget> {
         let Administration { node, local, .. } = &*self.0.admin;
-        let asked = mysqld::ask(node, local.database_version(), &node.ring_view());
-        let mut reports = asked.await;
+        let view = node.ring_view();
+        let mut reports = mysqld::ask(node, local.database_version(), &view).await;
         let failed = node.failed_targets().standings(Instant::now());
         let target = target::choose(
             &node.ring_view(),
