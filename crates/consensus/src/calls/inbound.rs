@@ -421,10 +421,9 @@ impl Inbound {
             }
             Question::Agreement(theirs) => {
                 let compared = calls::compare(&self.engine.raft, theirs).await;
-                let compared = compared.map_err(|fault| CallError(fault.to_string()))?;
                 Ok(Answer::Agreement(Agreement {
                     remembered: greetings::remembered(elections, caller),
-                    ..compared
+                    ..compared.map_err(CallError::new)?
                 }))
             }
             Question::PurgeFloor { absent_after } => {
@@ -433,13 +432,12 @@ impl Inbound {
             }
             Question::Database { primary } => {
                 let state = self.node.administrator.database_state(primary).await;
-                let none = || CallError("this member manages no mysqld".to_owned());
+                let none = || CallError::new("this member manages no mysqld");
                 state.map(Answer::Database).ok_or_else(none)
             }
             Question::FilePart(part) => {
                 let bytes = self.starts.part_of_file(part).await;
-                let bytes = bytes.map_err(|error| CallError(error.to_string()))?;
-                Ok(Answer::FilePart(FileBytes(bytes)))
+                Ok(Answer::FilePart(FileBytes(bytes.map_err(CallError::new)?)))
             }
             Question::Note { entries } => {
                 if self.elections.leadership().serving_term().is_none() {
@@ -459,8 +457,8 @@ impl Inbound {
             }
             Question::LogEnd => {
                 let end = doubted_tail::log_end(&self.engine.raft, self.engine.id).await;
-                let reason = "the engine has stopped".to_owned();
-                Ok(Answer::LogEnd(end.ok_or(CallError(reason))?))
+                let stopped = || CallError::new("the engine has stopped");
+                end.map(Answer::LogEnd).ok_or_else(stopped)
             }
         }
     }
@@ -468,7 +466,7 @@ impl Inbound {
     /// Campaigns because the leader of `term` gave up without a successor; refused when that leadership is over here.
     async fn campaign(&self, caller: MemberId, term: Term) -> Result<(), CallError> {
         if let Some(why) = self.elections.campaigning.gate.stays_out() {
-            return Err(CallError(why.to_string()));
+            return Err(CallError::new(why));
         }
         let role = engine::role(&self.engine.raft);
         if role.term > term {
@@ -481,10 +479,10 @@ impl Inbound {
         }
         if self.elections.campaigning.may_have_promised() {
             let reason = "this member was started less than a lease ago, and does not campaign yet";
-            return Err(CallError(reason.to_owned()));
+            return Err(CallError::new(reason));
         }
         let triggered = self.engine.raft.trigger().elect(false).await;
-        triggered.map_err(|fatal| CallError(Fault::from(fatal).to_string()))
+        triggered.map_err(Fault::from).map_err(CallError::new)
     }
 
     /// Records that a call was refused because this member does not support its format. If it is from the leader, or while none is
@@ -498,10 +496,8 @@ impl Inbound {
 
     /// A member's record in this one's membership.
     pub fn record(&self, member: MemberId) -> Option<MemberRecord> {
-        engine::role(&self.engine.raft)
-            .membership
-            .get_node(&member)
-            .cloned()
+        let role = engine::role(&self.engine.raft);
+        role.membership.get_node(&member).cloned()
     }
 
     /// True if the log has no entry and the member never voted.
@@ -546,7 +542,7 @@ fn passed_over(elections: &Elections, vote: &Vote) -> Option<Vote> {
 
 /// The answer to a question that only a serving leader can answer.
 fn not_serving() -> CallError {
-    CallError("this member does not serve as the leader".to_owned())
+    CallError::new("this member does not serve as the leader")
 }
 
 /// Why a log did not begin with a file of another member's log.

@@ -2,6 +2,7 @@
 //! [`inbound`]. One call carries all questions, so a new question does not change the transport:
 //! both ends are in this crate.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -170,7 +171,7 @@ pub enum Answer {
 impl Answer {
     /// The error of a member that gave this answer to another question.
     pub fn unexpected(&self) -> CallError {
-        CallError(format!("it gave an unexpected answer: {self:?}"))
+        CallError::new(format_args!("it gave an unexpected answer: {self:?}"))
     }
 }
 
@@ -235,6 +236,12 @@ pub enum Knock {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct CallError(pub String);
+
+impl CallError {
+    pub(crate) fn new(reason: impl Display) -> Self {
+        Self(reason.to_string())
+    }
+}
 
 // How far a member's log agrees with another's: the question of a member that rejoins, and its answer. A member that rejoins after a quorum
 // was repaired without it may hold committed entries that the ring has given up. The engine would silently keep them, because it never

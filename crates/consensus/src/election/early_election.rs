@@ -215,8 +215,7 @@ pub(crate) async fn answer(
             call.leader
         ));
     }
-    let stopped = |fault: Fault| CallError(fault.to_string());
-    let (vote, log_end) = vote_and_end(elections).await.map_err(stopped)?;
+    let (vote, log_end) = vote_and_end(elections).await.map_err(CallError::new)?;
     if vote != call.led().vote() {
         return no(format!("its vote is {vote} by now"));
     }
@@ -236,10 +235,8 @@ pub(crate) async fn answer(
 
 /// The engine's current stored vote and end of the log.
 async fn vote_and_end(elections: &Elections) -> Result<(raft_types::Vote, Option<OpId>), Fault> {
-    let state = elections
-        .engine
-        .raft
-        .with_raft_state(|state| (*state.vote_ref(), state.log_ids.last().copied()));
+    let raft = &elections.engine.raft;
+    let state = raft.with_raft_state(|state| (*state.vote_ref(), state.log_ids.last().copied()));
     let (vote, end) = state.await.map_err(Fault::from)?;
     Ok((vote, end.map(OpId::from)))
 }

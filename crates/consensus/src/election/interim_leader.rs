@@ -111,38 +111,29 @@ impl InterimSearch {
 /// # Errors
 /// [`CallError`] where this member may not do that, or the engine has stopped.
 pub(crate) async fn campaign(elections: &Elections) -> Result<(), CallError> {
+    let (raft, own) = (&elections.engine.raft, elections.engine.id);
     if let Some(why) = elections.campaigning.gate.stays_out() {
-        return Err(CallError(why.to_string()));
+        return Err(CallError::new(why));
     }
     let role = elections.engine.role();
-    if role
-        .voter_sets()
-        .iter()
-        .any(|set| set.contains(&elections.engine.id))
-    {
+    if role.voter_sets().iter().any(|set| set.contains(&own)) {
         let reason = "this member has a vote, and campaigns by itself";
-        return Err(CallError(reason.to_owned()));
+        return Err(CallError::new(reason));
     }
     if let Some(leader) = role.leader {
-        return Err(CallError(format!(
-            "member {leader} leads, as this one hears"
-        )));
+        let reason = format!("member {leader} leads, as this one hears");
+        return Err(CallError(reason));
     }
-    let stopped = |error: Fault| CallError(error.to_string());
-    let vote = elections
-        .engine
-        .raft
-        .with_raft_state(|state| *state.vote_ref())
-        .await;
-    let vote = vote.map_err(Fault::from).map_err(stopped)?;
+    let vote = raft.with_raft_state(|state| *state.vote_ref()).await;
+    let vote = vote.map_err(Fault::from).map_err(CallError::new)?;
     // The engine does nothing if its vote has changed by then.
     elections
         .interim_term
         .campaigns_in(Term(vote.leader_id.term + 1));
-    let request = TransferLeaderRequest::new(vote, elections.engine.id, None);
-    let taken = elections.engine.raft.handle_transfer_leader(request).await;
-    let taken = taken.map_err(Fault::from).map_err(stopped)?;
-    taken.map_err(|refusal| CallError(refusal.to_string()))
+    let request = TransferLeaderRequest::new(vote, own, None);
+    let taken = raft.handle_transfer_leader(request).await;
+    let taken = taken.map_err(Fault::from).map_err(CallError::new)?;
+    taken.map_err(CallError::new)
 }
 
 #[cfg(test)]
