@@ -52,7 +52,7 @@ impl fmt::Debug for FileStart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "FileStart(behind {}, header of {} bytes)",
+            "FileStart(after {}, header of {} bytes)",
             self.before,
             self.header.len()
         )
@@ -77,7 +77,7 @@ pub type FileStartAnswer<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + S
 
 /// A log as a sequence of files; another member's log may begin with any of them.
 pub trait FileStarts: Send + Sync + 'static {
-    /// The first unpurged file start whose preceding entry is `from` or a later one.
+    /// The first unpurged file start with a preceding entry that is `from` or a later one.
     /// None when nothing is purged and `from` is not given: then there is no
     /// need to begin later than at the first entry.
     ///

@@ -369,7 +369,7 @@ async fn lead(
             NextTask::EndSwitchover(scheduled) => {
                 let why = (scheduled.to != node.id()).then(|| match &*state.borrow() {
                     Some(LeaderTask::Waiting { why }) => why.clone(),
-                    _ => "nobody could carry it out in time".to_owned(),
+                    _ => "no leader could carry it out in time".to_owned(),
                 });
                 let ended = scheduled_switchover::take_out(admin, why).await;
                 ended.map(drop).map_err(TaskFailure::from)

@@ -24,7 +24,7 @@ const FIRST_ANSWERS: Duration = Duration::from_secs(1);
 /// How often a member that must not campaign yet repeats the question to members that did not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// How long an answer about log agreement is valid. The answers of one round are hardly older. A quorum can be repaired after an older
-/// answer, while this member was away, by an operator who reached the members that had answered.
+/// answer, while this member was away, by an operator with contact to the members that had answered.
 const FRESH: Duration = Duration::from_secs(1);
 /// How long it waits for all of them. After a power cut in which one of them died, the ring is down for this long.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -213,7 +213,7 @@ async fn heed(elections: &Elections, starts: &dyn FileStarts, from: MemberId, to
     elections.campaigning.doubt(&doubt, &elections.engine.raft);
     if let Err(error) = starts.note_doubt(doubt).await {
         // The log does nothing more, and the engine stops with it.
-        tracing::error!(%error, "that the data directory was put back cannot be noted");
+        tracing::error!(%error, "the doubt about the restored data directory cannot be stored");
     }
     say(&found);
     elections.past.found(found, doubt);

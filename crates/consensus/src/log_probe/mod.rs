@@ -49,7 +49,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// A request whose departure is not observed.
+    /// A request without an observer of its departure.
     pub fn new(request: AppendEntriesRequest<TypeConfig>, wants_report: bool) -> Self {
         Self {
             request,

@@ -26,7 +26,7 @@ use crate::log_probe::{Asked, ReportingNetwork};
 /// How many entries are tried; fewer when so many are too large.
 const TAIL_LENGTHS: [u64; 4] = [64, 16, 4, 1];
 
-/// Bytes sent before the first answer: what a connection that has carried little sends in one flight. More would delay
+/// Bytes sent before the first answer: the first flight of a connection that has carried little. More would delay
 /// new entries, mostly for nothing: a follower that lacks more reports it in the meantime.
 const FIRST_FLIGHT_BYTES: usize = 10 << 10;
 

@@ -81,7 +81,7 @@ fn in_region(region: &Option<Region>) -> String {
     }
 }
 
-/// How many entries a member may lag the leader to count as caught up: what a busy ring has in flight across a
+/// How many entries a member may lag the leader to count as caught up: those that a busy ring has in flight across a
 /// long distance. Waiting for the rest takes milliseconds.
 pub(crate) const MOST_BEHIND: u64 = 4096;
 

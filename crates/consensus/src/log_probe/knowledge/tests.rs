@@ -49,7 +49,7 @@ fn conflict(at: LogId) -> Way {
 const SEARCH: Way = Way::Wire { at_the_end: false };
 const THE_REST: Way = Way::Wire { at_the_end: true };
 
-/// The own log: 0 to 99 of term 1, 100 to 110 of term 3, whose leader this is.
+/// The own log: 0 to 99 of term 1, 100 to 110 of term 3, which this member leads.
 fn own() -> LogReport {
     report(vote(3), &[(1, 0, 99), (3, 100, 110)])
 }
@@ -184,7 +184,7 @@ fn figure_8_counting_a_follower_of_a_later_leader_would_lose_a_commit() {
     let last_of_5 = (3, 1);
     assert!(
         Some(last_of_5) > last_of_3,
-        "3 votes for 5, whose log does not have it"
+        "3 votes for 5, which lacks it"
     );
 }
 
