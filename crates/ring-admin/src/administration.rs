@@ -13,7 +13,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{FormatMismatch, MemberId, MemberRecord, OpId, StoredMembership, TypeConfig};
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, watch};
 
 use crate::formats;
 use crate::formats::Formats;
@@ -21,6 +22,29 @@ use crate::history;
 use crate::history::Notes;
 use crate::mysqld;
 use crate::mysqld::{Database, Writer};
+
+/// The task that a leader performs for its ring.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
+pub enum LeaderTask {
+    /// It changes the voter sets.
+    MovingQuorum {
+        /// The target voter sets of this step.
+        next: VoterSets,
+        /// The database member that is to lead, if the leader is a witness.
+        target: Option<MemberId>,
+    },
+    /// The leader, a witness, transfers the leadership to this member.
+    Transferring {
+        /// The database member that is to lead.
+        to: MemberId,
+    },
+    /// A task is due but blocked; until then a witness continues to lead without serving clients.
+    Waiting {
+        /// The reason, as text.
+        why: String,
+    },
+}
 
 /// What the tasks of one member share to administer the ring.
 pub(crate) struct Administration {
@@ -32,6 +56,8 @@ pub(crate) struct Administration {
     /// Unset for a member without one.
     pub(crate) writer: OnceLock<Arc<dyn Writer>>,
     pub(crate) local: Arc<LocalState>,
+    /// The current task of this leader; `None` if it has none, or does not lead.
+    pub(crate) leader_task: watch::Sender<Option<LeaderTask>>,
 }
 
 /// What this member knows and stores for the administration, apart from the log.
@@ -103,6 +129,7 @@ impl Administration {
             reconfiguration_lock: AsyncMutex::new(()),
             writer: OnceLock::new(),
             local,
+            leader_task: watch::Sender::default(),
         }
     }
 

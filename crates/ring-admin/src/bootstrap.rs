@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use consensus::quorum::{PolicyGap, QuorumPolicy, policy};
-use consensus::{Fault, ForceError, HistoryEvent, RaftMember};
+use consensus::{Fault, ForceError, HistoryEvent};
 use raft_types::{FormatRange, FormatVersion, MemberId, MemberRecord, Membership, RingId, Term};
 use thiserror::Error;
 
 use crate::formats;
 use crate::history;
 use crate::identity::{Identity, RingState};
+use crate::member::Member;
 
 // The bootstrap decision. One member has queried the identity of all configured members. The decision is whether they can form a ring, with
 // which id and first membership. All of them must be fresh: members with a past could vote twice.
@@ -254,39 +255,45 @@ pub enum BootstrapError {
     Stopped(#[from] Fault),
 }
 
-/// Initialises the ring on this member.
-pub(crate) async fn bootstrap(
-    raft: &RaftMember,
-    mut members: BTreeMap<MemberId, MemberRecord>,
-) -> Result<(), BootstrapError> {
-    let (id, node) = (raft.id(), raft.node());
-    let own = members.get(&id).ok_or(BootstrapError::NotInList(id))?;
-    if !own.votes {
-        return Err(BootstrapError::DoesNotVote(id));
-    }
-    let rules = &raft.config().rules;
-    let sets = rules.voter_sets(&members, &own.region)?;
-    if !sets.iter().any(|set| set.contains(&id)) {
-        return Err(BootstrapError::OutsideTheQuorum {
-            member: id,
-            policy: rules.policy.clone(),
-        });
-    }
-    let term = node.first_term().await?;
-    let term = term.ok_or(BootstrapError::NotPristine)?;
-    // The sets contain only listed members, and none is empty.
-    policy::write(&mut members, rules);
-    formats::write(&mut members, raft.config().program.formats.oldest());
-    let event = HistoryEvent::Bootstrapped {
-        members: members.len(),
-    };
-    let made = history::entry_now(Term(term), "", event);
-    history::append(&mut members, &[made]);
-    let membership = Membership::new(sets, members).map_err(|_| PolicyGap::NoVotersAtAll)?;
-    match node.force_membership(membership, None, term).await {
-        Ok(_) => Ok(()),
-        Err(ForceError::Changed) => Err(BootstrapError::NotPristine),
-        Err(ForceError::Stopped(fault)) => Err(fault.into()),
+impl Member {
+    /// Initialises the ring: all its members, and the voter sets of the policy with the leader in this member's
+    /// region. Once in a ring's life, on one member; repeated if that stopped before the entry was on its disk.
+    ///
+    /// # Errors
+    /// [`BootstrapError`]; the log is unchanged then.
+    pub async fn bootstrap(
+        &self,
+        mut members: BTreeMap<MemberId, MemberRecord>,
+    ) -> Result<(), BootstrapError> {
+        let (id, node) = (self.id(), self.node());
+        let own = members.get(&id).ok_or(BootstrapError::NotInList(id))?;
+        if !own.votes {
+            return Err(BootstrapError::DoesNotVote(id));
+        }
+        let rules = &self.config().rules;
+        let sets = rules.voter_sets(&members, &own.region)?;
+        if !sets.iter().any(|set| set.contains(&id)) {
+            return Err(BootstrapError::OutsideTheQuorum {
+                member: id,
+                policy: rules.policy.clone(),
+            });
+        }
+        let term = node.first_term().await?;
+        let term = term.ok_or(BootstrapError::NotPristine)?;
+        // The sets contain only listed members, and none is empty.
+        policy::write(&mut members, rules);
+        formats::write(&mut members, self.config().program.formats.oldest());
+        let event = HistoryEvent::Bootstrapped {
+            members: members.len(),
+        };
+        let made = history::entry_now(Term(term), "", event);
+        history::append(&mut members, &[made]);
+        let membership = Membership::new(sets, members).map_err(|_| PolicyGap::NoVotersAtAll)?;
+        match node.force_membership(membership, None, term).await {
+            Ok(_) => Ok(()),
+            Err(ForceError::Changed) => Err(BootstrapError::NotPristine),
+            Err(ForceError::Stopped(fault)) => Err(fault.into()),
+        }
     }
 }
 

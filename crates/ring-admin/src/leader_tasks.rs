@@ -12,12 +12,11 @@ use consensus::{
 };
 use openraft::async_runtime::watch::WatchReceiver;
 use raft_types::{FormatVersion, MemberId, MemberKind, UnixSeconds};
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::administration::Administration;
+use crate::administration::{Administration, LeaderTask};
 use crate::formats;
 use crate::formats::Programs;
 use crate::mysqld;
@@ -28,29 +27,6 @@ use crate::promotion::{PromotionCause, PromotionError};
 use crate::scheduled_switchover;
 use crate::scheduled_switchover::{ScheduledSwitchover, SwitchoverPhase};
 use crate::target;
-
-/// The task that a leader performs for its ring.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "step", rename_all = "snake_case")]
-pub enum LeaderTask {
-    /// It changes the voter sets.
-    MovingQuorum {
-        /// The target voter sets of this step.
-        next: VoterSets,
-        /// The database member that is to lead, if the leader is a witness.
-        target: Option<MemberId>,
-    },
-    /// The leader, a witness, transfers the leadership to this member.
-    Transferring {
-        /// The database member that is to lead.
-        to: MemberId,
-    },
-    /// A task is due but blocked; until then a witness continues to lead without serving clients.
-    Waiting {
-        /// The reason, as text.
-        why: String,
-    },
-}
 
 /// The decision about one view of the ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -257,11 +233,7 @@ impl DatabaseReports {
 }
 
 /// Runs the leader tasks whenever this member leads, until the engine stops.
-pub(crate) async fn run(
-    admin: Arc<Administration>,
-    mut leadership: watch::Receiver<Leadership>,
-    state: watch::Sender<Option<LeaderTask>>,
-) {
+pub(crate) async fn run(admin: Arc<Administration>, mut leadership: watch::Receiver<Leadership>) {
     loop {
         let leads = leadership
             .wait_for(|now| now.leading_term().is_some())
@@ -270,17 +242,13 @@ pub(crate) async fn run(
         if !leads {
             return;
         }
-        lead(&admin, &mut leadership, &state).await;
-        state.send_replace(None);
+        lead(&admin, &mut leadership).await;
+        admin.leader_task.send_replace(None);
     }
 }
 
 /// Runs the tasks of one leadership until it ends.
-async fn lead(
-    admin: &Administration,
-    leadership: &mut watch::Receiver<Leadership>,
-    state: &watch::Sender<Option<LeaderTask>>,
-) {
+async fn lead(admin: &Administration, leadership: &mut watch::Receiver<Leadership>) {
     let (node, timers) = (&admin.node, admin.node.timers());
     let mut progress = node.engine().data_metrics();
     let mut roles = node.engine().server_metrics();
@@ -296,7 +264,7 @@ async fn lead(
         let done = match next {
             NextTask::Stay => {
                 drop(reconfiguration_lock);
-                publish(state, None);
+                publish(admin, None);
                 tokio::select! {
                     _ = leadership.changed() => {}
                     _ = roles.changed() => {}
@@ -307,7 +275,7 @@ async fn lead(
             }
             NextTask::Wait(why) => {
                 drop(reconfiguration_lock);
-                publish_wait(state, why);
+                publish_wait(admin, why);
                 tokio::select! {
                     _ = progress.changed() => {}
                     _ = states.changed() => {}
@@ -332,7 +300,7 @@ async fn lead(
                 if let Err(failure) = switch_over(admin, &scheduled).await {
                     let to = scheduled.to;
                     let why = format!("the scheduled switchover to member {to} waits: {failure}");
-                    publish_wait(state, why);
+                    publish_wait(admin, why);
                     tokio::time::sleep(timers.lease).await;
                 }
                 continue;
@@ -342,7 +310,7 @@ async fn lead(
                     next: next.clone(),
                     target,
                 };
-                publish(state, Some(moving));
+                publish(admin, Some(moving));
                 admin.move_quorum(next).await.map_err(TaskFailure::from)
             }
             NextTask::MoveAndTransfer { next, to } => {
@@ -350,11 +318,11 @@ async fn lead(
                     next: next.clone(),
                     target: Some(to),
                 };
-                publish(state, Some(moving));
+                publish(admin, Some(moving));
                 move_and_transfer(admin, next, to).await
             }
             NextTask::Transfer(to) => {
-                publish(state, Some(LeaderTask::Transferring { to }));
+                publish(admin, Some(LeaderTask::Transferring { to }));
                 let done = transfer(admin, to, 0).await;
                 if done.is_err() && !failed.contains(&to) {
                     failed.push(to);
@@ -367,7 +335,7 @@ async fn lead(
                 ended.map(drop).map_err(TaskFailure::from)
             }
             NextTask::EndSwitchover(scheduled) => {
-                let why = (scheduled.to != node.id()).then(|| match &*state.borrow() {
+                let why = (scheduled.to != node.id()).then(|| match &*admin.leader_task.borrow() {
                     Some(LeaderTask::Waiting { why }) => why.clone(),
                     _ => "no leader could carry it out in time".to_owned(),
                 });
@@ -376,7 +344,7 @@ async fn lead(
             }
         };
         if let Err(failure) = done {
-            publish_wait(state, failure.to_string());
+            publish_wait(admin, failure.to_string());
             drop(reconfiguration_lock);
             tokio::time::sleep(timers.heartbeat / 4).await;
         }
@@ -502,8 +470,8 @@ async fn raise_format(admin: &Administration, to: FormatVersion) -> Result<(), T
     Ok(())
 }
 
-fn publish(state: &watch::Sender<Option<LeaderTask>>, now: Option<LeaderTask>) {
-    state.send_if_modified(|published| {
+fn publish(admin: &Administration, now: Option<LeaderTask>) {
+    admin.leader_task.send_if_modified(|published| {
         let changed = *published != now;
         if changed {
             match &now {
@@ -521,8 +489,8 @@ fn publish(state: &watch::Sender<Option<LeaderTask>>, now: Option<LeaderTask>) {
     });
 }
 
-fn publish_wait(state: &watch::Sender<Option<LeaderTask>>, why: String) {
-    publish(state, Some(LeaderTask::Waiting { why }));
+fn publish_wait(admin: &Administration, why: String) {
+    publish(admin, Some(LeaderTask::Waiting { why }));
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ mod updates;
 #[cfg(test)]
 use consensus::{RingMember, RingView};
 
+pub use crate::administration::LeaderTask;
 pub use crate::admission::{AdmissionRefusal, Envelope, Party, admit};
 pub use crate::bootstrap::{
     BootstrapError, BootstrapPlan, BootstrapRefusal, Introduction, plan_bootstrap,
@@ -44,7 +45,6 @@ pub use crate::history::without as without_history;
 pub use crate::identity::{
     Identity, IdentityBook, IdentityError, IdentityFile, IdentityPages, LogOrigin, RingState,
 };
-pub use crate::leader_tasks::LeaderTask;
 pub use crate::member::Member;
 pub use crate::members::ReconfigurationError;
 pub use crate::mysqld::{Database, SOON_THERE, Writer};

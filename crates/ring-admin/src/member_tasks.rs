@@ -8,23 +8,78 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consensus::{
-    Answer, CallError, Greeting, MoveError, Program, Question, RaftNode, RoleSnapshot,
+    Answer, AppliedFloor, CallError, Greeting, MemberCalls, MemberConfig, MoveError, Program,
+    Question, RaftMember, RaftNode, RoleSnapshot, StartError,
 };
 use futures::future::join_all;
-use raft_types::{FormatRange, FormatVersion};
+use openraft::RaftNetworkFactory;
+use openraft::network::NetSnapshot;
+use openraft::storage::RaftLogStorage;
+use raft_types::{FileStarts, FormatRange, FormatVersion, OfferedStart, TypeConfig};
 use thiserror::Error;
 
-use crate::administration::Administration;
+use crate::administration::{Administration, LocalState};
 use crate::formats;
 use crate::formats::Programs;
 use crate::history;
+use crate::leader_tasks;
+use crate::member::Member;
+
+impl Member {
+    /// Starts a member over its log. `floor` is the end up to which the log is known to be committed; `starts` is
+    /// the same log as a sequence of files with which another member's log may begin.
+    ///
+    /// # Errors
+    /// [`StartError`] when the configuration cannot work, or the log cannot be read, or is of a later version.
+    pub async fn start<L, N>(
+        config: MemberConfig,
+        log: L,
+        network: N,
+        calls: Arc<dyn MemberCalls>,
+        floor: AppliedFloor,
+        starts: Arc<dyn FileStarts>,
+    ) -> Result<Self, StartError>
+    where
+        L: RaftLogStorage<TypeConfig>,
+        N: RaftNetworkFactory<TypeConfig>,
+        N::Network: NetSnapshot<TypeConfig, SnapshotData = OfferedStart>,
+    {
+        let local = Arc::new(LocalState::new(config.program.clone()));
+        let raft = RaftMember::start(config, log, network, calls, floor, starts, local.clone());
+        Ok(Self::over(raft.await?, local))
+    }
+
+    /// Starts the tasks that administer the ring; none can be missing.
+    fn over(raft: RaftMember, local: Arc<LocalState>) -> Self {
+        let admin = Arc::new(Administration::new(&raft, local));
+        let leading = leader_tasks::run(admin.clone(), raft.leadership());
+        let tasks = [
+            tokio::spawn(raft.essential("writing the history down", write_down(admin.clone()))),
+            tokio::spawn(raft.essential("asking for programs", ask_for_programs(admin.clone()))),
+            tokio::spawn(raft.essential("the leader's own tasks", leading)),
+        ];
+        Self::new(raft, admin, tasks.map(|task| task.abort_handle()))
+    }
+
+    /// Hands recorded events to the leader as far as possible within `patience`: for a member that is about to stop.
+    pub async fn hand_notes_on(&self, patience: Duration) {
+        let handed = hand_on(self.admin(), patience);
+        match tokio::time::timeout(patience, handed).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(why)) => {
+                tracing::info!(%why, "the ring's history lacks what this member noted last")
+            }
+            Err(_) => tracing::info!("the ring's history lacks what this member noted last"),
+        }
+    }
+}
 
 /// A failover is over by then. An elected witness transfers the leadership as fast as it can. A history entry is a membership, and the
 /// transfer would wait for it.
 const SETTLED: Duration = Duration::from_secs(3);
 
 /// Writes recorded events into the log while the member runs.
-pub(crate) async fn write_down(admin: Arc<Administration>) {
+async fn write_down(admin: Arc<Administration>) {
     let lease = admin.node.timers().lease;
     loop {
         admin.local.notes.noted().await;
@@ -42,7 +97,7 @@ pub(crate) async fn write_down(admin: Arc<Administration>) {
 
 /// Why recorded events are not in the log yet.
 #[derive(Debug, Error)]
-pub(crate) enum NotHandedOn {
+enum NotHandedOn {
     #[error("something else changes the ring")]
     Busy,
     #[error(transparent)]
@@ -54,10 +109,7 @@ pub(crate) enum NotHandedOn {
 }
 
 /// Writes pending events, or sends them to the leader. True when the log has all of them.
-pub(crate) async fn hand_on(
-    admin: &Administration,
-    patience: Duration,
-) -> Result<bool, NotHandedOn> {
+async fn hand_on(admin: &Administration, patience: Duration) -> Result<bool, NotHandedOn> {
     let role = admin.node.role();
     let records = role.membership.membership().nodes();
     let logged = history::read(records.map(|(_, record)| record));
@@ -83,7 +135,7 @@ pub(crate) async fn hand_on(
 }
 
 /// Asks the members for their programs whenever this one serves as the leader and supports a newer format than the ring's.
-pub(crate) async fn ask_for_programs(admin: Arc<Administration>) {
+async fn ask_for_programs(admin: Arc<Administration>) {
     let (node, formats) = (&admin.node, &admin.local.formats);
     let newest = formats.program().formats.newest();
     if newest == FormatVersion::FIRST {

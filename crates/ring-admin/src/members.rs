@@ -17,6 +17,7 @@ use thiserror::Error;
 use crate::administration::Administration;
 use crate::formats;
 use crate::history;
+use crate::member::Member;
 
 /// Why a member was not added or removed.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
@@ -287,43 +288,84 @@ fn without(sets: &VoterSets, id: MemberId) -> VoterSets {
     kept.filter(|set| !set.is_empty()).collect()
 }
 
-/// Adds a member, at first without a vote. Its formats are checked against the membership it is added to: the format may have risen since
-/// it was queried.
-pub(crate) async fn add(
-    admin: &Administration,
-    id: MemberId,
-    record: MemberRecord,
-    speaks: Option<FormatRange>,
-    by: &str,
-) -> Result<OpId, ReconfigurationError> {
-    change(admin, by, |view, members| {
-        check_add(view, id, &record)?;
-        if let Some(speaks) = speaks {
-            check_format(formats::of(members.values()), speaks)?;
-        }
-        let member = Named::of(id, &record);
-        members.insert(id, record);
-        Ok((view.voter_sets.clone(), HistoryEvent::Added { member }))
-    })
-    .await
-}
+impl Member {
+    /// Whether the ring could add this member. Changes nothing.
+    ///
+    /// # Errors
+    /// The [`ReconfigurationError`] that [`Member::add_member`] would return.
+    pub fn check_new_member(
+        &self,
+        id: MemberId,
+        record: &MemberRecord,
+    ) -> Result<(), ReconfigurationError> {
+        check_add(&self.node().ring_view(), id, record)
+    }
 
-pub(crate) async fn remove(
-    admin: &Administration,
-    id: MemberId,
-    by: &str,
-) -> Result<OpId, ReconfigurationError> {
-    let lease = admin.node.timers().lease;
-    change(admin, by, |view, members| {
-        check_remove(view, id, &admin.rules(), lease)?;
-        let leaving = view.member(id);
-        let leaving = leaving.ok_or(ReconfigurationError::NoSuchMember(id))?;
-        let member = Named::of(id, &leaving.record);
-        retire(members, id);
-        let sets = without(&view.voter_sets, id);
-        Ok((sets, HistoryEvent::Removed { member }))
-    })
-    .await
+    /// Whether a new member that supports these formats could take part in the ring. Changes nothing.
+    ///
+    /// # Errors
+    /// [`ReconfigurationError::Format`].
+    pub fn check_new_member_speaks(&self, speaks: FormatRange) -> Result<(), ReconfigurationError> {
+        check_format(self.ring_format(), speaks)
+    }
+
+    /// Checks for the refusals of [`Member::remove_member`], and changes nothing.
+    ///
+    /// # Errors
+    /// [`ReconfigurationError`], as that would return it.
+    pub fn check_removal(&self, id: MemberId) -> Result<(), ReconfigurationError> {
+        let admin = self.admin();
+        let view = leading_view(admin)?;
+        check_remove(&view, id, &admin.rules(), admin.node.timers().lease)
+    }
+
+    /// Adds a member. It receives the log, and its vote when it is caught up and its region's turn comes. `speaks` are the formats
+    /// of its program. A member with unknown formats is added too, and does not take part in what it cannot read.
+    ///
+    /// # Errors
+    /// [`ReconfigurationError`].
+    pub async fn add_member(
+        &self,
+        id: MemberId,
+        record: MemberRecord,
+        speaks: Option<FormatRange>,
+        by: &str,
+    ) -> Result<OpId, ReconfigurationError> {
+        change(self.admin(), by, |view, members| {
+            check_add(view, id, &record)?;
+            // Checked against the membership that it is added to: the format may have risen since the member was asked.
+            if let Some(speaks) = speaks {
+                check_format(formats::of(members.values()), speaks)?;
+            }
+            let member = Named::of(id, &record);
+            members.insert(id, record);
+            Ok((view.voter_sets.clone(), HistoryEvent::Added { member }))
+        })
+        .await
+    }
+
+    /// Removes a member. Its data directory can no longer be used in this ring.
+    ///
+    /// # Errors
+    /// [`ReconfigurationError`].
+    pub async fn remove_member(
+        &self,
+        id: MemberId,
+        by: &str,
+    ) -> Result<OpId, ReconfigurationError> {
+        let admin = self.admin();
+        let lease = admin.node.timers().lease;
+        change(admin, by, |view, members| {
+            check_remove(view, id, &admin.rules(), lease)?;
+            let leaving = view.member(id);
+            let leaving = leaving.ok_or(ReconfigurationError::NoSuchMember(id))?;
+            let member = Named::of(id, &leaving.record);
+            retire(members, id);
+            let sets = without(&view.voter_sets, id);
+            Ok((sets, HistoryEvent::Removed { member }))
+        })
+        .await
+    }
 }
 
 /// The ring view of a leader that serves clients.

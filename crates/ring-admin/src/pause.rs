@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::administration::Administration;
+use crate::member::Member;
 
 /// An operator's pause request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,28 +107,33 @@ fn pause_to_be(
     })
 }
 
-/// Pauses failover, or changes the terms of the current pause.
-pub(crate) async fn pause(
-    admin: &Administration,
-    request: &PauseRequest,
-) -> Result<(RingPause, OpId), PauseError> {
-    let _lock = admin.lock().await.ok_or(PauseError::Busy)?;
-    let view = leading_view(admin)?;
-    let paused = pause_to_be(&view, request, now())?;
-    let op_id = write(admin, Some(&paused), &paused.pause.by).await?;
-    Ok((paused, op_id))
-}
+impl Member {
+    /// Pauses failover, or changes the terms of the current pause: no member becomes the primary by itself, except the primary
+    /// at the start of the pause. Committed when this returns.
+    ///
+    /// # Errors
+    /// [`PauseError`].
+    pub async fn pause(&self, request: &PauseRequest) -> Result<(RingPause, OpId), PauseError> {
+        let admin = self.admin();
+        let _lock = admin.lock().await.ok_or(PauseError::Busy)?;
+        let view = leading_view(admin)?;
+        let paused = pause_to_be(&view, request, now())?;
+        let op_id = write(admin, Some(&paused), &paused.pause.by).await?;
+        Ok((paused, op_id))
+    }
 
-/// Ends the pause and returns it.
-pub(crate) async fn resume(
-    admin: &Administration,
-    by: &str,
-) -> Result<(RingPause, OpId), PauseError> {
-    let _lock = admin.lock().await.ok_or(PauseError::Busy)?;
-    let view = leading_view(admin)?;
-    let paused = view.pause().ok_or(PauseError::NotPaused)?;
-    let op_id = write(admin, None, by).await?;
-    Ok((paused, op_id))
+    /// Ends the pause of failover and returns it. Committed when this returns.
+    ///
+    /// # Errors
+    /// [`PauseError`].
+    pub async fn resume(&self, by: &str) -> Result<(RingPause, OpId), PauseError> {
+        let admin = self.admin();
+        let _lock = admin.lock().await.ok_or(PauseError::Busy)?;
+        let view = leading_view(admin)?;
+        let paused = view.pause().ok_or(PauseError::NotPaused)?;
+        let op_id = write(admin, None, by).await?;
+        Ok((paused, op_id))
+    }
 }
 
 /// Reserves the primary's place for `primary`. The caller holds the reconfiguration lock.

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::administration::Administration;
+use crate::member::Member;
 use crate::mysqld::Paused;
 use crate::pause;
 
@@ -258,6 +259,72 @@ pub(crate) async fn mock_election(
             "member {to} gave an unexpected answer: {other:?}"
         ))),
         Err(error) => Err(PromotionRefusal::NoMockElection(error.to_string())),
+    }
+}
+
+impl Member {
+    /// Promotes a database member of this or another region on an operator's order, and waits for the end. `progress` shows
+    /// the current step. The promotion continues when this call is dropped. While failover is paused, the primary's place
+    /// is the target's from then on.
+    ///
+    /// # Errors
+    /// [`PromotionError`]; it describes the resulting state of the ring.
+    pub async fn promote(
+        &self,
+        to: MemberId,
+        progress: watch::Sender<PromotionProgress>,
+    ) -> Result<Promoted, PromotionError> {
+        self.promoted(to, PromotionCause::Ordered, progress, || true)
+            .await
+    }
+
+    /// The same for a reason of this member's own, which may pass. It is aborted if it is no longer `needed` when
+    /// clients would first notice it, and refused while failover is paused.
+    ///
+    /// # Errors
+    /// [`PromotionError`]; it describes the resulting state of the ring.
+    pub async fn promote_while(
+        &self,
+        to: MemberId,
+        progress: watch::Sender<PromotionProgress>,
+        needed: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Result<Promoted, PromotionError> {
+        self.promoted(to, PromotionCause::Automatic, progress, needed)
+            .await
+    }
+
+    async fn promoted(
+        &self,
+        to: MemberId,
+        cause: PromotionCause,
+        progress: watch::Sender<PromotionProgress>,
+        needed: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Result<Promoted, PromotionError> {
+        let admin = self.admin().clone();
+        let promoting =
+            tokio::spawn(async move { promote(&admin, to, cause, &progress, &needed).await });
+        promoting
+            .await
+            .unwrap_or_else(|error| Err(PromotionError::Unknown(error.to_string())))
+    }
+
+    /// Transfers the leadership to a suitable member, in this region or another, because this member is about to stop.
+    ///
+    /// # Errors
+    /// [`PromotionError`] when no member is suitable, failover is paused, or the promotion did not complete.
+    pub async fn give_leadership_away(&self) -> Result<Promoted, PromotionError> {
+        let target = self.transfer_target().await;
+        let (target, _) = target.map_err(|why| PromotionRefusal::NoTarget(why.to_string()))?;
+        self.promote_while(target, watch::Sender::default(), || true)
+            .await
+    }
+
+    /// Asks a member whether its voters would elect it now. Changes nothing.
+    ///
+    /// # Errors
+    /// [`PromotionRefusal`] when it could not lead anyway, or could not be asked.
+    pub async fn mock_election(&self, to: MemberId) -> Result<MockElection, PromotionRefusal> {
+        mock_election(self.admin(), to).await
     }
 }
 

@@ -36,7 +36,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use consensus::quorum::{VoterSets, majority_of, unseen_quorum};
 use consensus::{
-    Fault, ForceError, Greeting, HistoryEntry, Question, RaftNode, RingView, TERM_LEAP, leap_from,
+    Fault, ForceError, Greeting, HistoryEntry, HistoryEvent, Named, Question, RaftNode, RingView,
+    TERM_LEAP, leap_from,
 };
 use futures::future::{join, join_all};
 use raft_types::{MemberId, MemberKind, Membership, OpId, StoredMembership, Term};
@@ -44,6 +45,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::history;
+
+use crate::member::Member;
 
 /// The evidence from one member for a quorum repair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,40 +72,6 @@ pub struct MemberEvidence {
     /// The entry that the ring is known to have reached and its log lacks. It votes for no log that ends earlier.
     #[serde(default)]
     pub elects_from: Option<OpId>,
-}
-
-impl MemberEvidence {
-    /// The evidence of a running member.
-    pub(crate) async fn of(node: &RaftNode) -> Self {
-        let own = node.id();
-        let serves = node.leadership().serving_term().map(|_| own);
-        let followed = node.role().leader.filter(|leader| *leader != own);
-        let leader = match (serves, followed) {
-            (None, Some(leader)) => has_quorum(node, leader).await.then_some(leader),
-            _ => serves,
-        };
-        // Both are read before the log's end: a membership that is committed in between does not shorten the log.
-        let doubted_tail = node.doubts_its_log();
-        let elects_from = node.elects_from();
-        // The engine confirms this: a membership is followed by another only after it is committed.
-        let settled = node
-            .engine()
-            .with_raft_state(|state| (**state.membership_state.committed()).clone());
-        // A stopped engine cannot answer; its log is evidence all the same.
-        let settled = settled.await.ok();
-        let (role, progress) = (node.role(), node.progress());
-        Self {
-            settled,
-            member: own,
-            doubted_tail,
-            elects_from,
-            term: role.term,
-            log_end: progress.last_log,
-            committed: progress.applied,
-            membership: (*role.membership).clone(),
-            leader,
-        }
-    }
 }
 
 /// The possible loss of a repair.
@@ -471,6 +440,72 @@ pub fn accept(plan: &RepairPlan, accepted: Option<OpId>) -> Result<(), RepairRef
     }
 }
 
+impl Member {
+    /// What this member can report when a quorum may be lost permanently.
+    pub async fn evidence(&self) -> MemberEvidence {
+        let (node, own) = (self.node(), self.id());
+        let serves = node.leadership().serving_term().map(|_| own);
+        let followed = node.role().leader.filter(|leader| *leader != own);
+        let leader = match (serves, followed) {
+            (None, Some(leader)) => has_quorum(node, leader).await.then_some(leader),
+            _ => serves,
+        };
+        // Both are read before the log's end: a membership that is committed in between does not shorten the log.
+        let doubted_tail = node.doubts_its_log();
+        let elects_from = node.elects_from();
+        // The engine confirms this: a membership is followed by another only after it is committed.
+        let settled = node
+            .engine()
+            .with_raft_state(|state| (**state.membership_state.committed()).clone());
+        // A stopped engine cannot answer; its log is evidence all the same.
+        let settled = settled.await.ok();
+        let (role, progress) = (node.role(), node.progress());
+        MemberEvidence {
+            settled,
+            member: own,
+            doubted_tail,
+            elects_from,
+            term: role.term,
+            log_end: progress.last_log,
+            committed: progress.applied,
+            membership: (*role.membership).clone(),
+            leader,
+        }
+    }
+
+    /// Carries out the repair of a lost quorum, of which this member is the survivor: it continues alone, and its leader tasks
+    /// restore the policy. `accepted` names the last entry after which a loss is accepted. `clock` is the time on this
+    /// machine, from which the repair gets its term.
+    ///
+    /// # Errors
+    /// [`RepairRefusal`]; nothing is changed then.
+    pub async fn repair_quorum(
+        &self,
+        plan: &RepairPlan,
+        accepted: Option<OpId>,
+        clock: SystemTime,
+        by: &str,
+    ) -> Result<OpId, RepairRefusal> {
+        accept(plan, accepted)?;
+        if let Some(leader) = self.evidence().await.leader {
+            let witness = self.id();
+            return Err(RepairRefusal::Led { leader, witness });
+        }
+        let node = self.node();
+        // It campaigns next, and does not know the leader yet if it was just started.
+        node.promise_is_over().await;
+        let view = node.ring_view();
+        still_missing(node, &view, plan).await?;
+        let survivor = view.member(self.id());
+        let survivor = survivor.map(|own| Named::of(own.id, &own.record));
+        let survivor = survivor.ok_or(RepairRefusal::Changed(self.id()))?;
+        let log_end = plan.log_end;
+        let event = HistoryEvent::Repaired { survivor, log_end };
+        let entry = self.admin().entry_now(by, event);
+        carry_out(node, plan, clock, entry).await
+    }
+}
+
 /// The longest wait for a leader to answer whether it has a quorum. The operator's command waits longer for the evidence.
 const LONGEST_ASKING: Duration = Duration::from_secs(1);
 
@@ -492,7 +527,7 @@ async fn has_quorum(node: &RaftNode, leader: MemberId) -> bool {
 
 /// Refuses a plan that is out of date because a member that it gives up answers again. Reading a plan takes time, and two machines that
 /// restart in that time would form a second ring. Each has `patience` to answer: one heartbeat, which exceeds the slowest round trip.
-pub(crate) async fn still_missing(
+async fn still_missing(
     node: &RaftNode,
     view: &RingView,
     plan: &RepairPlan,
@@ -512,7 +547,7 @@ pub(crate) async fn still_missing(
 }
 
 /// Carries the plan out on its survivor, whose clock shows this time: it becomes the only voter and leads.
-pub(crate) async fn carry_out(
+async fn carry_out(
     node: &RaftNode,
     plan: &RepairPlan,
     clock: SystemTime,

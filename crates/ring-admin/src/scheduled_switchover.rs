@@ -9,8 +9,10 @@ use raft_types::{MemberId, MemberKind, MemberRecord, OpId, UnixSeconds};
 use serde::{Deserialize, Serialize};
 
 use crate::administration::Administration;
+use crate::member::Member;
 use crate::members;
 use crate::members::ReconfigurationError;
+use crate::pause;
 
 /// A scheduled switchover.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,38 +110,46 @@ fn check(
     Ok(Named::of(to, &target.record))
 }
 
-/// Schedules a switchover and replaces any scheduled one.
-pub(crate) async fn schedule(
-    admin: &Administration,
-    scheduled: &ScheduledSwitchover,
-    now: UnixSeconds,
-) -> Result<OpId, ReconfigurationError> {
-    members::change(admin, &scheduled.by, |view, members| {
-        let to = check(view, scheduled.to, scheduled.at, now)?;
-        mark(members, Some(scheduled));
-        let at = scheduled.at;
-        Ok((view.voter_sets.clone(), HistoryEvent::Scheduled { to, at }))
-    })
-    .await
-}
+impl Member {
+    /// Schedules a switchover to a database member; replaces one that may be scheduled. Committed when this returns.
+    ///
+    /// # Errors
+    /// [`ReconfigurationError`].
+    pub async fn schedule_switchover(
+        &self,
+        scheduled: &ScheduledSwitchover,
+    ) -> Result<OpId, ReconfigurationError> {
+        let now = pause::now();
+        members::change(self.admin(), &scheduled.by, |view, members| {
+            let to = check(view, scheduled.to, scheduled.at, now)?;
+            mark(members, Some(scheduled));
+            let at = scheduled.at;
+            Ok((view.voter_sets.clone(), HistoryEvent::Scheduled { to, at }))
+        })
+        .await
+    }
 
-/// Cancels the scheduled switchover and returns it.
-pub(crate) async fn cancel(
-    admin: &Administration,
-    by: &str,
-) -> Result<(ScheduledSwitchover, OpId), ReconfigurationError> {
-    let mut cancelled = None;
-    let entry = members::change(admin, by, |view, members| {
-        let scheduled = ScheduledSwitchover::of(view);
-        let scheduled = scheduled.ok_or(ReconfigurationError::NothingScheduled)?;
-        mark(members, None);
-        cancelled = Some(scheduled);
-        let event = HistoryEvent::Unscheduled { why: String::new() };
-        Ok((view.voter_sets.clone(), event))
-    })
-    .await?;
-    let cancelled = cancelled.ok_or(ReconfigurationError::Busy)?;
-    Ok((cancelled, entry))
+    /// Cancels the scheduled switchover and returns it. Committed when this returns.
+    ///
+    /// # Errors
+    /// [`ReconfigurationError`].
+    pub async fn cancel_switchover(
+        &self,
+        by: &str,
+    ) -> Result<(ScheduledSwitchover, OpId), ReconfigurationError> {
+        let mut cancelled = None;
+        let entry = members::change(self.admin(), by, |view, members| {
+            let scheduled = ScheduledSwitchover::of(view);
+            let scheduled = scheduled.ok_or(ReconfigurationError::NothingScheduled)?;
+            mark(members, None);
+            cancelled = Some(scheduled);
+            let event = HistoryEvent::Unscheduled { why: String::new() };
+            Ok((view.voter_sets.clone(), event))
+        })
+        .await?;
+        let cancelled = cancelled.ok_or(ReconfigurationError::Busy)?;
+        Ok((cancelled, entry))
+    }
 }
 
 /// Removes a due switchover; `why` is the text if it was abandoned. The caller holds the reconfiguration lock.

@@ -4,13 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use consensus::quorum::{QuorumHealth, QuorumPlan, RegionQuorum, RingRules, majority_of, plan};
+use consensus::quorum::{
+    QuorumHealth, QuorumPlan, RegionQuorum, RingRules, majority_of, plan, region_quorums,
+};
 use consensus::{Fault, Leadership, PutBack, RingMember, RingPause, RingView, Timers};
 use raft_types::{MemberId, MemberKind, OpId, RingId, Term};
 use serde::{Deserialize, Serialize};
 
+use crate::administration::LeaderTask;
 use crate::formats::FormatStatus;
-use crate::leader_tasks::LeaderTask;
+use crate::member::Member;
 
 /// Whether one member could win an election now, for `witness status --explain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -233,6 +236,57 @@ pub struct MemberStatus {
     pub formats: FormatStatus,
     /// Why the engine stopped, if it did.
     pub fault: Option<Fault>,
+}
+
+impl Member {
+    /// All that an operator may ask about this member's Raft.
+    pub fn status(&self) -> MemberStatus {
+        let admin = self.admin();
+        let node = &admin.node;
+        let role = node.role();
+        let ring_view = node.ring_view_in(&role);
+        let rules = admin.rules();
+        let leadership = node.leadership_in(&role);
+        let timers = node.timers();
+        let lease = timers.lease;
+        let quorum = ring_view.leads.then(|| {
+            QuorumHealth::judge(role.voter_sets(), |id| {
+                ring_view.member(id).is_some_and(|peer| peer.answers(lease))
+            })
+        });
+        MemberStatus {
+            ring: self.config().ring,
+            member: self.id(),
+            leadership,
+            not_serving: match leadership {
+                Leadership::LeaderNotServing { why, .. } => Some(why.to_string()),
+                _ => None,
+            },
+            term: role.term,
+            committed: *self.committed().borrow(),
+            purged: node.progress().purged,
+            explanation: explain(&ring_view, &rules, lease),
+            regions: match ring_view.leads {
+                true => region_quorums(&ring_view, lease),
+                false => Vec::new(),
+            },
+            rules,
+            pause: ring_view.pause(),
+            ring_view,
+            quorum_cause: quorum
+                .as_ref()
+                .filter(|quorum| !quorum.ok)
+                .map(QuorumHealth::to_string),
+            quorum,
+            proposals_bytes: self.proposals_bytes(),
+            stays_out_of_elections: self.stays_out_of_elections(),
+            put_back: self.put_back(),
+            timers,
+            formats: admin.local.formats.status(&role.membership),
+            leader_task: admin.leader_task.borrow().clone(),
+            fault: self.fault_now(),
+        }
+    }
 }
 
 #[cfg(test)]

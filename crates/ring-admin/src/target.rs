@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use consensus::quorum::{MoveObstacle, QuorumPlan, QuorumPolicy, RingRules, is_near, plan};
-use consensus::{Named, RingMember, RingView, Standings};
+use consensus::{DatabaseState, Named, RingMember, RingView, Standings};
 use raft_types::{MemberId, MemberKind};
 use thiserror::Error;
+use tokio::time::Instant;
 
+use crate::member::Member;
+use crate::mysqld;
 use crate::mysqld::{DatabaseStates, Fitness, SOON_THERE};
 
 /// Why no member can be given the leadership.
@@ -68,6 +71,29 @@ pub enum NoTarget {
 impl From<NoTarget> for String {
     fn from(why: NoTarget) -> Self {
         why.to_string()
+    }
+}
+
+impl Member {
+    /// The member that should get the leadership if this one transfers it, and its mysqld's state. All candidates are asked
+    /// first, concurrently.
+    ///
+    /// # Errors
+    /// Why no member can lead.
+    pub async fn transfer_target(&self) -> Result<(MemberId, Option<DatabaseState>), NoTarget> {
+        let admin = self.admin();
+        let node = &admin.node;
+        let view = node.ring_view();
+        let mut reports = mysqld::ask(node, admin.local.database_version(), &view).await;
+        let failed = node.failed_targets().standings(Instant::now());
+        let target = choose(
+            &node.ring_view(),
+            &admin.rules(),
+            node.timers().lease,
+            &failed,
+            &reports,
+        )?;
+        Ok((target, reports.remove(&target)))
     }
 }
 
@@ -203,7 +229,7 @@ fn no_target(
 
 #[cfg(test)]
 mod tests {
-    use consensus::{DatabaseState, TargetStanding};
+    use consensus::TargetStanding;
     use raft_types::Region;
 
     use super::*;

@@ -8,11 +8,11 @@ use consensus::quorum::{
     MoveObstacle, PolicyGap, QuorumPlan, QuorumPolicy, RingRules, VoterSets, plan, policy,
     wanted_sets,
 };
-use consensus::{HistoryEvent, Named, RingView};
+use consensus::{Greeting, HistoryEvent, Named, Question, RingView};
 use raft_types::{MemberId, MemberRecord, OpId, Region, host_and_port};
 use serde::{Deserialize, Serialize};
 
-use crate::administration::Administration;
+use crate::member::Member;
 use crate::members;
 use crate::members::ReconfigurationError;
 
@@ -221,55 +221,74 @@ impl<T: Clone> CloneIntoSome<T> for Option<T> {
     }
 }
 
-/// Changes a member's record, or returns the planned change.
-pub(crate) async fn update_member(
-    admin: &Administration,
-    id: MemberId,
-    change: &RecordChange,
-    dry_run: bool,
-    by: &str,
-) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
-    let lease = admin.node.timers().lease;
-    let decide = |view: &RingView| amended_record(view, &admin.rules(), id, change, lease);
-    if dry_run {
-        return decide(&members::leading_view(admin)?);
+impl Member {
+    /// Changes a member's record in the log, except its identity. With `dry_run`, only returns the result.
+    ///
+    /// # Errors
+    /// [`ReconfigurationError`].
+    pub async fn update_member(
+        &self,
+        id: MemberId,
+        change: &RecordChange,
+        dry_run: bool,
+        by: &str,
+    ) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
+        let admin = self.admin();
+        let lease = admin.node.timers().lease;
+        let decide = |view: &RingView| amended_record(view, &admin.rules(), id, change, lease);
+        if dry_run {
+            return decide(&members::leading_view(admin)?);
+        }
+        let mut decided = None;
+        let entry = members::change(admin, by, |view, members| {
+            let amendment = decide(view)?;
+            members.insert(id, amendment.after.clone());
+            let member = Named::of(id, &amendment.after);
+            decided = Some(amendment);
+            let event = HistoryEvent::Updated { member };
+            Ok((view.voter_sets.clone(), event))
+        })
+        .await?;
+        let done = done(decided, entry)?;
+        // The engine keeps its clients for as long as it leads. They follow the newest record under which any task has called the
+        // member.
+        let (node, record) = (self.node().clone(), done.after.clone());
+        tokio::spawn(async move {
+            let question = Question::Greeting(Greeting::default());
+            let deadline = node.timers().lease;
+            drop(node.calls().ask(id, &record, question, deadline).await);
+        });
+        Ok(done)
     }
-    let mut decided = None;
-    let entry = members::change(admin, by, |view, members| {
-        let amendment = decide(view)?;
-        members.insert(id, amendment.after.clone());
-        let member = Named::of(id, &amendment.after);
-        decided = Some(amendment);
-        let event = HistoryEvent::Updated { member };
-        Ok((view.voter_sets.clone(), event))
-    })
-    .await?;
-    done(decided, entry)
-}
 
-/// Changes the ring's rules, or returns the planned change.
-pub(crate) async fn set_rules(
-    admin: &Administration,
-    change: &RulesChange,
-    dry_run: bool,
-    by: &str,
-) -> Result<Amendment<RingRules>, ReconfigurationError> {
-    let lease = admin.node.timers().lease;
-    let decide = |view: &RingView| amended_rules(view, &admin.rules(), change, lease);
-    if dry_run {
-        return decide(&members::leading_view(admin)?);
+    /// Changes the rules of the ring. With `dry_run`, only returns the result.
+    ///
+    /// # Errors
+    /// [`ReconfigurationError`].
+    pub async fn set_rules(
+        &self,
+        change: &RulesChange,
+        dry_run: bool,
+        by: &str,
+    ) -> Result<Amendment<RingRules>, ReconfigurationError> {
+        let admin = self.admin();
+        let lease = admin.node.timers().lease;
+        let decide = |view: &RingView| amended_rules(view, &admin.rules(), change, lease);
+        if dry_run {
+            return decide(&members::leading_view(admin)?);
+        }
+        let mut decided = None;
+        let entry = members::change(admin, by, |view, members| {
+            let amendment = decide(view)?;
+            policy::write(members, &amendment.after);
+            let policy = amendment.after.policy.to_string();
+            decided = Some(amendment);
+            let event = HistoryEvent::RulesSet { policy };
+            Ok((view.voter_sets.clone(), event))
+        })
+        .await?;
+        done(decided, entry)
     }
-    let mut decided = None;
-    let entry = members::change(admin, by, |view, members| {
-        let amendment = decide(view)?;
-        policy::write(members, &amendment.after);
-        let policy = amendment.after.policy.to_string();
-        decided = Some(amendment);
-        let event = HistoryEvent::RulesSet { policy };
-        Ok((view.voter_sets.clone(), event))
-    })
-    .await?;
-    done(decided, entry)
 }
 
 fn done<T>(

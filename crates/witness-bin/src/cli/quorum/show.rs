@@ -108,7 +108,7 @@ fn from_outside(report: &RingReport, latest: &MemberView) -> Vec<RegionQuorum> {
         record: logged.record.clone(),
         voter: logged.voter,
         matched: view_of(logged.id).and_then(|view| view.log_end),
-        behind: None,
+        lag: None,
         answered: view_of(logged.id).map(|_| Duration::ZERO),
         needs_purged_entries: false,
     });
