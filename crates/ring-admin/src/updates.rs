@@ -12,6 +12,7 @@ use consensus::{Greeting, HistoryEvent, Named, Question, RingView};
 use raft_types::{MemberId, MemberRecord, OpId, Region, host_and_port};
 use serde::{Deserialize, Serialize};
 
+use crate::administration::Administration;
 use crate::member::Member;
 use crate::members;
 use crate::members::ReconfigurationError;
@@ -236,20 +237,15 @@ impl Member {
         let admin = self.admin();
         let lease = admin.node.timers().lease;
         let decide = |view: &RingView| amended_record(view, &admin.rules(), id, change, lease);
+        let done = amend(admin, by, dry_run, decide, |members, after| {
+            members.insert(id, after.clone());
+            let member = Named::of(id, after);
+            HistoryEvent::Updated { member }
+        });
+        let done = done.await?;
         if dry_run {
-            return decide(&members::leading_view(admin)?);
+            return Ok(done);
         }
-        let mut decided = None;
-        let entry = members::change(admin, by, |view, members| {
-            let amendment = decide(view)?;
-            members.insert(id, amendment.after.clone());
-            let member = Named::of(id, &amendment.after);
-            decided = Some(amendment);
-            let event = HistoryEvent::Updated { member };
-            Ok((view.voter_sets.clone(), event))
-        })
-        .await?;
-        let done = done(decided, entry)?;
         // The engine keeps its clients for as long as it leads. They follow the newest record under which any task has called the
         // member.
         let (node, record) = (self.node().clone(), done.after.clone());
@@ -274,27 +270,34 @@ impl Member {
         let admin = self.admin();
         let lease = admin.node.timers().lease;
         let decide = |view: &RingView| amended_rules(view, &admin.rules(), change, lease);
-        if dry_run {
-            return decide(&members::leading_view(admin)?);
-        }
-        let mut decided = None;
-        let entry = members::change(admin, by, |view, members| {
-            let amendment = decide(view)?;
-            policy::write(members, &amendment.after);
-            let policy = amendment.after.policy.to_string();
-            decided = Some(amendment);
-            let event = HistoryEvent::RulesSet { policy };
-            Ok((view.voter_sets.clone(), event))
-        })
-        .await?;
-        done(decided, entry)
+        let done = amend(admin, by, dry_run, decide, |members, after| {
+            policy::write(members, after);
+            let policy = after.policy.to_string();
+            HistoryEvent::RulesSet { policy }
+        });
+        done.await
     }
 }
 
-fn done<T>(
-    decided: Option<Amendment<T>>,
-    entry: OpId,
+/// Appends the change that `decide` plans and `apply` makes; with `dry_run`, only returns it.
+async fn amend<T>(
+    admin: &Administration,
+    by: &str,
+    dry_run: bool,
+    decide: impl Fn(&RingView) -> Result<Amendment<T>, ReconfigurationError>,
+    apply: impl FnOnce(&mut BTreeMap<MemberId, MemberRecord>, &T) -> HistoryEvent,
 ) -> Result<Amendment<T>, ReconfigurationError> {
+    if dry_run {
+        return decide(&members::leading_view(admin)?);
+    }
+    let mut decided = None;
+    let entry = members::change(admin, by, |view, members| {
+        let amendment = decide(view)?;
+        let event = apply(members, &amendment.after);
+        decided = Some(amendment);
+        Ok((view.voter_sets.clone(), event))
+    })
+    .await?;
     let decided = decided.ok_or(ReconfigurationError::Busy)?;
     Ok(Amendment {
         entry: Some(entry),
