@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use consensus::{Member, Outcome, Term};
+use consensus::{Outcome, Term};
 use raft_types::{AppEntry, MemberId, TransactionPayload};
+use ring_admin::Member;
 use serde::Serialize;
 use testkit::statistics::Percentiles;
 use tokio::task::JoinSet;

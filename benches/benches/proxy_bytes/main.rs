@@ -22,7 +22,7 @@ mod load;
     dead_code,
     reason = "shared with the tests, which need more of it"
 )]
-#[path = "../../../crates/consensus/tests/support/memory_log.rs"]
+#[path = "../../../crates/ring-admin/tests/support/memory_log.rs"]
 mod memory_log;
 mod report;
 mod ring;

@@ -10,8 +10,8 @@ use anyhow::{Context, Result, ensure};
 use consensus::log_probe::LogProbe;
 use consensus::quorum::{QuorumPolicy, RingRules};
 use consensus::{
-    Answer, AppliedFloor, CallError, Greeting, Identity, IdentityBook, IdentityFile, IdentityPages,
-    Knock, LogOrigin, Member, MemberCalls, MemberConfig, Question, RingState, Term, Timers,
+    Answer, AppliedFloor, CallError, Greeting, Knock, MemberCalls, MemberConfig, Question, Term,
+    Timers,
 };
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
@@ -19,6 +19,9 @@ use futures::stream::BoxStream;
 use openraft::network::RaftNetworkFactory;
 use proxy::{LineBroken, ProxyAnswers, ProxyCalls, ProxyRequest, Proxying, Relay, RouteTable};
 use raft_types::{MemberId, MemberRecord, OwnLog, RingId, TypeConfig};
+use ring_admin::{
+    Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Member, RingState,
+};
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use transport::{

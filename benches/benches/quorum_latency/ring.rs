@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use binlog_store::{BinlogStore, DiskFileSystem, SledMeta, StoreOptions};
-use consensus::{AppliedFloor, Member, MemberConfig, Outcome, Term, Timers};
+use consensus::{AppliedFloor, MemberConfig, Outcome, Term, Timers};
 use raft_types::{AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, Region, RingId};
+use ring_admin::Member;
 use tempfile::TempDir;
 use testkit::figures::target_folder;
 

@@ -20,20 +20,20 @@ const PART: u32 = 16;
 pub(crate) struct Lacking {
     /// Entries reported after a silence of this length may have been committed when it began.
     silence: Duration,
-    memory: Mutex<Memory>,
+    memory: Mutex<Reports>,
 }
 
 #[derive(Debug, Default)]
-struct Memory {
+struct Reports {
     /// The time of a leader's last message.
     heard: Option<Instant>,
     /// In the order of the log.
-    told: VecDeque<Told>,
+    told: VecDeque<ReportedCommit>,
 }
 
 /// A commit index reported by a leader.
 #[derive(Debug, Clone, Copy)]
-struct Told {
+struct ReportedCommit {
     up_to: OpId,
     /// The time of the first report; `None` for the very first message, as the entry may have been committed any time earlier.
     since: Option<Instant>,
@@ -67,18 +67,18 @@ impl Lacking {
             .told(committed, own, Instant::now(), self.silence);
     }
 
-    /// How long this member, whose log is committed up to `own`, has lacked reported entries.
+    /// How long this member, with a log that is committed up to `own`, has lacked reported entries.
     pub(crate) fn lack(&self, own: Option<OpId>) -> Lack {
         self.lock().lack(own, Instant::now())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Memory> {
+    fn lock(&self) -> MutexGuard<'_, Reports> {
         // No operation under this lock can leave it inconsistent.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Memory {
+impl Reports {
     fn told(
         &mut self,
         committed: Option<OpId>,
@@ -107,7 +107,7 @@ impl Memory {
             self.thin_out(now);
         }
         let until = now;
-        self.told.push_back(Told {
+        self.told.push_back(ReportedCommit {
             up_to,
             since,
             until,
@@ -135,7 +135,7 @@ impl Memory {
     }
 
     fn thin_out(&mut self, now: Instant) {
-        let mut thinned: VecDeque<Told> = VecDeque::with_capacity(MOST);
+        let mut thinned: VecDeque<ReportedCommit> = VecDeque::with_capacity(MOST);
         for told in self.told.drain(..) {
             let before = thinned.back_mut().filter(|before| {
                 let near = |since| told.until - since <= now.duration_since(since) / PART;
@@ -162,8 +162,8 @@ mod tests {
     }
 
     /// A member that has received its leader's messages, and has the first entry.
-    fn in_the_ring() -> (Memory, Instant) {
-        let (mut memory, begun) = (Memory::default(), Instant::now());
+    fn in_the_ring() -> (Reports, Instant) {
+        let (mut memory, begun) = (Reports::default(), Instant::now());
         memory.told(entry(0), entry(0), begun, SILENCE);
         (memory, begun)
     }
@@ -188,19 +188,19 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_stays_behind_by_a_constant_time_says_that_time_and_never_less() {
+    fn a_constant_lag_is_reported_in_full() {
         let (mut memory, begun) = in_the_ring();
         let step = Duration::from_millis(20);
-        let behind = 15_000_u32;
+        let lag = 15_000_u32;
         for at in 1..100_000_u32 {
             let now = begun + step * at;
-            let own = entry(u64::from(at.saturating_sub(behind)));
+            let own = entry(u64::from(at.saturating_sub(lag)));
             memory.told(entry(at.into()), own, now, SILENCE);
             let Lack::For(lack) = memory.lack(own, now) else {
                 panic!("something is lacked");
             };
             // The first lacking entry was reported this long ago.
-            let so = step * at.min(behind).saturating_sub(1);
+            let so = step * at.min(lag).saturating_sub(1);
             assert!(lack >= so, "{at}: {lack:?} of {so:?}");
             assert!(lack <= so + so / (PART - 1), "{at}: {lack:?} of {so:?}");
             assert!(memory.told.len() <= MOST);
@@ -208,9 +208,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_behind_a_silence_may_have_been_committed_when_that_began() {
+    fn a_report_after_silence_counts_from_the_start_of_the_silence() {
         let begun = Instant::now();
-        let mut memory = Memory::default();
+        let mut memory = Reports::default();
         memory.told(entry(9), entry(4), begun, SILENCE);
         assert_eq!(memory.lack(entry(4), begun), Lack::Unknown, "a start");
         let later = begun + HEARTBEAT;
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_repair_gave_up_is_not_lacked_behind_it() {
+    fn entries_given_up_by_a_repair_are_not_lacking() {
         let (mut memory, begun) = in_the_ring();
         memory.told(entry(100), entry(50), begun, SILENCE);
         let repaired = Some(OpId::new(1003, 51));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_out_of_order_changes_nothing() {
+    fn reports_out_of_order_change_nothing() {
         let (mut memory, begun) = in_the_ring();
         memory.told(entry(9), entry(0), begun, SILENCE);
         let later = begun + HEARTBEAT;

@@ -1,85 +1,97 @@
 //! One ring member's Raft over an unmodified openraft, generic over its log and its network.
 //!
-//! [`Member`] is the entry point. Its decisions are pure and separate from the acting tasks: leadership (`leadership` decides, `observer`
-//! acts), leadership transfers, admission of calls, bootstrap. Voters change only through the log. The engine's `change_membership` is
-//! never called: it lacks the barrier that prevents two leaders from committing separately.
+//! [`RaftMember`] is the entry point, and [`RaftNode`] what it shares with the administration of the ring, which is in the crate
+//! `ring-admin`. Decisions are pure and separate from the acting tasks: leadership (`leadership` decides, `observer` acts), elections,
+//! leadership transfers. Voters change only through the log. The engine's `change_membership` is never called: it lacks the barrier that
+//! prevents two leaders from committing separately.
 
-pub(crate) mod bootstrap;
-pub(crate) mod calls;
-mod election;
+mod calls;
+mod config;
+mod election {
+    //! Elections: when this member campaigns, and for whom it may vote.
+    //!
+    //! The engine grants a vote by its rules: the larger term, a log at least as long, a majority of each voter set. This module restricts
+    //! that. [`vote_gate`] checks incoming vote requests ([`crate::calls::inbound`]). [`campaign`] decides whether this member may
+    //! campaign. A member asks the others first if its log lost its end ([`doubted_tail`]) or its data directory was restored to an earlier
+    //! state ([`put_back`]). The others report that to it ([`greetings`]). Where only a non-voter has what such a member needs, it is asked
+    //! to be the interim leader ([`interim_leader`]). Candidates that split the votes then campaign in turn ([`candidate_order`]). A
+    //! voter with a slow disk is asked for its vote earlier ([`counted_votes`]). [`mock_election`] tests before a promotion whether its
+    //! target would be elected; [`mock_vote`] holds and answers it. [`leader_exit`] is the evidence that a leader's process has exited;
+    //! [`early_election`] then does not wait for its heartbeats.
+
+    pub(crate) mod campaign;
+    pub(crate) mod candidate_order;
+    pub(crate) mod counted_votes;
+    pub(crate) mod doubted_tail;
+    pub(crate) mod early_election;
+    pub(crate) mod elections;
+    pub(crate) mod greetings;
+    pub(crate) mod interim_leader;
+    pub(crate) mod leader_exit;
+    pub(crate) mod mock_election;
+    pub(crate) mod mock_vote;
+    pub(crate) mod put_back;
+    pub(crate) mod vote_gate;
+}
 mod engine;
-mod formats;
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
-#[path = "../../../lab/fuzz/inside/consensus.rs"]
-pub mod fuzzing;
-mod history;
+mod failed_targets;
+mod forced_membership;
 mod lacking;
-mod lease;
+mod lease {
+    //! The leader's lease (CheckQuorum): it serves only while answers of a quorum are younger than the lease.
+    //!
+    //! [`contacts`] records when each member last answered, and [`promise`] how long it elects no other leader. [`leadership`] decides
+    //! from that; [`observer`] publishes the decision.
+
+    pub(crate) mod contacts;
+    pub(crate) mod leadership;
+    pub(crate) mod observer;
+    pub(crate) mod promise;
+}
 pub mod log_probe;
 mod log_room;
-pub(crate) mod member;
+mod member;
+mod membership_step;
+mod node;
+mod primacy;
 mod proposal;
 mod purge_floor;
 pub mod quorum;
-mod reconfiguration;
-mod repair;
 mod ring_view;
 mod state_machine;
 mod transfer;
 
-pub use raft_types::{Outcome, Refusal, Term, Unknown};
+pub use raft_types::{HistoryEntry, HistoryEvent, Named, Outcome, Program, Refusal, Term, Unknown};
 
-pub use crate::bootstrap::identity::{
-    Identity, IdentityBook, IdentityError, IdentityFile, IdentityPages, LogOrigin, RingState,
-};
-pub use crate::bootstrap::{BootstrapPlan, BootstrapRefusal, Introduction, plan_bootstrap};
-pub use crate::calls::admission::{AdmissionRefusal, Envelope, Party, admit};
 pub use crate::calls::inbound::{AppendAnswers, Inbound, InstallRefusal};
 pub use crate::calls::{
-    Answer, CallError, DatabaseState, EarlyVoteCall, FileBytes, Greeting, Knock, LogEnd,
-    MemberCalls, Question,
+    Agreement, Answer, CallError, DatabaseState, EarlyVoteCall, FileBytes, Greeting, Knock, LogEnd,
+    MemberCalls, Question, Recollection,
 };
+pub use crate::config::{Bounds, ConfigError, MemberConfig, Timers};
 pub use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
 pub use crate::election::put_back::{PutBack, Remembered, Report};
-pub use crate::engine::Fault;
-pub use crate::formats::{FormatStatus, Program};
-pub use crate::history::{HistoryEntry, HistoryEvent, Named, without as without_history};
+pub use crate::engine::{Engine, Fault, ProgressSnapshot, RoleSnapshot};
+pub use crate::failed_targets::{FailedTargets, Standings, TargetStanding};
+pub use crate::forced_membership::{ForceError, TERM_LEAP, leap_from};
 pub use crate::lease::leadership::{Leadership, NotServing};
 pub use crate::lease::promise::PromisedLease;
-pub use crate::log_room::rooms::NoRoom;
-pub use crate::member::config::{Bounds, ConfigError, MemberConfig, Timers};
-pub use crate::member::explain::{Explanation, MemberStatus, Prospects, explain};
-pub use crate::member::{BootstrapError, Member, PurgeError, StartError};
+pub use crate::log_room::NoRoom;
+pub use crate::member::{PurgeError, RaftMember, StartError};
+pub use crate::membership_step::MoveError;
+pub use crate::node::{Administrator, FormatError, RaftNode};
+pub use crate::primacy::{Primacy, RingPause};
 pub use crate::proposal::{ProposalTicket, ProposeError};
 pub use crate::purge_floor::{
     NeededBy, PurgeFloor, RegionWatermark, purge_floor, region_watermarks,
 };
-pub use crate::reconfiguration::leader_tasks::LeaderTask;
-pub use crate::reconfiguration::members::ReconfigurationError;
-pub use crate::reconfiguration::membership_step::MoveError;
-pub use crate::reconfiguration::pause::{PauseError, PauseRequest};
-pub use crate::reconfiguration::pinned_primary::{Primacy, RingPause};
-pub use crate::reconfiguration::promotion::{
-    Promoted, PromotionError, PromotionPhase, PromotionProgress, PromotionRefusal,
-};
-pub use crate::reconfiguration::scheduled_switchover::ScheduledSwitchover;
-pub use crate::reconfiguration::updates::{Amendment, RecordChange, RulesChange};
-pub use crate::repair::plan::{
-    MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, UnusedLog, WhyUnused,
-    accept as accept_repair, plan_repair,
-};
-pub use crate::repair::rejoin::{Agreement, Recollection, Rejoin};
-pub use crate::repair::returning::Returning;
 pub use crate::ring_view::{RingMember, RingView};
 pub use crate::state_machine::{AppliedFloor, CommitStateMachine, MarkBuilder};
-pub use crate::transfer::fitness::SOON_THERE;
-pub use crate::transfer::leadership_transfer::{TransferError, TransferOutcome, TransferRefusal};
-pub use crate::transfer::mysqld::{Database, Writer};
+pub use crate::transfer::{TransferError, TransferOutcome, TransferRefusal};
 
-/// Members' decisions on others' answers, as pure functions that a model of the ring shares.
+/// Members' decisions on others' answers, as pure functions that the administration and a model of the ring share.
 pub mod rules {
+    pub use crate::calls::common_entry;
     pub use crate::election::doubted_tail::enough;
-    pub use crate::repair::rejoin::{common_entry, judge};
-    pub use crate::repair::returning::ahead;
+    pub use crate::election::put_back::{given_up, judge as judge_put_back};
 }

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
 use crate::engine::Fault;
 use crate::lease::leadership::Leadership;
-use crate::log_room::rooms::{NoRoom, UnderWay};
+use crate::log_room::{NoRoom, UnderWay};
 use crate::state_machine::CommitMark;
 
 /// Why an entry could not be proposed.

@@ -251,7 +251,7 @@ mod tests {
 
     /// Otherwise the engine and its member stop permanently, for a purge or a member that restarts its log.
     #[tokio::test]
-    async fn the_engine_is_told_of_no_file_that_cannot_be_read() {
+    async fn unreadable_files_are_not_offered_to_the_engine() {
         let (mark, goal) = (CommitMark::new(None), PurgeGoal::default());
         let floor = AppliedFloor {
             last_applied: Some(LogId::from(OpId::new(2, 9))),
@@ -279,7 +279,7 @@ mod tests {
 }
 
 #[cfg(test)]
-#[path = "../tests/support/memory_log.rs"]
+#[path = "../../ring-admin/tests/support/memory_log.rs"]
 #[allow(
     dead_code,
     clippy::unwrap_used,

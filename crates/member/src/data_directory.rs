@@ -5,9 +5,9 @@ use std::io;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use consensus::{Identity, IdentityBook, IdentityPages, LogOrigin};
 use mysqld_controller::durable_file;
 use raft_types::{FormatMismatch, FormatRange, FormatVersion, MemberId};
+use ring_admin::{Identity, IdentityBook, IdentityPages, LogOrigin};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -332,7 +332,7 @@ struct BoundFile {
     record: IdentityRecord,
 }
 
-impl consensus::IdentityFile for BoundFile {
+impl ring_admin::IdentityFile for BoundFile {
     fn write(&self, pages: &IdentityPages) -> io::Result<()> {
         let record = IdentityRecord {
             reached: pages.reached,
@@ -436,8 +436,8 @@ mod tests {
 
 #[cfg(test)]
 mod identity_tests {
-    use consensus::RingState;
     use raft_types::RingId;
+    use ring_admin::RingState;
 
     use super::*;
 
@@ -497,7 +497,7 @@ mod identity_tests {
         let made = open_as_1(dir, &claim(1, "a", "r")).unwrap();
         assert_eq!(made.identity().ring, RingState::Fresh);
         let ring = RingId::random();
-        let origin = LogOrigin::behind("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7");
+        let origin = LogOrigin::after("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7");
         made.adopt(ring, &origin).unwrap();
         let again = open_as_1(dir, &claim(1, "a", "r")).unwrap();
         assert_eq!(made.identity(), again.identity());

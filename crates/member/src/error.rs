@@ -4,7 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use binlog_store::{CutBackError, OpenError, StoreError};
-use consensus::{BootstrapError, Fault, IdentityError, StartError};
+use consensus::{Fault, StartError};
+use ring_admin::{BootstrapError, IdentityError};
 use thiserror::Error;
 use transport::{RingBootstrapError, ServeError, TlsError};
 

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use consensus::{Member, PromotionError, PromotionRefusal};
 use raft_types::MemberKind;
+use ring_admin::{Member, PromotionError, PromotionRefusal};
 use tokio::time::Instant;
 
 use crate::mysqld::{Child, MysqldManagement};
@@ -123,7 +123,7 @@ fn may_pass(error: &PromotionError) -> bool {
             | PromotionRefusal::Paused(_) => false,
         },
         PromotionError::Move { .. }
-        | PromotionError::FellBehind { .. }
+        | PromotionError::TargetLags { .. }
         | PromotionError::AnotherLeads { .. } => true,
         // Each attempt delays clients. Slow commits continue while mysqld ends, and then one more attempt follows.
         PromotionError::Drain { .. } => false,
@@ -160,10 +160,10 @@ mod tests {
             why: "one commit waits".to_owned(),
             home: Region("a".to_owned()),
         }));
-        assert!(may_pass(&PromotionError::FellBehind {
+        assert!(may_pass(&PromotionError::TargetLags {
             refusal: TransferRefusal::Slow {
                 member: MemberId(2),
-                behind: 1,
+                lag: 1,
                 waited: Duration::from_secs(1),
             },
             home: Region("a".to_owned()),

@@ -58,7 +58,7 @@ impl TransactionPayload {
         }
     }
 
-    /// As [`Self::verify`], for a payload whose checksum was computed on arrival.
+    /// As [`Self::verify`], for a payload with a checksum that was computed on arrival.
     ///
     /// # Errors
     /// [`PayloadChecksumError`] when the pieces are not those of the sealed payload.
@@ -381,7 +381,7 @@ where
 pub struct ProposalSequence(Arc<AtomicBool>);
 
 impl ProposalSequence {
-    /// Whether one of its entries was refused.
+    /// True if one of its entries was refused.
     pub fn is_broken(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
@@ -509,7 +509,7 @@ mod payload_tests {
     use super::*;
 
     #[test]
-    fn what_was_read_keeps_its_bytes() {
+    fn decoded_payloads_keep_their_bytes() {
         let json = r#"{ "nodes": {}, "later": [1.50], "configs": [] }"#;
         let read = MembershipPayload::read(json.into()).unwrap();
         assert_eq!(read.json(), json);

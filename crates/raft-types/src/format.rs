@@ -64,7 +64,7 @@ impl FormatRange {
         self.newest
     }
 
-    /// Whether it is one of them.
+    /// True if it is one of them.
     pub fn has(self, format: FormatVersion) -> bool {
         (self.oldest..=self.newest).contains(&format)
     }
@@ -150,6 +150,25 @@ impl fmt::Display for FormatMismatch {
 
 impl std::error::Error for FormatMismatch {}
 
+/// A member's program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Version of `witness`.
+    pub version: String,
+    /// The formats that it supports.
+    pub formats: FormatRange,
+}
+
+impl Program {
+    /// The running program.
+    pub fn this() -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            formats: FormatRange::OF_THIS_PROGRAM,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_of_it_says_which_way_to_go() {
+    fn an_unsupported_format_names_the_needed_version() {
         let speaks = range("2-3");
         let format = FormatVersion;
         assert_eq!(speaks.check(format(2)).and(speaks.check(format(3))), Ok(()));

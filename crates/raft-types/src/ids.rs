@@ -90,7 +90,7 @@ uuid_newtype! {
 
 uuid_newtype! {
     /// The identity of one data directory, created when the directory is first used. The membership
-    /// records it, so a member whose data was wiped is distinguished from the one that had voted.
+    /// records it, so a member with wiped data is distinguished from the one that had voted.
     Incarnation
 }
 

@@ -1,27 +1,29 @@
 //! The types that all other crates share: member identities, the content of entries, and
 //! openraft's parameters. It imports none of the other crates and does no input or output.
 
-mod address;
 mod entry;
 mod format;
+mod history;
 mod ids;
 mod log;
 mod member_record;
 mod proposal;
 
-pub use crate::address::{AddressMistake, host_and_port};
 pub use crate::entry::{
     AppEntry, AssemblyError, CommittedLeaderId, Entry, EntryPayload, LogId, MAX_MESSAGE_BYTES,
     MAX_TRANSACTION_BYTES, Membership, MembershipPayload, PayloadAssembly, PayloadChecksumError,
     ProposalListener, ProposalResponder, ProposalSequence, REPLICATION_WINDOW_BYTES, Rotate,
     SLOWEST_DISK_BYTES_PER_S, StoredMembership, TransactionPayload, TypeConfig, Vote,
 };
-pub use crate::format::{FormatMismatch, FormatRange, FormatVersion};
+pub use crate::format::{FormatMismatch, FormatRange, FormatVersion, Program};
+pub use crate::history::{HistoryEntry, HistoryEvent, Named};
 pub use crate::ids::{Incarnation, MemberId, OpId, Region, RingId, Term};
 pub use crate::log::{
     DoubtedTail, ElectionNotes, FilePart, FileStart, FileStartAnswer, FileStarts, LogIntake,
     LogReport, LogRoom, OfferedStart, OwnLog, REPORTED_RUNS, ReadingEntries, Standing, TermRun,
     WaitingForLog, stored_bytes,
 };
-pub use crate::member_record::{Extras, MemberKind, MemberRecord, Pause, PauseMark, UnixSeconds};
+pub use crate::member_record::{
+    AddressMistake, Extras, MemberKind, MemberRecord, Pause, PauseMark, UnixSeconds, host_and_port,
+};
 pub use crate::proposal::{Outcome, Refusal, Ticket, Unknown};

@@ -17,7 +17,7 @@ use crate::entry::{Entry, StoredMembership, TypeConfig, Vote};
 use crate::ids::OpId;
 
 // The start of a log file: all that a log needs to begin there instead of at the first entry. A leader sends it, in place of a
-// snapshot, to a member whose entries are purged: a log has no other state.
+// snapshot, to a member that needs purged entries: a log has no other state.
 
 /// Where a file begins, and its first bytes, which are the same on every member.
 #[derive(Clone, PartialEq, Eq)]
@@ -52,14 +52,14 @@ impl fmt::Debug for FileStart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "FileStart(behind {}, header of {} bytes)",
+            "FileStart(after {}, header of {} bytes)",
             self.before,
             self.header.len()
         )
     }
 }
 
-/// A piece of a closed file of the log, for a member whose own copy is damaged. The entries around it identify the file.
+/// A piece of a closed file of the log, for a member with a damaged copy. The entries around it identify the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePart {
     /// The number in the file's name.
@@ -77,7 +77,7 @@ pub type FileStartAnswer<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + S
 
 /// A log as a sequence of files; another member's log may begin with any of them.
 pub trait FileStarts: Send + Sync + 'static {
-    /// The first unpurged file start whose preceding entry is `from` or a later one.
+    /// The first unpurged file start with a preceding entry that is `from` or a later one.
     /// None when nothing is purged and `from` is not given: then there is no
     /// need to begin later than at the first entry.
     ///
@@ -232,7 +232,7 @@ pub trait LogIntake: Send + Sync + 'static {
     /// or nothing is pending. Cancel safe.
     fn queue_room(&self, bytes: u64) -> WaitingForLog<'_>;
 
-    /// Whether the log has exactly this entry, so that it takes no room.
+    /// True if the log has exactly this entry, so that it takes no room.
     fn has(&self, entry: OpId) -> bool;
 }
 

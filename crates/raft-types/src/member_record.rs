@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use thiserror::Error;
 
 use crate::ids::{Incarnation, Region};
 
-/// Whether a member has its own mysqld.
+/// True if a member has its own mysqld.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberKind {
@@ -32,16 +33,16 @@ impl fmt::Display for MemberKind {
 
 /// The description of one member in the log's membership entries.
 ///
-/// Two records are equal when they are of the same member: of one data directory, and of one kind. The engine compares
-/// records only for that, and refuses a membership with another member under the same number. All other
-/// properties of a member may change; [`MemberRecord::says_the_same`] compares them as well.
+/// Two records are equal when they are of the same member ([`MemberRecord::is_same_member`]). The engine compares records only for that, and
+/// refuses a membership with another member under the same number. All other properties of a member may change;
+/// [`MemberRecord::has_same_settings`] compares them as well.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MemberRecord {
     /// The operator's name for it, unique in the ring.
     pub name: String,
     /// The region in which it runs.
     pub region: Region,
-    /// Whether it has a mysqld or only the log.
+    /// True if it has a mysqld or only the log.
     pub kind: MemberKind,
     /// Whether it may ever count in a quorum; false for one that only receives the log.
     pub votes: bool,
@@ -67,19 +68,17 @@ impl MemberRecord {
     /// The priority of a member for which the operator set none.
     pub const DEFAULT_PRIORITY: u32 = 100;
 
-    /// Whether both describe the same member equally, apart from their extras.
-    pub fn says_the_same(&self, other: &Self) -> bool {
-        let said = |of: &Self| {
-            let region = of.region.clone();
-            (
-                of.name.clone(),
-                region,
-                of.votes,
-                of.priority,
-                of.address.clone(),
-            )
-        };
-        self == other && said(self) == said(other)
+    /// True if both are of one data directory and of one kind, whatever else differs.
+    pub fn is_same_member(&self, other: &Self) -> bool {
+        self.incarnation == other.incarnation && self.kind == other.kind
+    }
+
+    /// True if both are of the same member and give it the same settings. Its pause and the extras do not count.
+    pub fn has_same_settings(&self, other: &Self) -> bool {
+        let settings = |of: &Self| (of.name.clone(), of.region.clone(), of.votes, of.priority);
+        self.is_same_member(other)
+            && settings(self) == settings(other)
+            && self.address == other.address
     }
 
     const fn default_priority() -> u32 {
@@ -89,7 +88,7 @@ impl MemberRecord {
 
 impl PartialEq for MemberRecord {
     fn eq(&self, other: &Self) -> bool {
-        self.incarnation == other.incarnation && self.kind == other.kind
+        self.is_same_member(other)
     }
 }
 
@@ -210,7 +209,7 @@ impl Pause {
     /// The size limit of [`Pause::by`] and [`Pause::reason`] in bytes: every membership entry carries them.
     pub const MOST_TEXT_BYTES: usize = 512;
 
-    /// Whether its time is over.
+    /// True if its time is over.
     pub fn is_over(&self, now: UnixSeconds) -> bool {
         self.until.is_some_and(|until| until <= now)
     }
@@ -222,9 +221,43 @@ impl Pause {
 pub struct PauseMark(pub Option<Box<Pause>>);
 
 impl PauseMark {
-    /// Whether failover is not paused for this member.
+    /// True if failover is not paused for this member.
     pub fn is_none(&self) -> bool {
         self.0.is_none()
+    }
+}
+
+// The format of a member's address in its record, in configurations and on command lines.
+
+/// Why a text is not the address of a host and a port.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum AddressMistake {
+    /// The port is missing.
+    #[error("`{0}` has no port")]
+    NoPort(String),
+    /// The host is missing. An IPv6 address is written in brackets, or its end would be read as a port.
+    #[error("`{0}` has no host")]
+    NoHost(String),
+    /// The text after the last colon.
+    #[error("`{0}` is not a port")]
+    NotAPort(String),
+}
+
+/// The host and the port of an address, which is written `HOST:PORT`; an IPv6 host in brackets.
+///
+/// # Errors
+/// [`AddressMistake`]. Port 0 is invalid.
+pub fn host_and_port(address: &str) -> Result<(&str, u16), AddressMistake> {
+    let Some((host, port)) = address.rsplit_once(':') else {
+        return Err(AddressMistake::NoPort(address.to_owned()));
+    };
+    let in_brackets = host.starts_with('[') && host.ends_with(']');
+    if host.is_empty() || (host.contains(':') && !in_brackets) {
+        return Err(AddressMistake::NoHost(address.to_owned()));
+    }
+    match port.parse() {
+        Ok(port) => Ok((host, port)),
+        Err(_) => Err(AddressMistake::NotAPort(port.to_owned())),
     }
 }
 
@@ -233,7 +266,7 @@ mod tests {
     use crate::member_record::MemberRecord;
 
     #[test]
-    fn what_a_later_version_says_of_a_member_is_written_again() {
+    fn fields_of_a_later_version_are_preserved() {
         let mut json = serde_json::to_value(MemberRecord::default()).unwrap();
         let fields = json.as_object_mut().unwrap();
         let rack = serde_json::json!({"row": 7, "lamps": [1.5]});
@@ -270,8 +303,8 @@ mod pause_tests {
             ..paused()
         };
         assert_eq!(paused(), moved);
-        assert!(paused().says_the_same(&MemberRecord::default()));
-        assert!(!paused().says_the_same(&moved));
+        assert!(paused().has_same_settings(&MemberRecord::default()));
+        assert!(!paused().has_same_settings(&moved));
         let other = MemberRecord {
             kind: crate::member_record::MemberKind::Database,
             ..paused()
@@ -280,7 +313,7 @@ mod pause_tests {
     }
 
     #[test]
-    fn it_comes_back_from_a_log_and_older_logs_have_none() {
+    fn a_pause_is_restored_from_the_log() {
         let json = serde_json::to_string(&paused()).unwrap();
         assert!(
             json.contains(r#""pause":{"since":1000,"until":4600,"by":"anna","reason":"disks"}"#)
@@ -291,5 +324,28 @@ mod pause_tests {
         assert!(!plain.contains("pause"), "{plain}");
         let read: MemberRecord = serde_json::from_str(&plain).unwrap();
         assert!(read.pause.is_none());
+    }
+}
+
+#[cfg(test)]
+mod address_tests {
+    use super::*;
+
+    #[test]
+    fn an_ipv6_address_needs_brackets() {
+        let read = |text| host_and_port(text).map_err(|mistake| mistake.to_string());
+        assert_eq!(read("db-1:7400"), Ok(("db-1", 7400)));
+        assert_eq!(read("[::1]:7400"), Ok(("[::1]", 7400)));
+        for (wrong, why) in [
+            ("db-1", "`db-1` has no port"),
+            (":7400", "`:7400` has no host"),
+            ("2001:db8::12:7432", "`2001:db8::12:7432` has no host"),
+            ("[::1:7400", "`[::1:7400` has no host"),
+            ("[2001:db8::12]", "`[2001:db8::12]` has no host"),
+            ("db-1:65536", "`65536` is not a port"),
+            ("db-1:", "`` is not a port"),
+        ] {
+            assert_eq!(read(wrong), Err(why.to_owned()));
+        }
     }
 }

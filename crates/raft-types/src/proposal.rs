@@ -28,7 +28,8 @@ pub enum Refusal {
     },
     /// An earlier entry that it depends on was refused.
     #[error("an entry before it was not taken; propose both again, in their order")]
-    Behind,
+    #[serde(rename = "behind")]
+    AfterRefused,
     /// No quorum has answered within the lease.
     #[error("no quorum has answered within the lease; bring voters back, then propose again")]
     QuorumSilent,

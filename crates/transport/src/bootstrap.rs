@@ -1,16 +1,16 @@
-//! Bootstraps a ring: the calls around the decision of `consensus::plan_bootstrap`. Each step is durable before the next, and a restarted
+//! Bootstraps a ring: the calls around the decision of `ring_admin::plan_bootstrap`. Each step is durable before the next, and a restarted
 //! bootstrap continues.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use consensus::{
-    BootstrapPlan, BootstrapRefusal, IdentityBook, IdentityError, Introduction, LogOrigin, Party,
-    plan_bootstrap,
-};
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use raft_types::{MemberId, MemberRecord, RingId};
+use ring_admin::{
+    BootstrapPlan, BootstrapRefusal, IdentityBook, IdentityError, Introduction, LogOrigin, Party,
+    plan_bootstrap,
+};
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 

@@ -1,7 +1,7 @@
 //! Call envelopes in gRPC metadata, and refusals as gRPC statuses and back.
 
-use consensus::{AdmissionRefusal, Envelope, Party};
 use raft_types::{FormatRange, FormatVersion, Incarnation, MemberId, RingId};
+use ring_admin::{AdmissionRefusal, Envelope, Party};
 use thiserror::Error;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::{Code, Status};

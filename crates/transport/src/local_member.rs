@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use consensus::{AdmissionRefusal, IdentityBook, Inbound, admit};
+use consensus::Inbound;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use proxy::ProxyService;
 use raft_types::{LogReport, MemberId, OwnLog};
+use ring_admin::{AdmissionRefusal, IdentityBook, admit};
 use spilling_bytes::SpillFolder;
 use tokio::sync::mpsc;
 use tonic::Status;

@@ -61,7 +61,7 @@ fn membership(bytes: &[u8]) -> bool {
     is_written_the_same(bytes, |json| {
         let read = MembershipPayload::read(Bytes::copy_from_slice(json)).ok()?;
         assert_eq!(read.json(), json);
-        consensus::fuzzing::carried(read.membership());
+        ring_admin::fuzzing::carried(read.membership());
         let sealed = MembershipPayload::seal(read.membership().clone());
         Some(sealed.json().to_vec())
     })

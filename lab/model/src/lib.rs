@@ -2,7 +2,7 @@
 //! elections, replication, commits, quorum moves, membership changes, transfers, losses, repairs, restarts and passing time.
 //!
 //! Decisions that are pure code in the product use that code here. That covers quorum steps ([`consensus::quorum`]), a policy's sets,
-//! majority sizes, repair plans ([`consensus::plan_repair`]), and rejoining members' use of answers ([`consensus::rules`]). The rest,
+//! majority sizes, repair plans ([`ring_admin::plan_repair`]), and rejoining members' use of answers ([`consensus::rules`], [`ring_admin::rules`]). The rest,
 //! openraft's code and its surrounding tasks, is restated as rules (`rules.rs`). [`Broken`] disables one rule; then the properties must
 //! fail.
 //!

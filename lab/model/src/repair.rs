@@ -4,14 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use consensus::rules::{ahead, common_entry, enough, judge};
-use consensus::{
-    Agreement, LogEnd, MemberEvidence, Recollection, Rejoin, RepairPlan, Term as ProductTerm,
-    plan_repair,
-};
+use consensus::rules::{common_entry, enough};
+use consensus::{Agreement, LogEnd, Recollection, Term as ProductTerm};
 use raft_types::{
     DoubtedTail, LogId, MemberId, MemberRecord, Membership as StoredVoters, StoredMembership,
 };
+use ring_admin::rules::{ahead, judge};
+use ring_admin::{MemberEvidence, Rejoin, RepairPlan, plan_repair};
 
 use crate::naming::{end_at, last_before, last_of, name, named, named_sets, op_id, recollection};
 use crate::ring::{

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use consensus::RepairPlan;
+use ring_admin::RepairPlan;
 
 /// A member, by its index over the scope's regions.
 pub type Id = usize;

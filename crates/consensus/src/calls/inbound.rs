@@ -3,6 +3,7 @@
 //! it transfers the leadership. The engine gives every answer but one: see [`Inbound::heartbeat`].
 
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use futures::future::{Either, ready, select};
@@ -21,23 +22,17 @@ use raft_types::{
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use crate::calls::admission::AdmissionRefusal;
-use crate::calls::{Answer, CallError, FileBytes, MemberCalls, Question};
-use crate::election::dead_leader::Reign;
+use crate::calls::{Agreement, Answer, CallError, FileBytes, Question};
+use crate::election::candidate_order::{candidates, goes_first};
 use crate::election::elections::Elections;
-use crate::election::heirs::heirs;
-use crate::election::split_votes::goes_first;
-use crate::election::{doubted_tail, early_election, greetings, mock_vote, stand_in};
-use crate::engine;
+use crate::election::leader_exit::LedTerm;
+use crate::election::{doubted_tail, early_election, greetings, interim_leader, mock_vote};
 use crate::engine::handle::EngineHandle;
-use crate::engine::{Fault, raft_fault};
-use crate::formats;
-use crate::log_probe::divergence::refuse_divergence;
-use crate::log_room::intake;
-use crate::member::administration::Administration;
-use crate::repair::forced_membership::{NOBODY, TERM_LEAP, leap_from};
-use crate::repair::rejoin;
-use crate::repair::rejoin::Agreement;
+use crate::engine::{Fault, RoleSnapshot, raft_fault};
+use crate::forced_membership::{NO_MEMBER, TERM_LEAP, leap_from};
+use crate::log_room::wait_for_room;
+use crate::node::RaftNode;
+use crate::{calls, engine};
 
 /// The engine's answers to a stream of entries.
 pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig>, Fault>>;
@@ -45,24 +40,18 @@ pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig
 /// The receiving end of a member's Raft.
 #[derive(Clone)]
 pub struct Inbound {
+    node: Arc<RaftNode>,
     engine: Arc<EngineHandle>,
     elections: Arc<Elections>,
-    admin: Arc<Administration>,
-    calls: Arc<dyn MemberCalls>,
     starts: Arc<dyn FileStarts>,
 }
 
 impl Inbound {
-    pub(crate) fn new(
-        admin: Arc<Administration>,
-        calls: Arc<dyn MemberCalls>,
-        starts: Arc<dyn FileStarts>,
-    ) -> Self {
+    pub(crate) fn new(node: Arc<RaftNode>, starts: Arc<dyn FileStarts>) -> Self {
         Self {
-            engine: admin.engine.clone(),
-            elections: admin.elections.clone(),
-            admin,
-            calls,
+            engine: node.engine.clone(),
+            elections: node.elections.clone(),
+            node,
             starts,
         }
     }
@@ -73,23 +62,25 @@ impl Inbound {
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'static,
     {
-        let admin = self.admin.clone();
+        let node = self.node.clone();
         // A request that contradicts this log ends the stream; the engine is stopped then.
         let agreeing = requests
             .then(move |request| {
-                let admin = admin.clone();
+                let node = node.clone();
                 async move {
-                    let role = admin.engine.role();
-                    heed_leap(&admin.elections, &request.vote);
+                    let role = node.engine.role();
+                    heed_leap(&node.elections, &request.vote);
                     // The answer to its heartbeat carries the reason.
-                    if passed_over(&admin.elections, &request.vote).is_some() {
+                    if passed_over(&node.elections, &request.vote).is_some() {
                         return None;
                     }
-                    admin.elections.told_committed(request.leader_commit);
-                    let agrees = refuse_divergence(&admin.engine, &role, &request).await;
+                    node.elections.told_committed(request.leader_commit);
+                    let agrees = refuse_divergence(&node.engine, &role, &request).await;
                     agrees.ok()?;
-                    admin.formats.take_in(&request).ok()?;
-                    intake::wait_for_room(admin.rooms.own(), &request).await;
+                    if !node.administrator.accept_entries(&request) {
+                        return None;
+                    }
+                    wait_for_room(node.rooms.own(), &request).await;
                     Some(request)
                 }
             })
@@ -179,7 +170,7 @@ impl Inbound {
         }
     }
 
-    /// Whether the log has this entry durably: the engine's answer to a request without entries that names it.
+    /// True if the log has this entry durably: the engine's answer to a request without entries that names it.
     async fn look_for(
         &self,
         vote: Vote,
@@ -222,8 +213,8 @@ impl Inbound {
         }
         let checked = self.starts.check_start(&start);
         checked.map_err(|error| refused(error.to_string()))?;
-        let format = formats::of_membership(&start.membership);
-        self.admin.formats.reach(format).map_err(refused)?;
+        let prepared = self.node.administrator.prepare_for(&start.membership);
+        prepared.map_err(|error| refused(error.to_string()))?;
         let before = LogId::from(start.before);
         let committed = self
             .engine
@@ -278,26 +269,26 @@ impl Inbound {
 
     /// This member calls as a leader, on an open connection.
     pub fn leads(&self, caller: MemberId) {
-        self.elections.dead_leader.calls(caller);
+        self.elections.leader_exit.calls(caller);
     }
 
     /// A member without a connection to this one calls over a new one: it was started, or was cut off.
     pub fn arrives(&self) {
-        self.admin.arrived.notify_one();
+        self.node.arrived.notify_one();
     }
 
     /// A member has closed the last of its connections to this one. If it is the leader, this member checks whether its
     /// process is gone.
     pub fn hung_up(&self, caller: MemberId) {
         let role = engine::role(&self.engine.raft);
-        let followed = Reign::followed(&role, self.engine.id);
-        if let Some(reign) = followed.filter(|reign| reign.leader == caller) {
-            self.elections.dead_leader.hung_up(reign);
+        let followed = LedTerm::followed(&role, self.engine.id);
+        if let Some(led) = followed.filter(|led| led.leader == caller) {
+            self.elections.leader_exit.hung_up(led);
         }
     }
 
     /// Votes, if this member may; not before the end of a lease that this member may have granted before its start. The lease of a
-    /// leader whose process is gone is bypassed, as in a leadership transfer. See `campaign`, `vote_gate` and `dead_leader`.
+    /// leader without a process is bypassed, as in a leadership transfer. See `campaign`, `vote_gate` and `leader_exit`.
     ///
     /// # Errors
     /// The engine has stopped.
@@ -312,7 +303,7 @@ impl Inbound {
         if let Some(refusal) = self.withheld(&request).await? {
             return Ok(refusal);
         }
-        request.leadership_transfer |= self.elections.dead_leader.releases(&request.vote);
+        request.leadership_transfer |= self.elections.leader_exit.releases(&request.vote);
         let answer = self.engine.raft.vote(request.clone()).await;
         let answer = answer.map_err(raft_fault)?;
         self.heed_split(&request, &answer);
@@ -326,11 +317,11 @@ impl Inbound {
             campaigning.has_voted(raft);
             return;
         }
-        let heirs = heirs(engine::role(raft).membership.membership());
-        let Some(first) = goes_first(request, answer, &heirs) else {
+        let candidates = candidates(engine::role(raft).membership.membership());
+        let Some(first) = goes_first(request, answer, &candidates) else {
             return;
         };
-        if campaigning.give_way(raft, self.engine.timers.longest_election()) {
+        if campaigning.yield_to_another(raft, self.engine.timers.longest_election()) {
             tracing::info!(term = request.vote.leader_id.term, voted_for = %answer.vote.leader_id.voted_for, "the votes are split: member {first} goes first now");
         }
     }
@@ -404,7 +395,7 @@ impl Inbound {
             Question::Greeting(said) => {
                 greetings::take_in(elections, &*self.starts, caller, &said).await;
                 Ok(Answer::Greeting {
-                    program: Some(self.admin.formats.program().clone()),
+                    program: Some(self.node.program.clone()),
                     greeting: greetings::greeting(elections, &*self.starts, caller),
                 })
             }
@@ -412,12 +403,12 @@ impl Inbound {
                 self.campaign(caller, term).await?;
                 Ok(Answer::Campaigns)
             }
-            Question::StandIn => {
-                stand_in::campaign(elections).await?;
+            Question::InterimLead => {
+                interim_leader::campaign(elections).await?;
                 Ok(Answer::Campaigns)
             }
             Question::MockElection(call) => {
-                let held = mock_vote::hold(elections, &self.calls, call);
+                let held = mock_vote::hold(elections, &self.node.calls, call);
                 Ok(Answer::MockElection(held.await?))
             }
             Question::MockVote(call) => {
@@ -429,36 +420,35 @@ impl Inbound {
                 Ok(Answer::EarlyVote)
             }
             Question::Agreement(theirs) => {
-                let compared = rejoin::compare(&self.engine.raft, theirs).await;
-                let compared = compared.map_err(|fault| CallError(fault.to_string()))?;
+                let compared = calls::compare(&self.engine.raft, theirs).await;
                 Ok(Answer::Agreement(Agreement {
                     remembered: greetings::remembered(elections, caller),
-                    ..compared
+                    ..compared.map_err(CallError::new)?
                 }))
             }
             Question::PurgeFloor { absent_after } => {
-                let floor = self.admin.purge_floor(absent_after);
+                let floor = self.node.purge_floor(absent_after);
                 Ok(Answer::PurgeFloor(floor.ok_or_else(not_serving)?))
             }
-            Question::Database { primary } => match self.admin.database.state(primary).await {
-                Some(state) => Ok(Answer::Database(state)),
-                None => Err(CallError("this member manages no mysqld".to_owned())),
-            },
+            Question::Database { primary } => {
+                let state = self.node.administrator.database_state(primary).await;
+                let none = || CallError::new("this member manages no mysqld");
+                state.map(Answer::Database).ok_or_else(none)
+            }
             Question::FilePart(part) => {
                 let bytes = self.starts.part_of_file(part).await;
-                let bytes = bytes.map_err(|error| CallError(error.to_string()))?;
-                Ok(Answer::FilePart(FileBytes(bytes)))
+                Ok(Answer::FilePart(FileBytes(bytes.map_err(CallError::new)?)))
             }
             Question::Note { entries } => {
                 if self.elections.leadership().serving_term().is_none() {
                     return Err(not_serving());
                 }
-                self.admin.notes.take(entries);
+                self.node.administrator.keep_events(entries);
                 Ok(Answer::Noted)
             }
             Question::Room => {
                 let end = engine::progress(&self.engine.raft).last_log;
-                Ok(self.admin.rooms.answer(end))
+                Ok(self.node.rooms.answer(end))
             }
             Question::Committed => {
                 let committed = self.elections.committed_now();
@@ -467,8 +457,8 @@ impl Inbound {
             }
             Question::LogEnd => {
                 let end = doubted_tail::log_end(&self.engine.raft, self.engine.id).await;
-                let reason = "the engine has stopped".to_owned();
-                Ok(Answer::LogEnd(end.ok_or(CallError(reason))?))
+                let stopped = || CallError::new("the engine has stopped");
+                end.map(Answer::LogEnd).ok_or_else(stopped)
             }
         }
     }
@@ -476,7 +466,7 @@ impl Inbound {
     /// Campaigns because the leader of `term` gave up without a successor; refused when that leadership is over here.
     async fn campaign(&self, caller: MemberId, term: Term) -> Result<(), CallError> {
         if let Some(why) = self.elections.campaigning.gate.stays_out() {
-            return Err(CallError(why.to_string()));
+            return Err(CallError::new(why));
         }
         let role = engine::role(&self.engine.raft);
         if role.term > term {
@@ -489,30 +479,28 @@ impl Inbound {
         }
         if self.elections.campaigning.may_have_promised() {
             let reason = "this member was started less than a lease ago, and does not campaign yet";
-            return Err(CallError(reason.to_owned()));
+            return Err(CallError::new(reason));
         }
         let triggered = self.engine.raft.trigger().elect(false).await;
-        triggered.map_err(|fatal| CallError(Fault::from(fatal).to_string()))
+        triggered.map_err(Fault::from).map_err(CallError::new)
     }
 
     /// Records that a call was refused because this member does not support its format. If it is from the leader, or while none is
     /// known, this is why it takes no entries.
-    pub fn refused_format(&self, caller: MemberId, why: &AdmissionRefusal) {
+    pub fn refused_format(&self, caller: MemberId, why: &impl Display) {
         let role = self.engine.role();
         if role.leader.is_none_or(|leader| leader == caller) {
-            self.admin.formats.refuse(&why.to_string());
+            self.node.administrator.entries_refused(&why.to_string());
         }
     }
 
     /// A member's record in this one's membership.
     pub fn record(&self, member: MemberId) -> Option<MemberRecord> {
-        engine::role(&self.engine.raft)
-            .membership
-            .get_node(&member)
-            .cloned()
+        let role = engine::role(&self.engine.raft);
+        role.membership.get_node(&member).cloned()
     }
 
-    /// Whether the log has no entry and the member never voted.
+    /// True if the log has no entry and the member never voted.
     ///
     /// # Errors
     /// The engine has stopped.
@@ -548,13 +536,13 @@ fn passed_over(elections: &Elections, vote: &Vote) -> Option<Vote> {
         .gate
         .passes_over(vote.leader_id.term)?;
     tracing::warn!(leader = %vote, committed = %later, "a leader is not followed: the ring has gone on without it");
-    let id = LeaderId::new(later.term, NOBODY);
+    let id = LeaderId::new(later.term, NO_MEMBER);
     Some(<Vote as RaftVote>::from_leader_id(id, false))
 }
 
 /// The answer to a question that only a serving leader can answer.
 fn not_serving() -> CallError {
-    CallError("this member does not serve as the leader".to_owned())
+    CallError::new("this member does not serve as the leader")
 }
 
 /// Why a log did not begin with a file of another member's log.
@@ -578,5 +566,116 @@ impl std::fmt::Debug for Inbound {
         f.debug_struct("Inbound")
             .field("own", &self.engine.id)
             .finish_non_exhaustive()
+    }
+}
+
+// Detects a leader that names another entry where this member's log is committed: up to its commit mark, and up to a membership with
+// a later membership, which proves the same, perhaps before the mark does. Only one cause is possible: an operator
+// repaired a lost quorum without this member. The engine would silently keep both, because it never compares
+// committed entries. So the member stops and reports it. When it is restarted, it truncates its log (`rejoin`).
+
+/// Two entries of one index, both committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Contradiction {
+    ours: OpId,
+    theirs: OpId,
+}
+
+/// The entries up to this index that a request names.
+fn named(request: &AppendEntriesRequest<TypeConfig>, up_to: u64) -> Vec<OpId> {
+    let previous = request.prev_log_id.into_iter();
+    let entries = request.entries.iter().map(|entry| entry.log_id);
+    let op_ids = previous.chain(entries).map(OpId::from);
+    op_ids.take_while(|op_id| op_id.index <= up_to).collect()
+}
+
+fn find(named: &[OpId], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<Contradiction> {
+    named.iter().find_map(|theirs| {
+        // Purged entries can no longer be compared.
+        let ours = op_id_at(theirs.index)?;
+        (ours != *theirs).then_some(Contradiction {
+            ours,
+            theirs: *theirs,
+        })
+    })
+}
+
+/// Accepts a leader's request that agrees with what is committed here; `role` is the current one. Free for nearly every request:
+/// one that continues at the log's end.
+///
+/// # Errors
+/// [`Fault::Contradicted`]; the engine is stopped then.
+pub(crate) async fn refuse_divergence(
+    engine: &EngineHandle,
+    role: &RoleSnapshot,
+    request: &AppendEntriesRequest<TypeConfig>,
+) -> Result<(), Fault> {
+    let mark = engine.mark.get().map(|committed| committed.index);
+    // The membership before this one is committed, because this one follows it.
+    let membership = role.membership.log_id().map(|last| last.index);
+    let Some(up_to) = mark.max(membership) else {
+        return Ok(());
+    };
+    let goes_on = request
+        .prev_log_id
+        .is_some_and(|previous| previous.index > up_to);
+    if goes_on {
+        return Ok(());
+    }
+    let (vote, mut named) = (request.vote, named(request, up_to));
+    let found = engine.raft.with_raft_state(move |state| {
+        // A deposed leader may name anything; the engine rejects it.
+        let is_leader = vote >= *state.vote_ref();
+        let settled = state
+            .membership_state
+            .committed()
+            .log_id()
+            .map(|last| last.index);
+        named.retain(|op_id| Some(op_id.index) <= mark.max(settled));
+        let found = find(&named, |index| state.log_ids.get(index).map(OpId::from));
+        found.filter(|_| is_leader)
+    });
+    let Some(Contradiction { ours, theirs }) = found.await? else {
+        return Ok(());
+    };
+    let fault = Fault::Contradicted { ours, theirs };
+    tracing::error!(%fault, "the log contradicts the ring's");
+    // The first reason stays.
+    let _ = engine.failed.set(fault.clone());
+    // Its task ends, which `fault` reports.
+    let _ = engine.raft.shutdown().await;
+    Err(fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_another_entry_at_the_same_index_contradicts() {
+        let own = |index| match index {
+            0..=4 => None,
+            5..=10 => Some(OpId::new(1, index)),
+            11..=20 => Some(OpId::new(3, index)),
+            _ => None,
+        };
+        let find = |named: &[(u64, u64)]| {
+            let named: Vec<OpId> = named
+                .iter()
+                .map(|(term, index)| OpId::new(*term, *index))
+                .collect();
+            find(&named, own)
+        };
+        assert_eq!(find(&[]), None);
+        assert_eq!(find(&[(1, 8), (1, 9), (1, 10), (3, 11)]), None);
+        assert_eq!(find(&[(7, 3)]), None);
+        let contradiction = Contradiction {
+            ours: OpId::new(3, 12),
+            theirs: OpId::new(1003, 12),
+        };
+        assert_eq!(
+            find(&[(3, 11), (1003, 12), (1003, 13)]),
+            Some(contradiction)
+        );
     }
 }

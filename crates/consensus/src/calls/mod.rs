@@ -1,27 +1,26 @@
-//! Calls between members in addition to the engine's own: the questions are here, their admission in
-//! [`admission`], their processing in [`inbound`]. One call carries all questions, so a new question does not change the transport:
+//! Calls between members in addition to the engine's own: the questions are here, their processing in
+//! [`inbound`]. One call carries all questions, so a new question does not change the transport:
 //! both ends are in this crate.
 
-pub(crate) mod admission;
-pub(crate) mod inbound;
-
+use std::fmt::Display;
 use std::time::Duration;
 
-use base64::Engine;
+use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use raft_types::{FilePart, MemberId, MemberRecord, OpId, Term};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use raft_types::{FilePart, HistoryEntry, MemberId, MemberRecord, OpId, Program, Term, TermRun};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
 use crate::election::put_back::{Remembered, Report};
-use crate::formats::Program;
-use crate::history::HistoryEntry;
+use crate::engine;
+use crate::engine::{Engine, Fault};
 use crate::lease::promise::PromisedLease;
 use crate::purge_floor::PurgeFloor;
-use crate::repair::rejoin::{Agreement, Recollection};
+
+pub(crate) mod inbound;
 
 /// The cost of a promotion of one member for its mysqld.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,8 +29,8 @@ pub struct DatabaseState {
     #[serde(default)]
     pub unfit: Option<String>,
     /// Committed transactions that mysqld has not executed; nothing where that is unknown.
-    #[serde(default)]
-    pub behind: Option<u64>,
+    #[serde(default, rename = "behind")]
+    pub lag: Option<u64>,
     /// Version that this mysqld reports; nothing before the first connection.
     #[serde(default)]
     pub version: Option<String>,
@@ -55,7 +54,7 @@ pub struct Greeting {
     /// Its report about itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
-    /// What it has recorded of the other one.
+    /// Its record of the other one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remembered: Option<Remembered>,
     /// The lease that it promises to the leader.
@@ -66,7 +65,7 @@ pub struct Greeting {
 /// What a member asks of a voter before it campaigns early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlyVoteCall {
-    /// The member whose process is gone.
+    /// The member without a process.
     pub leader: MemberId,
     /// The term in which it led.
     pub term: Term,
@@ -104,7 +103,8 @@ pub enum Question {
     LogEnd,
     /// To a non-voter, from a member that may have lost the end of its log: only your log goes as far as the ring's may
     /// have; campaign, and lead until a voter has what you have.
-    StandIn,
+    #[serde(rename = "stand_in")]
+    InterimLead,
     /// To a database member, from a leader that is to transfer the leadership: what would a promotion cost?
     Database {
         /// The version of the leader's own mysqld, which is the primary, if it has one.
@@ -134,7 +134,7 @@ pub enum Answer {
         #[serde(flatten)]
         greeting: Greeting,
     },
-    /// Answers [`Question::Campaign`] and [`Question::StandIn`]: the member has begun an election.
+    /// Answers [`Question::Campaign`] and [`Question::InterimLead`]: the member has begun an election.
     Campaigns,
     /// The result of the mock election.
     MockElection(MockElection),
@@ -168,33 +168,37 @@ pub enum Answer {
     },
 }
 
+impl Answer {
+    /// The error of a member that gave this answer to another question.
+    pub fn unexpected(&self) -> CallError {
+        CallError::new(format_args!("it gave an unexpected answer: {self:?}"))
+    }
+}
+
 /// Raw bytes inside a JSON document, where they are written as base64.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Encoded", into = "Encoded")]
 pub struct FileBytes(pub Bytes);
 
-impl Serialize for FileBytes {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // A field of its own: a tag cannot be combined with bare text.
-        Encoded {
-            base64: BASE64_STANDARD.encode(&self.0),
-        }
-        .serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for FileBytes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let encoded = Encoded::deserialize(deserializer)?;
-        let bytes = BASE64_STANDARD.decode(encoded.base64);
-        bytes
-            .map(|bytes| Self(bytes.into()))
-            .map_err(serde::de::Error::custom)
-    }
-}
-
+/// A field of its own: a tag cannot be combined with bare text.
 #[derive(Serialize, Deserialize)]
 struct Encoded {
     base64: String,
+}
+
+impl From<FileBytes> for Encoded {
+    fn from(bytes: FileBytes) -> Self {
+        let base64 = BASE64_STANDARD.encode(bytes.0);
+        Self { base64 }
+    }
+}
+
+impl TryFrom<Encoded> for FileBytes {
+    type Error = base64::DecodeError;
+
+    fn try_from(encoded: Encoded) -> Result<Self, Self::Error> {
+        Ok(Self(BASE64_STANDARD.decode(encoded.base64)?.into()))
+    }
 }
 
 /// Asks other members. The transport implements it.
@@ -232,3 +236,149 @@ pub enum Knock {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct CallError(pub String);
+
+impl CallError {
+    pub(crate) fn new(reason: impl Display) -> Self {
+        Self(reason.to_string())
+    }
+}
+
+// How far a member's log agrees with another's: the question of a member that rejoins, and its answer. A member that rejoins after a quorum
+// was repaired without it may hold committed entries that the ring has given up. The engine would silently keep them, because it never
+// compares committed entries again.
+
+/// The log state of a member that rejoins.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recollection {
+    /// The runs of terms of its log, oldest first; only the newest if there are many.
+    pub runs: Vec<TermRun>,
+    /// The last entry that it recorded as committed.
+    pub committed: Option<OpId>,
+}
+
+/// The most runs in a recollection: a call has room for twice as many, and given-up entries have the newest terms.
+const MOST_RUNS: usize = 4096;
+
+impl Recollection {
+    /// A log with these runs of terms, oldest first, committed up to this entry.
+    pub fn new(mut runs: Vec<TermRun>, committed: Option<OpId>) -> Self {
+        runs.drain(..runs.len().saturating_sub(MOST_RUNS));
+        Self { runs, committed }
+    }
+
+    /// The end of the log.
+    pub fn last(&self) -> Option<OpId> {
+        self.runs.last().map(|run| OpId::new(run.term, run.last))
+    }
+}
+
+/// Another member's answer to a recollection.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Agreement {
+    /// The last entry that both logs have.
+    pub common: Option<OpId>,
+    /// The end of its log.
+    pub last: Option<OpId>,
+    /// The last entry that it has recorded as committed.
+    pub committed: Option<OpId>,
+    /// The last purged entry of its log: earlier entries cannot be compared.
+    pub purged: Option<OpId>,
+    /// Its records about the asking member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remembered: Option<Remembered>,
+}
+
+/// Compares a recollection with this member's log.
+pub(crate) async fn compare(raft: &Engine, theirs: Recollection) -> Result<Agreement, Fault> {
+    let common = raft.with_raft_state(move |state| {
+        common_entry(&theirs.runs, |index| {
+            state.log_ids.get(index).map(OpId::from)
+        })
+    });
+    let common = common.await?;
+    let progress = engine::progress(raft);
+    Ok(Agreement {
+        common,
+        last: progress.last_log,
+        committed: progress.applied,
+        purged: progress.purged,
+        remembered: None,
+    })
+}
+
+/// The last entry of `runs` that is also in the log read by `op_id_at`. By log matching, all earlier entries are equal.
+pub fn common_entry(runs: &[TermRun], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<OpId> {
+    let has = |run: &TermRun, index: u64| op_id_at(index) == Some(OpId::new(run.term, index));
+    runs.iter().rev().find_map(|run| {
+        if !has(run, run.first) {
+            return None;
+        }
+        // Entries of one term are contiguous, so a log with one of them has those before it.
+        let (mut have, mut lack) = (run.first, run.last + 1);
+        while have + 1 < lack {
+            let middle = have + (lack - have) / 2;
+            match has(run, middle) {
+                true => have = middle,
+                false => lack = middle,
+            }
+        }
+        Some(OpId::new(run.term, have))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::MAX_MESSAGE_BYTES;
+
+    use super::*;
+
+    fn run(term: u64, first: u64, last: u64) -> TermRun {
+        TermRun { term, first, last }
+    }
+
+    fn log(runs: &[TermRun]) -> impl Fn(u64) -> Option<OpId> {
+        move |index| {
+            let mut runs = runs.iter();
+            let run = runs.find(|run| (run.first..=run.last).contains(&index))?;
+            Some(OpId::new(run.term, index))
+        }
+    }
+
+    #[test]
+    fn the_last_common_entry_is_found() {
+        let ours = [run(1, 0, 99), run(2, 100, 180), run(1002, 181, 250)];
+        let table = [
+            (
+                vec![run(1, 0, 99), run(2, 100, 200)],
+                Some(OpId::new(2, 180)),
+            ),
+            (
+                vec![run(1, 0, 99), run(2, 100, 150)],
+                Some(OpId::new(2, 150)),
+            ),
+            (
+                vec![run(1, 0, 120), run(3, 121, 130)],
+                Some(OpId::new(1, 99)),
+            ),
+            (vec![run(7, 0, 5)], None),
+            (vec![], None),
+        ];
+        for (theirs, expected) in table {
+            assert_eq!(common_entry(&theirs, log(&ours)), expected, "{theirs:?}");
+        }
+    }
+
+    /// The recollection is sent in a call, and a call that is too large gets no answer.
+    #[test]
+    fn a_recollection_keeps_the_newest_terms() {
+        let least = u64::MAX - 100_000;
+        let runs: Vec<_> = (least..).take(50_000).map(|at| run(at, at, at)).collect();
+        let own = Recollection::new(runs.clone(), Some(OpId::new(least, least)));
+        assert_eq!(own.runs.len(), MOST_RUNS);
+        assert_eq!(own.runs.last(), runs.last());
+        let asked = serde_json::to_vec(&Question::Agreement(own)).unwrap();
+        assert!(asked.len() < MAX_MESSAGE_BYTES / 2, "{}", asked.len());
+        let short = Recollection::new(vec![run(1, 0, 9)], None);
+        assert_eq!(short.runs, [run(1, 0, 9)]);
+    }
+}

@@ -26,12 +26,11 @@ use raft_types::{DoubtedTail, MemberId, MemberKind, OpId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::election::heirs::{self, heirs};
-use crate::election::split_votes::GivesWay;
+use crate::config::Timers;
+use crate::election::candidate_order::{self, Yielding, candidates};
 use crate::election::vote_gate::ElectionGate;
 use crate::engine::{Engine, RoleSnapshot};
 use crate::lease::promise::Promise;
-use crate::member::config::Timers;
 
 /// What keeps this member from campaigning at the moment.
 #[derive(Debug)]
@@ -40,7 +39,7 @@ pub(crate) struct Campaigning {
     promised_until: Option<Instant>,
     /// The lease for which heartbeats are answered.
     pub(crate) promise: Promise,
-    /// Whether the end of the log is in doubt, and for whom to vote then.
+    /// True if the end of the log is in doubt, and for whom to vote then.
     pub(crate) gate: ElectionGate,
     state: Mutex<State>,
     /// This member yields to another one.
@@ -52,7 +51,7 @@ struct State {
     allowed: bool,
     /// The member's first turn has come.
     awake: bool,
-    gives_way: GivesWay,
+    yielding: Yielding,
 }
 
 impl Campaigning {
@@ -65,7 +64,7 @@ impl Campaigning {
             state: Mutex::new(State {
                 allowed: true,
                 awake: is_new,
-                gives_way: GivesWay::default(),
+                yielding: Yielding::default(),
             }),
             gave_way: Notify::new(),
         }
@@ -127,20 +126,20 @@ impl Campaigning {
     }
 
     /// Yields to another candidate for `pause`, unless it is this member's own turn.
-    pub(crate) fn give_way(&self, raft: &Engine, pause: Duration) -> bool {
+    pub(crate) fn yield_to_another(&self, raft: &Engine, pause: Duration) -> bool {
         let mut state = self.lock();
-        let gives_way = state.gives_way.begin(Instant::now(), pause);
-        if gives_way {
+        let yielding = state.yielding.begin(Instant::now(), pause);
+        if yielding {
             self.tell(&state, raft);
             self.gave_way.notify_one();
         }
-        gives_way
+        yielding
     }
 
     /// The member has voted for a candidate and no longer yields to another.
     pub(crate) fn has_voted(&self, raft: &Engine) {
         let mut state = self.lock();
-        state.gives_way.end();
+        state.yielding.end();
         self.tell(&state, raft);
     }
 
@@ -149,7 +148,7 @@ impl Campaigning {
         loop {
             self.gave_way.notified().await;
             loop {
-                let until = self.lock().gives_way.until(Instant::now());
+                let until = self.lock().yielding.until(Instant::now());
                 let Some(until) = until else { break };
                 tokio::time::sleep_until(until).await;
             }
@@ -164,7 +163,7 @@ impl Campaigning {
 
     fn may(&self, state: &State) -> bool {
         let settled = self.gate.stays_out().is_none();
-        let goes_first = state.gives_way.until(Instant::now()).is_none();
+        let goes_first = state.yielding.until(Instant::now()).is_none();
         state.allowed && state.awake && settled && goes_first
     }
 
@@ -179,13 +178,13 @@ impl Campaigning {
 }
 
 /// How long after the first member this one has its first turn after a start. Members that start together campaign in turn, in
-/// the order of [`heirs()`], within the time over which the engine otherwise spreads campaigns. Simultaneous campaigns would split
+/// the order of [`candidates()`], within the time over which the engine otherwise spreads campaigns. Simultaneous campaigns would split
 /// the votes.
 pub(crate) fn first_turn(role: &RoleSnapshot, own: MemberId, timers: &Timers) -> Duration {
     let spread = timers
         .lease
         .saturating_sub(timers.shortest_election(MemberKind::Database));
-    let turn = heirs::turn(&heirs(role.membership.membership()), own);
+    let turn = candidate_order::turn(&candidates(role.membership.membership()), own);
     turn.map_or(spread, |turn| spread / turn.of * turn.place)
 }
 

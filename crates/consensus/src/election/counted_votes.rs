@@ -1,32 +1,36 @@
 //! The votes that this member requests, and how they count ([`crate::engine::network`]). The vote of a member whose log ends before what
 //! is recorded of it ([`super::put_back`]) does not count: that member may not have been informed yet, or its version lacks the message.
-//! A vote request does not declare leases over where this member is the interim leader ([`super::stand_in`]). A late voter is asked for
-//! its vote already in a pre-vote ([`super::late_votes`]).
+//! A vote request does not declare leases over where this member is the interim leader ([`super::interim_leader`]). A late voter is asked
+//! for its vote already in a pre-vote ([`LateVotes`]).
 //!
 //! So this member may hold votes of a term in which its engine has not campaigned, and never may if an earlier election succeeds. The
 //! engine takes every vote for its own member as one that it requested, and would neither continue in its role nor give
 //! it up. Such a vote is passed to it as the voter's own candidacy in that term, which only shows that the engine's term is old.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
 use openraft::raft::{StreamAppendError, StreamAppendResult, VoteRequest, VoteResponse};
 use raft_types::{Incarnation, MemberId, OpId, Term, TypeConfig, Vote};
+use tokio::time::Instant;
 
-use crate::election::interim_term::InterimTerm;
-use crate::election::late_votes::{AskedForVote, LateVotes};
-use crate::election::put_back::Memory;
+use crate::election::put_back::Recorded;
 
 /// The votes that this member requests; clones share what was observed.
 #[derive(Clone)]
 pub(crate) struct CountedVotes {
     /// The asking member.
     own: MemberId,
-    memory: Memory,
+    memory: Recorded,
     interim_term: InterimTerm,
     late: LateVotes,
 }
 
 impl CountedVotes {
     /// For the member `own`.
-    pub(crate) fn new(own: MemberId, memory: Memory, interim_term: InterimTerm) -> Self {
+    pub(crate) fn new(own: MemberId, memory: Recorded, interim_term: InterimTerm) -> Self {
         Self {
             own,
             memory,
@@ -141,13 +145,116 @@ impl AskedVoter {
     }
 }
 
+// The term of the interim leader.
+//
+// The engine lets a non-voter campaign only in a leadership transfer, and its vote requests then declare leases over. Here no leader has
+// ended its lease. So the vote requests of this term lose that flag, and this member's mysqld is no primary
+// in it.
+
+/// The term in which this member is the interim leader; clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct InterimTerm(Arc<AtomicU64>);
+
+impl InterimTerm {
+    /// It is about to campaign in this term.
+    pub(crate) fn campaigns_in(&self, term: Term) {
+        self.0.store(term.0, Ordering::Release);
+    }
+
+    /// Whether it campaigned in this term as the interim leader.
+    pub(crate) fn asks_in(&self, term: Term) -> bool {
+        // No election is held in the first term, which is 0.
+        term.0 > 0 && self.0.load(Ordering::Acquire) == term.0
+    }
+}
+
+// Votes that arrive too late. A voter stores its vote on disk before it answers. The engine waits for that no longer than for a
+// leader, a heartbeat and a little. With a slower fsync, each term's vote would arrive after its election, and
+// the next election needs a vote of the next term. If that voter is needed, no leader would ever be elected.
+//
+// So a voter that agreed to an election but voted too late is asked for its vote already in the next pre-vote.
+// Pre-votes are for the same term until one succeeds. That attempt also ends in time, but the voter stores the vote
+// concurrently and has it when asked again.
+//
+// It is an ordinary vote: given once in a term, and not within a lease. Pre-votes keep a member that cannot win from raising the ring's
+// term. For these voters that is given up for a while.
+
+/// How long a voter counts as late after the election in which it was.
+const COUNTS: Duration = Duration::from_secs(60);
+
+/// What this process's elections have observed of the other voters.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LateVotes(Arc<Mutex<BTreeMap<MemberId, Seen>>>);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    /// It agreed in the last pre-vote.
+    agreed: bool,
+    /// When it had agreed but did not vote in time.
+    late: Option<Instant>,
+}
+
+impl LateVotes {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, Seen>> {
+        // Each change is one assignment.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether its vote came too late in an election before.
+    pub(crate) fn is_late(&self, voter: MemberId) -> bool {
+        let seen = self.lock().get(&voter).copied().unwrap_or_default();
+        seen.late.is_some_and(|late| late.elapsed() < COUNTS)
+    }
+
+    /// It answered in a pre-vote whether it would vote.
+    pub(crate) fn pre_voted(&self, voter: MemberId, agreed: bool) {
+        self.lock().entry(voter).or_default().agreed = agreed;
+    }
+
+    /// It is asked for its vote: a caller that drops the result has not waited for the answer.
+    pub(crate) fn ask(&self, voter: MemberId) -> AskedForVote {
+        AskedForVote {
+            votes: self.clone(),
+            voter,
+            answered: false,
+        }
+    }
+}
+
+/// A voter that is asked for its vote.
+pub(crate) struct AskedForVote {
+    votes: LateVotes,
+    voter: MemberId,
+    answered: bool,
+}
+
+impl AskedForVote {
+    /// It answered, or cannot be reached.
+    pub(crate) fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for AskedForVote {
+    fn drop(&mut self) {
+        let mut votes = self.votes.lock();
+        let seen = votes.entry(self.voter).or_default();
+        if self.answered {
+            seen.late = None;
+        } else if seen.agreed {
+            tracing::info!(member = %self.voter, "its vote comes too late: it is asked for it earlier the next time");
+            seen.late = Some(Instant::now());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use raft_types::Standing;
 
     use super::*;
 
-    fn voter(memory: Memory, whose: Incarnation, interim_term: InterimTerm) -> AskedVoter {
+    fn voter(memory: Recorded, whose: Incarnation, interim_term: InterimTerm) -> AskedVoter {
         CountedVotes::new(MemberId(1), memory, interim_term).of(MemberId(2), whose)
     }
 
@@ -155,7 +262,7 @@ mod tests {
     fn leases_stay_in_force_in_the_term_of_an_interim_leader() {
         let interim_term = InterimTerm::default();
         interim_term.campaigns_in(Term(5));
-        let voter = voter(Memory::default(), Incarnation::default(), interim_term);
+        let voter = voter(Recorded::default(), Incarnation::default(), interim_term);
         let declared = [4, 5, 6].map(|term| {
             let mut request = VoteRequest::<TypeConfig> {
                 vote: Vote::new(term, MemberId(1)),
@@ -169,8 +276,8 @@ mod tests {
     }
 
     #[test]
-    fn the_vote_of_a_member_that_lacks_what_it_had_is_not_counted() {
-        let (memory, whose) = (Memory::default(), Incarnation::random());
+    fn votes_of_members_that_lost_entries_do_not_count() {
+        let (memory, whose) = (Recorded::default(), Incarnation::random());
         let voter = voter(memory.clone(), whose, InterimTerm::default());
         let granted = |end| {
             let end = OpId::new(3, end).into();
@@ -187,7 +294,7 @@ mod tests {
     #[test]
     fn the_engine_gets_no_vote_for_it_in_a_term_in_which_it_has_not_campaigned() {
         let voter = voter(
-            Memory::default(),
+            Recorded::default(),
             Incarnation::default(),
             InterimTerm::default(),
         );
@@ -201,5 +308,42 @@ mod tests {
         assert_eq!(votes, [anothers, own]);
         let followed = voter.follows(Err(StreamAppendError::HigherVote(own)));
         assert_eq!(followed, Err(StreamAppendError::HigherVote(anothers)));
+    }
+}
+
+#[cfg(test)]
+mod interim_term_tests {
+    use super::*;
+
+    #[test]
+    fn only_requests_of_the_interim_term_are_changed() {
+        let interim = InterimTerm::default();
+        assert!(!interim.asks_in(Term(0)));
+        interim.campaigns_in(Term(5));
+        let terms = [4, 5, 6].map(|term| interim.asks_in(Term(term)));
+        assert_eq!(terms, [false, true, false]);
+    }
+}
+
+#[cfg(test)]
+mod late_votes_tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_voter_that_agreed_and_voted_too_late_is_late_for_a_while() {
+        let (votes, voter) = (LateVotes::default(), MemberId(2));
+        drop(votes.ask(voter));
+        assert!(!votes.is_late(voter), "it may be gone");
+        votes.pre_voted(voter, true);
+        votes.ask(voter).answered();
+        assert!(!votes.is_late(voter));
+        drop(votes.ask(voter));
+        assert!(votes.is_late(voter));
+        assert!(!votes.is_late(MemberId(3)));
+        tokio::time::advance(COUNTS).await;
+        assert!(!votes.is_late(voter));
+        drop(votes.ask(voter));
+        votes.ask(voter).answered();
+        assert!(!votes.is_late(voter), "its disk is faster again");
     }
 }

@@ -42,7 +42,7 @@ use raft_types::{DoubtedTail, FileStarts, MemberId, OpId, Term};
 
 use crate::calls::{Answer, LogEnd, MemberCalls, Question};
 use crate::election::elections::Elections;
-use crate::election::stand_in;
+use crate::election::interim_leader;
 use crate::engine;
 use crate::engine::Engine;
 
@@ -117,7 +117,7 @@ async fn ask_until_settled(
     calls: &dyn MemberCalls,
     starts: &dyn FileStarts,
 ) -> io::Result<()> {
-    let mut asking = stand_in::InterimSearch::default();
+    let mut asking = interim_leader::InterimSearch::default();
     loop {
         {
             let _nobody_doubts_meanwhile = elections.doubting.lock().await;
@@ -157,17 +157,17 @@ async fn ask(
     calls: &dyn MemberCalls,
 ) -> (BTreeSet<MemberId>, BTreeMap<MemberId, LogEnd>) {
     let role = elections.engine.role();
-    let nodes = || role.membership.membership().nodes();
-    let asked = nodes().filter(|(id, _)| **id != elections.engine.id);
-    let asked = asked.map(|(id, record)| async move {
-        let answer = calls.ask(*id, record, Question::LogEnd, elections.engine.timers.lease);
+    let others = role.others(elections.engine.id);
+    let asked = others.map(|(id, record)| async move {
+        let answer = calls.ask(id, record, Question::LogEnd, elections.engine.timers.lease);
         match answer.await {
-            Ok(Answer::LogEnd(end)) => Some((*id, end)),
+            Ok(Answer::LogEnd(end)) => Some((id, end)),
             _ => None,
         }
     });
     let answers = join_all(asked).await.into_iter().flatten().collect();
-    (nodes().map(|(id, _)| *id).collect(), answers)
+    let members = role.membership.nodes().map(|(id, _)| *id);
+    (members.collect(), answers)
 }
 
 #[cfg(test)]
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_enough() {
+    fn the_needed_end_follows_from_leaders_or_all_members() {
         let id = OpId::new;
         let none = LogEnd {
             last: None,
@@ -199,7 +199,7 @@ mod tests {
         };
         type Row<'a> = (&'a str, &'a [u64], &'a [(u64, LogEnd)], Option<OpId>);
         let rows: [Row<'_>; 11] = [
-            ("nobody answers", &[1, 2, 3], &[], None),
+            ("no answers", &[1, 2, 3], &[], None),
             (
                 "a majority of three is not all others",
                 &[1, 2, 3],
@@ -213,7 +213,7 @@ mod tests {
                 Some(id(4, 30)),
             ),
             (
-                "somebody else besides does no harm",
+                "an answer of another member does no harm",
                 &[1, 2, 3],
                 &[(2, end(4, 30)), (3, end(4, 31)), (9, end(4, 40))],
                 Some(id(4, 40)),
@@ -244,7 +244,7 @@ mod tests {
             ),
             ("a ring of one", &[1], &[], Some(OpId::default())),
             (
-                "nobody else has anything",
+                "all others are empty",
                 &[1, 2],
                 &[(2, none)],
                 Some(OpId::default()),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_put_back_behind_a_change_of_the_members_waits_for_a_leader() {
+    fn a_member_restored_to_an_older_membership_waits_for_a_leader() {
         let doubt = DoubtedTail {
             term: 5,
             put_back: true,

@@ -1,4 +1,4 @@
-//! Early election after the leader's process exits ([`super::dead_leader`]).
+//! Early election after the leader's process exits ([`super::leader_exit`]).
 //!
 //! Each member checks for itself: after its leader closes its connections, it probes the leader's address until that refuses or the
 //! leader is back. Then the voters have their turns in order. In its turn, a voter asks all voters whether they have the same evidence
@@ -16,9 +16,9 @@ use raft_types::{MemberId, OpId};
 use tokio::time::Instant;
 
 use crate::calls::{Answer, CallError, EarlyVoteCall, Knock, MemberCalls, Question};
-use crate::election::dead_leader::{Reign, Signs};
+use crate::election::candidate_order::{self, Turn, candidates};
 use crate::election::elections::Elections;
-use crate::election::heirs::{self, Turn, heirs};
+use crate::election::leader_exit::{ExitEvidence, LedTerm};
 use crate::engine::{Fault, RoleSnapshot};
 use crate::quorum::majority_of;
 
@@ -30,8 +30,8 @@ const KNOCK_AGAIN_AT_MOST: Duration = Duration::from_millis(50);
 const TURN: Duration = Duration::from_millis(10);
 
 impl EarlyVoteCall {
-    fn reign(&self) -> Reign {
-        Reign {
+    fn led(&self) -> LedTerm {
+        LedTerm {
             leader: self.leader,
             term: self.term,
         }
@@ -40,40 +40,40 @@ impl EarlyVoteCall {
 
 /// Watches for leaders that close their connections, until the member is dropped.
 pub(crate) async fn watch(elections: Arc<Elections>, calls: Arc<dyn MemberCalls>) {
-    let mut signs = elections.dead_leader.signs();
+    let mut evidence = elections.leader_exit.evidence();
     loop {
-        let now = *signs.borrow_and_update();
+        let now = *evidence.borrow_and_update();
         let look_after = async {
             match now {
-                Signs::None => std::future::pending().await,
-                Signs::HungUp(reign) => knock_until_refused(&elections, &calls, reign).await,
-                Signs::Dead(reign) => campaign(&elections, &calls, reign).await,
+                ExitEvidence::None => std::future::pending().await,
+                ExitEvidence::HungUp(led) => knock_until_refused(&elections, &calls, led).await,
+                ExitEvidence::Exited(led) => campaign(&elections, &calls, led).await,
             }
             // The engine's timer does the rest.
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            changed = signs.changed() => if changed.is_err() { return },
+            changed = evidence.changed() => if changed.is_err() { return },
             () = look_after => {}
         }
     }
 }
 
 /// Probes the address of a leader that closed its connections until it refuses, for as long as an election takes without that.
-async fn knock_until_refused(elections: &Elections, calls: &Arc<dyn MemberCalls>, reign: Reign) {
+async fn knock_until_refused(elections: &Elections, calls: &Arc<dyn MemberCalls>, led: LedTerm) {
     let until = Instant::now() + elections.engine.timers.longest_election();
     let mut pause = KNOCK_AGAIN;
     while Instant::now() < until {
         let role = elections.engine.role();
-        let Some(record) = role.membership.membership().get_node(&reign.leader) else {
+        let Some(record) = role.membership.membership().get_node(&led.leader) else {
             return;
         };
         match calls
-            .knock(reign.leader, record, elections.engine.timers.lease)
+            .knock(led.leader, record, elections.engine.timers.lease)
             .await
         {
             Knock::Refused => {
-                elections.dead_leader.refuses(reign);
+                elections.leader_exit.refuses(led);
                 return;
             }
             Knock::Answers | Knock::Silent => {}
@@ -84,29 +84,29 @@ async fn knock_until_refused(elections: &Elections, calls: &Arc<dyn MemberCalls>
 }
 
 /// Campaigns in this member's turn, if a majority agrees.
-async fn campaign(elections: &Elections, calls: &Arc<dyn MemberCalls>, reign: Reign) {
-    let Some(turn) = turn(&elections.engine.role(), elections.engine.id, reign.leader) else {
+async fn campaign(elections: &Elections, calls: &Arc<dyn MemberCalls>, led: LedTerm) {
+    let Some(turn) = turn(&elections.engine.role(), elections.engine.id, led.leader) else {
         return;
     };
-    tracing::info!(leader = %reign.leader, term = %reign.term, "the leader's process is gone: it hung up, and its address refuses calls");
+    tracing::info!(leader = %led.leader, term = %led.term, "the leader's process is gone: it hung up, and its address refuses calls");
     let until = Instant::now() + elections.engine.timers.longest_election();
     tokio::time::sleep(TURN * turn.place).await;
     while Instant::now() < until {
         let attempt = elections.early_attempt.begin().await;
         let role = elections.engine.role();
-        if role.term != reign.term {
+        if role.term != led.term {
             return;
         }
         if elections.campaigning.may_stand()
-            && would_be_elected(elections, calls, &role, reign).await
+            && would_be_elected(elections, calls, &role, led).await
             && attempt.goes_on()
         {
             match vote_and_end(elections).await {
-                Ok((vote, _)) if vote == reign.vote() => {}
+                Ok((vote, _)) if vote == led.vote() => {}
                 // Another member was first, or the engine has stopped.
                 _ => return,
             }
-            tracing::info!(term = %reign.term, "campaigning without waiting for missing heartbeats");
+            tracing::info!(term = %led.term, "campaigning without waiting for missing heartbeats");
             // Its task reports its own failure.
             let _ = elections.engine.raft.trigger().elect(false).await;
             // By then the engine has voted, and no promise would be kept.
@@ -120,9 +120,9 @@ async fn campaign(elections: &Elections, calls: &Arc<dyn MemberCalls>, reign: Re
 
 /// The turn of a voter among the possible successors of a dead leader.
 fn turn(role: &RoleSnapshot, own: MemberId, dead: MemberId) -> Option<Turn> {
-    let mut heirs = heirs(role.membership.membership());
-    heirs.retain(|id| *id != dead);
-    heirs::turn(&heirs, own)
+    let mut candidates = candidates(role.membership.membership());
+    candidates.retain(|id| *id != dead);
+    candidate_order::turn(&candidates, own)
 }
 
 /// The early pre-vote: whether a majority of each voter set would elect this member.
@@ -130,24 +130,24 @@ async fn would_be_elected(
     elections: &Elections,
     calls: &Arc<dyn MemberCalls>,
     role: &RoleSnapshot,
-    reign: Reign,
+    led: LedTerm,
 ) -> bool {
     let Ok((vote, log_end)) = vote_and_end(elections).await else {
         return false;
     };
-    if vote != reign.vote() {
+    if vote != led.vote() {
         return false;
     }
     let call = EarlyVoteCall {
-        leader: reign.leader,
-        term: reign.term,
+        leader: led.leader,
+        term: led.term,
         log_end,
     };
     let sets = role.voter_sets();
     let membership = role.membership.membership();
     let others = membership
         .voter_ids()
-        .filter(|id| ![elections.engine.id, reign.leader].contains(id));
+        .filter(|id| ![elections.engine.id, led.leader].contains(id));
     let mut asked: FuturesUnordered<_> = others
         .filter_map(|id| Some((id, membership.get_node(&id)?)))
         .map(|(id, record)| async move {
@@ -159,7 +159,7 @@ async fn would_be_elected(
     let mut granted = BTreeSet::from([elections.engine.id]);
     // The voters that may still agree, or have agreed.
     let mut possible: BTreeSet<MemberId> = membership.voter_ids().collect();
-    possible.remove(&reign.leader);
+    possible.remove(&led.leader);
     while !is_majority(sets, &granted) {
         if !is_majority(sets, &possible) {
             return false;
@@ -206,8 +206,8 @@ pub(crate) async fn answer(
         return no("it was started less than a lease ago".to_owned());
     }
     if !elections
-        .dead_leader
-        .becomes(call.reign(), elections.engine.timers.heartbeat)
+        .leader_exit
+        .becomes(call.led(), elections.engine.timers.heartbeat)
         .await
     {
         return no(format!(
@@ -215,9 +215,8 @@ pub(crate) async fn answer(
             call.leader
         ));
     }
-    let stopped = |fault: Fault| CallError(fault.to_string());
-    let (vote, log_end) = vote_and_end(elections).await.map_err(stopped)?;
-    if vote != call.reign().vote() {
+    let (vote, log_end) = vote_and_end(elections).await.map_err(CallError::new)?;
+    if vote != call.led().vote() {
         return no(format!("its vote is {vote} by now"));
     }
     if call.log_end < log_end {
@@ -236,10 +235,8 @@ pub(crate) async fn answer(
 
 /// The engine's current stored vote and end of the log.
 async fn vote_and_end(elections: &Elections) -> Result<(raft_types::Vote, Option<OpId>), Fault> {
-    let state = elections
-        .engine
-        .raft
-        .with_raft_state(|state| (*state.vote_ref(), state.log_ids.last().copied()));
+    let raft = &elections.engine.raft;
+    let state = raft.with_raft_state(|state| (*state.vote_ref(), state.log_ids.last().copied()));
     let (vote, end) = state.await.map_err(Fault::from)?;
     Ok((vote, end.map(OpId::from)))
 }

@@ -10,10 +10,9 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
 use crate::election::campaign::Campaigning;
-use crate::election::dead_leader::DeadLeader;
-use crate::election::early_attempt::EarlyAttempt;
-use crate::election::interim_term::InterimTerm;
-use crate::election::put_back::{Memory, OwnPast};
+use crate::election::counted_votes::InterimTerm;
+use crate::election::leader_exit::{EarlyAttempt, LeaderExit};
+use crate::election::put_back::{OwnPast, Recorded};
 use crate::election::vote_gate::Withheld;
 use crate::engine;
 use crate::engine::RoleSnapshot;
@@ -39,10 +38,10 @@ pub(crate) struct Elections {
     pub(crate) noting: AsyncMutex<()>,
     pub(crate) campaigning: Campaigning,
     lacking: Lacking,
-    pub(crate) dead_leader: DeadLeader,
+    pub(crate) leader_exit: LeaderExit,
     /// How far the other members have come.
-    pub(crate) memory: Memory,
-    /// What this member has detected about itself.
+    pub(crate) memory: Recorded,
+    /// Detected by this member about itself.
     pub(crate) past: OwnPast,
     /// Held by the task that doubts the log's end, or settles that doubt.
     pub(crate) doubting: AsyncMutex<()>,
@@ -64,7 +63,7 @@ impl Elections {
         engine: Arc<EngineHandle>,
         contacts: Contacts,
         campaigning: Campaigning,
-        memory: Memory,
+        memory: Recorded,
         past: OwnPast,
         interim_term: InterimTerm,
     ) -> Self {
@@ -73,7 +72,7 @@ impl Elections {
             noting: AsyncMutex::default(),
             campaigning,
             lacking: Lacking::new(engine.timers.lease * SILENT),
-            dead_leader: DeadLeader::default(),
+            leader_exit: LeaderExit::default(),
             memory,
             past,
             doubting: AsyncMutex::default(),
@@ -88,7 +87,7 @@ impl Elections {
         }
     }
 
-    /// Why a candidate whose log ends there gets no vote; `None`: ask the engine.
+    /// Why a candidate with a log that ends there gets no vote; `None`: ask the engine.
     pub(crate) fn withholds(&self, candidate: MemberId, end: Option<OpId>) -> Option<Withheld> {
         let role = engine::role(&self.engine.raft);
         let record = role.membership.membership().get_node(&candidate);
@@ -122,14 +121,6 @@ impl Elections {
             Lack::Unknown => None,
             // As far as reported: no later report has arrived for a moment.
             Lack::Nothing => role.leader.map(|_| Duration::ZERO),
-        }
-    }
-
-    /// Returns an error with the reason why a leader does not serve.
-    pub(crate) fn ensure_serving(&self) -> Result<(), String> {
-        match self.leadership() {
-            Leadership::LeaderNotServing { why, .. } => Err(why.to_string()),
-            _ => Ok(()),
         }
     }
 
@@ -174,7 +165,7 @@ impl Elections {
         let was_quiet = self.contacts.keep_quiet(quiet);
         if was_quiet && !leads {
             let pause = self.engine.timers.longest_election() * 2;
-            self.campaigning.give_way(&self.engine.raft, pause);
+            self.campaigning.yield_to_another(&self.engine.raft, pause);
         }
     }
 

@@ -77,30 +77,31 @@ async fn greet(
     say: impl Fn(&Elections, &dyn FileStarts, MemberId) -> Greeting,
 ) {
     let role = elections.engine.role();
-    let others = role.membership.nodes();
-    let others = others.filter(|(id, _)| **id != elections.engine.id && whom(**id));
-    let greeted = others.map(async |(id, record)| {
-        let said = say(elections, starts, *id);
-        let question = Question::Greeting(said);
-        let answer = calls.ask(*id, record, question, patience).await;
-        let Ok(Answer::Greeting { greeting, .. }) = answer else {
-            return;
-        };
-        if let Some(promised) = said.promised {
-            elections.campaigning.promise.received(*id, promised);
-        }
-        // An earlier version omits it. Its lease is assumed to be the ring's.
-        let unsaid = PromisedLease {
-            term: role.term,
-            lease: Duration::MAX,
-        };
-        let promised = Some(greeting.promised.unwrap_or(unsaid));
-        let greeting = Greeting {
-            promised,
-            ..greeting
-        };
-        take_in(elections, starts, *id, &greeting).await;
-    });
+    let others = role.others(elections.engine.id);
+    let greeted = others
+        .filter(|(id, _)| whom(*id))
+        .map(async |(id, record)| {
+            let said = say(elections, starts, id);
+            let question = Question::Greeting(said);
+            let answer = calls.ask(id, record, question, patience).await;
+            let Ok(Answer::Greeting { greeting, .. }) = answer else {
+                return;
+            };
+            if let Some(promised) = said.promised {
+                elections.campaigning.promise.received(id, promised);
+            }
+            // An earlier version omits it. Its lease is assumed to be the ring's.
+            let unsaid = PromisedLease {
+                term: role.term,
+                lease: Duration::MAX,
+            };
+            let promised = Some(greeting.promised.unwrap_or(unsaid));
+            let greeting = Greeting {
+                promised,
+                ..greeting
+            };
+            take_in(elections, starts, id, &greeting).await;
+        });
     join_all(greeted).await;
     let role = elections.engine.role();
     if let Some(lease) = elections
@@ -153,7 +154,7 @@ pub(crate) fn greeting(elections: &Elections, starts: &dyn FileStarts, to: Membe
     }
 }
 
-/// What this member has recorded of another one.
+/// This member's record of another one.
 pub(crate) fn remembered(elections: &Elections, of: MemberId) -> Option<Remembered> {
     // Role and progress from one snapshot.
     let metrics = elections.engine.raft.metrics();
@@ -212,7 +213,7 @@ async fn heed(elections: &Elections, starts: &dyn FileStarts, from: MemberId, to
     elections.campaigning.doubt(&doubt, &elections.engine.raft);
     if let Err(error) = starts.note_doubt(doubt).await {
         // The log does nothing more, and the engine stops with it.
-        tracing::error!(%error, "that the data directory was put back cannot be noted");
+        tracing::error!(%error, "the doubt about the restored data directory cannot be stored");
     }
     say(&found);
     elections.past.found(found, doubt);

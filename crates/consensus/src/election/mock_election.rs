@@ -30,7 +30,7 @@ pub struct MockVoteCall {
     pub term: Term,
     /// The leader's last entry when it asked; the candidate has it.
     pub cursor: OpId,
-    /// Whether the voter is of the candidate's region, and therefore must have the cursor too.
+    /// True if the voter is of the candidate's region, and therefore must have the cursor too.
     pub must_have_cursor: bool,
     /// How long the voter may wait for the cursor, in milliseconds.
     pub patience_ms: u64,
@@ -101,7 +101,7 @@ pub(crate) struct Voter {
     pub(crate) log_end: Option<OpId>,
 }
 
-/// Whether a voter would elect a candidate that has the cursor.
+/// True if a voter would elect a candidate that has the cursor.
 pub(crate) fn judge(voter: Voter, call: &MockVoteCall) -> Result<(), Judgement> {
     if voter.term > call.term {
         return Err(Judgement::LaterTerm(voter.term));
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_voter_refuses_who_could_not_be_elected_and_who_lags() {
+    fn a_voter_refuses_candidates_that_could_not_win() {
         let call = |must_have_cursor| MockVoteCall {
             term: Term(3),
             cursor: OpId::new(3, 100),

@@ -1,11 +1,11 @@
 //! Runs a mock election: the target asks its voters, and each of them waits for entries in flight.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use raft_types::{MemberId, MemberRecord};
+use raft_types::MemberId;
 use tokio::time::Instant;
 
 use crate::calls::{Answer, CallError, MemberCalls, Question};
@@ -63,11 +63,7 @@ pub(crate) async fn hold(
 ) -> Result<MockElection, CallError> {
     let (raft, own) = (&elections.engine.raft, elections.engine.id);
     let role = engine::role(raft);
-    let records: BTreeMap<MemberId, MemberRecord> = role
-        .membership
-        .nodes()
-        .map(|(id, record)| (*id, record.clone()))
-        .collect();
+    let records = role.members();
     let Some(record) = records.get(&own) else {
         return Err(CallError(format!(
             "member {own} has not received the entry yet that adds it to the ring; wait until it has caught up"

@@ -1,12 +1,12 @@
-//! A member whose data directory was restored to an earlier state: from a disk snapshot or a backup of its virtual machine.
+//! A member with a data directory that was restored to an earlier state: from a disk snapshot or a backup of its virtual machine.
 //! It has lost votes and acknowledged entries, and the directory does not show that. The other members can detect it. Each records in
-//! [`Memory`] how far each other member had come: from what members report in greetings, and as a leader from acknowledgements.
+//! [`Recorded`] how far each other member had come: from what members report in greetings, and as a leader from acknowledgements.
 //! They send it that record before its Raft starts, and in every greeting.
 //!
 //! The member itself judges ([`judge`]) by its own log, so a late answer accuses no member: each recorded state was durable here before
 //! it was reported. If the member has less, its log's end is in doubt ([`super::doubted_tail`]). It votes for no candidate until that is
 //! settled, and reports it to all others. Another member with such a record does not wait for that: it counts no vote of a member
-//! whose log ends before the record, and gives it none ([`Memory::lacks`]).
+//! whose log ends before the record, and gives it none ([`Recorded::lacks`]).
 //!
 //! # Monotonic state
 //!
@@ -15,7 +15,7 @@
 //! may, and then the term is later. So the term counts before the end. An end of an earlier term than the vote's is not recorded from
 //! the member's own report: that term's leader may be about to truncate it.
 //!
-//! A smaller state is no sign where a doubt covers it that the member knows of: it reports the term, and receivers drop their record up
+//! A smaller state is no sign where a recorded doubt covers it: the member reports the term, and receivers drop their record up
 //! to it. Acknowledgements before a quorum repair do not count either.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use raft_types::{DoubtedTail, FileStarts, Incarnation, MemberId, OpId, Standing};
 use serde::{Deserialize, Serialize};
 
-use crate::repair::forced_membership::TERM_LEAP;
+use crate::forced_membership::TERM_LEAP;
 
 /// What a member reports about itself to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub struct Report {
     pub put_back: Option<PutBack>,
 }
 
-/// What a member has recorded about the receiver of this message.
+/// A record about the receiver of this message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
     /// How far the receiver had come, at least.
@@ -56,7 +56,7 @@ pub struct PutBack {
     pub told_by: MemberId,
     /// What it had, at least.
     pub had: Standing,
-    /// What it has after the restore.
+    /// Its state after the restore.
     pub has: Standing,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for PutBack {
 
 /// The doubt of a log with this standing, by what others have recorded of its member; nothing where it has all of that. Up to the term
 /// `explained`, the reason for missing entries is known: a doubt, or a repair that [gave them up](given_up).
-pub(crate) fn judge(
+pub fn judge(
     own: Standing,
     explained: Option<u64>,
     told: &[(MemberId, Remembered)],
@@ -99,13 +99,13 @@ pub(crate) fn judge(
 }
 
 /// The latest term that a repair gave up, by the end to which the ring has continued.
-pub(crate) fn given_up(gone_on_to: Option<OpId>) -> Option<u64> {
+pub fn given_up(gone_on_to: Option<OpId>) -> Option<u64> {
     gone_on_to?.term.checked_sub(TERM_LEAP)
 }
 
 /// How far the other members have come, as far as this one knows; clones share it. In memory only: empty after each start.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Memory(Arc<Mutex<BTreeMap<MemberId, Known>>>);
+pub(crate) struct Recorded(Arc<Mutex<BTreeMap<MemberId, Known>>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Known {
@@ -114,7 +114,7 @@ struct Known {
     put_back: Option<PutBack>,
 }
 
-impl Memory {
+impl Recorded {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, Known>> {
         // Every change is one assignment.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -181,7 +181,7 @@ impl Memory {
         standing.end.filter(|known| end < Some(*known))
     }
 
-    /// Whether the member with this data directory reports that it was restored.
+    /// True if the member with this data directory reports that it was restored.
     pub(crate) fn put_back(&self, member: MemberId, whose: Incarnation) -> Option<PutBack> {
         let known = self.lock().get(&member).copied()?;
         known.put_back.filter(|_| known.incarnation == whose)
@@ -198,12 +198,12 @@ impl Known {
     }
 }
 
-/// What this member has detected about itself since its start.
+/// Detected by this member about itself since its start.
 #[derive(Debug)]
 pub(crate) struct OwnPast(Mutex<(Option<u64>, Option<PutBack>)>);
 
 impl OwnPast {
-    /// For a member whose log has this doubt at its start.
+    /// For a member with a log that has this doubt at its start.
     pub(crate) fn new(doubt: Option<DoubtedTail>) -> Self {
         Self(Mutex::new((doubt.map(|doubt| doubt.term), None)))
     }
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_less_than_it_had_was_put_back() {
+    fn a_member_with_less_than_recorded_was_restored() {
         let rows = [
             ("as it was", at(5, (5, 90)), None, at(5, (5, 90)), false),
             (
@@ -312,12 +312,12 @@ mod tests {
         assert_eq!(
             judge(Standing::default(), None, &[]),
             None,
-            "nobody knows it"
+            "no member has recorded it"
         );
     }
 
     #[test]
-    fn what_a_repair_gave_up_is_held_against_nobody() {
+    fn entries_given_up_by_a_repair_are_no_evidence() {
         let (own, had) = (at(3, (2, 34)), at(3, (3, 45)));
         let judged = |gone_on_to: OpId| judge(own, given_up(Some(gone_on_to)), &[told(had, 3)]);
         assert_eq!(judged(OpId::new(3 + TERM_LEAP, 35)), None);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_doubt_is_of_the_latest_term_that_anybody_knows_of() {
+    fn the_doubt_has_the_latest_recorded_term() {
         let own = at(3, (3, 50));
         let follower = Remembered {
             standing: at(3, (3, 60)),
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn an_end_that_the_leader_of_the_vote_may_still_cut_is_not_remembered() {
-        let (memory, whose) = (Memory::default(), Incarnation::random());
+        let (memory, whose) = (Recorded::default(), Incarnation::random());
         let report = |standing| Report {
             standing,
             doubted: None,
@@ -374,8 +374,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_held_against_a_member() {
-        let (memory, whose) = (Memory::default(), Incarnation::random());
+    fn explained_losses_are_no_evidence() {
+        let (memory, whose) = (Recorded::default(), Incarnation::random());
         memory.acknowledged(FOLLOWER, whose, at(5, (5, 90)));
         assert!(memory.to_tell(FOLLOWER, whose, 5).is_some());
         // The state of another data directory.
@@ -397,8 +397,8 @@ mod tests {
     }
 
     #[test]
-    fn that_a_member_was_put_back_is_said_once_and_known_until_it_starts_again() {
-        let (memory, whose) = (Memory::default(), Incarnation::random());
+    fn a_restored_member_is_reported_once_and_recorded_until_it_restarts() {
+        let (memory, whose) = (Recorded::default(), Incarnation::random());
         let (found, doubt) = judge(at(3, (3, 50)), None, &[told(at(3, (3, 80)), 3)]).unwrap();
         let past = OwnPast::new(None);
         past.found(found, doubt);

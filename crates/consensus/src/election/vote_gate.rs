@@ -53,14 +53,14 @@ pub(crate) enum Withheld {
     #[error(
         "the ring has gone on to {committed} without it, and it votes for no member whose log does not go that far"
     )]
-    Behind {
+    RingGoesOn {
         /// The end that a log must have.
         committed: OpId,
     },
 }
 
 impl ElectionGate {
-    /// For a member whose log has this doubt about its end.
+    /// For a member with a log that has this doubt about its end.
     pub(crate) fn new(doubt: Option<&DoubtedTail>) -> Self {
         Self {
             needed: Mutex::new(doubt.map(DoubtedTail::settled_from)),
@@ -69,13 +69,13 @@ impl ElectionGate {
         }
     }
 
-    /// Why a candidate whose log ends there gets no vote; `None`: ask the engine.
+    /// Why a candidate with a log that ends there gets no vote; `None`: ask the engine.
     pub(crate) fn withholds(&self, candidate: Option<OpId>) -> Option<Withheld> {
         let lacks = |end: &OpId| candidate < Some(*end);
         let doubt = self.needed().filter(lacks);
         let doubt = doubt.map(|needed| Withheld::DoubtedTail { needed });
-        let behind = self.committed().filter(lacks);
-        doubt.or(behind.map(|committed| Withheld::Behind { committed }))
+        let goes_on = self.committed().filter(lacks);
+        doubt.or(goes_on.map(|committed| Withheld::RingGoesOn { committed }))
     }
 
     /// Why this member must not campaign, even when ordered to.
@@ -165,29 +165,29 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_came_back_votes_for_those_that_have_what_the_ring_has_committed() {
+    fn a_rejoined_member_votes_for_logs_with_all_committed_entries() {
         let gate = ElectionGate::new(None);
         let id = OpId::new;
         gate.told(id(1003, 41));
         gate.told(id(1003, 40));
-        let behind = Some(Withheld::Behind {
+        let goes_on = Some(Withheld::RingGoesOn {
             committed: id(1003, 41),
         });
         assert_eq!(
             gate.withholds(Some(id(4, 900))),
-            behind,
+            goes_on,
             "another that came back"
         );
         assert_eq!(gate.withholds(Some(id(1003, 41))), None);
-        assert_eq!(gate.stays_out(), behind);
+        assert_eq!(gate.stays_out(), goes_on);
         gate.goes_to(Some(id(1003, 40)));
-        assert_eq!(gate.stays_out(), behind);
+        assert_eq!(gate.stays_out(), goes_on);
         gate.goes_to(Some(id(1004, 30)));
         assert_eq!((gate.withholds(None), gate.stays_out()), (None, None));
     }
 
     #[test]
-    fn a_member_that_came_back_follows_no_leader_from_before_what_it_was_told() {
+    fn a_rejoined_member_follows_no_deposed_leader() {
         let gate = ElectionGate::new(None);
         let told = OpId::new(1003, 41);
         assert_eq!(gate.passes_over(4), None);

@@ -12,7 +12,7 @@ use openraft::OptionalSend;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use raft_types::{Entry, LogId, TypeConfig, Vote};
 
-type Answer<'a, T> = BoxFuture<'a, Result<T, io::Error>>;
+type LogResult<'a, T> = BoxFuture<'a, Result<T, io::Error>>;
 type Range = (Bound<u64>, Bound<u64>);
 type Entries<'a> = dyn Iterator<Item = Entry> + Send + 'a;
 
@@ -28,22 +28,22 @@ impl AnyLog {
 
 /// [`RaftLogStorage`] with boxed answers.
 trait DynLog: Send + Sync {
-    fn state(&mut self) -> Answer<'_, LogState<TypeConfig>>;
+    fn state(&mut self) -> LogResult<'_, LogState<TypeConfig>>;
     fn reader(&mut self) -> BoxFuture<'_, AnyReader>;
-    fn save_vote<'a>(&'a mut self, vote: &'a Vote) -> Answer<'a, ()>;
-    fn save_committed(&mut self, committed: Option<LogId>) -> Answer<'_, ()>;
-    fn read_committed(&mut self) -> Answer<'_, Option<LogId>>;
+    fn save_vote<'a>(&'a mut self, vote: &'a Vote) -> LogResult<'a, ()>;
+    fn save_committed(&mut self, committed: Option<LogId>) -> LogResult<'_, ()>;
+    fn read_committed(&mut self) -> LogResult<'_, Option<LogId>>;
     fn append<'a>(
         &'a mut self,
         entries: &'a mut Entries<'_>,
         flushed: IOFlushed<TypeConfig>,
-    ) -> Answer<'a, ()>;
-    fn truncate_after(&mut self, last: Option<LogId>) -> Answer<'_, ()>;
-    fn purge(&mut self, up_to: LogId) -> Answer<'_, ()>;
+    ) -> LogResult<'a, ()>;
+    fn truncate_after(&mut self, last: Option<LogId>) -> LogResult<'_, ()>;
+    fn purge(&mut self, up_to: LogId) -> LogResult<'_, ()>;
 }
 
 impl<L: RaftLogStorage<TypeConfig>> DynLog for L {
-    fn state(&mut self) -> Answer<'_, LogState<TypeConfig>> {
+    fn state(&mut self) -> LogResult<'_, LogState<TypeConfig>> {
         self.get_log_state().boxed()
     }
 
@@ -52,15 +52,15 @@ impl<L: RaftLogStorage<TypeConfig>> DynLog for L {
         reader.map(|reader| AnyReader(Box::new(reader))).boxed()
     }
 
-    fn save_vote<'a>(&'a mut self, vote: &'a Vote) -> Answer<'a, ()> {
+    fn save_vote<'a>(&'a mut self, vote: &'a Vote) -> LogResult<'a, ()> {
         RaftLogStorage::save_vote(self, vote).boxed()
     }
 
-    fn save_committed(&mut self, committed: Option<LogId>) -> Answer<'_, ()> {
+    fn save_committed(&mut self, committed: Option<LogId>) -> LogResult<'_, ()> {
         RaftLogStorage::save_committed(self, committed).boxed()
     }
 
-    fn read_committed(&mut self) -> Answer<'_, Option<LogId>> {
+    fn read_committed(&mut self) -> LogResult<'_, Option<LogId>> {
         RaftLogStorage::read_committed(self).boxed()
     }
 
@@ -68,15 +68,15 @@ impl<L: RaftLogStorage<TypeConfig>> DynLog for L {
         &'a mut self,
         entries: &'a mut Entries<'_>,
         flushed: IOFlushed<TypeConfig>,
-    ) -> Answer<'a, ()> {
+    ) -> LogResult<'a, ()> {
         RaftLogStorage::append(self, entries, flushed).boxed()
     }
 
-    fn truncate_after(&mut self, last: Option<LogId>) -> Answer<'_, ()> {
+    fn truncate_after(&mut self, last: Option<LogId>) -> LogResult<'_, ()> {
         RaftLogStorage::truncate_after(self, last).boxed()
     }
 
-    fn purge(&mut self, up_to: LogId) -> Answer<'_, ()> {
+    fn purge(&mut self, up_to: LogId) -> LogResult<'_, ()> {
         RaftLogStorage::purge(self, up_to).boxed()
     }
 }
@@ -128,18 +128,18 @@ impl RaftLogStorage<TypeConfig> for AnyLog {
 
 /// [`RaftLogReader`] with boxed answers.
 trait DynReader: Send + Sync {
-    fn entries(&mut self, range: Range) -> Answer<'_, Vec<Entry>>;
-    fn limited(&mut self, start: u64, end: u64) -> Answer<'_, Vec<Entry>>;
+    fn entries(&mut self, range: Range) -> LogResult<'_, Vec<Entry>>;
+    fn limited(&mut self, start: u64, end: u64) -> LogResult<'_, Vec<Entry>>;
     fn stream(&mut self, range: Range) -> BoxFuture<'_, BoxStream<'_, Result<Entry, io::Error>>>;
-    fn vote(&mut self) -> Answer<'_, Option<Vote>>;
+    fn vote(&mut self) -> LogResult<'_, Option<Vote>>;
 }
 
 impl<R: RaftLogReader<TypeConfig>> DynReader for R {
-    fn entries(&mut self, range: Range) -> Answer<'_, Vec<Entry>> {
+    fn entries(&mut self, range: Range) -> LogResult<'_, Vec<Entry>> {
         self.try_get_log_entries(range).boxed()
     }
 
-    fn limited(&mut self, start: u64, end: u64) -> Answer<'_, Vec<Entry>> {
+    fn limited(&mut self, start: u64, end: u64) -> LogResult<'_, Vec<Entry>> {
         self.limited_get_log_entries(start, end).boxed()
     }
 
@@ -147,7 +147,7 @@ impl<R: RaftLogReader<TypeConfig>> DynReader for R {
         self.entries_stream(range).map(StreamExt::boxed).boxed()
     }
 
-    fn vote(&mut self) -> Answer<'_, Option<Vote>> {
+    fn vote(&mut self) -> LogResult<'_, Option<Vote>> {
         self.read_vote().boxed()
     }
 }

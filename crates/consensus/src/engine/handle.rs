@@ -1,14 +1,20 @@
 //! One running engine, and what all tasks of its member need of it: its number and timers, its commit mark, and why it stopped.
 
-use std::sync::OnceLock;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use openraft::async_runtime::watch::WatchReceiver;
 use raft_types::MemberId;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
+use crate::config::Timers;
 use crate::engine;
 use crate::engine::{Engine, Fault, RoleSnapshot};
-use crate::lease::last_heard::LastHeard;
-use crate::member::config::Timers;
 use crate::state_machine::CommitMark;
 
 /// A leader that is silent for this many leases is no longer named.
@@ -75,5 +81,99 @@ impl FirstFault {
             .ok()
             .and_then(|fault| fault.clone())
             .unwrap_or(Fault::Stopped)
+    }
+}
+
+// The last call of the leader. The engine still names a leader that has long been silent.
+
+/// The time of the last accepted call of a leader.
+#[derive(Debug, Clone)]
+pub(crate) struct LastHeard {
+    begun: Instant,
+    /// Milliseconds since `begun`, plus one; 0 for never.
+    at: Arc<AtomicU64>,
+}
+
+impl LastHeard {
+    pub(crate) fn never() -> Self {
+        Self {
+            begun: Instant::now(),
+            at: Arc::default(),
+        }
+    }
+
+    /// A call was accepted just now.
+    pub(crate) fn now(&self) {
+        let millis = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+        self.at.store(millis + 1, Ordering::Relaxed);
+    }
+
+    /// How long ago the last call was accepted.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        let millis = self.at.load(Ordering::Relaxed).checked_sub(1)?;
+        let at = Duration::from_millis(millis);
+        Some(self.begun.elapsed().saturating_sub(at))
+    }
+
+    /// True if a call was accepted less than this long ago.
+    pub(crate) fn within(&self, age: Duration) -> bool {
+        self.age().is_some_and(|heard| heard < age)
+    }
+}
+
+// The essential tasks of a member: its engine and its own tasks. The member stops without them.
+
+/// How often the engine is checked, in case its end was missed.
+const QUESTION_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Runs a task and stops the engine if it panics. A member that still led or voted without the task would block the
+/// members that can do all of the work.
+pub(crate) async fn essential(
+    engine: Arc<EngineHandle>,
+    what: &'static str,
+    task: BoxFuture<'static, ()>,
+) {
+    if AssertUnwindSafe(task).catch_unwind().await.is_ok() {
+        return;
+    }
+    tracing::error!("{what} has panicked: the member stops");
+    let _ = engine.failed.set(Fault::Panicked);
+    engine.fault.publish(Fault::Panicked);
+    // Not awaited here: a full disk may delay it, and the caller that ends the member must be able to proceed.
+    tokio::spawn(async move { engine.raft.shutdown().await });
+}
+
+/// Waits until the engine has stopped, then publishes why. Its metrics freeze when it panics, so it is checked when the metrics end
+/// and periodically.
+pub(crate) async fn supervise(engine: Arc<EngineHandle>) {
+    let raft = &engine.raft;
+    let mut metrics = raft.server_metrics();
+    let reason = loop {
+        let ended = tokio::time::timeout(QUESTION_INTERVAL, async {
+            while metrics.changed().await.is_ok() {}
+        });
+        let _ = ended.await;
+        if let Err(fatal) = raft.is_initialized().await {
+            break engine.failed.get().cloned().unwrap_or(Fault::from(fatal));
+        }
+    };
+    match &reason {
+        Fault::Stopped => tracing::info!("the consensus engine has stopped"),
+        fault => tracing::error!(%fault, "the consensus engine has failed"),
+    }
+    engine.fault.publish(reason);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_is_noticed() {
+        let heard = LastHeard::never();
+        assert!(!heard.within(Duration::from_secs(60)));
+        heard.now();
+        assert!(heard.within(Duration::from_secs(60)));
+        assert!(!heard.within(Duration::ZERO));
     }
 }

@@ -13,28 +13,44 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{Fatal, RaftError};
 use openraft::metrics::{RaftDataMetrics, RaftServerMetrics};
 use openraft::{Instant as _, ServerState};
-use raft_types::{MemberId, OpId, StoredMembership, Term, TypeConfig};
+use raft_types::{MemberId, MemberRecord, OpId, StoredMembership, Term, TypeConfig};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::state_machine::CommitStateMachine;
 
 /// openraft with our types and our state machine.
-pub(crate) type Engine = openraft::Raft<TypeConfig, CommitStateMachine>;
+pub type Engine = openraft::Raft<TypeConfig, CommitStateMachine>;
 
 /// The engine's role and membership.
 #[derive(Debug, Clone)]
-pub(crate) struct RoleSnapshot {
+pub struct RoleSnapshot {
     pub(crate) state: ServerState,
-    pub(crate) term: Term,
-    pub(crate) leader: Option<MemberId>,
-    pub(crate) membership: Arc<StoredMembership>,
+    /// The latest term that the member has seen.
+    pub term: Term,
+    /// The leader of that term, if known.
+    pub leader: Option<MemberId>,
+    /// The newest membership of its log.
+    pub membership: Arc<StoredMembership>,
 }
 
 impl RoleSnapshot {
     /// The voter sets in force; a commit and an election need a majority of each.
-    pub(crate) fn voter_sets(&self) -> &[BTreeSet<MemberId>] {
+    pub fn voter_sets(&self) -> &[BTreeSet<MemberId>] {
         self.membership.membership().get_joint_config()
+    }
+
+    /// All members of the membership.
+    pub fn members(&self) -> BTreeMap<MemberId, MemberRecord> {
+        let nodes = self.membership.nodes();
+        nodes.map(|(id, record)| (*id, record.clone())).collect()
+    }
+
+    /// All members of the membership but this one.
+    pub fn others(&self, own: MemberId) -> impl Iterator<Item = (MemberId, &MemberRecord)> {
+        let nodes = self.membership.nodes();
+        let others = nodes.filter(move |(id, _)| **id != own);
+        others.map(|(id, record)| (*id, record))
     }
 
     /// A member other than `own` that is the only voter, or may still consider itself so: it is a voter set of an
@@ -92,10 +108,13 @@ pub(crate) async fn role_when(
 
 /// The engine's log and, on a leader, the others' progress.
 #[derive(Debug, Clone)]
-pub(crate) struct ProgressSnapshot {
-    pub(crate) last_log: Option<OpId>,
-    pub(crate) applied: Option<OpId>,
-    pub(crate) purged: Option<OpId>,
+pub struct ProgressSnapshot {
+    /// The last entry of the log.
+    pub last_log: Option<OpId>,
+    /// The last entry that is applied, so committed.
+    pub applied: Option<OpId>,
+    /// The last entry that is purged.
+    pub purged: Option<OpId>,
     /// How far each other member's log is known to be durable and equal; none on a follower.
     pub(crate) matched: BTreeMap<MemberId, Option<OpId>>,
     /// How long ago the last call was sent that the member has answered.

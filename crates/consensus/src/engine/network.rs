@@ -39,7 +39,7 @@ use crate::log_probe::RpcResult;
 
 type Call<'a, T> = BoxFuture<'a, RpcResult<T>>;
 type Requests = BoxStream<'static, AppendEntriesRequest<TypeConfig>>;
-type Answers<'a> = BoxStream<'a, RpcResult<StreamAppendResult<TypeConfig>>>;
+type AnswerStream<'a> = BoxStream<'a, RpcResult<StreamAppendResult<TypeConfig>>>;
 type Start = SnapshotOf<TypeConfig, OfferedStart>;
 type StartAnswer = Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>>;
 
@@ -112,7 +112,11 @@ pub(crate) struct EngineClient {
 }
 
 impl NetStreamAppend<TypeConfig> for EngineClient {
-    fn stream_append<'s, S>(&'s mut self, requests: S, option: RPCOption) -> Call<'s, Answers<'s>>
+    fn stream_append<'s, S>(
+        &'s mut self,
+        requests: S,
+        option: RPCOption,
+    ) -> Call<'s, AnswerStream<'s>>
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
@@ -245,7 +249,7 @@ where
 
 /// Openraft's client traits with boxed answers.
 trait DynClient: Send + Sync {
-    fn append(&mut self, requests: Requests, option: RPCOption) -> Call<'_, Answers<'_>>;
+    fn append(&mut self, requests: Requests, option: RPCOption) -> Call<'_, AnswerStream<'_>>;
     fn vote(
         &mut self,
         request: VoteRequest<TypeConfig>,
@@ -279,7 +283,7 @@ where
         + NetSnapshot<TypeConfig, SnapshotData = OfferedStart>
         + NetTransferLeader<TypeConfig>,
 {
-    fn append(&mut self, requests: Requests, option: RPCOption) -> Call<'_, Answers<'_>> {
+    fn append(&mut self, requests: Requests, option: RPCOption) -> Call<'_, AnswerStream<'_>> {
         self.stream_append(requests, option)
     }
 
@@ -333,8 +337,8 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::election::interim_term::InterimTerm;
-    use crate::election::put_back::Memory;
+    use crate::election::counted_votes::InterimTerm;
+    use crate::election::put_back::Recorded;
     use crate::lease::promise::PromisedLease;
 
     const OWN: MemberId = MemberId(1);
@@ -387,7 +391,7 @@ mod tests {
     }
 
     fn network(follower: Vote, contacts: &Contacts) -> EngineNetwork {
-        let votes = CountedVotes::new(OWN, Memory::default(), InterimTerm::default());
+        let votes = CountedVotes::new(OWN, Recorded::default(), InterimTerm::default());
         let inner = AnyNetwork::new(Follower(follower));
         EngineNetwork::new(inner, contacts.clone(), votes)
     }

@@ -193,7 +193,7 @@ impl Contacts {
         });
     }
 
-    /// Whether the lease of this member in this term is unknown.
+    /// True if the lease of this member in this term is unknown.
     pub(crate) fn lacks_promise(&self, member: MemberId, term: Term) -> bool {
         let met = self.lock();
         met.get(&member)
@@ -400,7 +400,7 @@ mod tests {
 
     /// An answer to an early request may come after a later request was sent.
     #[tokio::test]
-    async fn of_several_requests_the_first_ones_time_counts() {
+    async fn the_time_of_the_first_of_several_requests_counts() {
         let contacts = Contacts::default();
         let takes = Duration::from_millis(50);
         promise(&contacts, 2, TERM, LEASE);
@@ -411,7 +411,7 @@ mod tests {
 
     /// Regression: a path that drops large packets carries heartbeats; a leader that counted them blocked the election of another one.
     #[tokio::test(start_paused = true)]
-    async fn heartbeats_alone_do_not_count_for_ever() {
+    async fn heartbeats_without_answers_stop_counting() {
         let contacts = Contacts::default();
         let (ring, own) = (sets(&[&[1, 2]]), Incarnation::default());
         promise(&contacts, 2, TERM, LEASE);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_another_data_directory_answered_does_not_count() {
+    async fn answers_of_another_data_directory_do_not_count() {
         let contacts = Contacts::default();
         let ring = sets(&[&[1, 2]]);
         promise(&contacts, 2, TERM, LEASE);

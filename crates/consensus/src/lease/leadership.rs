@@ -11,7 +11,7 @@ use raft_types::{MemberId, OpId, Term};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-/// What this member is in its ring at the moment.
+/// The role of this member in its ring at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Leadership {
@@ -164,7 +164,7 @@ pub(crate) fn next_look(
     }
 }
 
-/// Whether a leader whose quorum has been silent for `silent` sends nothing to its followers at this moment. Members that receive
+/// True if a leader with a quorum that has been silent for `silent` sends nothing to its followers at this moment. Members that receive
 /// its heartbeats elect no other leader, although they may be the ones that reach a quorum. So after two leases it is quiet
 /// long enough for them to elect one. Then it calls for as long, in case none of them could be elected.
 pub(crate) fn is_quiet(silent: Duration, lease: Duration) -> bool {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_leader_may_say() {
+    fn a_leader_reports_its_right_to_serve() {
         let table = [
             (leading(), Leadership::Serving { term: Term(3) }),
             (
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_lead_follows() {
+    fn every_other_role_follows() {
         for role in [
             ServerState::Follower,
             ServerState::Learner,
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_never_comes_after_the_end_of_the_lease() {
+    fn a_check_is_due_before_the_end_of_the_lease() {
         let heartbeat = Duration::from_millis(500);
         for age in (0..800).map(Duration::from_millis) {
             let look = next_look(Some(age), heartbeat, LEASE);
@@ -328,7 +328,7 @@ mod tenure_tests {
     use super::*;
 
     #[test]
-    fn another_term_begins_anew() {
+    fn tenure_restarts_with_the_term() {
         let tenure = Tenure::default();
         let minute = Duration::from_secs(60);
         let now = Instant::now();

@@ -7,8 +7,8 @@ use openraft::async_runtime::watch::WatchReceiver;
 use tokio::sync::watch;
 
 use crate::lease::leadership::{Leadership, NotServing, next_look};
-use crate::member::administration::Administration;
-use crate::reconfiguration::pinned_primary::Primacy;
+use crate::node::RaftNode;
+use crate::primacy::Primacy;
 
 pub(crate) struct Published {
     pub(crate) leadership: watch::Sender<Leadership>,
@@ -17,18 +17,18 @@ pub(crate) struct Published {
 }
 
 /// Publishes the leadership until the engine stops.
-pub(crate) async fn observe(admin: Arc<Administration>, published: Published) {
-    let mut role_changes = admin.engine.raft.server_metrics();
-    let mut answers = admin.engine.raft.data_metrics();
-    let mut commits = admin.engine.mark.subscribe();
+pub(crate) async fn observe(node: Arc<RaftNode>, published: Published) {
+    let mut role_changes = node.engine.raft.server_metrics();
+    let mut answers = node.engine.raft.data_metrics();
+    let mut commits = node.engine.mark.subscribe();
     let mut led = None;
     loop {
         commits.mark_unchanged();
-        let role = admin.engine.role();
-        admin.formats.note_ring(&role.membership);
-        let now = admin.elections.assess(&role);
+        let role = node.engine.role();
+        node.administrator.note_membership(&role.membership);
+        let now = node.elections.assess(&role);
         publish(&published.leadership, now);
-        let primacy = admin.primacy(&role);
+        let primacy = node.primacy(&role);
         published.primacy.send_if_modified(|published| {
             let changed = *published != primacy;
             *published = primacy;
@@ -45,30 +45,30 @@ pub(crate) async fn observe(admin: Arc<Administration>, published: Published) {
             );
         let waits_for_answer = waits_for(now, NotServing::QuorumSilent);
         let follows = now.leading_term().is_none();
-        let timed = now.leading_term().is_some() && !role.is_alone(admin.engine.id);
-        admin.elections.keep_quiet_without_a_quorum(&role, timed);
+        let timed = now.leading_term().is_some() && !role.is_alone(node.engine.id);
+        node.elections.keep_quiet_without_a_quorum(&role, timed);
         if led != now.leading_term() {
             led = now.leading_term();
-            admin.elections.contacts.ask_for_promises();
+            node.elections.contacts.ask_for_promises();
         }
-        let quorum = admin.elections.quorum(&role);
-        let lease = quorum.map_or(admin.engine.timers.lease, |quorum| quorum.lease);
+        let quorum = node.elections.quorum(&role);
+        let lease = quorum.map_or(node.engine.timers.lease, |quorum| quorum.lease);
         let look = next_look(
             quorum.map(|quorum| quorum.age),
-            admin.engine.timers.heartbeat.min(lease * 2 / 3),
+            node.engine.timers.heartbeat.min(lease * 2 / 3),
             lease,
         );
-        if timed && look.call_now && admin.engine.raft.trigger().heartbeat().await.is_err() {
+        if timed && look.call_now && node.engine.raft.trigger().heartbeat().await.is_err() {
             break;
         }
         tokio::select! {
             changed = role_changes.changed() => if changed.is_err() { break },
             _ = commits.changed(), if waits_for_commit => {}
             _ = answers.changed(), if waits_for_answer => {}
-            () = admin.elections.transfer_started.notified() => {}
+            () = node.elections.transfer_started.notified() => {}
             () = tokio::time::sleep(look.after), if timed => {}
             // Detects silence or a return of the leader.
-            () = tokio::time::sleep(admin.engine.timers.lease), if follows => {}
+            () = tokio::time::sleep(node.engine.timers.lease), if follows => {}
         }
     }
     let ended = Leadership::Follower { leader: None };

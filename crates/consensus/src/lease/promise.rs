@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_of_a_later_term_knows_no_earlier_lease() {
+    fn a_leader_of_a_later_term_has_no_earlier_lease() {
         let promise = started(SHORT, Some(LONG));
         assert_eq!(promise.lowered_to(Some(LEADER), TERM), None);
         assert!(promise.may_answer(LEADER, NEXT));

@@ -21,11 +21,11 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::config::Timers;
 use crate::log_probe::knowledge::{Exchange, Outline, Way, window};
 use crate::log_probe::shared::{Followers, Shared};
 use crate::log_probe::tail_push::{TailPush, Widened, widen};
 use crate::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
-use crate::member::config::Timers;
 
 /// A factory of clients that answer the engine's search themselves where they can. It wraps the
 /// real factory when a member is started.
@@ -181,7 +181,7 @@ impl<N: ReportingNetwork> Search<N> {
     }
 }
 
-type Answer = RpcResult<StreamAppendResult<TypeConfig>>;
+type EngineAnswer = RpcResult<StreamAppendResult<TypeConfig>>;
 
 /// One stream of the engine's requests.
 enum Session<'s, N, S> {
@@ -209,7 +209,7 @@ where
     S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
 {
     /// The next answer, and the session after it.
-    async fn next(mut self) -> Option<(Answer, Option<Self>)> {
+    async fn next(mut self) -> Option<(EngineAnswer, Option<Self>)> {
         loop {
             self = match self {
                 Self::Searching {
@@ -332,7 +332,7 @@ impl<N: ReportingNetwork> NetStreamAppend<TypeConfig> for LogProbeClient<N> {
         &'s mut self,
         requests: S,
         option: RPCOption,
-    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, Answer>>>
+    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, EngineAnswer>>>
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {

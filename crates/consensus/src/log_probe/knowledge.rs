@@ -1,4 +1,4 @@
-//! What a leader knows of one follower's log, and which requests of the engine can be answered from
+//! A leader's knowledge of one follower's log, and which requests of the engine can be answered from
 //! that. Pure; the time is passed in. Two rules apply:
 //!
 //! * **Rule 1, one vote.** A report counts only while the follower's stored vote and the own one are
@@ -24,7 +24,7 @@ use openraft::raft::{AppendEntriesRequest, StreamAppendError, StreamAppendResult
 use raft_types::{LogId, LogReport, OpId, TypeConfig, Vote};
 use tokio::time::Instant;
 
-use crate::member::config::Timers;
+use crate::config::Timers;
 
 /// For how long after a real exchange was sent its result answers for the follower (rule 2).
 pub(super) fn window(timers: &Timers) -> Duration {
@@ -83,7 +83,7 @@ impl Exchange {
     }
 }
 
-/// What a leader knows of one follower's log, by the rules at the top of this file.
+/// A leader's knowledge of one follower's log, by the rules at the top of this file.
 ///
 /// ```text
 ///   own log   ├───────────────┼──────────────┼───────────┤
@@ -134,7 +134,7 @@ impl Knowledge {
         }
     }
 
-    /// Whether nothing is known of this leadership's follower yet.
+    /// True if nothing is known of this leadership's follower yet.
     pub(super) fn is_blank(&self, vote: &Vote) -> bool {
         let known = self
             .vote
@@ -221,7 +221,7 @@ impl Knowledge {
         }
     }
 
-    /// Whether entries are still to be sent ahead.
+    /// True if entries are still to be sent ahead.
     pub(super) fn is_pushing(&self, begun: &Exchange) -> bool {
         self.is_of(&begun.vote) && self.pushed.is_some()
     }
@@ -270,7 +270,7 @@ fn answer_from(matched: LogId, asked: &Outline) -> Option<Way> {
     }
 }
 
-/// Whether a log is still in the leadership of this vote (rule 1).
+/// True if a log is still in the leadership of this vote (rule 1).
 fn is_under(report: &LogReport, vote: &Vote) -> bool {
     report
         .vote

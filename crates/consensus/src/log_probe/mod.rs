@@ -13,7 +13,6 @@
 //! bypass it; only a conflict in their answers is used.
 
 mod client;
-pub(crate) mod divergence;
 mod knowledge;
 mod shared;
 mod tail_push;
@@ -50,7 +49,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// A request whose departure is not observed.
+    /// A request without an observer of its departure.
     pub fn new(request: AppendEntriesRequest<TypeConfig>, wants_report: bool) -> Self {
         Self {
             request,
@@ -92,7 +91,7 @@ impl Departure {
         departed.map_or(0, |departed| departed.pieces.load(Ordering::Relaxed))
     }
 
-    /// Whether the last piece has left.
+    /// True if the last piece has left.
     pub fn is_over(&self) -> bool {
         let departed = self.0.as_ref();
         departed.is_some_and(|departed| departed.all.load(Ordering::Relaxed))

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_another_data_directory_under_the_same_number_nothing_is_known() {
+    fn another_data_directory_under_the_same_number_starts_without_knowledge() {
         let (first, second) = (Incarnation::random(), Incarnation::random());
         let (five, vote) = (MemberId(5), Vote::new_committed(3, MemberId(1)));
         let followers = Followers::default();

@@ -26,7 +26,7 @@ use crate::log_probe::{Asked, ReportingNetwork};
 /// How many entries are tried; fewer when so many are too large.
 const TAIL_LENGTHS: [u64; 4] = [64, 16, 4, 1];
 
-/// Bytes sent before the first answer: what a connection that has carried little sends in one flight. More would delay
+/// Bytes sent before the first answer: the first flight of a connection that has carried little. More would delay
 /// new entries, mostly for nothing: a follower that lacks more reports it in the meantime.
 const FIRST_FLIGHT_BYTES: usize = 10 << 10;
 
@@ -257,7 +257,7 @@ async fn tail(own: &dyn OwnLog, vote: &Vote) -> Option<Tail> {
     None
 }
 
-/// Whether the own log is still that of the leader with this vote. Checked after reading: a later leader's
+/// True if the own log is still that of the leader with this vote. Checked after reading: a later leader's
 /// entries come after its vote.
 fn leads(own: &dyn OwnLog, vote: &Vote) -> bool {
     own.report()
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_stays_below_a_message() {
+    fn unrequested_entries_fit_in_a_message() {
         let payload = |bytes| TransactionPayload::seal(Bytes::from(vec![0; bytes]));
         let entry = |index| Entry {
             log_id: id(index),

@@ -1,4 +1,4 @@
-//! Whether the voters that a commit needs are answering, and which of them are missing.
+//! True if the voters that a commit needs are answering, and which of them are missing.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 
-use super::majority::majority_of;
+use crate::quorum::policy::majority_of;
 
 /// One voter set and which of its members answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ impl VoterSetHealth {
 /// All voter sets in force; a commit needs each of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuorumHealth {
-    /// Whether every set is met.
+    /// True if every set is met.
     pub ok: bool,
     /// One for each voter set that is in force; more than one while the quorum moves.
     pub sets: Vec<VoterSetHealth>,
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_voter_set_with_the_fewest_to_spare_decides_what_is_tolerated() {
+    fn the_weakest_voter_set_decides_the_tolerated_failures() {
         let tolerated = |sets: &[&[u64]], answering: &[u64]| {
             let sets: Vec<_> = sets.iter().map(|ids| set(ids)).collect();
             let answering = set(answering);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_names_who_is_missing() {
+    fn the_cause_names_missing_voters() {
         let health = QuorumHealth::judge(&[set(&[1, 2, 3])], |id| id == MemberId(1));
         assert_eq!(
             health.to_string(),

@@ -5,18 +5,17 @@
 //! reports committed entries to the crate's `state_machine.rs`. An election needs majorities of the same sets.
 
 mod health;
-pub(crate) mod majority;
 mod plan;
-pub(crate) mod policy;
-mod regions;
+pub mod policy;
 #[cfg(test)]
 mod tests;
 
+pub use crate::purge_floor::{RegionQuorum, region_quorums};
 pub use crate::quorum::health::{
     QuorumHealth, VoterSetHealth, even_voters, failures, failures_tolerated,
 };
-pub use crate::quorum::majority::majority_of;
-pub use crate::quorum::plan::{MoveObstacle, QuorumPlan, is_safe_step, next_step};
-pub(crate) use crate::quorum::plan::{is_near, obstacle, plan, unseen_quorum, wanted_sets};
-pub use crate::quorum::policy::{PolicyGap, QuorumPolicy, RingRules, VoterSets};
-pub use crate::quorum::regions::{RegionQuorum, region_quorums};
+pub use crate::quorum::plan::{
+    MoveObstacle, QuorumPlan, is_near, is_safe_step, next_step, obstacle, plan, unseen_quorum,
+    wanted_sets,
+};
+pub use crate::quorum::policy::{PolicyGap, QuorumPolicy, RingRules, VoterSets, majority_of};

@@ -8,8 +8,7 @@ use raft_types::{MemberId, MemberRecord, Region};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::quorum::majority::majority_of;
-use crate::quorum::policy::{PolicyGap, RingRules, VoterSets};
+use crate::quorum::policy::{PolicyGap, RingRules, VoterSets, majority_of};
 use crate::ring_view::{RingMember, RingView};
 
 /// The next action on the quorum.
@@ -55,9 +54,10 @@ pub enum MoveObstacle {
     },
     /// A majority there is not caught up.
     #[error(
-        "only {near} of the {voters} voters {} are within {MOST_BEHIND} entries of the leader and {required} are needed; member {behind} is {by} behind: wait for it", in_region(.region)
+        "only {near} of the {voters} voters {} are within {MOST_BEHIND} entries of the leader and {required} are needed; member {lagging} is {by} behind: wait for it", in_region(.region)
     )]
-    Behind {
+    #[serde(rename = "behind")]
+    Lagging {
         /// The region, when all of them are in one.
         region: Option<Region>,
         /// How many voters there would be.
@@ -67,7 +67,8 @@ pub enum MoveObstacle {
         /// How many have to be.
         required: usize,
         /// The most advanced member that is not caught up.
-        behind: MemberId,
+        #[serde(rename = "behind")]
+        lagging: MemberId,
         /// By how many entries it lags the leader's log.
         by: u64,
     },
@@ -80,22 +81,22 @@ fn in_region(region: &Option<Region>) -> String {
     }
 }
 
-/// How many entries a member may lag the leader to count as caught up: what a busy ring has in flight across a
+/// How many entries a member may lag the leader to count as caught up: those that a busy ring has in flight across a
 /// long distance. Waiting for the rest takes milliseconds.
 pub(crate) const MOST_BEHIND: u64 = 4096;
 
-/// Whether a member answers and has nearly all that the leader has.
-pub(crate) fn is_near(peer: &RingMember, lease: Duration) -> bool {
-    peer.answers(lease) && peer.behind.is_some_and(|behind| behind <= MOST_BEHIND)
+/// True if a member answers and has nearly all that the leader has.
+pub fn is_near(peer: &RingMember, lease: Duration) -> bool {
+    peer.answers(lease) && peer.lag.is_some_and(|lag| lag <= MOST_BEHIND)
 }
 
 /// The percentage of the lease after which a silent region is exchanged for another one. That must happen
 /// before the leader's own lease ends: after that the engine takes no entry, not even the one that would help.
 const EXCHANGED_AT: u32 = 85;
 
-/// The sets that the rules want for a ring whose leader is in `home`. Of several suitable regions, those that are in
+/// The sets that the rules want for a ring with its leader in `home`. Of several suitable regions, those that are in
 /// force stay, and one that cannot commit comes last.
-pub(crate) fn wanted_sets(
+pub fn wanted_sets(
     rules: &RingRules,
     view: &RingView,
     home: &Region,
@@ -113,13 +114,8 @@ pub(crate) fn wanted_sets(
     })
 }
 
-/// The plan for a ring whose leader is in `home`, or soon will be.
-pub(crate) fn plan(
-    rules: &RingRules,
-    view: &RingView,
-    home: &Region,
-    lease: Duration,
-) -> QuorumPlan {
+/// The plan for a ring with its leader in `home`, or soon will be.
+pub fn plan(rules: &RingRules, view: &RingView, home: &Region, lease: Duration) -> QuorumPlan {
     let wanted = match wanted_sets(rules, view, home, lease) {
         Ok(wanted) => wanted,
         Err(gap) => {
@@ -184,7 +180,7 @@ fn set_to_keep(view: &RingView, lease: Duration) -> usize {
 }
 
 /// The reason why this set could not commit.
-pub(crate) fn obstacle(
+pub fn obstacle(
     view: &RingView,
     set: &BTreeSet<MemberId>,
     lease: Duration,
@@ -212,14 +208,14 @@ pub(crate) fn obstacle(
         .copied()
         .partition(|peer| is_near(peer, lease));
     if near.len() < required {
-        let nearest = far.iter().min_by_key(|peer| peer.behind)?;
-        return Some(MoveObstacle::Behind {
+        let nearest = far.iter().min_by_key(|peer| peer.lag)?;
+        return Some(MoveObstacle::Lagging {
             region,
             voters: set.len(),
             near: near.len(),
             required,
-            behind: nearest.id,
-            by: nearest.behind.unwrap_or(u64::MAX),
+            lagging: nearest.id,
+            by: nearest.lag.unwrap_or(u64::MAX),
         });
     }
     None
@@ -243,7 +239,7 @@ pub fn is_safe_step(from: &VoterSets, to: &VoterSets) -> bool {
     from.iter().any(|set| to.contains(set))
 }
 
-/// Whether both are the same, in any order.
+/// True if both are the same, in any order.
 pub(crate) fn is_same(left: &VoterSets, right: &VoterSets) -> bool {
     let contains_all = |of: &VoterSets, all: &VoterSets| all.iter().all(|set| of.contains(set));
     contains_all(left, right) && contains_all(right, left)
@@ -270,7 +266,7 @@ pub fn next_step(from: &VoterSets, to: &VoterSets, keep: usize) -> Option<VoterS
 ///
 /// Of the steps that [`is_safe_step`] allows, those that are the easiest to agree on are checked. Any other has one of
 /// these among its sets.
-pub(crate) fn unseen_quorum(
+pub fn unseen_quorum(
     sets: &VoterSets,
     members: &BTreeSet<MemberId>,
     answering: &BTreeSet<MemberId>,
@@ -330,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn no_step_behind_the_sets_is_left_out() {
+    fn every_intermediate_step_is_planned() {
         // Members up to 4 exist, all of which may vote in the next step.
         let members = ids((1 << 4) - 1);
         let all = definitions(4);

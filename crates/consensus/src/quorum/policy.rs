@@ -9,8 +9,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::quorum::majority::majority_of;
-
 /// The voter sets of a ring at one moment.
 pub type VoterSets = Vec<BTreeSet<MemberId>>;
 
@@ -73,7 +71,7 @@ pub struct RingRules {
 
 impl RingRules {
     /// A region's place in the order of preference; the lowest is preferred.
-    pub(crate) fn rank(&self, region: &Region) -> usize {
+    pub fn rank(&self, region: &Region) -> usize {
         let preferred = self.region_preference.iter();
         let mut ranked = preferred.enumerate();
         let found = ranked.find(|(_, preferred)| *preferred == region);
@@ -132,7 +130,7 @@ impl From<QuorumPolicy> for RingRules {
 
 impl QuorumPolicy {
     /// Whether the quorum depends on which members answer, so that a leader must check often.
-    pub(crate) fn follows_answers(&self) -> bool {
+    pub fn follows_answers(&self) -> bool {
         matches!(self, Self::SomeRegions { .. })
     }
 }
@@ -230,7 +228,7 @@ fn enough(
 const NAME: &str = "rules";
 
 /// The rules in force: those of the log, or else those of this member's file.
-pub(crate) fn in_force<'a>(
+pub fn in_force<'a>(
     records: impl IntoIterator<Item = &'a MemberRecord>,
     configured: &RingRules,
 ) -> RingRules {
@@ -238,7 +236,7 @@ pub(crate) fn in_force<'a>(
 }
 
 /// Writes rules into all records. Additional text of a later version stays.
-pub(crate) fn write(members: &mut BTreeMap<MemberId, MemberRecord>, rules: &RingRules) {
+pub fn write(members: &mut BTreeMap<MemberId, MemberRecord>, rules: &RingRules) {
     let Ok(Value::Object(mut words)) = serde_json::to_value(rules) else {
         return;
     };
@@ -254,7 +252,7 @@ pub(crate) fn write(members: &mut BTreeMap<MemberId, MemberRecord>, rules: &Ring
 
 /// Makes a membership that follows another carry the rules: those of the log, unchanged, or those of the
 /// leader's file where it has none yet.
-pub(crate) fn carry_on(members: &mut BTreeMap<MemberId, MemberRecord>, configured: &RingRules) {
+pub fn carry_on(members: &mut BTreeMap<MemberId, MemberRecord>, configured: &RingRules) {
     match logged(members.values()).cloned() {
         Some(words) => put(members, &words),
         None => write(members, configured),
@@ -276,6 +274,13 @@ fn logged<'a>(records: impl IntoIterator<Item = &'a MemberRecord>) -> Option<&'a
 fn read(words: &Value) -> RingRules {
     serde_json::from_value(words.clone())
         .unwrap_or_else(|_| QuorumPolicy::Unknown(words["policy"].to_string()).into())
+}
+
+// The size of a majority. The engine counts what is committed: see [`crate::quorum`].
+
+/// How many of `voters` make a majority: any two majorities of the same voters share one.
+pub const fn majority_of(voters: usize) -> usize {
+    voters / 2 + 1
 }
 
 #[cfg(test)]
@@ -302,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_told_with_its_regions() {
+    fn a_policy_is_shown_with_its_regions() {
         let regions = || ["a", "b"].map(|name| Region(name.to_owned())).into();
         let rows = [
             (QuorumPolicy::SingleRegionDynamic, "single-region-dynamic"),
@@ -317,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn only_regions_that_are_chosen_from_follow_who_answers() {
+    fn only_policies_with_a_choice_of_regions_follow_answers() {
         assert!(some().policy.follows_answers());
         let all = QuorumPolicy::Regions([Region("a".to_owned())].into());
         for policy in [
@@ -330,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_counts_and_the_file_where_it_says_nothing() {
+    fn rules_in_the_log_override_the_file() {
         let configured = RingRules::from(QuorumPolicy::Majority);
         let mut ring = members();
         assert_eq!(in_force(ring.values(), &configured), configured);
@@ -374,5 +379,19 @@ mod tests {
         write(&mut ring, &some());
         assert_eq!(logged(ring.values()).unwrap()["tides"], true);
         assert_eq!(in_force(ring.values(), &RingRules::default()), some());
+    }
+}
+
+#[cfg(test)]
+mod majority_tests {
+    use super::majority_of;
+
+    #[test]
+    fn two_majorities_always_share_a_voter() {
+        for voters in 1..100 {
+            let majority = majority_of(voters);
+            assert!(2 * majority > voters && majority <= voters, "{voters}");
+            assert!(2 * (majority - 1) <= voters, "{voters}");
+        }
     }
 }

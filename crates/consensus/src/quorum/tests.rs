@@ -6,9 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use raft_types::{MemberId, MemberKind, MemberRecord, Region};
 
-use crate::quorum::majority::majority_of;
 use crate::quorum::plan::{QuorumPlan, is_safe_step, plan};
-use crate::quorum::policy::{QuorumPolicy, RingRules, VoterSets};
+use crate::quorum::policy::{QuorumPolicy, RingRules, VoterSets, majority_of};
 use crate::ring_view::tests::{LEASE, Ring};
 
 const REGIONS: [&str; 3] = ["a", "b", "c"];
@@ -323,8 +322,8 @@ fn case(line: &str) -> PlanCase {
     for trouble in troubles.split_whitespace() {
         ring = match (trouble.strip_suffix('?'), trouble.split_once('<')) {
             (Some(id), _) => ring.silent(&[id.parse().unwrap()]),
-            (None, Some((id, behind))) => ring.with(id.parse().unwrap(), |peer| {
-                peer.behind = Some(behind.parse().unwrap());
+            (None, Some((id, lag))) => ring.with(id.parse().unwrap(), |peer| {
+                peer.lag = Some(lag.parse().unwrap());
             }),
             (None, None) => panic!("no trouble `{trouble}`"),
         };
@@ -337,7 +336,7 @@ fn case(line: &str) -> PlanCase {
 }
 
 #[test]
-fn every_row_is_planned_as_it_says() {
+fn every_row_has_its_plan() {
     let mut wrong = Vec::new();
     let table = include_str!("../../testdata/quorum_plans.txt");
     let rows = table
@@ -373,14 +372,14 @@ impl SetCase {
         self.regions * self.size
     }
 
-    /// Whether these members are a majority in as many regions as are required.
+    /// True if these members are a majority in as many regions as are required.
     fn is_quorum(&self, members: u32) -> bool {
         let region = |r: u32| ((1 << self.size) - 1) << (r * self.size);
         let met = (0..self.regions).filter(|r| is_majority(members, region(*r)));
         met.count() as u32 >= self.required
     }
 
-    /// Whether voter sets exist whose joint majorities are exactly these quorums.
+    /// True if voter sets exist whose joint majorities are exactly these quorums.
     fn can_be_said(&self) -> bool {
         let all = || 0u32..1 << self.voters();
         let quorums: Vec<u32> = all().filter(|members| self.is_quorum(*members)).collect();
@@ -399,7 +398,7 @@ fn is_majority(members: u32, of: u32) -> bool {
 }
 
 #[test]
-fn some_regions_of_three_voters_cannot_be_said_as_majorities_of_sets() {
+fn some_regions_of_three_voters_are_no_majorities_of_sets() {
     for (regions, size) in [
         (2, 1),
         (2, 2),

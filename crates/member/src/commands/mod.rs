@@ -7,11 +7,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use consensus::{
-    HistoryEvent, Member, Party, PromotionPhase, PromotionProgress, PromotionRefusal, RepairPlan,
+use consensus::HistoryEvent;
+use raft_types::{FormatRange, MemberId, MemberRecord, OpId};
+use ring_admin::{
+    Member, Party, PromotionPhase, PromotionProgress, PromotionRefusal, RepairPlan,
     ScheduledSwitchover,
 };
-use raft_types::{FormatRange, MemberId, MemberRecord, OpId};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use transport::{AdminClient, AdminError, CommandCaller, CommandSource, Right, TransportConfig};
@@ -502,7 +503,7 @@ impl Work {
         let parts = self.member.state.parts();
         let provisioner = self.provisioner()?;
         let member = parts.as_ref().map(|parts| &parts.ring.member);
-        let others = member.map(Member::others).unwrap_or_default();
+        let others = member.map(|member| member.others()).unwrap_or_default();
         let named =
             member.and_then(|member| Some((member.named(member.id())?, member.named(donor)?)));
         let own = parts.as_ref().and_then(|parts| parts.mysql_view());

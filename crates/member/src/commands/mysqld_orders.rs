@@ -5,12 +5,12 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use consensus::{IdentityBook, LogOrigin, RingState};
 use mysql_link::{ConnectOptions, Secret};
 use mysqld_controller::conversion::{ConversionError, look, steps};
 use mysqld_controller::provision::{CloneAccount, CloneOffer, ProvisionError};
 use mysqld_controller::{ReplicationSource, SourceTls, provision};
 use raft_types::{MemberId, RingId};
+use ring_admin::{IdentityBook, LogOrigin, RingState};
 use tokio::sync::oneshot;
 
 use crate::data_directory::UnmanagedNote;
@@ -52,7 +52,7 @@ pub(crate) async fn bootstrap(
             RingState::Fresh | RingState::Bootstrapping { .. } if bootstrap.is_none() => {
                 let (answer, answered) = oneshot::channel();
                 let order = BootstrapOrder {
-                    origin: LogOrigin::behind(origin),
+                    origin: LogOrigin::after(origin),
                     answer,
                 };
                 if member_state.order_bootstrap(order) {

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::{DatabaseState, Member, PromotionError, SOON_THERE, Term};
+use consensus::{DatabaseState, Term};
 use raft_types::MemberId;
+use ring_admin::{Member, PromotionError, SOON_THERE};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -236,7 +237,7 @@ impl DemotionTask {
     /// Transfers to a member whose mysqld lacks at most `at_most` transactions. Returns whether it succeeded.
     async fn demote(&self, why: &str, at_most: u64) -> bool {
         let target = match self.transfer_target().await {
-            Ok((_, state)) if state.behind.is_some_and(|behind| behind > at_most) => return false,
+            Ok((_, state)) if state.lag.is_some_and(|lag| lag > at_most) => return false,
             Ok((target, _)) => target,
             Err(nobody) => {
                 self.tell(Some(format!(

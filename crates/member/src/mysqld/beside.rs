@@ -4,12 +4,12 @@ use std::io;
 use std::sync::Arc;
 
 use binlog_format::gtid::GtidSet;
-use consensus::{Identity, IdentityBook};
 use mysql_link::ConnectOptions;
 use mysqld_controller::ReplicationSource;
 use mysqld_controller::provision::CloneOffer;
 use mysqld_controller::supervisor::ExternalServer;
 use raft_types::{Incarnation, MemberId, UnixSeconds};
+use ring_admin::{Identity, IdentityBook};
 use spilling_bytes::SpillFolder;
 use tokio::sync::watch;
 

@@ -80,7 +80,7 @@ impl Candidacy {
         };
         DatabaseState {
             unfit,
-            behind,
+            lag: behind,
             version,
         }
     }

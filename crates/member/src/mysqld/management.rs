@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
-use consensus::{Database, DatabaseState, Term, Writer};
+use consensus::{DatabaseState, Term};
 use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
 use mysqld_controller::ReplicationSource;
@@ -29,6 +29,7 @@ use mysqld_controller::ingest::CommitObserver;
 use mysqld_controller::ring::Ring;
 use mysqld_controller::settings::Requirements;
 use mysqld_controller::supervisor::ExternalServer;
+use ring_admin::{Database, Writer};
 use spilling_bytes::SpillFolder;
 use tokio::sync::watch;
 use tokio::time::Instant;

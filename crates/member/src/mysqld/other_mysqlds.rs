@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use consensus::Member;
 use futures::future::join_all;
 use raft_types::{MemberId, MemberKind, MemberRecord};
+use ring_admin::Member;
 use tokio::sync::watch;
 
 use crate::other_members::OtherMembers;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
-use consensus::{DatabaseState, Member};
+use consensus::DatabaseState;
 use mysql_link::ConnectOptions;
 use mysqld_controller::apply::{FollowOptions, StandingFile};
 use mysqld_controller::events::EventScheduler;
@@ -30,6 +30,7 @@ use mysqld_controller::{
     Controller, ControllerInputs, ControllerOptions, ControllerStatus, ReplicationSource,
     RingObserver, ToGuard,
 };
+use ring_admin::Member;
 use spilling_bytes::SpillFolder;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -5,12 +5,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use consensus::Writer;
 use futures::future::BoxFuture;
 use mysqld_controller::ingest::IngestStatus;
 use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
 use mysqld_controller::supervisor::{SupervisorHandle, SupervisorState};
 use mysqld_controller::watch::WatchReport;
+use ring_admin::Writer;
 use tokio::sync::watch;
 use tokio::time::Instant;
 

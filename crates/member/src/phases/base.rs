@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_store::{StoreError, StoreObserver};
-use consensus::{IdentityBook, Timers};
+use consensus::Timers;
 use futures::FutureExt;
 use mysqld_controller::ingest::CommitObserver;
+use ring_admin::IdentityBook;
 use spilling_bytes::SpillFolder;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;

@@ -12,12 +12,12 @@ use binlog_format::gtid::GtidSet;
 use binlog_store::{
     BinlogStore, DiskFileSystem, LogHandle, ProgressCallback, SledMeta, StoreObserver, StoreOptions,
 };
-use consensus::{
-    BootstrapRefusal, IdentityBook, IdentityError, LogOrigin, MemberCalls, Recollection, Rejoin,
-    Returning, RingState,
-};
+use consensus::{MemberCalls, Recollection};
 use futures::future::join_all;
 use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
+use ring_admin::{
+    BootstrapRefusal, IdentityBook, IdentityError, LogOrigin, Rejoin, Returning, RingState,
+};
 use spilling_bytes::SpillFolder;
 use tokio::sync::mpsc;
 use transport::{AdminClient, GrpcNetworkFactory, RingBootstrapError, bootstrap_ring};

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use binlog_store::{LogHandle, StoreError};
 use consensus::log_probe::LogProbe;
-use consensus::{AppliedFloor, Bounds, Fault, Member, MemberConfig};
+use consensus::{AppliedFloor, Bounds, Fault, MemberConfig};
 use mysql_link::ConnectOptions;
 use proxy::{Proxying, Relay, RouteTable};
 use raft_types::LogId;
+use ring_admin::Member;
 use tokio::sync::watch;
 
 use crate::archiving::archive;

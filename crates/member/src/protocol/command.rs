@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use consensus::{PauseRequest, RecordChange, RepairPlan, RulesChange};
 use mysqld_controller::conversion::ServerLook;
 use mysqld_controller::provision::CloneAccount;
 use raft_types::{MemberId, MemberRecord, OpId, RingId, UnixSeconds};
+use ring_admin::{PauseRequest, RecordChange, RepairPlan, RulesChange};
 use serde::{Deserialize, Serialize};
 use transport::Right;
 

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consensus::quorum::RingRules;
-use consensus::{
-    Amendment, HistoryEntry, MemberEvidence, MockElection, Promoted, RingPause, ScheduledSwitchover,
-};
+use consensus::{HistoryEntry, MockElection, RingPause};
 use mysqld_controller::provision::CloneOffer;
 use raft_types::{MemberRecord, OpId, RingId};
+use ring_admin::{Amendment, MemberEvidence, Promoted, ScheduledSwitchover};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 

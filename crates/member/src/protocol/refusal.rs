@@ -1,10 +1,10 @@
 //! Why a command was not executed, or only in part: its kind, a sentence, and what to do.
 
-use consensus::{
-    MoveError, PauseError, PromotionError, PromotionRefusal, ReconfigurationError, RepairRefusal,
-    TransferRefusal,
-};
+use consensus::{MoveError, TransferRefusal};
 use raft_types::MemberId;
+use ring_admin::{
+    PauseError, PromotionError, PromotionRefusal, ReconfigurationError, RepairRefusal,
+};
 use serde::{Deserialize, Serialize};
 
 /// Kind of refusal or failure, from which exit codes and HTTP codes are derived.
@@ -105,7 +105,7 @@ impl From<PromotionError> for Refusal {
         let (kind, advice) = match error {
             PromotionError::Refused(refusal) => return refusal.into(),
             PromotionError::Move { .. }
-            | PromotionError::FellBehind { .. }
+            | PromotionError::TargetLags { .. }
             | PromotionError::NotNeeded { .. }
             | PromotionError::Drain { .. } => (RefusalKind::Failed, LOOK),
             PromotionError::AnotherLeads { .. } => (RefusalKind::Failed, ""),

@@ -1,13 +1,17 @@
 //! The member's log for readers outside the ring: committed transactions that a reader lacks, in log order, recent ones from memory.
 
+use std::io;
+
+use binlog_format::DecodeError;
 use binlog_format::event::EventRef;
 use binlog_format::events::GtidEvent;
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 use openraft::RaftLogReader;
 use raft_types::{AppEntry, EntryPayload, OpId};
+use thiserror::Error;
 use tokio::sync::watch;
 use transport::{LogPiece, LogSource};
 
@@ -21,18 +25,34 @@ struct Reading {
     committed: watch::Receiver<Option<OpId>>,
     /// The next index to read.
     next: u64,
-    /// Whether the reader has been notified that it has everything.
+    /// True if the reader has been notified that it has everything.
     told: bool,
     /// Read and not sent yet, in reverse order.
     ready: Vec<Bytes>,
 }
 
+/// Why a reader gets no more of the log.
+#[derive(Debug, Error)]
+pub(crate) enum ReadError {
+    #[error(
+        "the member's log starts after transactions that the reader lacks (its first entry is {first}): read from a \
+         member with a longer log, or provision the reader with a copy"
+    )]
+    StartsLater { first: OpId },
+    #[error("the member cannot read its log at entry {at}: {error}; open the reader again")]
+    Unreadable { at: u64, error: io::Error },
+    #[error("entry {0} was purged while it was waited for; open the reader again")]
+    Purged(u64),
+    #[error("an entry's GTID cannot be read: {0}")]
+    Gtid(#[from] DecodeError),
+}
+
 impl ReadableLog {
     /// The committed transactions missing in a reader's set `have`.
-    pub(crate) fn beyond(&self, have: GtidSet) -> BoxStream<'static, Result<LogPiece, String>> {
+    pub(crate) fn beyond(&self, have: GtidSet) -> BoxStream<'static, Result<LogPiece, ReadError>> {
         match Reading::begin(self.0.clone(), have) {
             Ok(reading) => stream::unfold(Some(reading), Reading::step).boxed(),
-            Err(words) => refused(words),
+            Err(error) => stream::iter([Err(error)]).boxed(),
         }
     }
 }
@@ -40,27 +60,24 @@ impl ReadableLog {
 impl LogSource for ReadableLog {
     fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, String>> {
         match have.parse() {
-            Ok(have) => self.beyond(have),
-            Err(error) => refused(format!(
-                "the transactions that are not wanted are no GTID set: {error}"
-            )),
+            Ok(have) => {
+                let pieces = self.beyond(have);
+                pieces.map_err(|error| error.to_string()).boxed()
+            }
+            Err(error) => {
+                let why = format!("the transactions that are not wanted are no GTID set: {error}");
+                stream::iter([Err(why)]).boxed()
+            }
         }
     }
 }
 
-fn refused(words: String) -> BoxStream<'static, Result<LogPiece, String>> {
-    stream::iter([Err(words)]).boxed()
-}
-
 impl Reading {
-    fn begin(ring: RingHandle, have: GtidSet) -> Result<Self, String> {
+    fn begin(ring: RingHandle, have: GtidSet) -> Result<Self, ReadError> {
         let Some(within) = ring.log.last_file_within(&have) else {
             let first = ring.log.bounds().map(|(first, _)| first);
-            return Err(format!(
-                "the member's log starts after transactions that the reader lacks (its first entry is {}): read from a \
-                 member with a longer log, or provision the reader with a copy",
-                first.unwrap_or_default()
-            ));
+            let first = first.unwrap_or_default();
+            return Err(ReadError::StartsLater { first });
         };
         let next = within.before.map_or(0, |before| before.index + 1);
         Ok(Self {
@@ -74,17 +91,17 @@ impl Reading {
     }
 
     /// The next piece; an error ends the stream.
-    async fn step(reading: Option<Self>) -> Option<(Result<LogPiece, String>, Option<Self>)> {
+    async fn step(reading: Option<Self>) -> Option<(Result<LogPiece, ReadError>, Option<Self>)> {
         let mut reading = reading?;
         match reading.next_piece().await {
             Ok(Some(piece)) => Some((Ok(piece), Some(reading))),
             Ok(None) => None,
-            Err(words) => Some((Err(words), None)),
+            Err(error) => Some((Err(error), None)),
         }
     }
 
     /// None when the member stops.
-    async fn next_piece(&mut self) -> Result<Option<LogPiece>, String> {
+    async fn next_piece(&mut self) -> Result<Option<LogPiece>, ReadError> {
         loop {
             if let Some(payload) = self.ready.pop() {
                 return Ok(Some(LogPiece::Transaction(payload)));
@@ -106,23 +123,14 @@ impl Reading {
     }
 
     /// Continues to read, up to the committed index.
-    async fn fill(&mut self, committed: u64) -> Result<(), String> {
+    async fn fill(&mut self, committed: u64) -> Result<(), ReadError> {
         let mut reader = self.ring.log.reader();
         let read = reader
             .limited_get_log_entries(self.next, committed + 1)
             .await;
-        let entries = read.map_err(|error| {
-            format!(
-                "the member cannot read its log at entry {}: {error}; open the reader again",
-                self.next
-            )
-        })?;
-        let Some(last) = entries.last() else {
-            return Err(format!(
-                "entry {} was purged while it was waited for; open the reader again",
-                self.next
-            ));
-        };
+        let at = self.next;
+        let entries = read.map_err(|error| ReadError::Unreadable { at, error })?;
+        let last = entries.last().ok_or(ReadError::Purged(at))?;
         self.next = last.log_id.index + 1;
         self.told = false;
         for entry in entries.into_iter().rev() {
@@ -136,15 +144,11 @@ impl Reading {
         Ok(())
     }
 
-    fn has(&self, payload: &[u8]) -> Result<bool, String> {
+    fn has(&self, payload: &[u8]) -> Result<bool, ReadError> {
         let mut rest = payload;
-        let event = EventRef::split_from(&mut rest);
-        let gtid = match event {
-            Ok(Some(event)) => GtidEvent::decode(event).map(|event| event.gtid),
-            Ok(None) => return Ok(true),
-            Err(error) => Err(error),
-        };
-        let gtid = gtid.map_err(|error| format!("an entry's GTID cannot be read: {error}"))?;
-        Ok(self.have.contains(&gtid))
+        match EventRef::split_from(&mut rest)? {
+            Some(event) => Ok(self.have.contains(&GtidEvent::decode(event)?.gtid)),
+            None => Ok(true),
+        }
     }
 }

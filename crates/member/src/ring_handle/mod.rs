@@ -6,8 +6,9 @@ mod ring_bridge;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use binlog_store::{FileNumber, LogHandle, StoreError};
-use consensus::{Member, Outcome, ProposeError};
+use consensus::{Outcome, ProposeError};
 use raft_types::{AppEntry, OpId, Rotate};
+use ring_admin::Member;
 use thiserror::Error;
 
 pub(crate) use crate::ring_handle::log_reading::ReadableLog;
@@ -74,12 +75,12 @@ impl RingHandle {
         });
         let mut ticket = self.member.propose(entry, term).await?;
         match ticket.outcome().await {
-            Outcome::Committed(entry) => self.begun_behind(entry).await,
+            Outcome::Committed(entry) => self.begun_after(entry).await,
             ended => Err(RotateError::Ended(ended)),
         }
     }
 
-    async fn begun_behind(&self, entry: OpId) -> Result<Rotated, RotateError> {
+    async fn begun_after(&self, entry: OpId) -> Result<Rotated, RotateError> {
         loop {
             if let Some(file) = self.log.file_behind(entry) {
                 return Ok(Rotated { entry, file });

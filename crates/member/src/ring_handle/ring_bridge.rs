@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use transport::LogPiece;
 
 use crate::ring_handle::RingHandle;
-use crate::ring_handle::log_reading::ReadableLog;
+use crate::ring_handle::log_reading::{ReadError, ReadableLog};
 
 impl Ring for RingHandle {
     type Ticket = ProposalTicket;
@@ -129,7 +129,7 @@ impl RingHandle {
     }
 }
 
-/// Whether a term has ended or the leadership is being transferred. Silence alone does not end it.
+/// True if a term has ended or the leadership is being transferred. Silence alone does not end it.
 fn is_over(now: &Leadership, term: Term) -> bool {
     let transfers = matches!(
         now,
@@ -143,7 +143,7 @@ fn is_over(now: &Leadership, term: Term) -> bool {
 
 /// The member's own committed log, for the applier.
 pub struct CommittedSource {
-    pieces: BoxStream<'static, Result<LogPiece, String>>,
+    pieces: BoxStream<'static, Result<LogPiece, ReadError>>,
     max_transaction_bytes: u64,
     drained: Drained,
 }
@@ -169,7 +169,7 @@ impl Source for CommittedSource {
                     return framed(payload, self.max_transaction_bytes).map(Some);
                 }
                 Some(Ok(LogPiece::CaughtUp)) => self.drained.set(true),
-                Some(Err(words)) => return Err(SourceError::Refused(words)),
+                Some(Err(error)) => return Err(SourceError::Refused(error.to_string())),
                 // The member stops.
                 None => return Ok(None),
             }

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_was_open_for_writes_is_noted_with_what_the_ring_lacked() {
+    fn a_start_open_for_writes_is_recorded_with_the_missing_transactions() {
         let looked = |start, ingesting, not_in_ring: u64| {
             with(|view| {
                 let mysql = view.mysql.as_mut().unwrap();

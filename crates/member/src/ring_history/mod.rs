@@ -8,8 +8,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use consensus::{HistoryEntry, HistoryEvent, Member, Named, Promoted, Term};
+use consensus::{HistoryEntry, HistoryEvent, Named, Term};
 use long_work::on_disk;
+use ring_admin::{Member, Promoted};
 use tokio::time::Instant;
 
 use self::book::{HistoryBook, OpenUntil};

@@ -6,10 +6,11 @@ mod takeover;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use binlog_store::{LogHandle, NotArchived, ReadFault, ScrubProgress};
-use consensus::{IdentityBook, LogOrigin, Named};
+use consensus::Named;
 use futures::future::BoxFuture;
 use proxy::RouteTable;
 use raft_types::{RingId, UnixSeconds};
+use ring_admin::{IdentityBook, LogOrigin};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use transport::GrpcNetworkFactory;

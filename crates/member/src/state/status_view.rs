@@ -3,8 +3,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use consensus::{Identity, Leadership, Member, MemberStatus, RingMember};
+use consensus::{Leadership, RingMember};
 use raft_types::{MemberId, UnixSeconds};
+use ring_admin::{Identity, Member, MemberStatus, ScheduledSwitchover};
 use tokio::time::Instant;
 
 use crate::settings::{MemberEntry, Settings};
@@ -105,7 +106,7 @@ impl StatusView<'_> {
                     .and_then(|raft| raft.formats.refused.clone()),
                 others: raft.map(others_programs).unwrap_or_default(),
             }),
-            scheduled_switchover: raft.and_then(|raft| raft.ring_view.scheduled_switchover()),
+            scheduled_switchover: raft.and_then(|raft| ScheduledSwitchover::of(&raft.ring_view)),
             replication_routes: self.routes.map(|routes| match raft.map(role) {
                 Some(Role::Leader) => routes,
                 // Left over from an earlier term.
@@ -211,17 +212,17 @@ fn not_serving(raft: &MemberStatus) -> Option<String> {
     raft.not_serving
         .clone()
         .or_else(|| match &raft.leader_task {
-            Some(consensus::LeaderTask::Waiting { why }) => Some(why.clone()),
-            Some(consensus::LeaderTask::Transferring { to }) => {
+            Some(ring_admin::LeaderTask::Waiting { why }) => Some(why.clone()),
+            Some(ring_admin::LeaderTask::Transferring { to }) => {
                 Some(format!("it is transferring the leadership to member {to}"))
             }
-            Some(consensus::LeaderTask::MovingQuorum {
+            Some(ring_admin::LeaderTask::MovingQuorum {
                 target: Some(target),
                 ..
             }) => Some(format!(
                 "it is moving the quorum, so that member {target} can lead"
             )),
-            Some(consensus::LeaderTask::MovingQuorum { target: None, .. }) | None => None,
+            Some(ring_admin::LeaderTask::MovingQuorum { target: None, .. }) | None => None,
         })
 }
 
@@ -231,7 +232,7 @@ fn members(raft: &MemberStatus) -> Vec<LoggedMember> {
         id: peer.id,
         voter: peer.voter,
         // `witness history` and `GET /history` return it.
-        record: consensus::without_history(peer.record.clone()),
+        record: ring_admin::without_history(peer.record.clone()),
     };
     members.map(logged).collect()
 }
@@ -255,7 +256,7 @@ fn peers(raft: &MemberStatus, own: MemberId) -> Vec<PeerView> {
         address: peer.record.address.clone(),
         voter: peer.voter,
         matched: peer.matched,
-        behind_entries: peer.behind,
+        behind_entries: peer.lag,
         answered_seconds: peer.answered.map(|age| age.as_secs_f64()),
     };
     raft.ring_view

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::{Leadership, Member, Term};
+use consensus::{Leadership, Term};
+use ring_admin::Member;
 use tokio::time::Instant;
 
 use crate::ring_history::note_leadership;

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use consensus::quorum::{RegionQuorum, RingRules, VoterSetHealth};
-use consensus::{DatabaseState, Explanation, PutBack, ScheduledSwitchover, Timers};
+use consensus::{DatabaseState, PutBack, Timers};
 use raft_types::{
     FormatRange, FormatVersion, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region,
     RingId,
 };
+use ring_admin::{Explanation, ScheduledSwitchover};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 

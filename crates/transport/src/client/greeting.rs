@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::{Greeting, Member, Question};
+use consensus::{Greeting, Question};
 use futures::future::join_all;
+use ring_admin::Member;
 
 use super::network::GrpcNetworkFactory;
 use super::peers::Peer;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consensus::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
-use consensus::{Answer, CallError, IdentityBook, Knock, MemberCalls, Question};
+use consensus::{Answer, CallError, Knock, MemberCalls, Question};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryFutureExt, stream};
@@ -23,6 +23,7 @@ use openraft::type_config::alias::SnapshotOf;
 use raft_types::{
     MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, Region, TypeConfig, Vote,
 };
+use ring_admin::IdentityBook;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 

@@ -13,12 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use std::{future, io, iter};
 
-use consensus::{Envelope, IdentityBook, Knock, Party};
+use consensus::Knock;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::TokioIo;
 use name_lookup::{Found, LOOKUP_LIMIT, Names};
 use raft_types::{MemberId, MemberRecord};
+use ring_admin::{Envelope, IdentityBook, Party};
 use thiserror::Error;
 use tonic::codegen::Service;
 use tonic::codegen::http::Uri;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use consensus::{IdentityError, LogOrigin, RingState};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use raft_types::{Incarnation, MemberId, RingId};
+use ring_admin::{IdentityError, LogOrigin, RingState};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -78,7 +78,7 @@ impl Admin for AdminService {
         match self
             .local
             .book
-            .adopt(ring, &LogOrigin::behind(request.origin))
+            .adopt(ring, &LogOrigin::after(request.origin))
         {
             Ok(()) => {
                 tracing::info!(%ring, "this member belongs to a ring");

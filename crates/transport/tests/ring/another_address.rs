@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use consensus::{ReconfigurationError, RecordChange};
 use raft_types::{MemberId, MemberKind};
+use ring_admin::{ReconfigurationError, RecordChange};
 use tokio::net::TcpListener;
 
 use crate::proxying::{proxy_of, two_regions};

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use consensus::{
-    AppliedFloor, Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Member,
-    MemberConfig, Party, RingState,
-};
+use consensus::{AppliedFloor, MemberConfig};
 use raft_types::MemberKind::{Database, Witness};
 use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
+use ring_admin::{
+    Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Member, Party, RingState,
+};
 use transport::{
     AdminClient, AdminError, GrpcNetworkFactory, LocalMember, RingBootstrapError, RunningServer,
     bootstrap_ring, serve,

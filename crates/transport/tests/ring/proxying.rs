@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use consensus::{Member, Term};
+use consensus::Term;
 use proxy::Sent;
 use raft_types::MemberId;
 use raft_types::MemberKind::{Database, Witness};
+use ring_admin::Member;
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use consensus::{Identity, IdentityBook, LogOrigin, RingState};
 use openraft::errors::RPCError;
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::VoteRequest;
 use raft_types::MemberKind::Database;
 use raft_types::{FormatRange, Incarnation, MemberId, MemberRecord, RingId, Vote};
+use ring_admin::{Identity, IdentityBook, LogOrigin, RingState};
 use transport::GrpcNetworkFactory;
 
 use crate::support::grpc_ring::{GrpcRing, NoFile, PATIENCE, transaction};

@@ -9,8 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use consensus::log_probe::LogProbe;
 use consensus::{
-    AppliedFloor, Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Member,
-    MemberConfig, Outcome, RingState, Term, Timers, TransferError, TransferRefusal,
+    AppliedFloor, MemberConfig, Outcome, Term, Timers, TransferError, TransferRefusal,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -19,6 +18,9 @@ use proxy::{ProxyOptions, ProxyService, Proxying, Relay, RouteTable};
 use raft_types::{
     AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
     TransactionPayload,
+};
+use ring_admin::{
+    Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Member, RingState,
 };
 use spilling_bytes::SpillFolder;
 use tokio::net::TcpListener;

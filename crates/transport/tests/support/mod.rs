@@ -2,6 +2,6 @@
 
 pub(crate) mod certificates;
 pub(crate) mod grpc_ring;
-#[path = "../../../consensus/tests/support/memory_log.rs"]
+#[path = "../../../ring-admin/tests/support/memory_log.rs"]
 pub(crate) mod memory_log;
 pub(crate) mod wire;

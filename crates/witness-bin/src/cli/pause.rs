@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use consensus::{PauseRequest, RingPause};
+use consensus::RingPause;
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, OpId, UnixSeconds};
+use ring_admin::PauseRequest;
 use serde::Serialize;
 
 use super::session::{Patience, RingArgs, Session, another_answer, block_on};

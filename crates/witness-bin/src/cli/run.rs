@@ -7,12 +7,12 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use consensus::IdentityError;
 use member::protocol::OperatorCommand;
 use member::{
     Commands, GUARD, GuardCommand, IdentityFileError, LockError, MemberError, Opened, Surroundings,
 };
 use raft_types::MemberKind;
+use ring_admin::IdentityError;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -288,9 +288,9 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
             Exit::Corrupt,
             "restore the data directory from a copy made while the member was stopped, or replace the member",
         ),
-        MemberError::Identity(IdentityError::OtherRing { .. } | IdentityError::Founder { .. }) => {
-            (Exit::Refused, "")
-        }
+        MemberError::Identity(
+            IdentityError::OtherRing { .. } | IdentityError::Bootstrapping { .. },
+        ) => (Exit::Refused, ""),
         MemberError::RingBootstrap(_) | MemberError::Bootstrap(_) => (Exit::Refused, ""),
         MemberError::Open(binlog_store::OpenError::ForeignRing { .. }) => (Exit::Refused, ""),
         MemberError::Open(open) if open.is_corruption() => (Exit::Corrupt, damage_advice(open)),

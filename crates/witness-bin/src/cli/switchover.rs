@@ -1,8 +1,8 @@
 //! `witness switchover`: transfers the leadership to a named member, phase by phase.
 
-use consensus::{Promoted, ScheduledSwitchover};
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, UnixSeconds};
+use ring_admin::{Promoted, ScheduledSwitchover};
 use serde::Serialize;
 
 use crate::cli::session::{

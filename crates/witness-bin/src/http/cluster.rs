@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use consensus::ScheduledSwitchover;
 use member::status::{ClientAddresses, MemberView, PauseView};
 use raft_types::{MemberId, MemberKind};
+use ring_admin::ScheduledSwitchover;
 use serde::Serialize;
 
 use crate::operator::{MemberReport, RingReport};

@@ -10,12 +10,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Json, Response};
-use consensus::PauseRequest;
 use futures::future::BoxFuture;
 use member::Commands;
 use member::protocol::{CommandResult, OperatorCommand, Refusal, RefusalKind, Reloaded};
 use member::status::{LoggedMember, MemberView, ViewSource};
 use raft_types::{MemberId, MemberKind};
+use ring_admin::PauseRequest;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -389,9 +389,9 @@ fn code_of(kind: RefusalKind) -> StatusCode {
 
 #[cfg(test)]
 mod tests {
-    use consensus::PauseError;
-    use consensus::PromotionError;
-    use consensus::PromotionRefusal;
+    use ring_admin::PauseError;
+    use ring_admin::PromotionError;
+    use ring_admin::PromotionRefusal;
 
     use super::*;
     use member::status::sample::database_leader;

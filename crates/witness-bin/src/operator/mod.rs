@@ -17,8 +17,8 @@ pub(crate) mod versions;
 
 use std::time::Duration;
 
-use consensus::Introduction;
 use member::protocol::{CommandEvent, CommandResult, OperatorCommand, Order, Refusal};
+use ring_admin::Introduction;
 use tokio::time::Instant;
 use transport::AdminError;
 

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use consensus::quorum::{MoveObstacle, PolicyGap};
-use consensus::{
-    Fault, MockElection, MockVote, MoveError, PauseError, PromotionError, PromotionRefusal,
-    ReconfigurationError, RepairRefusal, Term, TransferRefusal,
-};
+use consensus::{Fault, MockElection, MockVote, MoveError, Term, TransferRefusal};
 use member::protocol::Refusal;
 use raft_types::{MemberId, OpId, Region};
+use ring_admin::{
+    PauseError, PromotionError, PromotionRefusal, ReconfigurationError, RepairRefusal,
+};
 
 use super::directory::Directory;
 use crate::terminal::{Exit, Failure};
@@ -88,9 +88,9 @@ fn refused_promotions_say_what_to_do() {
             "member 2 has not answered for 7s; choose another or bring it back | ",
         ),
         (
-            PromotionRefusal::Target(TransferRefusal::Behind {
+            PromotionRefusal::Target(TransferRefusal::Lagging {
                 member: TWO,
-                behind: 5000,
+                lag: 5000,
             }),
             Exit::Refused,
             "member 2 is 5000 entries behind; at most 1024 are allowed: wait for it | ",
@@ -98,7 +98,7 @@ fn refused_promotions_say_what_to_do() {
         (
             PromotionRefusal::Target(TransferRefusal::Slow {
                 member: TWO,
-                behind: 3,
+                lag: 3,
                 waited: Duration::from_millis(750),
             }),
             Exit::Refused,
@@ -180,7 +180,7 @@ fn promotions_that_did_not_come_to_their_end_say_how_it_stands() {
              --explain`, and try again",
         ),
         (
-            PromotionError::FellBehind {
+            PromotionError::TargetLags {
                 refusal: TransferRefusal::NotAVoter(TWO),
                 home: north(),
             },

@@ -306,7 +306,7 @@ pub(crate) fn mysqld(mysql: &MysqlView) -> String {
 
 /// Committed transactions that it has not executed, where they would delay clients after a promotion.
 fn lacks(mysql: &MysqlView) -> Option<u64> {
-    let behind = mysql.promotion.as_ref()?.behind?;
+    let behind = mysql.promotion.as_ref()?.lag?;
     Some(behind).filter(|behind| *behind >= LACKS)
 }
 
@@ -368,7 +368,7 @@ mod mysqld_tests {
         };
         let lacking = |behind| MysqlView {
             promotion: Some(consensus::DatabaseState {
-                behind: Some(behind),
+                lag: Some(behind),
                 ..consensus::DatabaseState::default()
             }),
             ..following(None)

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use consensus::{
-    Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Promoted, Term, Timers,
-};
+use consensus::{Term, Timers};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use member::protocol::{CommandEvent, CommandResult, OperatorCommand, Refusal};
@@ -16,6 +14,7 @@ use member::status::{
     ActivityView, LogView, LoggedMember, MemberName, MemberView, QuorumView, RingName, Role,
 };
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
+use ring_admin::{Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Promoted};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;

@@ -4,12 +4,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use consensus::{Introduction, LogOrigin, Party};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use member::conversion::MemberSaid;
 use member::protocol::{MysqldAnswer, MysqldOrder, Refusal};
 use raft_types::{MemberId, MemberRecord, RingId};
+use ring_admin::{Introduction, LogOrigin, Party};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use transport::{AdminError, FounderCalls};

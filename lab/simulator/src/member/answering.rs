@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::{Introduction, LogOrigin, Member, Party, PromotionProgress, RingState};
 use member::MysqldBeside;
 use member::conversion::MemberSaid;
 use member::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind};
 use raft_types::{MemberId, RingId};
+use ring_admin::{Introduction, LogOrigin, Member, Party, PromotionProgress, RingState};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -179,7 +179,7 @@ impl Answering {
             {
                 let (tell, told) = oneshot::channel();
                 let order = BootstrapOrder {
-                    origin: LogOrigin::behind(origin.clone()),
+                    origin: LogOrigin::after(origin.clone()),
                     failed: tell,
                 };
                 failed = orders.try_send(order).is_ok().then_some(told);

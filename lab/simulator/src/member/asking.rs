@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_store::{BinlogStore, CutBackError, LogHandle};
-use consensus::{Member, MemberCalls, Recollection, Rejoin, Returning};
+use consensus::{MemberCalls, Recollection};
 use raft_types::MemberId;
+use ring_admin::{Member, Rejoin, Returning};
 use testkit::network::{Call, Reply};
 use tokio::sync::oneshot;
 

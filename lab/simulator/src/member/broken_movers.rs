@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use consensus::Member;
 use consensus::quorum::RingRules;
 use raft_types::{MemberId, MemberRecord};
+use ring_admin::Member;
 
 /// Timeout for the engine.
 const PATIENCE: Duration = Duration::from_millis(400);

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use binlog_format::event::EventFlags;
 use binlog_format::events::{EncodeEvent, EventOrigin, FormatDescription};
-use consensus::{Member, Outcome, Term};
+use consensus::{Outcome, Term};
 use raft_types::{
     AppEntry, Entry, EntryPayload, LogId, MemberKind, OpId, Rotate, TransactionPayload,
 };
+use ring_admin::Member;
 use testkit::log_entries::transaction_events;
 
 use crate::event::{Content, Event, Seen};

@@ -6,8 +6,8 @@ use std::io;
 use std::sync::Arc;
 
 use binlog_format::gtid::GtidSet;
-use consensus::{Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, RingState};
 use raft_types::{MemberId, MemberRecord, RingId};
+use ring_admin::{Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, RingState};
 
 use crate::member::admin_calls::AdminCalls;
 

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use binlog_store::{FileNumber, LogHandle, ScrubStep};
-use consensus::Member;
 use raft_types::MemberId;
+use ring_admin::Member;
 
 use crate::record::Record;
 

@@ -9,10 +9,7 @@ use binlog_store::{
     BinlogStore, Durability, LogHandle, MetaStore, OpenError, StoreOptions, WriterMode,
 };
 use consensus::log_probe::{LogProbe, ReportingNetwork};
-use consensus::{
-    AppliedFloor, Fault, Leadership, Member, MemberCalls, MemberConfig, Program, RingState,
-    StartError,
-};
+use consensus::{AppliedFloor, Fault, Leadership, MemberCalls, MemberConfig, Program, StartError};
 use member::protocol::{Provisioned, Refusal};
 use member::status::MysqlView;
 use member::{MysqldBeside, RingHandle};
@@ -21,6 +18,7 @@ use openraft::network::RaftNetworkFactory;
 use openraft::storage::RaftLogStorage;
 use proxy::{Counted, Proxying, RouteTable};
 use raft_types::{LogId, MemberId, OfferedStart, OpId, OwnLog, TypeConfig};
+use ring_admin::{Member, RingState};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::Instant;

@@ -4,14 +4,14 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use consensus::{
-    Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Member, Program, RingState,
-    Timers,
-};
+use consensus::{Program, Timers};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use proxy::{Relay, RouteTable};
 use raft_types::{FormatRange, FormatVersion, MemberId, MemberRecord, OwnLog, RingId};
+use ring_admin::{
+    Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Member, RingState,
+};
 use spilling_bytes::SpillFolder;
 use transport::{
     FarOptions, GrpcNetworkFactory, LocalMember, RunningServer, StatusSource, TransportConfig,

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use consensus::{LogOrigin, RingState};
 use raft_types::{MemberId, MemberRecord};
+use ring_admin::{LogOrigin, RingState};
 use tokio::sync::mpsc;
 use transport::bootstrap_ring_by;
 

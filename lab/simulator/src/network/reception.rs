@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use consensus::Inbound;
 use consensus::log_probe::{Answered, Asked};
-use consensus::{Inbound, Member};
 use futures::StreamExt;
 use futures::stream;
 use openraft::errors::RaftError;
 use openraft::raft::VoteRequest;
 use proxy::ProxyRequest;
 use raft_types::{MemberId, OpId, TypeConfig};
+use ring_admin::Member;
 use testkit::network::{Call, Reply, receive};
 use tokio::sync::mpsc;
 

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use consensus::Member;
 use openraft::ChangeMembers;
 use raft_types::{Incarnation, MemberId, MemberRecord};
+use ring_admin::Member;
 use testkit::disk::Survival;
 
 use crate::dice::millis;

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
-use consensus::{MemberEvidence, RepairPlan, plan_repair};
 use raft_types::MemberId;
+use ring_admin::{MemberEvidence, RepairPlan, plan_repair};
 use testkit::disk::Survival;
 
 use super::World;

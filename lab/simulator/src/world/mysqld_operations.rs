@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use consensus::{PauseError, PauseRequest};
 use mysqld_model::Mysqld;
 use raft_types::MemberId;
+use ring_admin::{PauseError, PauseRequest};
 
 use crate::dice::{millis, pick, pick_some};
 use crate::event::Event;

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use binlog_store::LogHandle;
 use consensus::quorum::QuorumPolicy;
-use consensus::{Member, PromotionProgress};
 use raft_types::{FileStarts, MemberId, MemberKind, MemberRecord, OpId};
+use ring_admin::{Member, PromotionProgress};
 use tokio::sync::watch;
 
 use super::World;

@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use consensus::quorum::{QuorumPolicy, RingRules, VoterSets};
-use consensus::{Member, MoveError, ReconfigurationError, RingView, RulesChange};
+use consensus::{MoveError, RingView};
 use fastrand::Rng;
 use raft_types::{MemberId, MemberRecord, OpId, Region};
+use ring_admin::{Member, ReconfigurationError, RulesChange};
 
 use crate::dice::{millis, pick, pick_some};
 use crate::event::Event;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use consensus::{Envelope, Identity, Party, admit};
 use raft_types::{FormatRange, FormatVersion, Incarnation};
+use ring_admin::{Envelope, Identity, Party, admit};
 use testkit::disk::FaultyDisk;
 use testkit::network::{Call, Reply};
 

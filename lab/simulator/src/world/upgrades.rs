@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use consensus::Member;
 use raft_types::{FormatRange, FormatVersion};
+use ring_admin::Member;
 
 use crate::dice::{millis, pick_some};
 use crate::event::Event;

@@ -49,7 +49,7 @@ fn conflict(at: LogId) -> Way {
 const SEARCH: Way = Way::Wire { at_the_end: false };
 const THE_REST: Way = Way::Wire { at_the_end: true };
 
-/// The own log: 0 to 99 of term 1, 100 to 110 of term 3, whose leader this is.
+/// The own log: 0 to 99 of term 1, 100 to 110 of term 3, which this member leads.
 fn own() -> LogReport {
     report(vote(3), &[(1, 0, 99), (3, 100, 110)])
 }
@@ -184,7 +184,7 @@ fn figure_8_counting_a_follower_of_a_later_leader_would_lose_a_commit() {
     let last_of_5 = (3, 1);
     assert!(
         Some(last_of_5) > last_of_3,
-        "3 votes for 5, whose log does not have it"
+        "3 votes for 5, which lacks it"
     );
 }
 
@@ -237,7 +237,7 @@ fn a_failed_call_and_a_snapshot_make_it_forget() {
 }
 
 #[test]
-fn the_engine_is_never_told_less_than_before() {
+fn matching_points_never_decrease() {
     // The own disk is slow: the report has less than the follower acknowledged.
     let (mut known, sent) = after(&own());
     known.acknowledge(&vote(3), Some(id(3, 115)));
@@ -253,7 +253,7 @@ fn the_engine_is_never_told_less_than_before() {
 }
 
 #[test]
-fn a_follower_that_lost_what_it_had_acknowledged_is_believed() {
+fn a_follower_that_lost_acknowledged_entries_is_recorded() {
     let (mut known, sent) = after(&own());
     known.acknowledge(&vote(3), Some(id(3, 110)));
     // Its process has ended: calls fail. It restarts without its last five entries.
@@ -274,7 +274,7 @@ fn a_follower_that_lost_what_it_had_acknowledged_is_believed() {
 }
 
 #[test]
-fn a_conflict_behind_what_is_known_takes_nothing_back() {
+fn a_conflict_after_the_matching_point_changes_nothing() {
     let theirs = report(vote(3), &[(1, 0, 99), (3, 100, 105)]);
     let (mut known, sent) = after(&theirs);
     known.lacks(id(3, 106));
@@ -325,7 +325,7 @@ fn an_earlier_leadership_gets_nothing_and_teaches_nothing() {
 }
 
 #[test]
-fn a_request_waits_for_what_was_sent_ahead() {
+fn a_request_waits_for_entries_sent_ahead() {
     let mut known = Knowledge::default();
     let sent = Instant::now();
     let begun = known.begin(&vote(3), sent);

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use consensus::{Introduction, RingState};
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
+use ring_admin::{Introduction, RingState};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -344,7 +344,7 @@ fn lines(tolerates: Option<usize>, warnings: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use consensus::Identity;
+    use ring_admin::Identity;
 
     use super::*;
 

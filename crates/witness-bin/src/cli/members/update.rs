@@ -1,8 +1,8 @@
 //! `witness members update`: changes a member's record in the ring's log.
 
-use consensus::{Amendment, RecordChange};
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, MemberRecord, OpId, Region};
+use ring_admin::{Amendment, RecordChange};
 use serde::Serialize;
 
 use crate::cli::session::{Consent, Patience, RingArgs, Session, another_answer, block_on};

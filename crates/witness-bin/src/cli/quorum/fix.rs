@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use consensus::{MemberEvidence, PossibleLoss, RepairPlan, WhyUnused, accept_repair, plan_repair};
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, OpId};
+use ring_admin::{MemberEvidence, PossibleLoss, RepairPlan, WhyUnused, accept_repair, plan_repair};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -547,10 +547,10 @@ mod tests {
 #[cfg(test)]
 mod evidence_tests {
     use consensus::Term;
-    use consensus::UnusedLog;
     use raft_types::MemberKind;
     use raft_types::Region;
     use raft_types::StoredMembership;
+    use ring_admin::UnusedLog;
 
     use super::*;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 use consensus::quorum::{QuorumPolicy, RingRules};
-use consensus::{Amendment, RulesChange};
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::Region;
+use ring_admin::{Amendment, RulesChange};
 use serde::Serialize;
 
 use crate::cli::session::{Consent, Patience, RingArgs, Session, another_answer, block_on};

@@ -108,14 +108,14 @@ fn from_outside(report: &RingReport, latest: &MemberView) -> Vec<RegionQuorum> {
         record: logged.record.clone(),
         voter: logged.voter,
         matched: view_of(logged.id).and_then(|view| view.log_end),
-        behind: None,
+        lag: None,
         answered: view_of(logged.id).map(|_| Duration::ZERO),
         needs_purged_entries: false,
     });
     let view = RingView {
         own: latest.member.id,
         leads: false,
-        stands_in: false,
+        is_interim: false,
         leader: None,
         last_log: latest.log_end,
         voter_sets: latest.voter_sets.clone(),
@@ -174,8 +174,8 @@ fn page(document: &Document, directory: &Directory) -> String {
 
 #[cfg(test)]
 mod tests {
-    use consensus::Explanation;
     use raft_types::Region;
+    use ring_admin::Explanation;
 
     use super::*;
     use crate::operator::Asked;

@@ -17,9 +17,9 @@ pub(super) fn lines(report: &RingReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use consensus::Explanation;
-    use consensus::Prospects;
     use raft_types::MemberId;
+    use ring_admin::Explanation;
+    use ring_admin::Prospects;
 
     use super::*;
     use crate::operator::Asked;

@@ -1,0 +1,312 @@
+//! Evidence that the leader's process has exited: a hint about timing only. With it an election
+//! need not wait for missing heartbeats ([`super::early_election`]). Votes and logs decide the election as usual.
+//!
+//! It takes two signs, and this member must observe both itself. First, the leader has closed all of its connections to this member, as
+//! the system does whenever a process ends. Second, the leader's address refuses a new connection, as a system does without a
+//! listener. A vanished host gives neither. A broken connection gives only the first: the leader still answers at its address.
+//! A firewall in between may give both to the members on the other side.
+//!
+//! The evidence is about one term, never about a member: a restarted leader leads in a later term or not at all.
+//! The first call of that leader discards it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use raft_types::{MemberId, Term, Vote};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::engine::RoleSnapshot;
+
+/// The leadership of another member in one term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LedTerm {
+    pub(crate) leader: MemberId,
+    pub(crate) term: Term,
+}
+
+impl LedTerm {
+    /// The one that a member follows, if any.
+    pub(crate) fn followed(role: &RoleSnapshot, own: MemberId) -> Option<Self> {
+        let leader = role.leader.filter(|leader| *leader != own)?;
+        let term = role.term;
+        Some(Self { leader, term })
+    }
+
+    /// The vote that its leader's calls carry and that every follower has stored.
+    pub(crate) fn vote(self) -> Vote {
+        Vote::new_committed(self.term.0, self.leader)
+    }
+}
+
+/// The evidence about the leader.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum ExitEvidence {
+    /// It calls, as far as this member knows.
+    #[default]
+    None,
+    /// It has closed its connections; its address has not refused yet.
+    HungUp(LedTerm),
+    /// Its address refuses as well.
+    Exited(LedTerm),
+}
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(crate) struct LeaderExit(watch::Sender<ExitEvidence>);
+
+impl LeaderExit {
+    pub(crate) fn evidence(&self) -> watch::Receiver<ExitEvidence> {
+        self.0.subscribe()
+    }
+
+    /// The leader has closed all its connections.
+    pub(crate) fn hung_up(&self, led: LedTerm) {
+        self.0.send_if_modified(|evidence| {
+            let news = *evidence != ExitEvidence::Exited(led);
+            if news {
+                *evidence = ExitEvidence::HungUp(led);
+            }
+            news
+        });
+    }
+
+    /// The address of a leader that closed its connections refuses; it has not called since.
+    pub(crate) fn refuses(&self, led: LedTerm) {
+        self.0.send_if_modified(|evidence| {
+            let confirmed = *evidence == ExitEvidence::HungUp(led);
+            if confirmed {
+                *evidence = ExitEvidence::Exited(led);
+            }
+            confirmed
+        });
+    }
+
+    /// This member calls as a leader: it is alive.
+    pub(crate) fn calls(&self, caller: MemberId) {
+        self.0.send_if_modified(|evidence| {
+            let alive = match *evidence {
+                ExitEvidence::HungUp(led) | ExitEvidence::Exited(led) => led.leader == caller,
+                ExitEvidence::None => false,
+            };
+            if alive {
+                *evidence = ExitEvidence::None;
+            }
+            alive
+        });
+    }
+
+    /// True if this leader's process is gone, after at most `patience` for both signs.
+    pub(crate) async fn becomes(&self, led: LedTerm, patience: Duration) -> bool {
+        let mut evidence = self.0.subscribe();
+        let dead = evidence.wait_for(|evidence| *evidence == ExitEvidence::Exited(led));
+        tokio::time::timeout(patience, dead).await.is_ok()
+    }
+
+    /// Whether a vote request may bypass the lease granted to the leader: that leader is dead, and the request is for the next term.
+    /// No other leader's lease is bypassed, even if this member follows another one before the engine takes the request.
+    /// The leader of that next term already has this member's vote, and a leader of a later term makes the request too old.
+    pub(crate) fn releases(&self, asked: &Vote) -> bool {
+        match *self.0.borrow() {
+            ExitEvidence::Exited(led) => !asked.committed && asked.leader_id.term == led.term.0 + 1,
+            ExitEvidence::None | ExitEvidence::HungUp(_) => false,
+        }
+    }
+}
+
+// One member's attempt at an early election ([`super::early_election`]), and the promises that exclude one.
+
+/// The progress of this member's own attempt, and the member to which it yields. Of two members that ask each other concurrently, the
+/// one with the earlier turn proceeds and the other yields; otherwise they would split the votes.
+#[derive(Debug, Default)]
+pub(crate) struct EarlyAttempt(Mutex<Progress>);
+
+#[derive(Debug, Default)]
+struct Progress {
+    stage: Stage,
+    /// Until when another member goes first, to which this member has promised its vote.
+    gives_way_until: Option<Instant>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    None,
+    Asks,
+    Campaigns,
+}
+
+impl EarlyAttempt {
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        // Each change is one or two assignments, which belong together and cannot panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to ask once no other member goes first.
+    pub(crate) async fn begin(&self) -> Attempt<'_> {
+        loop {
+            let until = {
+                let mut progress = self.lock();
+                match progress
+                    .gives_way_until
+                    .filter(|until| *until > Instant::now())
+                {
+                    Some(until) => until,
+                    None => {
+                        *progress = Progress {
+                            stage: Stage::Asks,
+                            gives_way_until: None,
+                        };
+                        return Attempt(self);
+                    }
+                }
+            };
+            tokio::time::sleep_until(until).await;
+        }
+    }
+
+    /// Promises the vote to another member until `until`; refused where this one is ahead and asks itself, or campaigns already.
+    pub(crate) fn promise(&self, is_ahead: bool, until: Instant) -> bool {
+        let mut progress = self.lock();
+        let may = match progress.stage {
+            Stage::None => true,
+            Stage::Asks => !is_ahead,
+            Stage::Campaigns => false,
+        };
+        if may {
+            progress.gives_way_until = Some(until);
+        }
+        may
+    }
+}
+
+/// An attempt, until it is dropped.
+pub(crate) struct Attempt<'a>(&'a EarlyAttempt);
+
+impl Attempt<'_> {
+    /// True if the vote was promised to no member since. Then it can no longer be promised.
+    pub(crate) fn goes_on(&self) -> bool {
+        let mut progress = self.0.lock();
+        let goes_on = progress.gives_way_until.is_none();
+        if goes_on {
+            progress.stage = Stage::Campaigns;
+        }
+        goes_on
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.0.lock().stage = Stage::None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LED_TERM: LedTerm = LedTerm {
+        leader: MemberId(1),
+        term: Term(7),
+    };
+    impl LeaderExit {
+        fn is(&self, led: LedTerm) -> bool {
+            *self.0.borrow() == ExitEvidence::Exited(led)
+        }
+    }
+
+    const NEXT: LedTerm = LedTerm {
+        leader: MemberId(1),
+        term: Term(8),
+    };
+
+    #[test]
+    fn both_signs_in_order_for_one_term_are_needed() {
+        let leader = LeaderExit::default();
+        leader.refuses(LED_TERM);
+        assert!(!leader.is(LED_TERM), "an address that refuses alone");
+        leader.hung_up(LED_TERM);
+        assert!(!leader.is(LED_TERM), "a connection that broke alone");
+        leader.refuses(NEXT);
+        assert!(!leader.is(LED_TERM) && !leader.is(NEXT));
+        leader.refuses(LED_TERM);
+        assert!(leader.is(LED_TERM) && !leader.is(NEXT));
+        leader.hung_up(LED_TERM);
+        assert!(leader.is(LED_TERM), "the last connections are closed later");
+        leader.hung_up(NEXT);
+        assert!(!leader.is(LED_TERM) && !leader.is(NEXT));
+    }
+
+    #[test]
+    fn a_leader_that_calls_is_alive() {
+        let leader = LeaderExit::default();
+        for dead in [false, true] {
+            leader.hung_up(LED_TERM);
+            if dead {
+                leader.refuses(LED_TERM);
+            }
+            leader.calls(MemberId(2));
+            assert_eq!(leader.is(LED_TERM), dead);
+            leader.calls(MemberId(1));
+            assert!(!leader.is(LED_TERM));
+            // An answer to an earlier attempt.
+            leader.refuses(LED_TERM);
+            assert!(!leader.is(LED_TERM));
+        }
+    }
+
+    #[test]
+    fn the_lease_is_bypassed_for_the_next_term_only() {
+        let leader = LeaderExit::default();
+        let asks = |term| Vote::new(term, MemberId(2));
+        leader.hung_up(LED_TERM);
+        assert!(!leader.releases(&asks(8)));
+        leader.refuses(LED_TERM);
+        assert!(leader.releases(&asks(8)));
+        for (vote, why) in [
+            (asks(7), "its own term"),
+            (asks(9), "in between another one may have been elected"),
+            (Vote::new_committed(8, MemberId(2)), "no request for a vote"),
+        ] {
+            assert!(!leader.releases(&vote), "{why}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_asked_voter_waits_for_the_signs() {
+        let leader = LeaderExit::default();
+        let patience = Duration::from_millis(100);
+        assert!(!leader.becomes(LED_TERM, patience).await);
+        leader.hung_up(LED_TERM);
+        let asked = leader.becomes(LED_TERM, patience);
+        let refused = async {
+            tokio::time::sleep(patience / 2).await;
+            leader.refuses(LED_TERM);
+        };
+        assert!(tokio::join!(asked, refused).0);
+    }
+}
+
+#[cfg(test)]
+mod early_attempt_tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_of_two_concurrent_attempts_proceeds() {
+        let (first, second) = (EarlyAttempt::default(), EarlyAttempt::default());
+        let until = Instant::now() + Duration::from_millis(100);
+        let (own, others) = (first.begin().await, second.begin().await);
+        assert!(!first.promise(true, until), "it is ahead");
+        assert!(second.promise(false, until), "it is not");
+        assert!(own.goes_on() && !others.goes_on());
+        assert!(!first.promise(false, until), "it campaigns");
+        drop((own, others));
+        // The yielding member waits.
+        let again = second.begin().await;
+        assert!(Instant::now() >= until && again.goes_on());
+        // A member that does not ask promises its vote, whatever its position.
+        assert!(first.promise(true, Instant::now() + Duration::from_millis(10)));
+    }
+}

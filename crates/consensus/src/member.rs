@@ -1,0 +1,732 @@
+//! One ring member's Raft: started over a log and a network, then used for proposals and observation until it is shut
+//! down. A handle; clones are the same member. It runs until [`RaftMember::shutdown`], also without a handle.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use openraft::RaftNetworkFactory;
+use openraft::metrics::WaitError;
+use openraft::network::NetSnapshot;
+use openraft::storage::RaftLogStorage;
+use raft_types::{
+    AppEntry, CommittedLeaderId, DoubtedTail, ElectionNotes, FilePart, FileStarts, FormatMismatch,
+    LogIntake, MAX_TRANSACTION_BYTES, MemberId, MemberRecord, OfferedStart, OpId,
+    ProposalResponder, ProposalSequence, Refusal, Term, TypeConfig,
+};
+use thiserror::Error;
+use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore, watch};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::calls::inbound::Inbound;
+use crate::calls::{Answer, CallError, MemberCalls, Question};
+use crate::config::{ConfigError, MemberConfig};
+use crate::election::campaign::{Campaigning, first_turn};
+use crate::election::counted_votes::{CountedVotes, InterimTerm};
+use crate::election::elections::Elections;
+use crate::election::put_back::{OwnPast, PutBack, Recorded};
+use crate::election::vote_gate::ElectionGate;
+use crate::election::{doubted_tail, early_election, greetings};
+use crate::engine::any_log::AnyLog;
+use crate::engine::handle::{EngineHandle, essential, supervise};
+use crate::engine::network::{AnyNetwork, EngineNetwork};
+use crate::engine::{Engine, Fault};
+use crate::failed_targets::FailedTargets;
+use crate::lease::contacts::Contacts;
+use crate::lease::leadership::Leadership;
+use crate::lease::observer;
+use crate::lease::promise::Promise;
+use crate::log_room::Rooms;
+use crate::node::{Administrator, RaftNode};
+use crate::primacy::Primacy;
+use crate::proposal::{InFlight, ProposalTicket, ProposeError};
+use crate::purge_floor::PurgeFloor;
+use crate::state_machine::{AppliedFloor, CommitMark, CommitStateMachine, PurgeGoal};
+use crate::transfer::{TransferError, TransferOutcome};
+use crate::{engine, log_room};
+
+/// A handle on one running member; clones share it.
+#[derive(Debug, Clone)]
+pub struct RaftMember(Arc<RunningRaft>);
+
+struct RunningRaft {
+    config: MemberConfig,
+    node: Arc<RaftNode>,
+    starts: Arc<dyn FileStarts>,
+    purge_goal: PurgeGoal,
+    proposals: Arc<Semaphore>,
+    /// Held by a proposer until the engine has the entry, so that no other overtakes one that waits for room.
+    turn: AsyncMutex<()>,
+    leadership: watch::Receiver<Leadership>,
+    primacy: watch::Receiver<Primacy>,
+    tasks: [AbortHandle; 8],
+}
+
+/// Why a member could not be started.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The configuration is refused before the engine starts.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Its log or its network could not be opened.
+    #[error("the consensus engine did not start: {0}")]
+    Engine(#[from] Fault),
+    /// The lease that the member promises to leaders cannot be stored.
+    #[error("the lease of this member cannot be stored with its vote: {0}")]
+    Promise(#[source] io::Error),
+    /// The ring uses a later format that this program does not support.
+    #[error("the ring's log is in {0}; nothing was changed")]
+    Format(FormatMismatch),
+}
+
+impl RaftMember {
+    /// Starts a member over its log. `floor` is the end up to which the log is known to be committed; `starts` is
+    /// the same log as a sequence of files with which another member's log may begin.
+    ///
+    /// # Errors
+    /// [`StartError`] when the configuration cannot work, or the log cannot be read, or is of a later version.
+    pub async fn start<L, N>(
+        config: MemberConfig,
+        log: L,
+        network: N,
+        calls: Arc<dyn MemberCalls>,
+        floor: AppliedFloor,
+        starts: Arc<dyn FileStarts>,
+        administrator: Arc<dyn Administrator>,
+    ) -> Result<Self, StartError>
+    where
+        L: RaftLogStorage<TypeConfig>,
+        N: RaftNetworkFactory<TypeConfig>,
+        N::Network: NetSnapshot<TypeConfig, SnapshotData = OfferedStart>,
+    {
+        let (log, network) = (AnyLog::new(log), AnyNetwork::new(network));
+        Self::start_over(config, log, network, calls, floor, starts, administrator).await
+    }
+
+    /// Boxed here, because a future is compiled where it is polled: an `async fn` would be compiled into every program that starts
+    /// members, with all that it starts.
+    fn start_over(
+        config: MemberConfig,
+        log: AnyLog,
+        network: AnyNetwork,
+        calls: Arc<dyn MemberCalls>,
+        floor: AppliedFloor,
+        starts: Arc<dyn FileStarts>,
+        administrator: Arc<dyn Administrator>,
+    ) -> BoxFuture<'static, Result<Self, StartError>> {
+        async move {
+            // All promises of an earlier process were made before this.
+            let begun = Instant::now();
+            let gate = ElectionGate::new(starts.doubted_tail().as_ref());
+            if let Some(committed) = starts.election_notes().elects_from {
+                gate.told(committed);
+            }
+            let engine_config = config.engine()?;
+            let mark = CommitMark::new(floor.last_applied.map(OpId::from));
+            let purge_goal = PurgeGoal::default();
+            let state_machine =
+                CommitStateMachine::new(floor, mark.clone(), starts.clone(), purge_goal.clone());
+            let contacts = Contacts::default();
+            let memory = Recorded::default();
+            let interim_term = InterimTerm::default();
+            let votes = CountedVotes::new(config.id, memory.clone(), interim_term.clone());
+            let network = EngineNetwork::new(network, contacts.clone(), votes);
+            let raft = Engine::new(config.id, engine_config, network, log, state_machine)
+                .await
+                .map_err(Fault::from)?;
+
+            // It answers after it has read its log.
+            let is_new = !raft.is_initialized().await.map_err(Fault::from)?;
+            if let Err(mismatch) = administrator.check(&engine::role(&raft).membership) {
+                // Its task reports its own failure, and has not started anything.
+                let _ = raft.shutdown().await;
+                return Err(StartError::Format(mismatch));
+            }
+            let notes = starts.election_notes();
+            let term = engine::role(&raft).term;
+            let promise = Promise::new(config.timers.lease, &notes, term, is_new);
+            let longest = promise.longest();
+            if notes.promised != Some(longest) {
+                let promised = Some(longest);
+                let noted = starts.note_elections(ElectionNotes { promised, ..notes });
+                noted.await.map_err(StartError::Promise)?;
+            }
+            let campaigning = Campaigning::new(begun, promise, is_new, gate);
+            let past = OwnPast::new(starts.doubted_tail());
+            let engine = Arc::new(EngineHandle::new(raft, config.id, config.timers, mark));
+            let elections = Arc::new(Elections::new(
+                engine.clone(),
+                contacts,
+                campaigning,
+                memory,
+                past,
+                interim_term,
+            ));
+            let node = Arc::new(RaftNode {
+                engine,
+                elections,
+                calls,
+                administrator,
+                program: config.program.clone(),
+                failed_targets: FailedTargets::default(),
+                rooms: Arc::new(Rooms::default()),
+                arrived: Notify::new(),
+            });
+            let (publish_leadership, leadership) =
+                watch::channel(Leadership::Follower { leader: None });
+            let (publish_primacy, primacy) = watch::channel(Primacy::NONE);
+            let published = observer::Published {
+                leadership: publish_leadership,
+                primacy: publish_primacy,
+            };
+            Ok(Self(Arc::new(RunningRaft {
+                proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
+                turn: AsyncMutex::default(),
+                config,
+                tasks: spawn_tasks(&node, &starts, published),
+                node,
+                starts,
+                purge_goal,
+                leadership,
+                primacy,
+            })))
+        }
+        .boxed()
+    }
+
+    /// Proposes an entry that depends on none before it: see [`RaftMember::propose_behind`].
+    ///
+    /// # Errors
+    /// [`ProposeError`] when the entry was not proposed at all.
+    pub async fn propose(
+        &self,
+        entry: AppEntry,
+        term: Term,
+    ) -> Result<ProposalTicket, ProposeError> {
+        let alone = ProposalSequence::default();
+        self.propose_behind(entry, term, &alone).await
+    }
+
+    /// Proposes an entry in the leadership of `term`. It is refused, on the ticket, when that is over, and when an earlier one of the
+    /// same sequence was refused.
+    /// Consecutive calls put their entries into the log in that order, without waiting for
+    /// the previous commit. Waits while the proposals in flight are at their bound, and while this member's own log
+    /// has no more room in memory for pending writes.
+    ///
+    /// # Errors
+    /// [`ProposeError`] when the entry was not proposed at all; then no later entry of the sequence may be proposed either.
+    pub async fn propose_behind(
+        &self,
+        entry: AppEntry,
+        term: Term,
+        sequence: &ProposalSequence,
+    ) -> Result<ProposalTicket, ProposeError> {
+        let share = self.share_of(&entry)?;
+        let refused = |refusal| {
+            sequence.break_off();
+            ProposalTicket::refused(term, refusal, self.0.leadership.clone())
+        };
+        let leadership = *self.0.leadership.borrow();
+        if leadership.leading_term() != Some(term) {
+            let leader = match leadership {
+                Leadership::Follower { leader } => leader,
+                _ => None,
+            };
+            return Ok(refused(Refusal::NotLeader { leader }));
+        }
+        let bytes = bytes_of(&entry);
+        let rooms = &self.0.node.rooms;
+        let _turn = self.0.turn.lock().await;
+        if matches!(entry, AppEntry::Transaction(_)) {
+            let sets = || self.0.node.role().voter_sets().to_vec();
+            rooms.check(self.0.config.id, term, sets, bytes)?;
+        }
+        if let Some(log) = rooms.own() {
+            log.queue_room(bytes).await;
+        }
+        let share = self.0.proposals.clone().acquire_many_owned(share).await;
+        // Closed by `shutdown` only.
+        let share = share.map_err(|_| Fault::Stopped)?;
+        let (in_flight, ticket) = InFlight::new(
+            term,
+            self.0.node.engine.mark.clone(),
+            (share, rooms.propose(bytes)),
+            sequence.clone(),
+            self.0.leadership.clone(),
+        );
+        // Last: the engine merges entries that wait for it together, and judges them at one moment.
+        if sequence.is_broken() {
+            return Ok(refused(Refusal::AfterRefused));
+        }
+        self.raft()
+            .write(entry)
+            .with_leader(CommittedLeaderId::new(term.0))
+            .responder(ProposalResponder::new(in_flight))
+            .await
+            .map_err(Fault::from)?;
+        Ok(ticket)
+    }
+
+    /// The part of the proposals bound that an entry takes.
+    fn share_of(&self, entry: &AppEntry) -> Result<u32, ProposeError> {
+        let bytes = bytes_of(entry);
+        if bytes > MAX_TRANSACTION_BYTES {
+            return Err(ProposeError::TooLarge {
+                bytes,
+                limit: MAX_TRANSACTION_BYTES,
+            });
+        }
+        let bound = self.0.config.bounds.proposals_bytes;
+        Ok(u32::try_from(bytes)
+            .unwrap_or(bound)
+            .clamp(SMALLEST_SHARE, bound))
+    }
+
+    /// Up to where the log is committed, as far as this member knows; never decreases.
+    pub fn committed(&self) -> watch::Receiver<Option<OpId>> {
+        self.0.node.committed()
+    }
+
+    /// For how long this member has lacked entries that the ring has committed, by its leader's reports, to within a heartbeat.
+    /// Nothing where that is unknown: while no leader calls, and after a start until all entries committed by then are here.
+    pub fn lacks_commits_for(&self) -> Option<Duration> {
+        self.0.node.elections.lacks_commits_for()
+    }
+
+    /// The leadership on which this member may rely. It stays current without a reader.
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.0.leadership.clone()
+    }
+
+    /// The leadership at this moment, for an answer that must not be older than the question.
+    pub fn leadership_now(&self) -> Leadership {
+        self.0.node.elections.leadership()
+    }
+
+    /// When this leader's lease ends if no more heartbeats are answered; none where it does not lead or is the only voter.
+    pub fn lease_end(&self) -> Option<Instant> {
+        self.0.node.elections.lease_end(&self.0.node.role())
+    }
+
+    /// The location of the primary, on which the member's own mysqld may rely. It stays current without a reader.
+    pub fn primacy(&self) -> watch::Receiver<Primacy> {
+        self.0.primacy.clone()
+    }
+
+    /// [`RaftMember::primacy`] at this moment.
+    pub fn primacy_now(&self) -> Primacy {
+        self.0.node.primacy(&self.0.node.role())
+    }
+
+    /// Bytes of proposals that are not committed yet.
+    pub fn proposals_bytes(&self) -> u64 {
+        let available = self.0.proposals.available_permits() as u64;
+        u64::from(self.0.config.bounds.proposals_bytes).saturating_sub(available)
+    }
+
+    /// Transfers the leadership to a voter and waits for the outcome, at most four leases.
+    ///
+    /// # Errors
+    /// [`TransferError`]: refused with nothing changed, or no member leads yet.
+    pub async fn transfer_leader(&self, to: MemberId) -> Result<TransferOutcome, TransferError> {
+        self.0.node.transfer(to).await
+    }
+
+    /// How long ago this member received a call from another member as the leader; nothing where there was none since its start.
+    pub fn heard_leader_ago(&self) -> Option<Duration> {
+        self.0.node.engine.heard.age()
+    }
+
+    /// Whether this member may campaign by itself, once a lease after its start is over. In both cases it votes and can be given the
+    /// leadership. It never campaigns while the end of its log is in doubt, whatever is set here.
+    pub fn set_campaigning(&self, allowed: bool) {
+        let campaigning = &self.0.node.elections.campaigning;
+        campaigning.allow(self.raft(), allowed);
+    }
+
+    /// Others have committed this: any candidate must have it to get this member's vote, and this member campaigns once it has it.
+    pub fn elect_from(&self, committed: OpId) {
+        let campaigning = &self.0.node.elections.campaigning;
+        campaigning.told(committed, self.raft());
+    }
+
+    /// Why this member takes part in no election at the moment.
+    pub fn stays_out_of_elections(&self) -> Option<String> {
+        let gate = &self.0.node.elections.campaigning.gate;
+        gate.stays_out().map(|why| why.to_string())
+    }
+
+    /// Its data directory was restored, as [`FileStarts::note_doubt`] recorded before its start; reported to the others.
+    pub fn was_put_back(&self, found: PutBack, doubt: DoubtedTail) {
+        self.0.node.elections.past.found(found, doubt);
+    }
+
+    /// The members whose data directories were restored to an earlier state, as far as reported to this one, itself included. Each
+    /// until it is restarted.
+    pub fn put_back(&self) -> BTreeMap<MemberId, PutBack> {
+        let elections = &self.0.node.elections;
+        let own = elections.past.put_back().map(|found| (self.id(), found));
+        let role = engine::role(self.raft());
+        let others = role.membership.membership().nodes();
+        let others = others.filter_map(|(id, record)| {
+            Some((*id, elections.memory.put_back(*id, record.incarnation)?))
+        });
+        own.into_iter().chain(others).collect()
+    }
+
+    /// From now on no proposals and no leader's entries are accepted for which this log has no room. Called once, directly
+    /// after the start, with the log over which the member was started.
+    pub fn take_in_by(&self, log: Arc<dyn LogIntake>) {
+        self.0.node.rooms.ask(log);
+    }
+
+    /// True if this member's log has no room for transactions, while a majority of each voter set is not known to lack it: then
+    /// another member should lead.
+    pub fn is_full_alone(&self) -> bool {
+        let role = self.0.node.role();
+        let term = self.0.node.leadership_in(&role).serving_term();
+        let rooms = &self.0.node.rooms;
+        term.is_some_and(|term| rooms.only_here(self.id(), term, role.voter_sets()))
+    }
+
+    /// The receiving end, for the transport's server.
+    pub fn inbound(&self) -> Inbound {
+        Inbound::new(self.0.node.clone(), self.0.starts.clone())
+    }
+
+    /// Waits until the engine has stopped, and returns why: a failed log storage, a panic, a shutdown.
+    pub async fn fault(&self) -> Fault {
+        self.0.node.engine.fault.wait().await
+    }
+
+    /// Runs a task without which this member must not continue: if it panics, the engine stops, and [`Self::fault`] returns that.
+    pub fn essential(
+        &self,
+        what: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        essential(self.0.node.engine.clone(), what, task.boxed())
+    }
+
+    /// Stops the member. Acknowledged entries stay durable; the outcome of proposals in flight becomes unknown.
+    pub async fn shutdown(&self) {
+        self.0.proposals.close();
+        // Its task reports its own failure, which `fault` returns as well.
+        let _ = self.raft().shutdown().await;
+        self.fault().await;
+    }
+
+    /// All other members of the ring, by this member's membership.
+    pub fn others(&self) -> BTreeMap<MemberId, MemberRecord> {
+        let role = self.0.node.role();
+        let others = role.others(self.id());
+        others.map(|(id, record)| (id, record.clone())).collect()
+    }
+
+    /// Waits until [`Self::others`] differs from `known`.
+    pub async fn others_change(&self, known: &BTreeMap<MemberId, MemberRecord>) {
+        let changed = self.0.node.role_when(|_| self.others() != *known);
+        if changed.await.is_err() {
+            // No more changes.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits until a member calls that had no connection to this one, so that this one may have none to it either. One task waits
+    /// at a time; calls since its last wait count.
+    pub async fn another_arrives(&self) {
+        self.0.node.arrived.notified().await;
+    }
+
+    /// The number under which it takes part in the ring.
+    pub fn id(&self) -> MemberId {
+        self.0.config.id
+    }
+
+    /// The engine itself, for measurements and for the simulator, which breaks it on purpose. A membership
+    /// changed through it bypasses every rule of this crate.
+    pub fn engine(&self) -> &openraft::Raft<TypeConfig, CommitStateMachine> {
+        self.raft()
+    }
+
+    /// What the administration of the ring shares with this member.
+    pub fn node(&self) -> &Arc<RaftNode> {
+        &self.0.node
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &MemberConfig {
+        &self.0.config
+    }
+
+    /// Why the engine stopped, if it did.
+    pub fn fault_now(&self) -> Option<Fault> {
+        self.0.node.engine.fault.now()
+    }
+
+    fn raft(&self) -> &Engine {
+        &self.0.node.engine.raft
+    }
+}
+
+// How far the ring needs the log, and the removal of the rest.
+
+/// The engine builds one mark at a time and ignores an order for another in the meantime: it is repeated after this.
+const MARK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Why the log was not purged.
+#[derive(Debug, Error)]
+pub enum PurgeError {
+    /// Entries that are not committed and applied here are never purged.
+    #[error("entries up to {upto} cannot be purged; only those up to {} are applied", match .applied {
+        Some(applied) => applied.to_string(),
+        None => "none".to_owned(),
+    })]
+    NotApplied {
+        /// The last entry that was to be purged.
+        upto: OpId,
+        /// The last entry that is applied; nothing where none is.
+        applied: Option<OpId>,
+    },
+    /// Inside a file, or within the file that is being written.
+    #[error("entries up to {upto} cannot be purged: no file ends there; {}", match .next {
+        Some(next) => format!("the next one that does ends with {next}"),
+        None => "the files from there on are still needed".to_owned(),
+    })]
+    NotTheEndOfAFile {
+        /// The last entry that was to be purged.
+        upto: OpId,
+        /// The first later entry that ends a file, where another file follows.
+        next: Option<OpId>,
+    },
+    /// The log could not be read.
+    #[error("the log cannot say where its files begin: {reason}")]
+    Log {
+        /// The error of the log storage, as it reported it.
+        reason: String,
+    },
+    /// The consensus engine has stopped, so nothing was purged.
+    #[error(transparent)]
+    Stopped(#[from] Fault),
+}
+
+impl RaftMember {
+    /// Up to where the ring no longer needs the log, by its leader's view. A member that did not
+    /// answer the leader for `absent_after` holds nothing back.
+    ///
+    /// # Errors
+    /// [`CallError`] when no leader is known, or it does not answer in time.
+    pub async fn purge_floor(&self, absent_after: Duration) -> Result<PurgeFloor, CallError> {
+        if let Some(floor) = self.0.node.purge_floor(absent_after) {
+            return Ok(floor);
+        }
+        let question = Question::PurgeFloor { absent_after };
+        match self.ask_leader(question).await? {
+            Answer::PurgeFloor(floor) => Ok(floor),
+            other => Err(other.unexpected()),
+        }
+    }
+
+    /// Lets the engine remove entries up to `upto` from the log, when they are not being sent to a follower.
+    /// A file ends with `upto`, so that the log continues with a file with which another log can begin.
+    ///
+    /// # Errors
+    /// [`PurgeError`] when they are not applied yet, or no file ends there.
+    pub async fn purge(&self, upto: OpId) -> Result<(), PurgeError> {
+        let applied = engine::progress(self.raft()).applied;
+        if applied.is_none_or(|applied| applied.index < upto.index) {
+            return Err(PurgeError::NotApplied { upto, applied });
+        }
+        let purged = engine::progress(self.raft()).purged;
+        if purged.is_some_and(|purged| purged.index >= upto.index) {
+            return Ok(());
+        }
+        let next = self.0.starts.first_start(Some(upto)).await;
+        let next = next.map_err(|error| PurgeError::Log {
+            reason: error.to_string(),
+        })?;
+        let next = next.map(|start| start.before);
+        if next != Some(upto) {
+            return Err(PurgeError::NotTheEndOfAFile { upto, next });
+        }
+        self.0.purge_goal.raise(upto);
+        let trigger = self.raft().trigger();
+        let reached = |seen: &openraft::RaftMetrics<TypeConfig>| {
+            seen.snapshot.is_some_and(|at| at.index >= upto.index)
+        };
+        loop {
+            trigger.snapshot().await.map_err(Fault::from)?;
+            let marked = self.raft().wait(Some(MARK_PATIENCE));
+            let marked = marked.metrics(reached, "the mark up to which the log may be purged");
+            match marked.await {
+                Ok(_) => break,
+                Err(WaitError::Timeout(..)) => {}
+                Err(WaitError::ShuttingDown) => return Err(Fault::Stopped.into()),
+            }
+        }
+        trigger.purge_log(upto.index).await.map_err(Fault::from)?;
+        Ok(())
+    }
+}
+
+// Questions that only the leader can answer.
+
+impl RaftMember {
+    /// Up to where the ring's log is committed, by its leader at some moment during this call. The own mark
+    /// ([`RaftMember::committed`]) may lag it.
+    ///
+    /// # Errors
+    /// [`CallError`] when no leader is known, it does not serve, or it does not answer in time.
+    pub async fn committed_in_ring(&self) -> Result<Option<OpId>, CallError> {
+        if let Some(committed) = self.0.node.elections.committed_now() {
+            return Ok(committed);
+        }
+        match self.ask_leader(Question::Committed).await? {
+            Answer::Committed { up_to } => Ok(up_to),
+            other => Err(other.unexpected()),
+        }
+    }
+
+    /// A piece of a closed file of another member's log.
+    ///
+    /// # Errors
+    /// [`CallError`] when it does not have that very file, or does not answer within `deadline`.
+    pub async fn part_of_file(
+        &self,
+        of: MemberId,
+        part: FilePart,
+        deadline: Duration,
+    ) -> Result<Bytes, CallError> {
+        let role = self.0.node.role();
+        let record = role.membership.get_node(&of);
+        let record = record.ok_or_else(|| CallError(format!("member {of} is gone")))?;
+        let calls = &self.0.node.calls;
+        let asked = calls.ask(of, record, Question::FilePart(part), deadline);
+        match asked.await? {
+            Answer::FilePart(bytes) => Ok(bytes.0),
+            other => Err(other.unexpected()),
+        }
+    }
+
+    /// Asks the leader, which is another member.
+    async fn ask_leader(&self, question: Question) -> Result<Answer, CallError> {
+        let node = &self.0.node;
+        let role = node.role();
+        let leader = role.leader.filter(|leader| *leader != node.id());
+        let known = leader.and_then(|leader| {
+            let record = role.membership.get_node(&leader)?;
+            Some((leader, record))
+        });
+        let Some((leader, record)) = known else {
+            return Err(CallError("no leader is known".to_owned()));
+        };
+        let deadline = node.timers().lease;
+        node.calls.ask(leader, record, question, deadline).await
+    }
+}
+
+/// Starts the member's tasks; none can be missing.
+fn spawn_tasks(
+    node: &Arc<RaftNode>,
+    starts: &Arc<dyn FileStarts>,
+    published: observer::Published,
+) -> [AbortHandle; 8] {
+    let (engine, elections, calls) = (&node.engine, &node.elections, &node.calls);
+    let settling = doubted_tail::settle(elections.clone(), calls.clone(), starts.clone());
+    let greeting = greetings::go_round(elections.clone(), calls.clone(), starts.clone());
+    let rooms = log_room::ask_voters(elections.clone(), node.rooms.clone(), calls.clone());
+    let leader_exit = early_election::watch(elections.clone(), calls.clone());
+    let tasks: [(&'static str, BoxFuture<'static, ()>); 8] = [
+        ("waking elections", wake(elections.clone()).boxed()),
+        (
+            "catching up",
+            catch_up(elections.clone(), starts.clone()).boxed(),
+        ),
+        (
+            "observing the engine",
+            observer::observe(node.clone(), published).boxed(),
+        ),
+        ("supervising the engine", supervise(engine.clone()).boxed()),
+        ("asking for the room in logs", rooms.boxed()),
+        ("settling the log's end", settling.boxed()),
+        ("greeting the others", greeting.boxed()),
+        ("watching for a dead leader", leader_exit.boxed()),
+    ];
+    tasks.map(|(what, task)| tokio::spawn(essential(engine.clone(), what, task)).abort_handle())
+}
+
+/// Lets the member take part in elections again once its log has what others have reported as committed. Until then the reported end is
+/// stored: after a restart without contact, members that a repair gave up would elect one of themselves.
+async fn catch_up(elections: Arc<Elections>, starts: Arc<dyn FileStarts>) {
+    loop {
+        elections.campaigning.gate.is_told().await;
+        loop {
+            let elects_from = elections.campaigning.gate.committed();
+            let change = |notes: &mut ElectionNotes| notes.elects_from = elects_from;
+            if let Err(error) = greetings::note(&elections, &*starts, change).await {
+                tracing::error!(%error, "the entry that others have committed cannot be stored; a restart forgets it");
+            }
+            if elects_from.is_none() {
+                break;
+            }
+            let end = doubted_tail::log_end(&elections.engine.raft, elections.engine.id).await;
+            let Some(end) = end else {
+                // The engine has stopped.
+                return;
+            };
+            elections
+                .campaigning
+                .goes_to(end.last, &elections.engine.raft);
+            tokio::time::sleep(elections.engine.timers.heartbeat / 2).await;
+        }
+    }
+}
+
+/// Lets a started member campaign when its first turn comes, and after each turn to which it yielded.
+async fn wake(elections: Arc<Elections>) {
+    let turn = first_turn(
+        &elections.engine.role(),
+        elections.engine.id,
+        &elections.engine.timers,
+    );
+    elections
+        .campaigning
+        .wake(&elections.engine.raft, turn)
+        .await;
+    elections
+        .campaigning
+        .take_turns(&elections.engine.raft)
+        .await;
+}
+
+fn bytes_of(entry: &AppEntry) -> u64 {
+    match entry {
+        AppEntry::Transaction(payload) => payload.bytes().len() as u64,
+        AppEntry::Rotate(rotate) => rotate.format_description.len() as u64,
+    }
+}
+
+/// The smallest entry's share of the proposals bound: it costs more memory than its bytes.
+const SMALLEST_SHARE: u32 = 1024;
+
+impl std::fmt::Debug for RunningRaft {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RaftMember")
+            .field("config", &self.config)
+            .field("leadership", &*self.leadership.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for RunningRaft {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The administration of a ring by one of its members: its membership and rules, and the parts of the member that the requests of operators
+//! and the leader tasks need to change them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use consensus::quorum::{RingRules, VoterSets, policy};
+use consensus::{
+    Administrator, Answer, DatabaseState, FormatError, HistoryEntry, HistoryEvent, MoveError,
+    Program, Question, RaftMember, RaftNode, RoleSnapshot,
+};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use openraft::raft::AppendEntriesRequest;
+use raft_types::{FormatMismatch, MemberId, MemberRecord, OpId, StoredMembership, TypeConfig};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, watch};
+
+use crate::formats;
+use crate::formats::Formats;
+use crate::history;
+use crate::history::Notes;
+use crate::mysqld;
+use crate::mysqld::{Database, Writer};
+
+/// The task that a leader performs for its ring.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
+pub enum LeaderTask {
+    /// It changes the voter sets.
+    MovingQuorum {
+        /// The target voter sets of this step.
+        next: VoterSets,
+        /// The database member that is to lead, if the leader is a witness.
+        target: Option<MemberId>,
+    },
+    /// The leader, a witness, transfers the leadership to this member.
+    Transferring {
+        /// The database member that is to lead.
+        to: MemberId,
+    },
+    /// A task is due but blocked; until then a witness continues to lead without serving clients.
+    Waiting {
+        /// The reason, as text.
+        why: String,
+    },
+}
+
+/// What the tasks of one member share to administer the ring.
+pub(crate) struct Administration {
+    pub(crate) node: Arc<RaftNode>,
+    /// The rules of this member's file, which apply where the log has none.
+    configured: RingRules,
+    /// Held by a task that changes the members, the quorum or the leader, from its decision to the end of the change.
+    pub(crate) reconfiguration_lock: AsyncMutex<()>,
+    /// Unset for a member without one.
+    pub(crate) writer: OnceLock<Arc<dyn Writer>>,
+    pub(crate) local: Arc<LocalState>,
+    /// The current task of this leader; `None` if it has none, or does not lead.
+    pub(crate) leader_task: watch::Sender<Option<LeaderTask>>,
+}
+
+/// What this member knows and stores for the administration, apart from the log.
+pub(crate) struct LocalState {
+    /// Unset for a member without one.
+    pub(crate) database: OnceLock<Arc<dyn Database>>,
+    /// Events that wait for the ring's history.
+    pub(crate) notes: Notes,
+    pub(crate) formats: Formats,
+}
+
+impl LocalState {
+    pub(crate) fn new(program: Program) -> Self {
+        Self {
+            database: OnceLock::new(),
+            notes: Notes::default(),
+            formats: Formats::new(program),
+        }
+    }
+
+    /// The version of the member's own mysqld, if known.
+    pub(crate) fn database_version(&self) -> Option<String> {
+        self.database.get()?.version()
+    }
+}
+
+impl Administrator for LocalState {
+    fn check(&self, membership: &StoredMembership) -> Result<(), FormatMismatch> {
+        self.formats
+            .check_supported(formats::of_membership(membership))
+    }
+
+    fn note_membership(&self, membership: &StoredMembership) {
+        self.formats.note_ring(membership);
+    }
+
+    fn prepare_for(&self, membership: &StoredMembership) -> Result<(), FormatError> {
+        self.formats.reach(formats::of_membership(membership))
+    }
+
+    fn accept_entries(&self, request: &AppendEntriesRequest<TypeConfig>) -> bool {
+        self.formats.accept(request)
+    }
+
+    fn entries_refused(&self, why: &str) {
+        self.formats.refuse(why);
+    }
+
+    fn database_state(&self, primary: Option<String>) -> BoxFuture<'_, Option<DatabaseState>> {
+        async move {
+            match self.database.get() {
+                Some(database) => Some(database.state(primary).await),
+                None => None,
+            }
+        }
+        .boxed()
+    }
+
+    fn keep_events(&self, entries: Vec<HistoryEntry>) {
+        self.notes.take(entries);
+    }
+}
+
+impl Administration {
+    pub(crate) fn new(raft: &RaftMember, local: Arc<LocalState>) -> Self {
+        Self {
+            node: raft.node().clone(),
+            configured: raft.config().rules.clone(),
+            reconfiguration_lock: AsyncMutex::new(()),
+            writer: OnceLock::new(),
+            local,
+            leader_task: watch::Sender::default(),
+        }
+    }
+
+    /// Takes the reconfiguration lock; `None` if another task holds it for longer than a lease.
+    pub(crate) async fn lock(&self) -> Option<MutexGuard<'_, ()>> {
+        let lock = self.reconfiguration_lock.lock();
+        let patience = self.node.timers().lease;
+        tokio::time::timeout(patience, lock).await.ok()
+    }
+
+    /// An entry of the ring's history with the current time; `by` is empty without an order.
+    pub(crate) fn entry_now(&self, by: &str, event: HistoryEvent) -> HistoryEntry {
+        history::entry_now(self.node.role().term, by, event)
+    }
+
+    /// What a promotion would cost the mysqld of a voting database member, possibly this one; `None` without a report.
+    pub(crate) async fn database_state(&self, of: MemberId) -> Option<DatabaseState> {
+        if of == self.node.id() {
+            return self.local.database_state(None).await;
+        }
+        let view = self.node.ring_view();
+        let peer = mysqld::candidates(&view).find(|peer| peer.id == of)?;
+        let primary = self.local.database_version();
+        let question = Question::Database { primary };
+        let calls = self.node.calls();
+        match calls.ask(of, &peer.record, question, mysqld::NAMED).await {
+            Ok(Answer::Database(state)) => Some(state),
+            Ok(_) | Err(_) => None,
+        }
+    }
+
+    /// The rules in force.
+    pub(crate) fn rules(&self) -> RingRules {
+        let role = self.node.role();
+        let records = role.membership.membership().nodes();
+        policy::in_force(records.map(|(_, record)| record), &self.configured)
+    }
+
+    /// The members of a membership that follows that of `role`, before any change to them.
+    pub(crate) fn members_to_be(&self, role: &RoleSnapshot) -> BTreeMap<MemberId, MemberRecord> {
+        let mut members = role.members();
+        policy::carry_on(&mut members, &self.configured);
+        formats::carry_on(&mut members);
+        members
+    }
+
+    /// Changes only the voter sets, in the present leadership. The caller holds the reconfiguration lock.
+    pub(crate) async fn move_quorum(&self, sets: VoterSets) -> Result<(), MoveError> {
+        let role = self.node.role();
+        let members = self.members_to_be(&role);
+        let moved = self.node.append_membership(&role, sets, members).await?;
+        tracing::info!(op_id = %moved, "the quorum has moved");
+        Ok(())
+    }
+
+    /// Changes only the members' records, in the present leadership, and adds entries to the ring's history. The caller holds the
+    /// reconfiguration lock.
+    pub(crate) async fn change_records(
+        &self,
+        entries: &[HistoryEntry],
+        change: impl FnOnce(&mut BTreeMap<MemberId, MemberRecord>),
+    ) -> Result<OpId, MoveError> {
+        let role = self.node.role();
+        let mut members = self.members_to_be(&role);
+        change(&mut members);
+        if !entries.is_empty() {
+            history::append(&mut members, entries);
+        }
+        let sets = role.voter_sets().to_vec();
+        self.node.append_membership(&role, sets, members).await
+    }
+}

@@ -1,0 +1,316 @@
+//! The ring's format: the newest one that its members may use. It is stored in the membership, in every member's record, so it is the same
+//! on every member and reaches joining members with the log. A membership without it has the first format. The leader raises it when every
+//! member has reported support for the next one; it is never lowered. Code that needs a newer format than the first checks only [`of`].
+//! A data directory records a format before any data of it are written, and entries of unsupported formats are refused ([`Formats`]).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use consensus::{FormatError, Program, RingView};
+use openraft::raft::AppendEntriesRequest;
+use raft_types::{
+    EntryPayload, FormatMismatch, FormatRange, FormatVersion, MemberId, MemberRecord,
+    StoredMembership, TypeConfig,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::identity::IdentityBook;
+
+/// The members' latest program reports; members that did not answer are not included.
+pub(crate) type Programs = BTreeMap<MemberId, Program>;
+
+/// A member's format state, for its status.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormatStatus {
+    /// The program that runs here.
+    pub program: Program,
+    /// The ring's format according to this member's log.
+    pub ring: FormatVersion,
+    /// The others' latest program reports to this member, if it leads. It queries only while it supports a newer format than the ring's.
+    pub others: BTreeMap<MemberId, Program>,
+    /// Why this member accepts no entries, as text, if the ring's format is the reason.
+    pub refused: Option<String>,
+}
+
+/// Key of the format in the records.
+const NAME: &str = "format";
+
+/// The ring's format according to its members' records. An unreadable format is from a later version, and outside every range.
+pub(crate) fn of<'a>(records: impl IntoIterator<Item = &'a MemberRecord>) -> FormatVersion {
+    let reports = records
+        .into_iter()
+        .filter_map(|record| record.extras.get(NAME));
+    let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
+    reports
+        .map(|value| FormatVersion(number(value).unwrap_or(u32::MAX)))
+        .max()
+        .unwrap_or(FormatVersion::FIRST)
+}
+
+/// The format of a logged membership.
+pub(crate) fn of_membership(membership: &StoredMembership) -> FormatVersion {
+    of(membership.nodes().map(|(_, record)| record))
+}
+
+/// The format of an entry, if it is a membership.
+fn of_entry(payload: &EntryPayload) -> Option<FormatVersion> {
+    match payload {
+        EntryPayload::Membership(membership) => {
+            let nodes = membership.membership().nodes();
+            Some(of(nodes.map(|(_, record)| record)))
+        }
+        _ => None,
+    }
+}
+
+/// Keeps the format in the next membership, whichever members are added or removed.
+pub(crate) fn carry_on(members: &mut BTreeMap<MemberId, MemberRecord>) {
+    let format = of(members.values());
+    write(members, format);
+}
+
+/// Writes the format into all records. The first format is omitted, as by programs without this key.
+pub(crate) fn write(members: &mut BTreeMap<MemberId, MemberRecord>, format: FormatVersion) {
+    if format == FormatVersion::FIRST {
+        return;
+    }
+    for record in members.values_mut() {
+        record.extras.set(NAME, Value::from(format.0));
+    }
+}
+
+/// The format to which this leader should raise the ring's, by the members' program reports.
+pub(crate) fn to_raise(view: &RingView, reports: &Programs) -> Option<FormatVersion> {
+    let next = of(view.members.iter().map(|member| &member.record)).next();
+    let speaks = |id| {
+        let program = reports.get(&id);
+        program.is_some_and(|program| program.formats.has(next))
+    };
+    let all = view.members.iter().all(|member| speaks(member.id));
+    (view.leads && all).then_some(next)
+}
+
+/// A new member that does not support the ring's format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the ring's format is {}, and the new member speaks {}: {}", .0.found, .0.speaks, match .0.found > .0.speaks.newest() {
+    true => "install a later version of witness there",
+    false => "install an earlier version of witness there, and the later one when the ring's format has risen",
+})]
+pub(crate) struct UnfitNewcomer(FormatMismatch);
+
+/// Checks that a member that supports `speaks` can join a ring of format `ring`.
+pub(crate) fn check_newcomer(
+    ring: FormatVersion,
+    speaks: FormatRange,
+) -> Result<(), UnfitNewcomer> {
+    speaks.check(ring).map_err(UnfitNewcomer)
+}
+
+/// The formats of one member.
+#[derive(Debug)]
+pub(crate) struct Formats {
+    program: Program,
+    /// The data directory; unset for a member without one.
+    book: OnceLock<Arc<IdentityBook>>,
+    known: Mutex<FormatReports>,
+}
+
+#[derive(Debug, Default)]
+struct FormatReports {
+    others: Programs,
+    refused: Option<String>,
+}
+
+impl Formats {
+    pub(crate) fn new(program: Program) -> Self {
+        Self {
+            program,
+            book: OnceLock::new(),
+            known: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Stores the reached formats in this data directory from now on. Only the first call has an effect.
+    pub(crate) fn keep_in(&self, book: Arc<IdentityBook>) {
+        let _ = self.book.set(book);
+    }
+
+    /// Sets the format of calls to other members from the ring's format in the log.
+    pub(crate) fn note_ring(&self, membership: &StoredMembership) {
+        if let Some(book) = self.book.get() {
+            book.note_ring_format(of_membership(membership));
+        }
+    }
+
+    /// Whether this program can use a log in this format; an earlier one than it supports is no obstacle to a start.
+    pub(crate) fn check_supported(&self, found: FormatVersion) -> Result<(), FormatMismatch> {
+        let speaks = self.program.formats;
+        match found > speaks.newest() {
+            true => Err(FormatMismatch { found, speaks }),
+            false => Ok(()),
+        }
+    }
+
+    /// Ensures, before any data of this format are written, that a program without support for it refuses the data directory.
+    pub(crate) fn reach(&self, format: FormatVersion) -> Result<(), FormatError> {
+        self.check_supported(format)?;
+        let raised = self.book.get().map_or(Ok(()), |book| book.raise(format));
+        raised.map_err(|error| FormatError::Directory { format, error })
+    }
+
+    /// Whether these entries may be appended to the log.
+    pub(crate) fn accept(&self, request: &AppendEntriesRequest<TypeConfig>) -> bool {
+        let formats = request
+            .entries
+            .iter()
+            .filter_map(|entry| of_entry(&entry.payload));
+        let reached = formats.max().map_or(Ok(()), |highest| self.reach(highest));
+        match &reached {
+            Err(why) => self.refuse(&why.to_string()),
+            // Requests without entries are answered all the same.
+            Ok(()) if request.entries.is_empty() => {}
+            Ok(()) => self.known().refused = None,
+        }
+        reached.is_ok()
+    }
+
+    /// Records why this member accepts no entries, until it accepts some.
+    pub(crate) fn refuse(&self, why: &str) {
+        let mut known = self.known();
+        if known.refused.as_deref() != Some(why) {
+            tracing::error!(%why, "this member takes no more entries");
+            known.refused = Some(why.to_owned());
+        }
+    }
+
+    /// The others' reports.
+    pub(crate) fn others(&self) -> Programs {
+        self.known().others.clone()
+    }
+
+    /// Replaces the others' earlier reports.
+    pub(crate) fn replace_others(&self, others: Programs) {
+        self.known().others = others;
+    }
+
+    /// The members' program reports, including this one's.
+    pub(crate) fn programs(&self, own: MemberId) -> Programs {
+        let mut programs = self.others();
+        programs.insert(own, self.program.clone());
+        programs
+    }
+
+    pub(crate) fn status(&self, membership: &StoredMembership) -> FormatStatus {
+        let known = self.known();
+        FormatStatus {
+            program: self.program.clone(),
+            ring: of_membership(membership),
+            others: known.others.clone(),
+            refused: known.refused.clone(),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, FormatReports> {
+        // Each field is replaced as a whole.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_ring::Ring;
+
+    fn program(formats: &str) -> Program {
+        Program {
+            version: "0.2.0".to_owned(),
+            formats: formats.parse().unwrap(),
+        }
+    }
+
+    fn reports(formats: &[&str]) -> Programs {
+        let numbered = (1..).map(MemberId).zip(formats);
+        numbered.map(|(id, text)| (id, program(text))).collect()
+    }
+
+    fn in_format(ring: &Ring, format: u32) -> Ring {
+        ring.with(2, |peer| peer.record.extras.set(NAME, format.into()))
+    }
+
+    #[test]
+    fn the_format_rises_when_all_members_support_the_next_one() {
+        let ring = Ring::new("a: 1d 2w 3n").with_sets(&[&[1, 2]]);
+        let table: [(&[&str], Option<u32>); 6] = [
+            (&["1-2", "1-2", "1-2"], Some(2)),
+            (&["1-2", "1-3", "2-3"], Some(2)),
+            // Members without a vote or an answer must support it, too.
+            (&["1-2", "1-2", "1"], None),
+            (&["1-2", "1-2"], None),
+            (&["1", "1", "1"], None),
+            (&[], None),
+        ];
+        for (formats, expected) in table {
+            let next = to_raise(&ring.view(), &reports(formats));
+            assert_eq!(next.map(|format| format.0), expected, "{formats:?}");
+        }
+        let all = reports(&["1-3", "1-3", "1-3"]);
+        let risen = in_format(&ring, 2).view();
+        assert_eq!(to_raise(&risen, &all), Some(FormatVersion(3)));
+        let follower = RingView {
+            leads: false,
+            ..ring.view()
+        };
+        assert_eq!(to_raise(&follower, &all), None);
+    }
+
+    #[test]
+    fn the_format_survives_membership_changes_and_the_first_is_not_written() {
+        let mut ring: BTreeMap<_, _> = [1, 2]
+            .map(|id| (MemberId(id), MemberRecord::default()))
+            .into();
+        let bare = serde_json::to_string(&ring).unwrap();
+        carry_on(&mut ring);
+        assert_eq!(serde_json::to_string(&ring).unwrap(), bare);
+        assert_eq!(of(ring.values()), FormatVersion::FIRST);
+        write(&mut ring, FormatVersion(2));
+        ring.remove(&MemberId(1));
+        ring.insert(MemberId(3), MemberRecord::default());
+        carry_on(&mut ring);
+        ring.remove(&MemberId(2));
+        let json = serde_json::to_string(&ring).unwrap();
+        let ring: BTreeMap<MemberId, MemberRecord> = serde_json::from_str(&json).unwrap();
+        assert_eq!(of(ring.values()), FormatVersion(2));
+    }
+
+    #[test]
+    fn an_unreadable_format_is_outside_every_range() {
+        let mut record = MemberRecord::default();
+        record.extras.set(NAME, "two".into());
+        let found = of([&record]);
+        assert!(
+            !FormatRange::between(FormatVersion::FIRST, FormatVersion(99))
+                .unwrap()
+                .has(found)
+        );
+    }
+
+    #[test]
+    fn a_newcomer_without_support_is_refused_with_the_needed_version() {
+        let check =
+            |ring, speaks: &str| check_newcomer(FormatVersion(ring), speaks.parse().unwrap());
+        assert_eq!(check(2, "1-2").and(check(2, "2-3")), Ok(()));
+        let old = check(2, "1").unwrap_err().to_string();
+        assert!(old.contains("speaks 1: install a later version"), "{old}");
+        let new = check(1, "2-3").unwrap_err().to_string();
+        assert!(
+            new.contains("speaks 2-3: install an earlier version"),
+            "{new}"
+        );
+    }
+}

@@ -1,0 +1,177 @@
+//! The tasks of every member for the administration of its ring: it hands the events that it has recorded to the ring's history, and as the
+//! leader it asks for the members' programs.
+//!
+//! A leader writes all pending events in one entry; a follower sends them to the leader. Clients never wait for this, and it yields to all
+//! work that clients wait for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use consensus::{
+    Answer, AppliedFloor, CallError, Greeting, MemberCalls, MemberConfig, MoveError, Program,
+    Question, RaftMember, RaftNode, RoleSnapshot, StartError,
+};
+use futures::future::join_all;
+use openraft::RaftNetworkFactory;
+use openraft::network::NetSnapshot;
+use openraft::storage::RaftLogStorage;
+use raft_types::{FileStarts, FormatRange, FormatVersion, OfferedStart, TypeConfig};
+use thiserror::Error;
+
+use crate::administration::{Administration, LocalState};
+use crate::formats;
+use crate::formats::Programs;
+use crate::history;
+use crate::leader_tasks;
+use crate::member::Member;
+
+impl Member {
+    /// Starts a member over its log. `floor` is the end up to which the log is known to be committed; `starts` is
+    /// the same log as a sequence of files with which another member's log may begin.
+    ///
+    /// # Errors
+    /// [`StartError`] when the configuration cannot work, or the log cannot be read, or is of a later version.
+    pub async fn start<L, N>(
+        config: MemberConfig,
+        log: L,
+        network: N,
+        calls: Arc<dyn MemberCalls>,
+        floor: AppliedFloor,
+        starts: Arc<dyn FileStarts>,
+    ) -> Result<Self, StartError>
+    where
+        L: RaftLogStorage<TypeConfig>,
+        N: RaftNetworkFactory<TypeConfig>,
+        N::Network: NetSnapshot<TypeConfig, SnapshotData = OfferedStart>,
+    {
+        let local = Arc::new(LocalState::new(config.program.clone()));
+        let raft = RaftMember::start(config, log, network, calls, floor, starts, local.clone());
+        Ok(Self::over(raft.await?, local))
+    }
+
+    /// Starts the tasks that administer the ring; none can be missing.
+    fn over(raft: RaftMember, local: Arc<LocalState>) -> Self {
+        let admin = Arc::new(Administration::new(&raft, local));
+        let leading = leader_tasks::run(admin.clone(), raft.leadership());
+        let tasks = [
+            tokio::spawn(raft.essential("writing the history down", write_down(admin.clone()))),
+            tokio::spawn(raft.essential("asking for programs", ask_for_programs(admin.clone()))),
+            tokio::spawn(raft.essential("the leader's own tasks", leading)),
+        ];
+        Self::new(raft, admin, tasks.map(|task| task.abort_handle()))
+    }
+
+    /// Hands recorded events to the leader as far as possible within `patience`: for a member that is about to stop.
+    pub async fn hand_notes_on(&self, patience: Duration) {
+        let handed = hand_on(self.admin(), patience);
+        match tokio::time::timeout(patience, handed).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(why)) => {
+                tracing::info!(%why, "the ring's history lacks what this member noted last")
+            }
+            Err(_) => tracing::info!("the ring's history lacks what this member noted last"),
+        }
+    }
+}
+
+/// A failover is over by then. An elected witness transfers the leadership as fast as it can. A history entry is a membership, and the
+/// transfer would wait for it.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// Writes recorded events into the log while the member runs.
+async fn write_down(admin: Arc<Administration>) {
+    let lease = admin.node.timers().lease;
+    loop {
+        admin.local.notes.noted().await;
+        loop {
+            // A returning member first learns the leader.
+            tokio::time::sleep((lease * 2).max(SETTLED)).await;
+            match hand_on(&admin, lease).await {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(why) => tracing::debug!(%why, "what was noted is not in the log yet"),
+            }
+        }
+    }
+}
+
+/// Why recorded events are not in the log yet.
+#[derive(Debug, Error)]
+enum NotHandedOn {
+    #[error("something else changes the ring")]
+    Busy,
+    #[error(transparent)]
+    Append(#[from] MoveError),
+    #[error("no leader is known")]
+    NoLeader,
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// Writes pending events, or sends them to the leader. True when the log has all of them.
+async fn hand_on(admin: &Administration, patience: Duration) -> Result<bool, NotHandedOn> {
+    let role = admin.node.role();
+    let records = role.membership.membership().nodes();
+    let logged = history::read(records.map(|(_, record)| record));
+    let entries = admin.local.notes.not_in(&logged);
+    if entries.is_empty() {
+        return Ok(true);
+    }
+    if admin.node.leadership().serving_term().is_some() {
+        let lock = tokio::time::timeout(patience, admin.reconfiguration_lock.lock());
+        let _lock = lock.await.map_err(|_| NotHandedOn::Busy)?;
+        admin.change_records(&entries, |_| {}).await?;
+        return Ok(false);
+    }
+    let others = role.leader.filter(|leader| *leader != admin.node.id());
+    let leader = others.and_then(|leader| Some((leader, role.membership.get_node(&leader)?)));
+    let (leader, record) = leader.ok_or(NotHandedOn::NoLeader)?;
+    let question = Question::Note { entries };
+    let calls = admin.node.calls();
+    match calls.ask(leader, record, question, patience).await? {
+        Answer::Noted => Ok(false),
+        other => Err(other.unexpected().into()),
+    }
+}
+
+/// Asks the members for their programs whenever this one serves as the leader and supports a newer format than the ring's.
+async fn ask_for_programs(admin: Arc<Administration>) {
+    let (node, formats) = (&admin.node, &admin.local.formats);
+    let newest = formats.program().formats.newest();
+    if newest == FormatVersion::FIRST {
+        return;
+    }
+    loop {
+        let role = node.role();
+        let serves = node.leadership_in(&role).serving_term().is_some();
+        let programs = match serves && newest > formats::of_membership(&role.membership) {
+            true => programs(node, &role).await,
+            false => Programs::new(),
+        };
+        formats.replace_others(programs);
+        tokio::time::sleep(node.timers().heartbeat * 4).await;
+    }
+}
+
+/// Asks all others concurrently.
+async fn programs(node: &RaftNode, role: &RoleSnapshot) -> Programs {
+    let asked = role.others(node.id()).map(async |(id, record)| {
+        let question = Question::Greeting(Greeting::default());
+        let greeted = node.calls().ask(id, record, question, node.timers().lease);
+        match greeted.await {
+            Ok(Answer::Greeting { program, .. }) => {
+                Some((id, program.unwrap_or_else(before_programs)))
+            }
+            Ok(_) | Err(_) => None,
+        }
+    });
+    join_all(asked).await.into_iter().flatten().collect()
+}
+
+/// The program of a member that does not report it.
+fn before_programs() -> Program {
+    Program {
+        version: String::new(),
+        formats: FormatRange::only(FormatVersion::FIRST),
+    }
+}

@@ -1,0 +1,270 @@
+//! Pausing and resuming failover. A pause is stored in the membership, in the record of the member with the primary mysqld. The ring
+//! continues to elect leaders, so that it can track commits and accept orders. But any other leader only maintains the ring
+//! ([`RingView::pins_another_primary_than`]): its mysqld stays closed, and it transfers the leadership back once the paused primary is fit.
+//! Only the leader ends an expired pause.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use consensus::{HistoryEvent, MoveError, Named, RingPause, RingView};
+use raft_types::{MemberId, MemberKind, OpId, Pause, PauseMark, UnixSeconds};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::administration::Administration;
+use crate::member::Member;
+
+/// An operator's pause request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PauseRequest {
+    /// Duration in seconds; `None`: until resumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_seconds: Option<u64>,
+    /// The operator named by the command, for `witness status`.
+    pub by: String,
+    /// Free text for other operators, shown by `witness status`; may be empty.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// Why failover was not paused or resumed; no state was changed unless the membership's entry is in flight.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PauseError {
+    /// Only the leader can do this.
+    #[error("this member does not lead{}", match .leader {
+        Some(leader) => format!("; ask member {leader}"),
+        None => "; nobody does at the moment".to_owned(),
+    })]
+    NotLeader {
+        /// The leader, if known.
+        leader: Option<MemberId>,
+    },
+    /// The leader does not serve clients.
+    #[error("the leader does not serve: {0}")]
+    NotServing(String),
+    /// There is no primary whose place could be reserved.
+    #[error(
+        "member {0} leads, which is a witness, so that there is no primary now; pause when a database member leads"
+    )]
+    NoPrimary(MemberId),
+    /// Failover is not paused, or the pause has expired.
+    #[error("failover is not paused")]
+    NotPaused,
+    /// The texts are too long for an entry that every later membership carries.
+    #[error("{what} has {bytes} bytes; write {} at most", Pause::MOST_TEXT_BYTES)]
+    TooLong {
+        /// The name of the text.
+        what: String,
+        /// Its length in bytes.
+        bytes: usize,
+    },
+    /// Another change of the members, the quorum or the leader is in progress.
+    #[error(
+        "another change of the quorum, the members or the leader is under way; wait for its end"
+    )]
+    Busy,
+    /// The change was not appended to the log, or not committed.
+    #[error(transparent)]
+    Move(#[from] MoveError),
+}
+
+/// The current time by this machine's clock.
+pub(crate) fn now() -> UnixSeconds {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    UnixSeconds(since.unwrap_or_default().as_secs())
+}
+
+/// The pause that results from a request and the current pause.
+fn pause_to_be(
+    view: &RingView,
+    request: &PauseRequest,
+    now: UnixSeconds,
+) -> Result<RingPause, PauseError> {
+    for (what, text) in [("the reason", &request.reason), ("the name", &request.by)] {
+        if text.len() > Pause::MOST_TEXT_BYTES {
+            return Err(PauseError::TooLong {
+                what: what.to_owned(),
+                bytes: text.len(),
+            });
+        }
+    }
+    let peer = view.pause();
+    let leads_as = view.member(view.own).map(|own| own.record.kind);
+    let primary = match &peer {
+        Some(peer) => peer.primary,
+        None if leads_as == Some(MemberKind::Database) => view.own,
+        None => return Err(PauseError::NoPrimary(view.own)),
+    };
+    let seconds = request.for_seconds.map(Duration::from_secs);
+    Ok(RingPause {
+        primary,
+        pause: Pause {
+            since: peer.map_or(now, |peer| peer.pause.since),
+            until: seconds.map(|span| now.after(span)),
+            by: request.by.clone(),
+            reason: request.reason.clone(),
+        },
+    })
+}
+
+impl Member {
+    /// Pauses failover, or changes the terms of the current pause: no member becomes the primary by itself, except the primary
+    /// at the start of the pause. Committed when this returns.
+    ///
+    /// # Errors
+    /// [`PauseError`].
+    pub async fn pause(&self, request: &PauseRequest) -> Result<(RingPause, OpId), PauseError> {
+        let admin = self.admin();
+        let _lock = admin.lock().await.ok_or(PauseError::Busy)?;
+        let view = leading_view(admin)?;
+        let paused = pause_to_be(&view, request, now())?;
+        let op_id = write(admin, Some(&paused), &paused.pause.by).await?;
+        Ok((paused, op_id))
+    }
+
+    /// Ends the pause of failover and returns it. Committed when this returns.
+    ///
+    /// # Errors
+    /// [`PauseError`].
+    pub async fn resume(&self, by: &str) -> Result<(RingPause, OpId), PauseError> {
+        let admin = self.admin();
+        let _lock = admin.lock().await.ok_or(PauseError::Busy)?;
+        let view = leading_view(admin)?;
+        let paused = view.pause().ok_or(PauseError::NotPaused)?;
+        let op_id = write(admin, None, by).await?;
+        Ok((paused, op_id))
+    }
+}
+
+/// Reserves the primary's place for `primary`. The caller holds the reconfiguration lock.
+pub(crate) async fn keep_for(
+    admin: &Administration,
+    paused: &RingPause,
+    primary: MemberId,
+) -> Result<OpId, MoveError> {
+    let pause = paused.pause.clone();
+    write(admin, Some(&RingPause { primary, pause }), "").await
+}
+
+fn leading_view(admin: &Administration) -> Result<RingView, PauseError> {
+    let view = admin.node.ring_view();
+    if !view.leads {
+        let leader = view.leader;
+        return Err(PauseError::NotLeader { leader });
+    }
+    admin
+        .node
+        .ensure_serving()
+        .map_err(|why| PauseError::NotServing(why.to_string()))?;
+    Ok(view)
+}
+
+/// Makes this the only pause in the membership, in the current leadership; `by` is empty without an order. The caller holds the
+/// reconfiguration lock.
+pub(crate) async fn write(
+    admin: &Administration,
+    paused: Option<&RingPause>,
+    by: &str,
+) -> Result<OpId, MoveError> {
+    let event = match paused {
+        None => HistoryEvent::Resumed,
+        Some(RingPause { primary, pause }) => HistoryEvent::Paused {
+            primary: {
+                let role = admin.node.role();
+                let record = role.membership.get_node(primary);
+                let name = record.map_or_else(String::new, |record| record.name.clone());
+                Named { id: *primary, name }
+            },
+            until: pause.until,
+            reason: pause.reason.clone(),
+        },
+    };
+    let entries = [admin.entry_now(by, event)];
+    let change = admin.change_records(&entries, |members| {
+        for (id, record) in members {
+            let own = paused.filter(|paused| paused.primary == *id);
+            record.pause = PauseMark(own.map(|paused| Box::new(paused.pause.clone())));
+        }
+    });
+    let op_id = change.await?;
+    match paused {
+        Some(paused) => tracing::info!(
+            primary = %paused.primary,
+            by = %paused.pause.by,
+            reason = %paused.pause.reason,
+            "failover is paused"
+        ),
+        None => tracing::info!("failover is no longer paused"),
+    }
+    Ok(op_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_ring::Ring;
+
+    const NOW: UnixSeconds = UnixSeconds(1_000);
+
+    fn request(for_seconds: Option<u64>, reason: &str) -> PauseRequest {
+        PauseRequest {
+            for_seconds,
+            by: "anna".to_owned(),
+            reason: reason.to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_place_is_reserved_for_the_leader_at_the_start() {
+        let ring = Ring::new("a: 1d 2w 3d").with_sets(&[&[1, 2, 3]]);
+        let first = pause_to_be(&ring.view(), &request(Some(60), "work"), NOW).unwrap();
+        assert_eq!(first.primary, MemberId(1));
+        assert_eq!(first.pause.until, Some(UnixSeconds(1_060)));
+        // Whichever member leads in the meantime, the place stays; only the terms change.
+        let paused = ring.with(1, |peer| {
+            peer.record.pause = PauseMark(Some(Box::new(first.pause.clone())))
+        });
+        let later = UnixSeconds(1_030);
+        for leader in [1, 2, 3] {
+            let view = paused.clone().led_by(leader).view();
+            let again = pause_to_be(&view, &request(None, ""), later).unwrap();
+            let (since, until) = (again.pause.since, again.pause.until);
+            assert_eq!((again.primary, since, until), (MemberId(1), NOW, None));
+            assert_eq!(
+                view.pins_another_primary_than(MemberId(leader)),
+                leader != 1
+            );
+        }
+        let witness = ring.led_by(2).view();
+        assert_eq!(
+            pause_to_be(&witness, &request(None, ""), NOW),
+            Err(PauseError::NoPrimary(MemberId(2)))
+        );
+        assert!(!witness.pins_another_primary_than(MemberId(2)));
+    }
+
+    #[test]
+    fn texts_are_bounded() {
+        let ring = Ring::new("a: 1d 2w 3w").view();
+        let longest = "x".repeat(Pause::MOST_TEXT_BYTES);
+        assert!(pause_to_be(&ring, &request(None, &longest), NOW).is_ok());
+        let error = pause_to_be(&ring, &request(None, &(longest + "x")), NOW).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the reason has 513 bytes; write 512 at most"
+        );
+    }
+
+    #[test]
+    fn only_its_time_ends_it() {
+        let pause = |until| Pause {
+            since: NOW,
+            until,
+            by: String::new(),
+            reason: String::new(),
+        };
+        assert!(!pause(None).is_over(UnixSeconds(u64::MAX)));
+        assert!(!pause(Some(UnixSeconds(1_001))).is_over(NOW));
+        assert!(pause(Some(NOW)).is_over(NOW));
+    }
+}

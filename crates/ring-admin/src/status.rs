@@ -1,0 +1,386 @@
+//! Explanations of the ring's state: for each member why it can or cannot win an election now, and what a commit
+//! waits for. Pure; from the leader's view, since only the leader has the others' progress.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use consensus::quorum::{
+    QuorumHealth, QuorumPlan, RegionQuorum, RingRules, majority_of, plan, region_quorums,
+};
+use consensus::{Fault, Leadership, PutBack, RingMember, RingPause, RingView, Timers};
+use raft_types::{MemberId, MemberKind, OpId, RingId, Term};
+use serde::{Deserialize, Serialize};
+
+use crate::administration::LeaderTask;
+use crate::formats::FormatStatus;
+use crate::member::Member;
+
+/// Whether one member could win an election now, for `witness status --explain`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prospects {
+    /// The member that would be the candidate.
+    pub member: MemberId,
+    /// Whether it could be elected if the leader failed now.
+    pub could_win: bool,
+    /// Why it could or could not.
+    pub because: String,
+}
+
+/// The reason for the quorum's state, as text for an operator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// What a commit waits for.
+    pub commit: String,
+    /// The leader's intended change of the quorum, and its obstacle; nothing when all is as it should be.
+    pub quorum: Option<String>,
+    /// The prospects of every member.
+    pub members: Vec<Prospects>,
+}
+
+/// Explains the ring from its leader's view; `None` when this member does not lead.
+pub fn explain(view: &RingView, rules: &RingRules, lease: Duration) -> Option<Explanation> {
+    let own = view.member(view.own).filter(|_| view.leads)?;
+    let members = view.members.iter().map(|peer| {
+        let (could_win, because) = prospects(view, peer, lease);
+        Prospects {
+            member: peer.id,
+            could_win,
+            because,
+        }
+    });
+    let quorum = match plan(rules, view, &own.record.region, lease) {
+        QuorumPlan::Settled => None,
+        QuorumPlan::Step { next } => Some(format!(
+            "policy {} requires other voters: moving to {}",
+            rules.policy,
+            sets(&next)
+        )),
+        QuorumPlan::Blocked { why } => Some(format!(
+            "policy {} requires other voters, but the move is not possible now: {why}",
+            rules.policy
+        )),
+    };
+    Some(Explanation {
+        commit: commit(view, lease),
+        quorum,
+        members: members.collect(),
+    })
+}
+
+fn prospects(view: &RingView, peer: &RingMember, lease: Duration) -> (bool, String) {
+    let record = &peer.record;
+    if peer.id == view.own {
+        return (true, "it leads".to_owned());
+    }
+    if !record.votes {
+        return (
+            false,
+            "it only receives the log: it does not vote".to_owned(),
+        );
+    }
+    if !peer.voter {
+        let because = format!(
+            "it is outside the quorum, which is {}; promote it, and the quorum moves there",
+            sets(&view.voter_sets)
+        );
+        return (false, because);
+    }
+    if !peer.answers(lease) {
+        return (false, "it does not answer; bring it back".to_owned());
+    }
+    // Members that lag the candidate elect it; the leader itself counts as gone.
+    for set in &view.voter_sets {
+        let required = majority_of(set.len());
+        let (mut granting, mut ahead, mut silent) = (0, Vec::new(), Vec::new());
+        for voter in set.iter().filter(|voter| **voter != view.own) {
+            match view.member(*voter) {
+                Some(voter) if !voter.answers(lease) => silent.push(voter.id),
+                Some(voter) if voter.matched > peer.matched => ahead.push(voter.id),
+                Some(_) => granting += 1,
+                None => silent.push(*voter),
+            }
+        }
+        if granting < required {
+            let mut because = format!(
+                "without the leader, {granting} of {} voters would elect it and {required} have to",
+                set.len()
+            );
+            if !ahead.is_empty() {
+                because += &format!("; member {} has a longer log", list(&ahead));
+            }
+            if !silent.is_empty() {
+                because += &format!("; member {} does not answer", list(&silent));
+            }
+            return (false, because);
+        }
+    }
+    let because = match record.kind {
+        MemberKind::Witness => {
+            "its log is long enough; as a witness it would transfer the leadership at once"
+        }
+        MemberKind::Database => "its log is long enough",
+    };
+    (true, because.to_owned())
+}
+
+fn commit(view: &RingView, lease: Duration) -> String {
+    if view.voter_sets.is_empty() {
+        return "the ring has no voters yet; bootstrap it".to_owned();
+    }
+    let waits = view.voter_sets.iter().map(|set| {
+        let required = majority_of(set.len());
+        let mut voters: Vec<&RingMember> = set.iter().filter_map(|id| view.member(*id)).collect();
+        voters.sort_by_key(|voter| (!voter.answers(lease), std::cmp::Reverse(voter.matched)));
+        let deciding = voters.get(required - 1);
+        let names = list(&set.iter().copied().collect::<Vec<_>>());
+        let what = match (set.len(), one_region(view, set)) {
+            (1, _) => format!("member {names}"),
+            (of, Some(region)) => {
+                format!("{required} of the {of} voters of region {region} (members {names})")
+            }
+            (of, None) => format!("{required} of {of} voters (members {names})"),
+        };
+        match deciding {
+            Some(voter) if !voter.answers(lease) => format!(
+                "{what}; member {} has to come back before anything commits",
+                voter.id
+            ),
+            Some(voter) if voter.matched < view.last_log && voter.id != view.own => format!(
+                "{what}; the next answer that counts is that of member {}, {} entries behind",
+                voter.id,
+                voter.lag.unwrap_or(u64::MAX)
+            ),
+            _ => what,
+        }
+    });
+    let waits: Vec<String> = waits.collect();
+    format!("a commit waits for {}", waits.join(", and for "))
+}
+
+fn one_region(view: &RingView, set: &BTreeSet<MemberId>) -> Option<String> {
+    let mut regions = set
+        .iter()
+        .filter_map(|id| view.member(*id))
+        .map(|peer| &peer.record.region);
+    let first = regions.next()?;
+    regions
+        .all(|region| region == first)
+        .then(|| first.0.clone())
+}
+
+fn sets(of: &[BTreeSet<MemberId>]) -> String {
+    let sets: Vec<String> = of
+        .iter()
+        .map(|set| {
+            format!(
+                "a majority of {{{}}}",
+                list(&set.iter().copied().collect::<Vec<_>>())
+            )
+        })
+        .collect();
+    sets.join(" and ")
+}
+
+fn list(members: &[MemberId]) -> String {
+    let names: Vec<String> = members.iter().map(MemberId::to_string).collect();
+    names.join(", ")
+}
+
+// All that an operator may ask a member about its Raft, as owned values.
+
+/// One member's Raft at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberStatus {
+    /// Id of the ring that it belongs to.
+    pub ring: RingId,
+    /// Number of this member.
+    pub member: MemberId,
+    /// The role in which other parts may rely on it.
+    pub leadership: Leadership,
+    /// Why it leads without serving.
+    pub not_serving: Option<String>,
+    /// The term in which it is.
+    pub term: Term,
+    /// Up to where its log is known to be committed.
+    pub committed: Option<OpId>,
+    /// The last entry that this member has purged; nothing while its log is whole.
+    pub purged: Option<OpId>,
+    /// The ring as it sees it; only a leader has the others' progress.
+    pub ring_view: RingView,
+    /// The pause of failover in force, if any.
+    pub pause: Option<RingPause>,
+    /// The members that decide a commit, and the region preference, by this member's log.
+    pub rules: RingRules,
+    /// The quorum region by region; empty where this member does not lead.
+    pub regions: Vec<RegionQuorum>,
+    /// The reasons for the ring's state; on the leader only.
+    pub explanation: Option<Explanation>,
+    /// Whether the quorum answers; on the leader only.
+    pub quorum: Option<QuorumHealth>,
+    /// What the quorum lacks, as text.
+    pub quorum_cause: Option<String>,
+    /// Bytes of proposals that are not committed yet.
+    pub proposals_bytes: u64,
+    /// The leader's current action to move the quorum and the leadership to where they should be.
+    pub leader_task: Option<LeaderTask>,
+    /// Why it neither votes nor campaigns, if so.
+    #[serde(default)]
+    pub stays_out_of_elections: Option<String>,
+    /// The members whose data directories were restored to an earlier state, as far as reported to this one, itself included.
+    #[serde(default)]
+    pub put_back: BTreeMap<MemberId, PutBack>,
+    /// The timers in use.
+    #[serde(default)]
+    pub timers: Timers,
+    /// The running program, and the ring's format.
+    pub formats: FormatStatus,
+    /// Why the engine stopped, if it did.
+    pub fault: Option<Fault>,
+}
+
+impl Member {
+    /// All that an operator may ask about this member's Raft.
+    pub fn status(&self) -> MemberStatus {
+        let admin = self.admin();
+        let node = &admin.node;
+        let role = node.role();
+        let ring_view = node.ring_view_in(&role);
+        let rules = admin.rules();
+        let leadership = node.leadership_in(&role);
+        let timers = node.timers();
+        let lease = timers.lease;
+        let quorum = ring_view.leads.then(|| {
+            QuorumHealth::judge(role.voter_sets(), |id| {
+                ring_view.member(id).is_some_and(|peer| peer.answers(lease))
+            })
+        });
+        MemberStatus {
+            ring: self.config().ring,
+            member: self.id(),
+            leadership,
+            not_serving: match leadership {
+                Leadership::LeaderNotServing { why, .. } => Some(why.to_string()),
+                _ => None,
+            },
+            term: role.term,
+            committed: *self.committed().borrow(),
+            purged: node.progress().purged,
+            explanation: explain(&ring_view, &rules, lease),
+            regions: match ring_view.leads {
+                true => region_quorums(&ring_view, lease),
+                false => Vec::new(),
+            },
+            rules,
+            pause: ring_view.pause(),
+            ring_view,
+            quorum_cause: quorum
+                .as_ref()
+                .filter(|quorum| !quorum.ok)
+                .map(QuorumHealth::to_string),
+            quorum,
+            proposals_bytes: self.proposals_bytes(),
+            stays_out_of_elections: self.stays_out_of_elections(),
+            put_back: self.put_back(),
+            timers,
+            formats: admin.local.formats.status(&role.membership),
+            leader_task: admin.leader_task.borrow().clone(),
+            fault: self.fault_now(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::OpId;
+
+    use super::*;
+    use crate::test_ring::LEASE;
+    use crate::test_ring::Ring;
+
+    fn ring() -> Ring {
+        Ring::new("a: 1d 2w 3w | b: 4d 5w 6n").with_sets(&[&[1, 2, 3]])
+    }
+
+    fn explained(ring: &Ring) -> Explanation {
+        explain(&ring.view(), &RingRules::default(), LEASE).unwrap()
+    }
+
+    fn of(explanation: &Explanation, id: u64) -> (bool, &str) {
+        let mut members = explanation.members.iter();
+        let found = members.find(|prospects| prospects.member.0 == id).unwrap();
+        (found.could_win, &found.because)
+    }
+
+    #[test]
+    fn each_member_has_its_reason() {
+        let all_well = explained(&ring());
+        assert_eq!(of(&all_well, 1), (true, "it leads"));
+        assert!(of(&all_well, 2).0 && of(&all_well, 2).1.contains("as a witness"));
+        assert!(
+            of(&all_well, 4)
+                .1
+                .contains("outside the quorum, which is a majority of {1, 2, 3}")
+        );
+        assert!(of(&all_well, 6).1.contains("does not vote"));
+        assert_eq!(all_well.quorum, None);
+
+        let troubled = explained(&ring().silent(&[3]));
+        assert_eq!(
+            of(&troubled, 3),
+            (false, "it does not answer; bring it back")
+        );
+        let (could_win, because) = of(&troubled, 2);
+        assert!(
+            !could_win
+                && because.contains(
+                    "1 of 3 voters would elect it and 2 have to; member 3 does not answer"
+                ),
+            "{because}"
+        );
+
+        let lagging = explained(&ring().with(2, |peer| peer.matched = Some(OpId::new(2, 5))));
+        let (could_win, because) = of(&lagging, 2);
+        assert!(
+            !could_win && because.contains("member 3 has a longer log"),
+            "{because}"
+        );
+        assert!(of(&lagging, 3).0);
+    }
+
+    #[test]
+    fn the_explanation_names_the_voters_that_commits_wait_for() {
+        let commit = |ring: &Ring| explained(ring).commit;
+        assert_eq!(
+            commit(&ring()),
+            "a commit waits for 2 of the 3 voters of region a (members 1, 2, 3)"
+        );
+        let lagging = |peer: &mut RingMember| {
+            peer.matched = Some(OpId::new(2, 5));
+            peer.lag = Some(4);
+        };
+        let lag = ring().with(2, lagging).with(3, lagging);
+        assert!(
+            commit(&lag).contains("that of member 2, 4 entries behind"),
+            "{}",
+            commit(&lag)
+        );
+        let lost = ring().silent(&[2, 3]);
+        assert!(
+            commit(&lost).contains("member 2 has to come back"),
+            "{}",
+            commit(&lost)
+        );
+        let joint = ring().with_sets(&[&[1, 2, 3], &[4, 5]]);
+        assert!(
+            commit(&joint).contains(", and for 2 of the 2 voters of region b"),
+            "{}",
+            commit(&joint)
+        );
+        assert!(
+            explained(&joint)
+                .quorum
+                .unwrap()
+                .contains("moving to a majority of {1, 2, 3}")
+        );
+    }
+}

@@ -1,0 +1,428 @@
+//! Selection of a transfer target: a pure decision about one view of the ring and the state of its mysqlds.
+
+use std::time::Duration;
+
+use consensus::quorum::{MoveObstacle, QuorumPlan, QuorumPolicy, RingRules, is_near, plan};
+use consensus::{DatabaseState, Named, RingMember, RingView, Standings};
+use raft_types::{MemberId, MemberKind};
+use thiserror::Error;
+use tokio::time::Instant;
+
+use crate::member::Member;
+use crate::mysqld;
+use crate::mysqld::{DatabaseStates, Fitness, SOON_THERE};
+
+/// Why no member can be given the leadership.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NoTarget {
+    /// The database member that is nearest to it does not answer.
+    #[error("database member {} ({}) does not answer; bring it back", .0.id, .0.name)]
+    Silent(Named),
+    /// It lacks entries of the log.
+    #[error("database member {} ({}) is {lag} entries behind; it is catching up", .member.id, .member.name)]
+    Lagging {
+        /// The database member.
+        member: Named,
+        /// Number of entries that it lags the leader's log.
+        lag: u64,
+    },
+    /// The quorum cannot be moved to its region.
+    #[error("database member {} ({}) could not commit: {why}", .member.id, .member.name)]
+    CannotCommit {
+        /// The database member.
+        member: Named,
+        /// The obstacle of the quorum's move.
+        why: MoveObstacle,
+    },
+    /// The policy gives it no vote.
+    #[error(
+        "database member {} ({}) is outside the quorum that the policy {policy} wants", .member.id, .member.name
+    )]
+    OutsideTheQuorum {
+        /// The database member.
+        member: Named,
+        /// The policy of the ring.
+        policy: QuorumPolicy,
+    },
+    /// There is no other voting database member.
+    #[error("the ring has no voting database member that could lead; add one")]
+    NoDatabase,
+    /// An interim leader has no voter to which it could transfer the leadership.
+    #[error(
+        "this member was elected because no voter had the end of its log, and no voter that answers has it yet"
+    )]
+    NoVoter,
+    /// A pause reserves the primary's place for this member.
+    #[error("failover is paused, and member {0} stays the primary; `witness resume` ends that")]
+    StaysPrimary(MemberId),
+    /// A pause reserves the primary's place for a member that cannot lead.
+    #[error(
+        "failover is paused until member {primary} is the primary again: {why}; `witness switchover` makes another one the primary, \
+         `witness resume` ends the pause"
+    )]
+    Paused {
+        /// The member with the reserved place.
+        primary: MemberId,
+        /// Why it cannot lead now.
+        why: Box<NoTarget>,
+    },
+}
+
+impl From<NoTarget> for String {
+    fn from(why: NoTarget) -> Self {
+        why.to_string()
+    }
+}
+
+impl Member {
+    /// The member that should get the leadership if this one transfers it, and its mysqld's state. All candidates are asked
+    /// first, concurrently.
+    ///
+    /// # Errors
+    /// Why no member can lead.
+    pub async fn transfer_target(&self) -> Result<(MemberId, Option<DatabaseState>), NoTarget> {
+        let admin = self.admin();
+        let node = &admin.node;
+        let view = node.ring_view();
+        let mut reports = mysqld::ask(node, admin.local.database_version(), &view).await;
+        let failed = node.failed_targets().standings(Instant::now());
+        let target = choose(
+            &node.ring_view(),
+            &admin.rules(),
+            node.timers().lease,
+            &failed,
+            &reports,
+        )?;
+        Ok((target, reports.remove(&target)))
+    }
+}
+
+/// Chooses the target: a voting database member that answers, has caught up, and can commit in its region. Members in `failed` come last.
+/// Before them come those whose mysqld could not be the primary, then priority 0, then those that currently have no vote. So a quorum move
+/// in progress does not turn back for a member that answered a moment later. Next come the leader's own region, then the operator's order
+/// of regions. Within a region: a mysqld that would not keep clients waiting, the higher priority, the mysqld that lacks less, the smaller
+/// log lag, the lower number.
+///
+/// An unfit member, or one without a report, is chosen if there is no other. A leadership without a primary is better than none, because
+/// pending commits can still complete.
+///
+/// # Errors
+/// The obstacle of the nearest candidate.
+pub(crate) fn choose(
+    view: &RingView,
+    rules: &RingRules,
+    lease: Duration,
+    failed: &Standings,
+    states: &DatabaseStates,
+) -> Result<MemberId, NoTarget> {
+    let own_region = view.member(view.own).map(|own| &own.record.region);
+    let databases: Vec<&RingMember> = view
+        .members
+        .iter()
+        .filter(|peer| {
+            peer.record.kind == MemberKind::Database
+                && peer.record.votes
+                && peer.id != view.own
+                && !view.pins_another_primary_than(peer.id)
+        })
+        .collect();
+    let fit = databases
+        .iter()
+        .filter(|peer| obstacle(view, rules, lease, peer).is_none());
+    let target = fit.min_by_key(|peer| {
+        let record = &peer.record;
+        let state = states.get(&peer.id);
+        let lacks = state.and_then(|state| state.lag).unwrap_or(0);
+        (
+            failed.contains_key(&peer.id),
+            Fitness::of(state),
+            record.priority == 0,
+            !peer.voter,
+            own_region != Some(&record.region),
+            rules.rank(&record.region),
+            &record.region,
+            lacks > SOON_THERE,
+            std::cmp::Reverse(record.priority),
+            lacks,
+            peer.lag,
+            peer.id,
+        )
+    });
+    match target {
+        Some(target) => Ok(target.id),
+        None => Err(no_target(view, rules, lease, &databases)),
+    }
+}
+
+/// Chooses the target of an interim leader: a voter that answers and has caught up. Members in `failed` come last, then those whose place a
+/// pause reserves for another member, then witnesses, which transfer the leadership again. Fitness and priority decide among the rest.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn choose_voter(
+    view: &RingView,
+    lease: Duration,
+    failed: &Standings,
+    states: &DatabaseStates,
+) -> Result<MemberId, NoTarget> {
+    let voters = view.members.iter();
+    let voters = voters.filter(|peer| peer.voter && peer.id != view.own && is_near(peer, lease));
+    let target = voters.min_by_key(|peer| {
+        (
+            failed.contains_key(&peer.id),
+            view.pins_another_primary_than(peer.id),
+            peer.record.kind == MemberKind::Witness,
+            Fitness::of(states.get(&peer.id)),
+            std::cmp::Reverse(peer.record.priority),
+            peer.lag,
+            peer.id,
+        )
+    });
+    target.map(|target| target.id).ok_or(NoTarget::NoVoter)
+}
+
+/// The reason why a database member cannot lead now.
+fn obstacle(
+    view: &RingView,
+    rules: &RingRules,
+    lease: Duration,
+    peer: &RingMember,
+) -> Option<NoTarget> {
+    let member = Named::of(peer.id, &peer.record);
+    if !peer.answers(lease) {
+        return Some(NoTarget::Silent(member));
+    }
+    if !is_near(peer, lease) {
+        let lag = peer.lag.unwrap_or(u64::MAX);
+        return Some(NoTarget::Lagging { member, lag });
+    }
+    match plan(rules, view, &peer.record.region, lease) {
+        QuorumPlan::Blocked { why } => Some(NoTarget::CannotCommit { member, why }),
+        QuorumPlan::Settled if !peer.voter => Some(NoTarget::OutsideTheQuorum {
+            member,
+            policy: rules.policy.clone(),
+        }),
+        QuorumPlan::Settled | QuorumPlan::Step { .. } => None,
+    }
+}
+
+fn no_target(
+    view: &RingView,
+    rules: &RingRules,
+    lease: Duration,
+    databases: &[&RingMember],
+) -> NoTarget {
+    let nearest = databases
+        .iter()
+        .min_by_key(|peer| (!peer.answers(lease), peer.lag, peer.id));
+    let why = nearest.and_then(|nearest| obstacle(view, rules, lease, nearest));
+    let why = why.unwrap_or(NoTarget::NoDatabase);
+    match view.pause().map(|paused| paused.primary) {
+        Some(primary) if primary == view.own => NoTarget::StaysPrimary(primary),
+        Some(primary) => NoTarget::Paused {
+            primary,
+            why: Box::new(why),
+        },
+        None => why,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consensus::TargetStanding;
+    use raft_types::Region;
+
+    use super::*;
+    use crate::test_ring::{LEASE, Ring};
+
+    fn chosen(ring: &Ring, rules: &RingRules, failed: &[u64]) -> Result<u64, NoTarget> {
+        let last = |id: &u64| (MemberId(*id), TargetStanding::ComesLast);
+        let failed = failed.iter().map(last).collect();
+        choose(&ring.view(), rules, LEASE, &failed, &DatabaseStates::new()).map(|target| target.0)
+    }
+
+    fn fit(lag: u64) -> DatabaseState {
+        DatabaseState {
+            lag: Some(lag),
+            ..DatabaseState::default()
+        }
+    }
+
+    fn unfit() -> DatabaseState {
+        DatabaseState {
+            unfit: Some("stopped: table d.t is not there".to_owned()),
+            ..DatabaseState::default()
+        }
+    }
+
+    /// Observed: the mysqld of member 2 had been killed seconds before and lacked 1,663 transactions; the one of 3 had caught up.
+    #[test]
+    fn the_state_of_each_mysqld_is_part_of_the_choice() {
+        let five = Ring::new("a: 1d 2d 3d 4w 5w").with_sets(&[&[1, 2, 3, 4, 5]]);
+        let behind_log = five.with(3, |peer| peer.lag = Some(4));
+        let prefers_2 = five.with(2, |peer| peer.record.priority = 101);
+        let never_3 = five.with(3, |peer| peer.record.priority = 0);
+        let two_regions = Ring::new("a: 1d 2d 4w | b: 3d 5w 6w").with_sets(&[&[1, 2, 4]]);
+        let table = [
+            (
+                "far behind, and level",
+                &five,
+                vec![(2, fit(1_663)), (3, fit(0))],
+                3,
+            ),
+            (
+                "its log lags a little",
+                &behind_log,
+                vec![(2, fit(1_663)), (3, fit(0))],
+                3,
+            ),
+            (
+                "both soon there: the one that lacks less",
+                &five,
+                vec![(2, fit(90)), (3, fit(3))],
+                3,
+            ),
+            (
+                "both soon there: the operator's preference",
+                &prefers_2,
+                vec![(2, fit(90)), (3, fit(3))],
+                2,
+            ),
+            (
+                "preferred, and far behind",
+                &prefers_2,
+                vec![(2, fit(1_663)), (3, fit(3))],
+                3,
+            ),
+            ("stopped", &five, vec![(2, unfit()), (3, fit(1_663))], 3),
+            (
+                "stopped, and the other without a report",
+                &five,
+                vec![(2, unfit())],
+                3,
+            ),
+            (
+                "without a report, and the other is fit",
+                &five,
+                vec![(3, fit(0))],
+                3,
+            ),
+            ("no reports", &five, vec![], 2),
+            ("both stopped", &five, vec![(2, unfit()), (3, unfit())], 2),
+            (
+                "stopped, and the other one is the last resort",
+                &never_3,
+                vec![(2, unfit()), (3, fit(0))],
+                3,
+            ),
+            (
+                "far behind here, level in another region",
+                &two_regions,
+                vec![(2, fit(1_663)), (3, fit(0))],
+                2,
+            ),
+            (
+                "stopped here, level in another region",
+                &two_regions,
+                vec![(2, unfit()), (3, fit(0))],
+                3,
+            ),
+        ];
+        for (what, ring, states, expected) in table {
+            let reports = states
+                .into_iter()
+                .map(|(id, state)| (MemberId(id), state))
+                .collect();
+            let none = Standings::new();
+            let target = choose(&ring.view(), &RingRules::default(), LEASE, &none, &reports);
+            assert_eq!(target, Ok(MemberId(expected)), "{what}");
+        }
+    }
+
+    /// Member 2, a witness of region a, leads; the database members are 1 in a, 4 in b, 7 and 8 in c.
+    fn ring() -> Ring {
+        Ring::new("a: 1d 2w 3w | b: 4d 5w 6w | c: 7d 8d 9w")
+            .led_by(2)
+            .with_sets(&[&[1, 2, 3]])
+    }
+
+    #[test]
+    fn the_own_region_first_then_the_order_of_regions_then_priority() {
+        let rules = RingRules::default();
+        assert_eq!(chosen(&ring(), &rules, &[]), Ok(1));
+        let without_1 = ring().silent(&[1]);
+        assert_eq!(chosen(&without_1, &rules, &[]), Ok(4));
+        let prefers_c = RingRules {
+            region_preference: vec![Region("c".to_owned())],
+            ..RingRules::default()
+        };
+        assert_eq!(chosen(&without_1, &prefers_c, &[]), Ok(7));
+        let prefers_8 = without_1.with(8, |peer| peer.record.priority = 101);
+        assert_eq!(chosen(&prefers_8, &prefers_c, &[]), Ok(8));
+        let never_7_and_8 = ring()
+            .silent(&[1])
+            .with(7, |peer| peer.record.priority = 0)
+            .with(8, |peer| peer.record.priority = 0);
+        assert_eq!(chosen(&never_7_and_8, &prefers_c, &[]), Ok(4));
+        assert_eq!(chosen(&never_7_and_8, &prefers_c, &[4]), Ok(7));
+    }
+
+    #[test]
+    fn a_quorum_on_its_way_does_not_turn_back() {
+        let rules = RingRules {
+            region_preference: vec![Region("c".to_owned())],
+            ..RingRules::default()
+        };
+        let without_1 = ring().silent(&[1]);
+        let joint: &[&[u64]] = &[&[1, 2, 3], &[4, 5, 6]];
+        // A member of its own region that has returned still has a vote in the joint step.
+        for (sets, when_1_is_back) in [(joint, 1), (&[&[4, 5, 6]], 4)] {
+            let to_b = without_1.clone().with_sets(sets);
+            assert_eq!(chosen(&to_b, &rules, &[]), Ok(4));
+            assert_eq!(chosen(&to_b, &rules, &[4]), Ok(7));
+            let back = chosen(&ring().with_sets(sets), &rules, &[]);
+            assert_eq!(back, Ok(when_1_is_back));
+        }
+    }
+
+    #[test]
+    fn the_smaller_lag_decides_between_equals() {
+        let rules = RingRules {
+            region_preference: vec![Region("c".to_owned())],
+            ..RingRules::default()
+        };
+        let ring = ring().silent(&[1]).with(7, |peer| peer.lag = Some(9));
+        assert_eq!(chosen(&ring, &rules, &[]), Ok(8));
+    }
+
+    #[test]
+    fn a_region_that_could_not_commit_is_passed_over() {
+        let ring = ring().silent(&[1, 5, 6]);
+        assert_eq!(chosen(&ring, &RingRules::default(), &[]), Ok(7));
+    }
+
+    #[test]
+    fn a_leader_that_keeps_the_leadership_reports_the_obstacle() {
+        let rules = RingRules::default();
+        let why = |ring: &Ring| chosen(ring, &rules, &[]).unwrap_err();
+        let named = |id| Named {
+            id: MemberId(id),
+            name: format!("member-{id}"),
+        };
+        let none_answers = ring().silent(&[1, 4, 7, 8]);
+        assert_eq!(why(&none_answers), NoTarget::Silent(named(1)));
+        let lags = none_answers.with(7, |peer| {
+            peer.answered = Some(Duration::ZERO);
+            peer.lag = Some(100_000);
+        });
+        let (member, lag) = (named(7), 100_000);
+        assert_eq!(why(&lags), NoTarget::Lagging { member, lag });
+        let no_majority = why(&ring().silent(&[1, 5, 6, 7, 8]));
+        assert!(
+            matches!(&no_majority, NoTarget::CannotCommit { member, .. } if *member == named(4)),
+            "{no_majority}"
+        );
+        let witnesses = Ring::new("a: 1w 2w 3w").led_by(2).with_sets(&[&[1, 2, 3]]);
+        assert_eq!(why(&witnesses), NoTarget::NoDatabase);
+    }
+}

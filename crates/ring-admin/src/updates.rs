@@ -1,0 +1,514 @@
+//! Changes to members' records and the ring's rules at runtime. Each change is one entry that changes no voter set. The leader tasks then
+//! move the quorum to match, in intersecting steps, and never to a set that could not commit. So no change can create two disjoint quorums.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use consensus::quorum::{
+    MoveObstacle, PolicyGap, QuorumPlan, QuorumPolicy, RingRules, VoterSets, plan, policy,
+    wanted_sets,
+};
+use consensus::{Greeting, HistoryEvent, Named, Question, RingView};
+use raft_types::{MemberId, MemberRecord, OpId, Region, host_and_port};
+use serde::{Deserialize, Serialize};
+
+use crate::administration::Administration;
+use crate::member::Member;
+use crate::members;
+use crate::members::ReconfigurationError;
+
+/// An operator's change to a member's record; omitted values stay.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecordChange {
+    /// A new name, unique in the ring.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The new region.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<Region>,
+    /// Whether it may count in a quorum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub votes: Option<bool>,
+    /// Its priority as the primary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
+    /// The address for the other members.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+}
+
+/// An operator's change to the rules; omitted values stay.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RulesChange {
+    /// A new policy; the leader tasks then move the quorum accordingly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<QuorumPolicy>,
+    /// Regions in the order of preference for a new leader.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region_preference: Option<Vec<Region>>,
+    /// The number of voters that each region is expected to have; 0 removes the expectation.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub expected_voters: BTreeMap<Region, usize>,
+}
+
+/// A change of a record or the rules, applied or only planned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Amendment<T> {
+    /// The record or rules before the change.
+    pub before: T,
+    /// The record or rules after it.
+    pub after: T,
+    /// The voter sets in force.
+    pub sets: VoterSets,
+    /// The target voter sets; the leader tasks move there step by step.
+    pub wanted: VoterSets,
+    /// The entry, if the change was applied.
+    pub entry: Option<OpId>,
+}
+
+/// The result of a record change.
+fn amended_record(
+    view: &RingView,
+    rules: &RingRules,
+    id: MemberId,
+    change: &RecordChange,
+    lease: Duration,
+) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
+    let peer = view
+        .member(id)
+        .ok_or(ReconfigurationError::NoSuchMember(id))?;
+    let before = peer.record.clone();
+    let mut after = before.clone();
+    change.name.clone_into_some(&mut after.name);
+    change.region.clone_into_some(&mut after.region);
+    change.votes.clone_into_some(&mut after.votes);
+    change.priority.clone_into_some(&mut after.priority);
+    change.address.clone_into_some(&mut after.address);
+    if after.has_same_settings(&before) {
+        return Err(ReconfigurationError::AsItIs);
+    }
+    check_words(view, id, &after)?;
+    let others_count = after.region != before.region || after.votes != before.votes;
+    let mut then = view.clone();
+    for peer in &mut then.members {
+        if peer.id == id {
+            peer.record = after.clone();
+        }
+    }
+    if others_count {
+        if id == view.own {
+            return Err(ReconfigurationError::Leads(id));
+        }
+        if !after.votes && !before.pause.is_none() {
+            return Err(ReconfigurationError::PausedPrimary(id));
+        }
+        check_quorum(view, rules, &then, rules, lease)?;
+    }
+    Ok(Amendment {
+        before,
+        after,
+        sets: view.voter_sets.clone(),
+        wanted: wanted(&then, rules, lease),
+        entry: None,
+    })
+}
+
+/// Checks that name and address are well-formed and unique.
+fn check_words(
+    view: &RingView,
+    id: MemberId,
+    record: &MemberRecord,
+) -> Result<(), ReconfigurationError> {
+    if !host_and_port(&record.address).is_ok_and(|(_, port)| port > 0) {
+        return Err(ReconfigurationError::NotAnAddress(record.address.clone()));
+    }
+    if record.name.trim().is_empty() {
+        return Err(ReconfigurationError::NoName);
+    }
+    members::check_unique(view, id, record)
+}
+
+/// The result of a rules change.
+fn amended_rules(
+    view: &RingView,
+    before: &RingRules,
+    change: &RulesChange,
+    lease: Duration,
+) -> Result<Amendment<RingRules>, ReconfigurationError> {
+    let mut after = before.clone();
+    change.policy.clone_into_some(&mut after.policy);
+    change
+        .region_preference
+        .clone_into_some(&mut after.region_preference);
+    after.expected_voters.extend(change.expected_voters.clone());
+    after.expected_voters.retain(|_, voters| *voters > 0);
+    if after == *before {
+        return Err(ReconfigurationError::AsItIs);
+    }
+    if let QuorumPolicy::Unknown(words) = &after.policy {
+        let why = MoveObstacle::Policy(PolicyGap::UnknownPolicy(words.clone()));
+        return Err(ReconfigurationError::QuorumCannotFollow(why));
+    }
+    let regions: BTreeSet<&Region> = view
+        .members
+        .iter()
+        .map(|peer| &peer.record.region)
+        .collect();
+    let policy_regions = match &after.policy {
+        QuorumPolicy::Regions(named) | QuorumPolicy::SomeRegions { regions: named, .. } => {
+            named.iter().collect()
+        }
+        _ => Vec::new(),
+    };
+    let named = policy_regions.into_iter().chain(&after.region_preference);
+    let mut named = named.chain(after.expected_voters.keys());
+    if let Some(unknown) = named.find(|region| !regions.contains(region)) {
+        return Err(ReconfigurationError::NoSuchRegion(unknown.clone()));
+    }
+    check_quorum(view, before, view, &after, lease)?;
+    let wanted = wanted(view, &after, lease);
+    if !wanted.iter().any(|set| set.contains(&view.own)) {
+        return Err(ReconfigurationError::OutsideTheQuorum(view.own));
+    }
+    Ok(Amendment {
+        before: before.clone(),
+        after,
+        sets: view.voter_sets.clone(),
+        wanted,
+        entry: None,
+    })
+}
+
+/// Refuses a change that would leave the quorum blocked where it is, unless it already is.
+fn check_quorum(
+    view: &RingView,
+    rules: &RingRules,
+    then: &RingView,
+    rules_then: &RingRules,
+    lease: Duration,
+) -> Result<(), ReconfigurationError> {
+    let planned = |view: &RingView, rules: &RingRules| plan(rules, view, &home_of(view), lease);
+    match (planned(then, rules_then), planned(view, rules)) {
+        (QuorumPlan::Blocked { why }, QuorumPlan::Blocked { why: before }) if why == before => {
+            Ok(())
+        }
+        (QuorumPlan::Blocked { why }, _) => Err(ReconfigurationError::QuorumCannotFollow(why)),
+        _ => Ok(()),
+    }
+}
+
+fn home_of(view: &RingView) -> Region {
+    let own = view.member(view.own);
+    own.map(|own| own.record.region.clone()).unwrap_or_default()
+}
+
+/// The voter sets that the rules require in this ring; those in force if the rules cannot be followed.
+fn wanted(view: &RingView, rules: &RingRules, lease: Duration) -> VoterSets {
+    wanted_sets(rules, view, &home_of(view), lease).unwrap_or_else(|_| view.voter_sets.clone())
+}
+
+/// Replaces the value with a clone if one is given.
+trait CloneIntoSome<T> {
+    fn clone_into_some(&self, place: &mut T);
+}
+
+impl<T: Clone> CloneIntoSome<T> for Option<T> {
+    fn clone_into_some(&self, place: &mut T) {
+        if let Some(value) = self {
+            place.clone_from(value);
+        }
+    }
+}
+
+impl Member {
+    /// Changes a member's record in the log, except its identity. With `dry_run`, only returns the result.
+    ///
+    /// # Errors
+    /// [`ReconfigurationError`].
+    pub async fn update_member(
+        &self,
+        id: MemberId,
+        change: &RecordChange,
+        dry_run: bool,
+        by: &str,
+    ) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
+        let admin = self.admin();
+        let lease = admin.node.timers().lease;
+        let decide = |view: &RingView| amended_record(view, &admin.rules(), id, change, lease);
+        let done = amend(admin, by, dry_run, decide, |members, after| {
+            members.insert(id, after.clone());
+            let member = Named::of(id, after);
+            HistoryEvent::Updated { member }
+        });
+        let done = done.await?;
+        if dry_run {
+            return Ok(done);
+        }
+        // The engine keeps its clients for as long as it leads. They follow the newest record under which any task has called the
+        // member.
+        let (node, record) = (self.node().clone(), done.after.clone());
+        tokio::spawn(async move {
+            let question = Question::Greeting(Greeting::default());
+            let deadline = node.timers().lease;
+            drop(node.calls().ask(id, &record, question, deadline).await);
+        });
+        Ok(done)
+    }
+
+    /// Changes the rules of the ring. With `dry_run`, only returns the result.
+    ///
+    /// # Errors
+    /// [`ReconfigurationError`].
+    pub async fn set_rules(
+        &self,
+        change: &RulesChange,
+        dry_run: bool,
+        by: &str,
+    ) -> Result<Amendment<RingRules>, ReconfigurationError> {
+        let admin = self.admin();
+        let lease = admin.node.timers().lease;
+        let decide = |view: &RingView| amended_rules(view, &admin.rules(), change, lease);
+        let done = amend(admin, by, dry_run, decide, |members, after| {
+            policy::write(members, after);
+            let policy = after.policy.to_string();
+            HistoryEvent::RulesSet { policy }
+        });
+        done.await
+    }
+}
+
+/// Appends the change that `decide` plans and `apply` makes; with `dry_run`, only returns it.
+async fn amend<T>(
+    admin: &Administration,
+    by: &str,
+    dry_run: bool,
+    decide: impl Fn(&RingView) -> Result<Amendment<T>, ReconfigurationError>,
+    apply: impl FnOnce(&mut BTreeMap<MemberId, MemberRecord>, &T) -> HistoryEvent,
+) -> Result<Amendment<T>, ReconfigurationError> {
+    if dry_run {
+        return decide(&members::leading_view(admin)?);
+    }
+    let mut decided = None;
+    let entry = members::change(admin, by, |view, members| {
+        let amendment = decide(view)?;
+        let event = apply(members, &amendment.after);
+        decided = Some(amendment);
+        Ok((view.voter_sets.clone(), event))
+    })
+    .await?;
+    let decided = decided.ok_or(ReconfigurationError::Busy)?;
+    Ok(Amendment {
+        entry: Some(entry),
+        ..decided
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::Incarnation;
+
+    use super::*;
+    use crate::test_ring::LEASE;
+    use crate::test_ring::Ring;
+
+    fn ring() -> Ring {
+        let mut ring =
+            Ring::new("a: 1d 2w 3w | b: 4d 5w 6w | c: 7d 8w 9n").with_sets(&[&[1, 2, 3]]);
+        for id in 1..=9 {
+            ring = ring.with(id, |peer| {
+                peer.record.address = format!("host{id}:7400");
+                peer.record.incarnation = Incarnation::random();
+            });
+        }
+        ring
+    }
+
+    fn update(
+        ring: &Ring,
+        id: u64,
+        change: RecordChange,
+    ) -> Result<Amendment<MemberRecord>, String> {
+        let rules = RingRules::default();
+        amended_record(&ring.view(), &rules, MemberId(id), &change, LEASE)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_member_gets_another_address_name_or_priority_also_while_it_is_away() {
+        let change = RecordChange {
+            address: Some("elsewhere:7400".to_owned()),
+            name: Some("db-new".to_owned()),
+            priority: Some(7),
+            ..RecordChange::default()
+        };
+        for id in [1, 2, 9] {
+            let done = update(&ring().silent(&[2, 9]), id, change.clone()).unwrap();
+            assert_eq!(done.before, done.after, "it is the same member");
+            assert_eq!(done.after.address, "elsewhere:7400");
+            assert_eq!(
+                (done.after.name.as_str(), done.after.priority),
+                ("db-new", 7)
+            );
+            assert_eq!(done.sets, done.wanted);
+        }
+    }
+
+    #[test]
+    fn invalid_member_changes_are_refused() {
+        let change = RecordChange::default;
+        let votes = |votes| RecordChange {
+            votes: Some(votes),
+            ..change()
+        };
+        let address = |text: &str| RecordChange {
+            address: Some(text.to_owned()),
+            ..change()
+        };
+        let region = |name: &str| RecordChange {
+            region: Some(Region(name.to_owned())),
+            ..change()
+        };
+        let table = [
+            (12, votes(false), &[][..], "no member 12"),
+            (2, votes(true), &[], "nothing would change"),
+            (
+                2,
+                address("host3:7400"),
+                &[],
+                "member 3 has the same address",
+            ),
+            (2, address("host3"), &[], "`host3` is not an address"),
+            (2, address("host3:0"), &[], "`host3:0` is not an address"),
+            (
+                2,
+                address("2001:db8::12:7432"),
+                &[],
+                "`2001:db8::12:7432` is not an address",
+            ),
+            (2, address("[2001:db8::12]:7432"), &[], ""),
+            (
+                2,
+                RecordChange {
+                    name: Some(" ".to_owned()),
+                    ..change()
+                },
+                &[],
+                "a name",
+            ),
+            (1, votes(false), &[], "member 1 leads"),
+            (1, region("b"), &[], "member 1 leads"),
+            (2, votes(false), &[], ""),
+            (
+                2,
+                votes(false),
+                &[3],
+                "only 1 of the 2 voters of region a answer",
+            ),
+            (
+                2,
+                region("b"),
+                &[3],
+                "only 1 of the 2 voters of region a answer",
+            ),
+            (5, votes(false), &[4, 6], ""),
+        ];
+        for (id, change, silent, words) in table {
+            let refusal = update(&ring().silent(silent), id, change.clone());
+            let refusal = refusal.err().unwrap_or_default();
+            assert!(
+                refusal.contains(words) && refusal.is_empty() == words.is_empty(),
+                "{id} {change:?}: {refusal}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_rules_are_set_where_the_quorum_can_follow() {
+        let names = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| Region((*name).to_owned()))
+                .collect()
+        };
+        let some = |required, of: &[&str]| {
+            let regions = names(of);
+            Some(QuorumPolicy::SomeRegions { required, regions })
+        };
+        let policy = |policy| RulesChange {
+            policy,
+            ..RulesChange::default()
+        };
+        let expect = |region: &str, voters| RulesChange {
+            expected_voters: [(Region(region.to_owned()), voters)].into(),
+            ..RulesChange::default()
+        };
+        let table = [
+            (
+                policy(Some(QuorumPolicy::Majority)),
+                &[][..],
+                "[{1, 2, 3, 4, 5, 6, 7, 8}]",
+            ),
+            (
+                policy(some(2, &["a", "b", "c"])),
+                &[],
+                "[{1, 2, 3}, {4, 5, 6}]",
+            ),
+            (
+                policy(some(2, &["a", "b", "c"])),
+                &[4, 5],
+                "[{1, 2, 3}, {7, 8}]",
+            ),
+            (
+                policy(Some(QuorumPolicy::Regions(names(&["a", "b"])))),
+                &[4, 5],
+                "refused: only 1 of the 3",
+            ),
+            (
+                policy(some(3, &["a", "b"])),
+                &[],
+                "refused: 3 of the regions a, b are wanted",
+            ),
+            (
+                policy(some(1, &["b", "c"])),
+                &[],
+                "refused: member 1, which leads, would be outside",
+            ),
+            (
+                policy(some(1, &["a", "x"])),
+                &[],
+                "refused: no member of the ring runs in region x",
+            ),
+            (
+                policy(Some(QuorumPolicy::SingleRegionDynamic)),
+                &[],
+                "refused: nothing would change",
+            ),
+            (expect("a", 3), &[], "[{1, 2, 3}]"),
+            (
+                expect("a", 4),
+                &[],
+                "refused: region a has 3 of 4 expected voting members",
+            ),
+            (expect("a", 0), &[], "refused: nothing would change"),
+        ];
+        for (change, silent, expected) in table {
+            let view = ring().silent(silent).view();
+            let done = amended_rules(&view, &RingRules::default(), &change, LEASE);
+            let refusal = match done {
+                Ok(done) => format!("{:?}", numbers(&done.wanted)),
+                Err(error) => format!("refused: {error}"),
+            };
+            assert!(
+                refusal.contains(expected.trim_start_matches("refused: ")),
+                "{change:?}: {refusal}"
+            );
+        }
+    }
+
+    fn numbers(sets: &VoterSets) -> Vec<BTreeSet<u64>> {
+        let of = |set: &BTreeSet<MemberId>| set.iter().map(|id| id.0).collect();
+        sets.iter().map(of).collect()
+    }
+}

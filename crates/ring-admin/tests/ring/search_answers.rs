@@ -1,0 +1,440 @@
+//! The requests of a searching leader's clients and their own answers, one by one, against a scripted far end. The rules themselves have
+//! unit tests without a network.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consensus::Timers;
+use consensus::log_probe::{Answered, Asked, LogProbe, LogProbeClient, RpcResult};
+use futures::{StreamExt, stream};
+use openraft::errors::{RPCError, Unreachable};
+use openraft::network::{NetSnapshot, NetStreamAppend, RPCOption, RaftNetworkFactory};
+use openraft::raft::{AppendEntriesRequest, StreamAppendError, StreamAppendResult};
+use raft_types::{
+    AppEntry, Entry, EntryPayload, FileStart, LogId, LogReport, MemberId, MemberRecord, OpId,
+    OwnLog, StoredMembership, TermRun, TransactionPayload, TypeConfig, Vote,
+};
+use testkit::network::{Line, Port};
+
+use crate::support::memory_log::MemoryDisk;
+use crate::support::scripted_network::{Lane, Script};
+
+const TIMERS: Timers = Timers::from_heartbeat(Duration::from_millis(100));
+/// As set by the timers: three fifths of the lease of 160 ms.
+const WINDOW: Duration = Duration::from_millis(96);
+const FOLLOWER: MemberId = MemberId(2);
+
+type Client = LogProbeClient<Line<Script>>;
+type Answers = Vec<Result<StreamAppendResult<TypeConfig>, String>>;
+
+fn vote() -> Vote {
+    Vote::new_committed(3, MemberId(1))
+}
+
+/// 0 to 99 of term 1, then term 3.
+fn id(index: u64) -> LogId {
+    OpId::new(if index < 100 { 1 } else { 3 }, index).into()
+}
+
+fn entry(index: u64) -> Entry {
+    Entry {
+        log_id: id(index),
+        payload: EntryPayload::Blank,
+    }
+}
+
+/// A request for the entries of a range, or for none.
+fn request(entries: std::ops::Range<u64>) -> AppendEntriesRequest<TypeConfig> {
+    AppendEntriesRequest {
+        vote: vote(),
+        prev_log_id: entries.start.checked_sub(1).map(id),
+        entries: entries.map(entry).collect(),
+        leader_commit: None,
+    }
+}
+
+/// The report of a follower whose log matches the leader's at this index, or diverges.
+fn report(upto: u64) -> Option<LogReport> {
+    let run = |term, first, last| TermRun { term, first, last };
+    Some(LogReport {
+        vote: Some(vote()),
+        runs: vec![run(1, 0, upto), run(2, upto + 1, upto + 500)],
+    })
+}
+
+fn conflict(index: u64, report: Option<LogReport>) -> RpcResult<Answered> {
+    let result = Err(StreamAppendError::Conflict(id(index)));
+    Ok(Answered { result, report })
+}
+
+fn matching(index: u64) -> RpcResult<Answered> {
+    let result = Ok(Some(id(index)));
+    Ok(Answered {
+        result,
+        report: None,
+    })
+}
+
+/// The answer to the query that precedes entries sent ahead.
+fn told(report: Option<LogReport>) -> RpcResult<Answered> {
+    let result = Ok(None);
+    Ok(Answered { result, report })
+}
+
+/// A leader's factory over a log of 0 to 110. No entries are sent ahead unless the far end has answers for them.
+struct Leader {
+    script: Script,
+    factory: LogProbe<Port<Script>>,
+}
+
+/// A log whose entries cannot be read yet: none can be sent ahead or added to a request.
+struct Unreadable(MemoryDisk);
+
+impl OwnLog for Unreadable {
+    fn report(&self) -> LogReport {
+        self.0.report()
+    }
+
+    fn entries(&self, _: std::ops::Range<u64>) -> raft_types::ReadingEntries<'_> {
+        Box::pin(async { Err(std::io::Error::other("not now")) })
+    }
+
+    fn appended(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.0.appended()
+    }
+}
+
+fn disk() -> MemoryDisk {
+    let disk = MemoryDisk::default();
+    disk.preload(vote(), (0..=110).map(entry));
+    disk
+}
+
+impl Leader {
+    fn over(own: Arc<dyn OwnLog>) -> Self {
+        let script = Script::default();
+        let port = Port::new(MemberId(1), script.clone());
+        let factory = LogProbe::new(port, own, &TIMERS);
+        Self { script, factory }
+    }
+
+    /// A leader that answers locally and sends only the requested entries.
+    fn plain() -> Self {
+        Self::over(Arc::new(Unreadable(disk())))
+    }
+
+    async fn client(&mut self) -> Client {
+        let record = MemberRecord::default();
+        self.factory.new_client(FOLLOWER, &record).await
+    }
+
+    /// A client after one exchange with a follower whose log matches up to here.
+    async fn knowing(&mut self, upto: u64) -> Client {
+        let mut client = self.client().await;
+        self.script.answers(conflict(49, report(upto)));
+        let answers = ask(&mut client, [request(50..58)]).await;
+        assert_eq!(answers, [Ok(Err(StreamAppendError::Conflict(id(49))))]);
+        let sent = self.script.sent();
+        assert_eq!(sent.len(), 1);
+        assert!(sent[0].1.wants_report);
+        client
+    }
+
+    /// The sent entries, as ranges.
+    fn sent(&self) -> Vec<(u64, u64)> {
+        let sent = self
+            .script
+            .sent()
+            .into_iter()
+            .map(|(_, asked)| asked.request.entries);
+        sent.filter_map(|entries| {
+            Some((entries.first()?.log_id.index, entries.last()?.log_id.index))
+        })
+        .collect()
+    }
+}
+
+/// Lets pending work proceed until it waits.
+async fn a_moment() {
+    tokio::time::sleep(Duration::from_micros(1)).await;
+}
+
+/// The answers to one stream of requests, until it ends or the far end is silent.
+async fn ask(
+    client: &mut Client,
+    requests: impl IntoIterator<Item = AppendEntriesRequest<TypeConfig>, IntoIter: Send + 'static>,
+) -> Answers {
+    let option = RPCOption::new(TIMERS.heartbeat);
+    let requests = Box::pin(stream::iter(requests.into_iter().collect::<Vec<_>>()));
+    let mut answers = client.stream_append(requests, option).await.unwrap();
+    let mut taken = Vec::new();
+    let silence = Duration::from_millis(1);
+    while let Ok(Some(answer)) = tokio::time::timeout(silence, answers.next()).await {
+        taken.push(answer.map_err(|error| error.to_string()));
+    }
+    taken
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_exchange_answers_every_step_and_leaves_the_last_one() {
+    let mut leader = Leader::plain();
+    let mut client = leader.knowing(70).await;
+    let steps = [
+        (40, Ok(Some(id(47)))),
+        (60, Ok(Some(id(67)))),
+        (72, Err(71)),
+        (90, Err(89)),
+    ];
+    for (from, expected) in steps {
+        let answers = ask(&mut client, [request(from..from + 8)]).await;
+        let expected = expected.map_err(|at| StreamAppendError::Conflict(id(at)));
+        assert_eq!(answers, [Ok(expected)], "{from}");
+    }
+    assert_eq!(leader.sent(), []);
+    leader.script.answers(matching(78));
+    let answers = ask(&mut client, [request(71..79)]).await;
+    assert_eq!(answers, [Ok(Ok(Some(id(78))))]);
+    assert_eq!(leader.sent(), [(71, 78)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_in_part_ends_its_stream() {
+    let mut leader = Leader::plain();
+    let mut client = leader.knowing(70).await;
+    // A continued stream would leave a gap after the part.
+    let answers = ask(&mut client, [request(66..74), request(74..80)]).await;
+    assert_eq!(answers, [Ok(Ok(Some(id(70))))]);
+    assert_eq!(leader.sent(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_sent_something_answers_nothing_itself() {
+    let mut leader = Leader::plain();
+    let mut client = leader.knowing(70).await;
+    leader.script.answers(matching(78));
+    let answers = ask(&mut client, [request(71..79), request(60..68)]).await;
+    // The second one waits for the far end, in order.
+    assert_eq!(answers, [Ok(Ok(Some(id(78))))]);
+    let sent = leader.script.sent();
+    let wanted: Vec<_> = sent.iter().map(|(_, asked)| asked.wants_report).collect();
+    assert_eq!(wanted, [true, false], "one report a stream");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_known_before_it_is_handed_on() {
+    let mut leader = Leader::plain();
+    let mut client = leader.knowing(70).await;
+    leader.script.answers(matching(78));
+    ask(&mut client, [request(71..79)]).await;
+    leader.sent();
+    // From the report alone this would be a conflict at an entry that the engine considers equal.
+    let answers = ask(&mut client, [request(79..87)]).await;
+    assert_eq!(answers, []);
+    assert_eq!(leader.sent(), [(79, 86)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_answer_is_given_after_the_window() {
+    let mut leader = Leader::plain();
+    let mut client = leader.client().await;
+    let answers = {
+        let option = RPCOption::new(TIMERS.heartbeat);
+        let requests = Box::pin(stream::iter([request(50..58)]));
+        let mut answers = client.stream_append(requests, option).await.unwrap();
+        // The exchange itself takes 60 ms.
+        leader.script.answers(conflict(49, report(70)));
+        let answer = answers.next();
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        answer.await
+    };
+    assert!(answers.is_some_and(|answer| answer.is_ok()));
+    leader.sent();
+    tokio::time::sleep(WINDOW - Duration::from_millis(1)).await;
+    let step = || [request(40..48)];
+    assert_eq!(ask(&mut client, step()).await, [Ok(Ok(Some(id(47))))]);
+    assert_eq!(leader.sent(), []);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    // The follower may have voted for another member by the time that the engine would count from here. So a silent member stays silent,
+    // and no read is granted.
+    assert_eq!(ask(&mut client, step()).await, []);
+    assert_eq!(leader.sent(), [(40, 47)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn heartbeats_are_always_real() {
+    let mut leader = Leader::plain();
+    let _client = leader.knowing(70).await;
+    let record = MemberRecord::default();
+    let mut heartbeats = leader.factory.new_heartbeat_client(FOLLOWER, &record).await;
+    assert_eq!(ask(&mut heartbeats, [request(60..60)]).await, []);
+    let sent = leader.script.sent();
+    assert_eq!(sent.len(), 1);
+    assert_eq!(
+        (sent[0].0, sent[0].1.wants_report),
+        (Lane::Heartbeats, false)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_notice_of_commits_is_answered_at_once_and_passed_on() {
+    let mut leader = Leader::plain();
+    let mut client = leader.knowing(70).await;
+    let notice = AppendEntriesRequest {
+        leader_commit: Some(id(65)),
+        ..request(60..60)
+    };
+    assert_eq!(ask(&mut client, [notice]).await, [Ok(Ok(Some(id(59))))]);
+    tokio::task::yield_now().await;
+    let sent = leader.script.sent();
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].0, Lane::Heartbeats);
+    assert_eq!(sent[0].1.request.leader_commit, Some(id(65)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_call_makes_it_forget() {
+    let mut leader = Leader::plain();
+    let mut client = leader.knowing(70).await;
+    let down = RPCError::Unreachable(Unreachable::from_string("down"));
+    leader.script.answers(Err(down));
+    let answers = ask(&mut client, [request(71..79)]).await;
+    assert!(matches!(&answers[..], [Err(_)]), "{answers:?}");
+    leader.sent();
+    assert_eq!(ask(&mut client, [request(40..48)]).await, []);
+    assert_eq!(leader.sent(), [(40, 47)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_makes_it_forget_and_is_not_contradicted() {
+    let mut leader = Leader::plain();
+    let mut client = leader.knowing(70).await;
+    let record = MemberRecord::default();
+    let mut sender = leader.factory.new_snapshot_client(FOLLOWER, &record).await;
+    let start = FileStart {
+        before: id(90).into(),
+        membership: StoredMembership::default(),
+        header: Bytes::new(),
+    };
+    let snapshot = start.snapshot();
+    let never = std::future::pending();
+    let option = RPCOption::new(TIMERS.heartbeat);
+    sender
+        .full_snapshot(vote(), snapshot, never, option)
+        .await
+        .unwrap();
+    assert_eq!(ask(&mut client, [request(40..48)]).await, []);
+    assert_eq!(leader.sent(), [(40, 47)]);
+    // An exchange that a follower answered with its earlier log.
+    leader.script.answers(conflict(49, report(70)));
+    ask(&mut client, [request(50..58)]).await;
+    leader.sent();
+    assert_eq!(ask(&mut client, [request(91..99)]).await, []);
+    assert_eq!(leader.sent(), [(91, 98)], "not a conflict");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_widened_request_is_answered_as_asked() {
+    let mut leader = Leader::over(Arc::new(disk()));
+    let mut client = leader.client().await;
+    // Entries sent ahead are refused.
+    leader.script.answers(told(report(20)));
+    leader.script.answers(conflict(46, None));
+    let answers = ask(&mut client, [request(0..8)]).await;
+    assert_eq!(answers, [Ok(Ok(Some(id(7))))]);
+    a_moment().await;
+    assert_eq!(leader.sent(), [(47, 110)]);
+    leader.script.answers(matching(110));
+    let answers = ask(&mut client, [request(21..29)]).await;
+    assert_eq!(
+        answers,
+        [Ok(Ok(Some(id(28))))],
+        "no more than the engine sent"
+    );
+    assert_eq!(leader.sent(), [(21, 110)]);
+    // The rest of the search, and the start of the following stream.
+    for (from, upto) in [(60, 68), (103, 111)] {
+        let answers = ask(&mut client, [request(from..upto)]).await;
+        assert_eq!(answers, [Ok(Ok(Some(id(upto - 1))))]);
+    }
+    assert_eq!(leader.sent(), []);
+}
+
+/// Entries may take several round trips to arrive, a query only one.
+#[tokio::test(start_paused = true)]
+async fn the_matching_point_is_known_before_the_entries_sent_ahead_arrive() {
+    let mut leader = Leader::over(Arc::new(disk()));
+    let mut client = leader.client().await;
+    leader.script.answers(told(report(70)));
+    let steps = [(40, Some(Ok(47))), (90, Some(Err(89))), (71, None)];
+    for (from, expected) in steps {
+        let answers = ask(&mut client, [request(from..from + 8)]).await;
+        let expected = expected.map(|expected| {
+            let expected = expected.map(|at| Some(id(at)));
+            Ok(expected.map_err(|at| StreamAppendError::Conflict(id(at))))
+        });
+        assert_eq!(answers, Vec::from_iter(expected), "{from}");
+    }
+    let sent = leader.script.sent();
+    let asked = |(_, asked): &(Lane, Asked)| (asked.request.entries.len(), asked.wants_report);
+    assert_eq!(
+        Vec::from_iter(sent.iter().map(asked)),
+        [(0, true), (64, false)]
+    );
+}
+
+/// A new connection's first flight; more would delay the next appended entries.
+#[tokio::test(start_paused = true)]
+async fn entries_sent_ahead_fit_the_first_flight_except_a_single_one() {
+    for (bytes, first) in [(1_000, 102), (20_000, 110)] {
+        let disk = MemoryDisk::default();
+        let transaction = |index| Entry {
+            log_id: id(index),
+            payload: EntryPayload::Normal(AppEntry::Transaction(TransactionPayload::seal(
+                Bytes::from(vec![0; bytes]),
+            ))),
+        };
+        disk.preload(vote(), (0..=110).map(transaction));
+        let mut leader = Leader::over(Arc::new(disk));
+        let mut client = leader.client().await;
+        leader.script.answers(told(report(110)));
+        ask(&mut client, [request(0..8)]).await;
+        a_moment().await;
+        assert_eq!(leader.sent(), [(first, 110)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_appended_in_the_meantime_are_sent_ahead_too() {
+    let own = disk();
+    let mut leader = Leader::over(Arc::new(own.clone()));
+    let mut client = leader.client().await;
+    leader.script.answers(told(None));
+    let option = RPCOption::new(TIMERS.heartbeat);
+    let requests = Box::pin(stream::iter([request(50..58)]));
+    let mut answers = client.stream_append(requests, option).await.unwrap();
+    // Nothing is known yet, and the search step waits.
+    let silent = tokio::time::timeout(Duration::from_millis(5), answers.next()).await;
+    assert!(silent.is_err());
+    drop(answers);
+    assert_eq!(leader.sent(), [(47, 110)]);
+    own.preload(vote(), [entry(111)]);
+    leader.script.answers(told(None));
+    leader.script.answers(matching(111));
+    // The script's far end answers in order: the first answer is lost here, so a new leadership's client starts over.
+    let mut client = leader.client().await;
+    let later = Vote::new_committed(4, MemberId(1));
+    own.preload(later, []);
+    let mut asked = request(50..58);
+    asked.vote = later;
+    assert_eq!(ask(&mut client, [asked]).await, [Ok(Ok(Some(id(57))))]);
+    assert_eq!(leader.sent(), [(48, 111)]);
+    leader.script.answers(matching(112));
+    own.preload(later, [entry(112)]);
+    tokio::time::sleep(Duration::from_millis(3)).await;
+    assert_eq!(leader.sent(), [(112, 112)]);
+    let mut asked = request(112..113);
+    asked.vote = later;
+    assert_eq!(ask(&mut client, [asked]).await, [Ok(Ok(Some(id(112))))]);
+    assert_eq!(leader.sent(), []);
+}
