@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use consensus::{Identity, IdentityBook, IdentityPages, LogOrigin};
-use mysqld_controller::durable_file;
+use mysqld_server::durable_file;
 use raft_types::{FormatMismatch, FormatRange, FormatVersion, MemberId};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;

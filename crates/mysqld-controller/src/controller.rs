@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 use mysql_link::ConnectOptions;
+use mysqld_server::supervisor::{SupervisorHandle, SupervisorState};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -23,7 +24,6 @@ use crate::plan::{Plan, decide};
 use crate::read_fence::ReadFence;
 use crate::ring::{CommittedLog, Ring, RingChanges};
 use crate::status::{Hold, ReadFenceStatus, Readiness, RoleStatus, WriteFenceStatus};
-use crate::supervisor::{SupervisorHandle, SupervisorState};
 use crate::watch::{ReadOnly, WatchReport};
 use crate::write_fence::{WriteFence, WriteFenceOptions};
 

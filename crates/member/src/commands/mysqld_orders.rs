@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 
 use consensus::{IdentityBook, LogOrigin, RingState};
 use mysql_link::{ConnectOptions, Secret};
-use mysqld_controller::conversion::{ConversionError, look, steps};
-use mysqld_controller::provision::{CloneAccount, CloneOffer, ProvisionError};
-use mysqld_controller::{ReplicationSource, SourceTls, provision};
+use mysqld_server::conversion::{ConversionError, look, steps};
+use mysqld_server::provision::{CloneAccount, CloneOffer, ProvisionError};
+use mysqld_server::{ReplicationSource, SourceTls, provision};
 use raft_types::{MemberId, RingId};
 use tokio::sync::oneshot;
 
@@ -171,7 +171,7 @@ impl<'a> OrderedMysqld<'a> {
         self.answer(false).await
     }
 
-    fn requirements(&self) -> mysqld_controller::settings::Requirements {
+    fn requirements(&self) -> mysqld_server::settings::Requirements {
         let identity = self.book.identity();
         requirements(self.settings, identity.member, identity.incarnation)
     }

@@ -6,9 +6,10 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, Secret, TlsMode};
 use mysqld_controller::conversion::{
-    DetachScene, DetachServer, DetachStep, Obstacle, Planned, plan_detach, steps,
+    DetachScene, DetachServer, DetachStep, Obstacle, Planned, plan_detach,
 };
-use mysqld_controller::{ReplicationSource, SourceTls};
+use mysqld_server::conversion::steps;
+use mysqld_server::{ReplicationSource, SourceTls};
 use uuid::Uuid;
 
 use crate::conversion::course::{Course, Work};

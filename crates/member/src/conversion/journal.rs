@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use mysqld_controller::durable_file;
+use mysqld_server::durable_file;
 use serde::{Deserialize, Serialize};
 
 use crate::conversion::{ConversionFailure, Direction, FailureKind};

@@ -22,7 +22,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use mysql_link::{ConnectOptions, Secret};
-use mysqld_controller::{ReplicationSource, SourceTls};
+use mysqld_server::{ReplicationSource, SourceTls};
 use raft_types::MemberId;
 use tokio::time::Instant;
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use binlog_format::gtid::GtidSet;
-use mysqld_controller::conversion::{ServerLook, look};
-use mysqld_controller::settings::Requirements;
+use mysqld_server::conversion::{ServerLook, look};
+use mysqld_server::settings::Requirements;
 use raft_types::{MemberId, MemberKind};
 use tokio::time::Instant;
 use uuid::Uuid;

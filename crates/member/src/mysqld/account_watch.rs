@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mysql_link::ConnectOptions;
-use mysqld_controller::settings::{OwnAccount, log_in};
+use mysqld_server::settings::{OwnAccount, log_in};
 use tokio::sync::watch;
 
 use super::tell;

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use consensus::DatabaseState;
 use mysql_link::{ConnectOptions, ServerVersion, may_take_over};
-use mysqld_controller::apply::{CompareError, backup_under_way, executed_gtids};
+use mysqld_controller::apply::{CompareError, executed_gtids};
 use mysqld_controller::ingest::IngestStatus;
 use mysqld_controller::status::{Readiness, RoleStatus};
-use mysqld_controller::supervisor::SupervisorStatus;
 use mysqld_controller::watch::WatchReport;
+use mysqld_server::backup_lock::backup_under_way;
+use mysqld_server::supervisor::SupervisorStatus;
 use tokio::sync::watch;
 
 use super::primary_health::{Look, NEVER, PrimaryHealth};

@@ -22,13 +22,13 @@ use binlog_format::gtid::GtidSet;
 use consensus::{Database, DatabaseState, Term, Writer};
 use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
-use mysqld_controller::ReplicationSource;
-use mysqld_controller::conversion::{PlainServer, ServerLook, look, look_at_plain, steps};
-use mysqld_controller::events::EventScheduler;
 use mysqld_controller::ingest::CommitObserver;
 use mysqld_controller::ring::Ring;
-use mysqld_controller::settings::Requirements;
-use mysqld_controller::supervisor::ExternalServer;
+use mysqld_server::ReplicationSource;
+use mysqld_server::conversion::{PlainServer, ServerLook, look, look_at_plain, steps};
+use mysqld_server::events::EventScheduler;
+use mysqld_server::settings::Requirements;
+use mysqld_server::supervisor::ExternalServer;
 use spilling_bytes::SpillFolder;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -691,7 +691,7 @@ impl Writer for MysqldManagement {
 
 #[cfg(test)]
 mod tests {
-    use mysqld_controller::conversion::ReplicatesFrom;
+    use mysqld_server::conversion::ReplicatesFrom;
 
     use super::*;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use binlog_store::StoreStats;
 use mysqld_controller::ingest::Failing;
 use mysqld_controller::status::{Readiness, RoleState, RoleStatus};
-use mysqld_controller::supervisor::SupervisorState;
 use mysqld_controller::watch::{Protection, WatchReport};
+use mysqld_server::supervisor::SupervisorState;
 
 use crate::status::DISK_HANGS;
 

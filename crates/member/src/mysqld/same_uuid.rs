@@ -3,9 +3,9 @@
 //! member queries the others' UUIDs ([`super::other_mysqlds`]).
 
 use mysqld_controller::Ring;
-use mysqld_controller::apply::StandingFile;
 use mysqld_controller::status::Hold;
 use mysqld_controller::watch::{Protection, WatchReport};
+use mysqld_server::standing::StandingFile;
 use tokio::sync::watch;
 
 use super::other_mysqlds::OtherMysqlds;

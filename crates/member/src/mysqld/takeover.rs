@@ -18,7 +18,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
-use mysqld_controller::supervisor::{GuardError, StartGuard};
+use mysqld_server::supervisor::{GuardError, StartGuard};
 
 use crate::data_directory::UnmanagedNote;
 

@@ -9,27 +9,29 @@ use std::time::Duration;
 use binlog_format::gtid::GtidSet;
 use consensus::{DatabaseState, Member};
 use mysql_link::ConnectOptions;
-use mysqld_controller::apply::{FollowOptions, StandingFile};
-use mysqld_controller::events::EventScheduler;
+use mysqld_controller::apply::FollowOptions;
 use mysqld_controller::ingest::{
     CommitObserver, FileLimits, Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus,
 };
 use mysqld_controller::plan::facts::LockoutPatience;
-use mysqld_controller::read_fence;
-use mysqld_controller::settings::{OwnAccount, Requirements};
 use mysqld_controller::status::{
     ReadFenceReason, Readiness, RoleState, RoleStatus, WriteFenceState, WriteFenceStatus,
 };
-use mysqld_controller::supervisor::{
-    ExternalServer, Supervisor, SupervisorHandle, SupervisorState, SupervisorStatus,
-};
-use mysqld_controller::tail_trim::{ProtectionStart, TailTrim, TailTrimOptions};
 use mysqld_controller::watch::{Protection, WatchOptions, WatchReport, Watcher};
 use mysqld_controller::write_fence::WriteFenceOptions;
 use mysqld_controller::{
-    Controller, ControllerInputs, ControllerOptions, ControllerStatus, ReplicationSource,
-    RingObserver, ToGuard,
+    Controller, ControllerInputs, ControllerOptions, ControllerStatus, RingObserver, ToGuard,
 };
+use mysqld_controller::{ProtectionStart, TailTrim};
+use mysqld_server::ReplicationSource;
+use mysqld_server::events::EventScheduler;
+use mysqld_server::offline_mode;
+use mysqld_server::settings::{OwnAccount, Requirements};
+use mysqld_server::standing::StandingFile;
+use mysqld_server::supervisor::{
+    ExternalServer, Supervisor, SupervisorHandle, SupervisorState, SupervisorStatus,
+};
+use mysqld_server::tail_trim::TailTrimOptions;
 use spilling_bytes::SpillFolder;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -231,10 +233,15 @@ impl MysqldTasks {
             let trim = TailTrimOptions::new(config.data_dir.clone(), options.server.clone());
             let guard = TailTrim::new(ring.clone(), Some(ingest_status.clone()), trim);
             trimmed = guard.trimmed();
+            let figures = Arc::clone(&figures);
+            let commits_wait = move || {
+                let figures = figures.view(Instant::now());
+                figures.oldest_unacknowledged.is_some()
+            };
             let (supervisor, handle) = Supervisor::new(options);
             let supervisor = supervisor
                 .guarded_by(Arc::new(TakenOverFirst::new(&config.data_dir, guard)))
-                .with_figures(Arc::clone(&figures));
+                .with_waiting_commits(commits_wait);
             let running = member.essential("keeping mysqld running", supervisor.run());
             let task = tokio::spawn(running);
             let handle = Arc::new(handle);
@@ -547,8 +554,8 @@ impl MysqldTasks {
         let guards = self.parts.controller.read_fence.borrow().guards;
         let fenced = match child {
             // No other process would close its sessions while another member's mysqld is the primary.
-            Child::Stays if guards => read_fence::raise(&self.connect).await.map(drop),
-            Child::IsReleased => read_fence::lower(&self.connect).await.map(drop),
+            Child::Stays if guards => offline_mode::raise(&self.connect).await.map(drop),
+            Child::IsReleased => offline_mode::lower(&self.connect).await.map(drop),
             Child::Stays | Child::Stops => Ok(()),
         };
         if let Err(error) = fenced {

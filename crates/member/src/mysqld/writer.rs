@@ -9,8 +9,8 @@ use consensus::Writer;
 use futures::future::BoxFuture;
 use mysqld_controller::ingest::IngestStatus;
 use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
-use mysqld_controller::supervisor::{SupervisorHandle, SupervisorState};
 use mysqld_controller::watch::WatchReport;
+use mysqld_server::supervisor::{SupervisorHandle, SupervisorState};
 use tokio::sync::watch;
 use tokio::time::Instant;
 

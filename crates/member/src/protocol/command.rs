@@ -3,8 +3,8 @@
 use std::fmt;
 
 use consensus::{PauseRequest, RecordChange, RepairPlan, RulesChange};
-use mysqld_controller::conversion::ServerLook;
-use mysqld_controller::provision::CloneAccount;
+use mysqld_server::conversion::ServerLook;
+use mysqld_server::provision::CloneAccount;
 use raft_types::{MemberId, MemberRecord, OpId, RingId, UnixSeconds};
 use serde::{Deserialize, Serialize};
 use transport::Right;

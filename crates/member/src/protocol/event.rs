@@ -7,7 +7,7 @@ use consensus::quorum::RingRules;
 use consensus::{
     Amendment, HistoryEntry, MemberEvidence, MockElection, Promoted, RingPause, ScheduledSwitchover,
 };
-use mysqld_controller::provision::CloneOffer;
+use mysqld_server::provision::CloneOffer;
 use raft_types::{MemberRecord, OpId, RingId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;

@@ -1,7 +1,7 @@
 //! The recipient's interface to the member whose mysqld is copied.
 
 use futures::future::BoxFuture;
-use mysqld_controller::provision::{CloneAccount, CloneOffer};
+use mysqld_server::provision::{CloneAccount, CloneOffer};
 use raft_types::MemberId;
 
 use crate::protocol::Refusal;

@@ -2,7 +2,7 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use mysqld_controller::provision::{CloneAccount, CloneOffer};
+use mysqld_server::provision::{CloneAccount, CloneOffer};
 use raft_types::{MemberId, MemberKind, MemberRecord};
 use transport::{AdminClient, AdminError};
 

@@ -17,16 +17,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
-use mysqld_controller::provision::{
+use mysqld_controller::Ring;
+use mysqld_controller::status::{Hold, RoleState};
+use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
+use mysqld_controller::watch::{Protection, WatchReport};
+use mysqld_server::BinlogPlace;
+use mysqld_server::provision::{
     BeforeALook, CloneAccount, CloneOffer, CopyState, NoteStep, ProvisionError, ProvisionNote,
     copy, executed, finish, log_place, look, make_ready, offer, prepared_transactions,
     roll_back_prepared, schema_sizes,
 };
-use mysqld_controller::status::{Hold, RoleState};
-use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
-use mysqld_controller::tail_trim::{ErrantFile, ErrantFiles, TrimmedTail, errant_files};
-use mysqld_controller::watch::{Protection, WatchReport};
-use mysqld_controller::{BinlogPlace, Ring};
+use mysqld_server::tail_trim::{ErrantFile, ErrantFiles, TrimmedTail, errant_files};
 use raft_types::MemberId;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;

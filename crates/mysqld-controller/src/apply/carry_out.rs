@@ -7,6 +7,12 @@ use std::time::Duration;
 use applier::run::{StageName, TableRemarks};
 use binlog_format::gtid::GtidSet;
 use mysql_link::Connection;
+use mysqld_server::backup_lock::end_backups;
+use mysqld_server::channels::drop_channel;
+use mysqld_server::follower_binlog::leave_following;
+use mysqld_server::lock_holders::{HeldUp, Holders};
+use mysqld_server::read_only;
+use mysqld_server::standing::Standing;
 use raft_types::Term;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -15,21 +21,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::apply::arrivals::Arrivals;
-use crate::apply::backup_lock::end_backups;
 use crate::apply::catching_up::{Fitness, compare, lacks_of};
 use crate::apply::errant::Errant;
 use crate::apply::error::RoleError;
 use crate::apply::follower::{FollowOptions, Follower, Started, Step};
-use crate::apply::follower_binlog::leave_following;
-use crate::apply::lock_holders::{HeldUp, Holders};
-use crate::apply::native::drop_channel;
-use crate::apply::standing::Standing;
+
 use crate::leading::Leading;
 use crate::plan::facts::{Applier, ApplyAction, Incarnation};
 use crate::plan::role_words::log_change;
 use crate::ring::{CommittedLog, Ring};
 use crate::status::{Readiness, RoleState, RoleStatus};
-use crate::write_fence::read_only;
 
 /// From a failed query to the next one, and between two progress figures while the applier catches up.
 const AGAIN: Duration = Duration::from_millis(250);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use binlog_format::gtid::{GtidSet, ParseGtidError, parse_gtid_owned};
 use mysql_link::{ConnectOptions, Connection, LinkError};
+use mysqld_server::standing::{Standing, may_propose};
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::apply::standing::{Standing, may_propose};
 use crate::ring::{Ring, RingError};
 
 /// Why a server could not be compared with the log.

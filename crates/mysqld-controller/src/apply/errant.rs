@@ -12,10 +12,10 @@ use binlog_format::events::{Query, StatementKind};
 use binlog_format::framing::FramedTransaction;
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, DumpOptions};
+use mysqld_server::tail_trim::changes_no_data;
 use uuid::Uuid;
 
 use crate::apply::catching_up::executed_gtids;
-use crate::tail_trim::changes_no_data;
 
 /// Errant transactions, with what is known of them.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,15 +6,17 @@ use std::time::Duration;
 use binlog_format::events::without_secrets;
 use binlog_format::gtid::Gtid;
 use mysql_link::{ConnectOptions, Connection, LinkError, QueryResult};
+use mysqld_server::ReplicationSource;
+use mysqld_server::channels::{OWN_CHANNEL as CHANNEL, drop_channel};
+use mysqld_server::session_limit::within_the_limit;
+use mysqld_server::settings::{
+    FORCE_REDO_LOG, filters_of_channel, lenience, stop_waiting_for_acks,
+};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::arrivals::Arrivals;
 use crate::apply::error::{RoleError, ThreadsEnded};
-use crate::foreign_channels::OWN_CHANNEL as CHANNEL;
-use crate::replication_source::ReplicationSource;
-use crate::session_limit::within_the_limit;
-use crate::settings::{FORCE_REDO_LOG, filters_of_channel, lenience, stop_waiting_for_acks};
 
 /// Interval between two checks of the threads.
 const LOOK: Duration = Duration::from_millis(250);
@@ -103,26 +105,6 @@ async fn filters(connection: &mut Connection) -> Result<Vec<String>, LinkError> 
     let rows = channels.rows.iter();
     let own = rows.filter(|row| row.text("Channel_Name") == Some(CHANNEL));
     Ok(own.flat_map(filters_of_channel).collect())
-}
-
-/// Ends the threads and removes the channel, whichever process started them. The threads finish the current transaction first.
-///
-/// # Errors
-/// When the server refuses.
-pub(crate) async fn drop_channel(connection: &mut Connection) -> Result<(), LinkError> {
-    let there = format!(
-        "SELECT COUNT(*) FROM performance_schema.replication_connection_configuration WHERE channel_name = '{CHANNEL}'"
-    );
-    let there = connection.query(there).await?;
-    if there.first().and_then(|row| row.text_at(0)) == Some("0") {
-        return Ok(());
-    }
-    let stop = format!("STOP REPLICA FOR CHANNEL '{CHANNEL}'");
-    connection.query_within(stop, AWAY).await?;
-    connection
-        .execute(format!("RESET REPLICA ALL FOR CHANNEL '{CHANNEL}'"))
-        .await?;
-    Ok(())
 }
 
 async fn end(connect: &ConnectOptions) -> Result<(), LinkError> {

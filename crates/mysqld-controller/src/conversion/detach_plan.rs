@@ -21,8 +21,8 @@ mod tests;
 use std::fmt;
 
 use binlog_format::gtid::GtidSet;
+use mysqld_server::conversion::ServerLook;
 
-use crate::conversion::server_probe::ServerLook;
 use crate::conversion::{Obstacle, Planned};
 
 /// One database member and its server.

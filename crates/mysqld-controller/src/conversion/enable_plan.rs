@@ -19,9 +19,9 @@ mod tests;
 use std::fmt;
 
 use binlog_format::gtid::GtidSet;
+use mysqld_server::conversion::{ReplicatesFrom, ServerLook};
 use uuid::Uuid;
 
-use crate::conversion::server_probe::{ReplicatesFrom, ServerLook};
 use crate::conversion::{Obstacle, Planned};
 
 /// Maximum number of transactions that a replica may lack. With more it has to catch up first, since it could not take over.

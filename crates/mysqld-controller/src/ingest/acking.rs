@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use mysql_link::Acker;
+use mysqld_server::settings::MEMBER_ACKS;
 use raft_types::{OpId, Ticket};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -11,7 +12,6 @@ use tokio::time::Instant;
 use crate::ingest::ack_ledger::{AckLedger, LedgerEntry, Wait, covers};
 use crate::ingest::error::IngestError;
 use crate::ingest::reading::Shared;
-use crate::settings::MEMBER_ACKS;
 
 /// mysqld counts one ACK for each server id, and each dump has one.
 pub(super) const DUMPS: usize = MEMBER_ACKS as usize;

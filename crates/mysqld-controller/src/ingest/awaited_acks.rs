@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
+use mysqld_server::settings::{MEMBER_ACKS, UNREACHABLE_ACKS};
 use raft_types::Term;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::ingest::status::IngestFigures;
 use crate::ring::{Ring, RingChanges};
-use crate::settings::{MEMBER_ACKS, UNREACHABLE_ACKS};
 
 /// Interval between checks of unacknowledged transactions, once a quorum answers again.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -3,13 +3,13 @@
 use binlog_format::framing::FramingError;
 use binlog_format::gtid::Gtid;
 use mysql_link::{DumpError, LinkError};
+use mysqld_server::settings::{ApplyError, Finding};
 use thiserror::Error;
 
 use crate::ingest::ack_ledger::NotCommitted;
 use crate::ingest::attachment::AttachRefusal;
 use crate::ingest::awaited::NeverSent;
 use crate::ring::RingError;
-use crate::settings::{ApplyError, Finding};
 
 /// Why an attachment failed to start, or ended.
 #[derive(Debug, Error)]

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mysqld_server::backoff::Backoff;
 use raft_types::{Term, Ticket};
 use tokio::sync::watch;
 use tokio::sync::watch::error::RecvError;
@@ -11,7 +12,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::backoff::Backoff;
 use crate::ingest::attachment::EarlierLooks;
 use crate::ingest::error::IngestError;
 use crate::ingest::options::IngestOptions;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_link::ConnectOptions;
+use mysqld_server::settings::Requirements;
 use spilling_bytes::SpillFolder;
 
 use crate::ingest::rotation::FileLimits;
-use crate::settings::Requirements;
 
 /// Receives in ingest's task how long commits at the primary wait for the ring: keep it short.
 pub trait CommitObserver: Debug + Send + Sync {

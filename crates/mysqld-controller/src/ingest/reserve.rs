@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use binlog_format::checksum::ChecksumAlgorithm;
 use mysql_link::{ConnectOptions, Connection, LinkError, Timeouts};
+use mysqld_server::session_limit::within_the_limit;
+use mysqld_server::settings::{ApplyError, SemiSyncNames, await_acks};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
@@ -13,8 +15,6 @@ use crate::ingest::acking::DUMPS;
 use crate::ingest::awaited_acks::AwaitedAcks;
 use crate::ingest::error::IngestError;
 use crate::ring::Ring;
-use crate::session_limit::within_the_limit;
-use crate::settings::{ApplyError, SemiSyncNames, await_acks};
 
 /// Keepalive interval; well below any sensible `wait_timeout`.
 const ALIVE_EVERY: Duration = Duration::from_secs(3);
@@ -153,7 +153,7 @@ pub(super) async fn quick_look(
     let answer = session.query(query).await?;
     let text = |column| answer.first().and_then(|row| row.text_at(column));
     Ok(Quick {
-        commits_wait: text(0).is_some_and(crate::settings::says_on),
+        commits_wait: text(0).is_some_and(mysqld_server::settings::says_on),
         checksum: checksum(text(1)),
     })
 }

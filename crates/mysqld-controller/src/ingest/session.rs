@@ -10,6 +10,10 @@ use bytes::Bytes;
 use mysql_link::{
     ConnectOptions, Connection, DumpOptions, LinkError, ReplicationStream, server_code,
 };
+use mysqld_server::settings::{
+    Check, Depth, Grants, MEMBER_ACKS, Observed, Phase, Plan, SemiSyncNames, Severity,
+    UNREACHABLE_ACKS, apply, await_acks, observe, preflight,
+};
 use raft_types::{MAX_TRANSACTION_BYTES, ProposalSequence, Term};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -26,10 +30,6 @@ use crate::ingest::reading::{Reading, Received, Shared};
 use crate::ingest::reserve::{Reserve, checksum, quick_look};
 use crate::ingest::status::IngestFigures;
 use crate::ring::{Ring, RingLog};
-use crate::settings::{
-    Check, Depth, Grants, MEMBER_ACKS, Observed, Phase, Plan, SemiSyncNames, Severity,
-    UNREACHABLE_ACKS, apply, await_acks, observe, preflight,
-};
 
 /// Limit of entries queued between the two sides; their bytes are limited separately.
 const QUEUE: usize = 4096;

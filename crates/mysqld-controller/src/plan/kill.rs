@@ -3,12 +3,10 @@
 
 use std::time::Duration;
 
+use mysqld_server::supervisor::UNASKED_STOP;
+
 use crate::leading::Leading;
 use crate::plan::facts::{Applier, Facts, Kill, Writers};
-
-/// How long the ring has after an unrequested shutdown is detected. mysqld gives waiting sessions ten seconds; detection may be
-/// late.
-pub(crate) const UNASKED_STOP: Duration = Duration::from_secs(2);
 
 /// How long a server that refuses every login is tolerated here; `None`: indefinitely.
 pub(super) fn borne_with(facts: &Facts) -> Option<Duration> {

@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{error, warn};
 
-use crate::STATEMENT_LIMIT;
-use crate::read_fence::offline_mode::{SetOffline, raise_in_start_before};
-use crate::supervisor::SupervisorOptions;
+use mysqld_server::STATEMENT_LIMIT;
+use mysqld_server::offline_mode::{SetOffline, raise_in_start_before};
+use mysqld_server::supervisor::SupervisorOptions;
 
 /// Between two checks of the clock.
 const TICK: Duration = Duration::from_millis(200);

@@ -8,12 +8,9 @@
 //! A member that hangs, or is dead and stays so, cannot do that: its [`guard()`] does it instead.
 
 mod guard;
-mod offline_mode;
 mod raise_and_lower;
 
 pub use crate::read_fence::guard::{
     GuardOptions, GuardStep, KILL_AFTER, MOST_AT_ONCE, Silence, Word, guard,
 };
-pub(crate) use crate::read_fence::offline_mode::close_sessions;
-pub use crate::read_fence::offline_mode::{SetOffline, lower, raise};
 pub(crate) use crate::read_fence::raise_and_lower::ReadFence;

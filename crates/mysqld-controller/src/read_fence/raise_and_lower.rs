@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use mysql_link::ConnectOptions;
+use mysqld_server::STATEMENT_LIMIT;
+use mysqld_server::offline_mode::{SetOffline, lower, raise};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::STATEMENT_LIMIT;
-use crate::read_fence::offline_mode::{SetOffline, lower, raise};
 use crate::status::{ReadFenceReason, ReadFenceStatus};
 use crate::watch::WatchReport;
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::settings::{CommitLook, Committing};
+use mysqld_server::settings::{CommitLook, Committing};
 
 /// Upper bound of the traffic without writes: heartbeats are smaller, pieces of a large transaction are not.
 const RECEIVED_IN_PASSING: u64 = 64 * 1024;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use mysql_link::{Connection, LinkError};
 use tracing::{info, warn};
 
-use crate::settings::{
+use mysqld_server::settings::{
     Requirements, SemiSyncNames, WHY, contradicting, persist_start, reset, reset_statement,
 };
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use binlog_format::gtid::GtidSet;
+use mysqld_server::settings::{Check, Finding, Observed, Requirements, Severity, preflight};
 use serde::Serialize;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::settings::{Check, Finding, Observed, Requirements, Severity, preflight};
 use crate::watch::commits::Standing;
 use crate::watch::lost_gtids::HadGtids;
 
@@ -216,8 +216,9 @@ pub(super) fn judge(observed: &Observed, requirements: &Requirements) -> (Protec
 mod tests {
     use std::time::Duration;
 
+    use mysqld_server::settings::Fix;
+
     use super::*;
-    use crate::settings::Fix;
 
     #[test]
     fn the_age_of_a_verdict_grows_while_its_reasons_stay() {

@@ -8,22 +8,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_link::{ConnectOptions, Connection, LinkError, Step, server_code};
+use mysqld_server::STATEMENT_LIMIT;
+use mysqld_server::channels::{foreign_channels, stop_foreign_channels};
+use mysqld_server::events::EventScheduler;
+use mysqld_server::settings::{
+    MEMBER_ACKS, Observed, Phase, Plan, Requirements, SemiSyncNames, apply, await_acks,
+    binlog_filters, commits, keeps_replicas_from_releasing, observe_again, semi_sync_clients,
+    server_clock,
+};
+use mysqld_server::supervisor::started_open;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::STATEMENT_LIMIT;
-use crate::events::EventScheduler;
-use crate::foreign_channels::{foreign_channels, stop_foreign_channels};
 use crate::ingest::{IngestFigures, IngestStatus};
-use crate::settings::{
-    MEMBER_ACKS, Observed, Phase, Plan, Requirements, SemiSyncNames, apply, await_acks,
-    binlog_filters, commits, keeps_replicas_from_releasing, observe_again, semi_sync_clients,
-    server_clock,
-};
 use crate::status::Readiness;
-use crate::supervisor::started_open;
 use crate::watch::commits::{CommitSight, CommitWatch, RingSide, Room};
 use crate::watch::lost_gtids::HadGtids;
 use crate::watch::persisted::PersistedWatch;

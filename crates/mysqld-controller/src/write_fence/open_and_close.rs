@@ -1,27 +1,27 @@
-//! Opens the primary for writes, and closes it, also for a switchover (blocking statements: [`super::long_statements`]): the
+//! Opens the primary for writes, and closes it, also for a switchover (blocking statements: [`long_statements`]): the
 //! only place that sets `read_only` and `super_read_only` of a primary. The plan decides ([`crate::plan::write_fence`]).
 
 use std::time::Duration;
 
 use mysql_link::{ConnectOptions, Connection, LinkError};
+use mysqld_server::STATEMENT_LIMIT;
+use mysqld_server::channels::{
+    ForeignChannel, StopChannelsError, start_channels, stop_foreign_channels,
+};
+use mysqld_server::events::{EventScheduler, enable_replicated, events_that_are_over};
+use mysqld_server::read_only::EventsAtOpening;
+use mysqld_server::{long_statements, read_only};
 use raft_types::Term;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::STATEMENT_LIMIT;
-use crate::events::{EventScheduler, enable_replicated, events_that_are_over};
-use crate::foreign_channels::{
-    ForeignChannel, StopChannelsError, start_channels, stop_foreign_channels,
-};
 use crate::plan::facts::{Incarnation, WriteMemory};
 use crate::plan::write_fence::{CloseReason, StayReason};
+use crate::start_guard::ProtectionStart;
 use crate::status::{WriteFenceState, WriteFenceStatus};
-use crate::tail_trim::ProtectionStart;
 use crate::watch::{ReadOnly, WatchReport};
-use crate::write_fence::read_only::EventsAtOpening;
-use crate::write_fence::{long_statements, read_only};
 
 /// Not undone: another session may have had a reason.
 const CLOSED_BY_OTHERS: &str = "read_only or super_read_only was set by another session; SET GLOBAL read_only = OFF opens the primary again";

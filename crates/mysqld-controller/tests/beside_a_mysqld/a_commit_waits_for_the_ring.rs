@@ -6,7 +6,7 @@ use binlog_format::framing::TransactionFramer;
 use binlog_format::gtid::GtidSet;
 use mysql_link::{Connection, DumpOptions, ReplicationStream};
 use mysqld_controller::ingest::IngestState;
-use mysqld_controller::settings::native_grants;
+use mysqld_server::settings::native_grants;
 use raft_types::{AppEntry, MAX_TRANSACTION_BYTES, Term};
 use testkit::mysqld::Mysqld;
 use tokio::task::JoinHandle;

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use mysql_link::{Connection, DumpError, DumpOptions, ReplicationStream, Secret};
-use mysqld_controller::apply::{FollowOptions, StandingFile, backup_under_way};
+use mysqld_controller::apply::FollowOptions;
 use mysqld_controller::status::{RoleState, RoleStatus};
 use mysqld_controller::watch::{WatchOptions, Watcher};
-use mysqld_controller::{ReplicationSource, SourceTls};
+use mysqld_server::backup_lock::backup_under_way;
+use mysqld_server::standing::StandingFile;
+use mysqld_server::{ReplicationSource, SourceTls};
 use raft_types::{MemberId, Term};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};

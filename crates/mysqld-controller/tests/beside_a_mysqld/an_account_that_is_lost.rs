@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint};
-use mysqld_controller::settings::{OwnAccount, log_in, native_grants, rows_grants};
+use mysqld_server::settings::{OwnAccount, log_in, native_grants, rows_grants};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
 

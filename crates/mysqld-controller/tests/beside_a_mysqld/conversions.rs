@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint, Secret};
-use mysqld_controller::conversion::{ConversionError, look, steps};
-use mysqld_controller::settings::Requirements;
-use mysqld_controller::{BinlogPlace, ReplicationSource, SourceTls};
+use mysqld_server::conversion::{ConversionError, look, steps};
+use mysqld_server::settings::Requirements;
+use mysqld_server::{BinlogPlace, ReplicationSource, SourceTls};
 
 use crate::primary::{connect, eventually, finish, launch, requirements, visible};
 

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint};
-use mysqld_controller::provision::{
+use mysqld_server::provision::{
     CloneAccount, CloneOffer, LocalCopy, ProvisionError, copy, copy_under_way, end_copy, executed,
     executed_and_applied, local_source, make_ready, offer, prepared_transactions, ready_for_copies,
     roll_back_prepared,
 };
-use mysqld_controller::settings::native_grants;
+use mysqld_server::settings::native_grants;
 use raft_types::MemberId;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions, PendingSql};

@@ -9,13 +9,13 @@ use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Endpoint};
 use mysqld_controller::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
 use mysqld_controller::plan::facts::LockoutPatience;
-use mysqld_controller::settings::Requirements;
 use mysqld_controller::status::Readiness;
 use mysqld_controller::watch::WatchReport;
 use mysqld_controller::write_fence::WriteFenceOptions;
 use mysqld_controller::{
     Controller, ControllerInputs, ControllerOptions, ControllerStatus, RingObserver,
 };
+use mysqld_server::settings::Requirements;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions, PendingSql};
 use tokio::sync::watch;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError};
 use mysqld_controller::ingest::IngestOptions;
-use mysqld_controller::supervisor::{
+use mysqld_server::supervisor::{
     ProcessId, ServerCommand, StartGuard, Supervisor, SupervisorHandle, SupervisorOptions,
     SupervisorState,
 };

@@ -7,7 +7,7 @@ use anyhow::Result;
 use binlog_format::event::EventType;
 use binlog_format::gtid::GtidSet;
 use mysql_link::{Connection, DumpOptions, LinkError, ReplicationStream, server_code};
-use mysqld_controller::settings::{Depth, observe, observe_again};
+use mysqld_server::settings::{Depth, observe, observe_again};
 use testkit::mysqld::{Mysqld, PendingSql};
 
 use crate::primary::{A_WHILE, LIMIT, OUR_UUID, connect, eventually, launch, still_waits, visible};

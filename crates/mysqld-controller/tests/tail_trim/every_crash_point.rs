@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use binlog_format::gtid::GtidSet;
-use mysqld_controller::tail_trim::{FileOffset, TrimmedTail};
+use mysqld_server::tail_trim::{FileOffset, TrimmedTail};
 use tempfile::TempDir;
 use testkit::mysqld::PendingSql;
 use testkit::mysqld::client::verified_sql;

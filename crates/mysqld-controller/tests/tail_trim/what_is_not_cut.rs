@@ -5,8 +5,9 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
 use mysql_link::{ConnectOptions, Endpoint};
-use mysqld_controller::supervisor::StartGuard;
-use mysqld_controller::tail_trim::{NotUndone, Refusal, TailTrimError};
+use mysqld_controller::TailTrimError;
+use mysqld_server::supervisor::StartGuard;
+use mysqld_server::tail_trim::{NotUndone, Refusal};
 
 use crate::crashing_server::{CrashingServer, LIMIT, event_borders, guard, transaction_starts};
 use crate::ring_in_memory::{Leadership, MemoryRing};

@@ -1,5 +1,6 @@
+use mysqld_server::conversion::ReplicatesFrom;
+
 use crate::conversion::detach_plan::*;
-use crate::conversion::server_probe::ReplicatesFrom;
 
 const PRIMARY: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use archive::base_backup::BaseName;
 use binlog_format::gtid::GtidSet;
 use mysql_link::ConnectOptions;
-use mysqld_controller::provision::{
+use mysqld_server::provision::{
     LocalCopy, LocalSource, ProvisionError, copy_under_way, end_copy, executed,
     executed_and_applied, local_source, ready_for_copies,
 };
