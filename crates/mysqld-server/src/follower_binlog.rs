@@ -7,8 +7,8 @@ use std::time::Duration;
 use mysql_link::{ConnectOptions, Connection, LinkError, literal};
 use thiserror::Error;
 
-use crate::blocking_sessions::{COLUMNS, OF_MEMBERS, asked, seen};
 use crate::channels::drop_channel;
+use crate::sessions::{COLUMNS, OF_MEMBERS, asked, seen};
 
 /// Attempts to drop files that a dump was reading: a killed session ends within moments.
 /// Why a follower's binlog still has its files.

@@ -1,12 +1,10 @@
 //! Effects on one mysqld, without any knowledge of the ring. [`settings`] observes, judges and sets its configuration, [`supervisor`] runs
 //! its process, [`tail_trim`] cuts its last binlog file before a start, [`events`] keeps its event scheduler, [`provision`] copies another
-//! server's data to it, and [`conversion`] has the statements that attach it to a ring and detach it again. The other modules open and
-//! close it, find and end its sessions, and keep notes about it. The crate `mysqld-controller` decides when.
+//! server's data to it, and [`conversion`] has the statements that attach it to a ring and detach it again. [`sessions`]
+//! finds and ends its sessions. The other modules open and close it, and keep notes about it. The crate `mysqld-controller` decides when.
 
 pub mod backoff;
-pub mod backup_lock;
 mod binlog_place;
-pub mod blocking_sessions;
 pub mod channels;
 mod closed_server;
 pub mod conversion;
@@ -17,13 +15,11 @@ pub mod follower_binlog;
 #[doc(hidden)]
 #[path = "../../../lab/fuzz/inside/mysqld_server.rs"]
 pub mod fuzzing;
-pub mod lock_holders;
-pub mod long_statements;
 pub mod offline_mode;
 pub mod provision;
 pub mod read_only;
 mod replication_source;
-pub mod session_limit;
+pub mod sessions;
 pub mod settings;
 pub mod standing;
 pub mod supervisor;

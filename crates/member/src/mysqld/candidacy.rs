@@ -9,7 +9,7 @@ use mysqld_controller::apply::{CompareError, executed_gtids};
 use mysqld_controller::ingest::IngestStatus;
 use mysqld_controller::status::{Readiness, RoleStatus};
 use mysqld_controller::watch::WatchReport;
-use mysqld_server::backup_lock::backup_under_way;
+use mysqld_server::sessions::backup_lock::backup_under_way;
 use mysqld_server::supervisor::SupervisorStatus;
 use tokio::sync::watch;
 

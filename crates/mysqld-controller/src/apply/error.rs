@@ -3,10 +3,10 @@
 use applier::backend::BackendError;
 use applier::run::ApplyError;
 use mysql_link::LinkError;
-use mysqld_server::backup_lock::BackupError;
 use mysqld_server::channels::StopChannelsError;
 use mysqld_server::follower_binlog::FollowerBinlogError;
 use mysqld_server::read_only::ReadOnlyError;
+use mysqld_server::sessions::backup_lock::BackupError;
 use mysqld_server::settings::StopWaitingError;
 use mysqld_server::standing::StandingError;
 use thiserror::Error;

@@ -8,7 +8,7 @@ use binlog_format::gtid::Gtid;
 use mysql_link::{ConnectOptions, Connection, LinkError, QueryResult};
 use mysqld_server::ReplicationSource;
 use mysqld_server::channels::{OWN_CHANNEL as CHANNEL, drop_channel};
-use mysqld_server::session_limit::within_the_limit;
+use mysqld_server::sessions::spare_connection;
 use mysqld_server::settings::{
     FORCE_REDO_LOG, filters_of_channel, lenience, stop_waiting_for_acks,
 };
@@ -177,7 +177,7 @@ impl KeptSessions {
             };
             if !is_there {
                 // The check works without it, and itself finds whether mysqld accepts logins.
-                *kept = within_the_limit(connect).await.unwrap_or(None);
+                *kept = spare_connection(connect).await.unwrap_or(None);
             }
         }
         match &mut self.0[0] {

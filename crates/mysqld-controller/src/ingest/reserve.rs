@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use binlog_format::checksum::ChecksumAlgorithm;
 use mysql_link::{ConnectOptions, Connection, LinkError, Timeouts};
-use mysqld_server::session_limit::within_the_limit;
+use mysqld_server::sessions::spare_connection;
 use mysqld_server::settings::{ApplyError, SemiSyncNames, await_acks};
 use tokio::time::Instant;
 use tracing::{debug, info};
@@ -94,7 +94,7 @@ impl Reserve {
         }
         while self.sessions.len() < DUMPS {
             // A missing session has no effect until it is needed; then the dump begins in the ordinary way.
-            match within_the_limit(connect).await {
+            match spare_connection(connect).await {
                 Ok(Some(session)) => self.sessions.push(session),
                 Ok(None) | Err(_) => break,
             }

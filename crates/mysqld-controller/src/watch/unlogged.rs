@@ -6,7 +6,7 @@ use std::time::Duration;
 use mysql_link::{Connection, LinkError};
 use tokio::time::Instant;
 
-use mysqld_server::blocking_sessions::OF_MEMBERS;
+use mysqld_server::sessions::OF_MEMBERS;
 
 /// Between two queries.
 const ASK_EVERY: Duration = Duration::from_secs(5);

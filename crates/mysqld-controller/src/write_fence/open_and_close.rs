@@ -9,8 +9,9 @@ use mysqld_server::channels::{
     ForeignChannel, StopChannelsError, start_channels, stop_foreign_channels,
 };
 use mysqld_server::events::{EventScheduler, enable_replicated, events_that_are_over};
+use mysqld_server::read_only;
 use mysqld_server::read_only::EventsAtOpening;
-use mysqld_server::{long_statements, read_only};
+use mysqld_server::sessions::long_statements;
 use raft_types::Term;
 use tokio::sync::watch;
 use tokio::task::JoinSet;

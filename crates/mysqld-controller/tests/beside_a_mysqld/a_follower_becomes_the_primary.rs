@@ -8,7 +8,7 @@ use mysql_link::{Connection, DumpError, DumpOptions, ReplicationStream, Secret};
 use mysqld_controller::apply::FollowOptions;
 use mysqld_controller::status::{RoleState, RoleStatus};
 use mysqld_controller::watch::{WatchOptions, Watcher};
-use mysqld_server::backup_lock::backup_under_way;
+use mysqld_server::sessions::backup_lock::backup_under_way;
 use mysqld_server::standing::StandingFile;
 use mysqld_server::{ReplicationSource, SourceTls};
 use raft_types::{MemberId, Term};

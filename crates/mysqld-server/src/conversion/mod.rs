@@ -1,7 +1,6 @@
 //! The part of a conversion of plain MySQL replication that happens at a server: [`look()`] observes it, [`look_at_plain`] finds its place in
 //! plain replication, and [`steps`] holds the statements of the plans.
 
-mod let_through;
 mod plain_server;
 mod server_probe;
 pub mod steps;

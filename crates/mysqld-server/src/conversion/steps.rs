@@ -5,13 +5,14 @@ use std::time::Duration;
 use mysql_link::{ConnectOptions, Connection, literal};
 use thiserror::Error;
 
-use crate::conversion::let_through::let_commits_through;
 use crate::follower_binlog::leave_following;
 use crate::read_only::{self, EventsAtOpening};
 use crate::replication_source::ReplicationSource;
+use crate::sessions::end_statement_logging;
+use crate::sessions::let_commits_through;
 use crate::settings::{
-    Depth, Phase, Plan, Requirements, StopWaitingError, apply, end_statement_logging, observe,
-    stop_waiting_for_acks, wait_as_a_plain_source,
+    Depth, Phase, Plan, Requirements, StopWaitingError, apply, observe, stop_waiting_for_acks,
+    wait_as_a_plain_source,
 };
 
 /// How long killed sessions may take to end.

@@ -9,9 +9,9 @@ mod keyring;
 mod local_copy;
 mod note;
 pub(crate) mod other_engines;
+mod prepared;
 mod recipient;
 mod replacement;
-mod transactions;
 
 pub use crate::provision::donor::{CloneAccount, CloneOffer, NoCloneAccount, offer, withdraw};
 pub use crate::provision::error::ProvisionError;
@@ -20,8 +20,8 @@ pub use crate::provision::local_copy::{
     local_source, ready_for_copies,
 };
 pub use crate::provision::note::{NoteStep, ProvisionNote};
+pub use crate::provision::prepared::{prepared_transactions, roll_back_prepared};
 pub use crate::provision::recipient::{
     BeforeALook, CopyState, copy, finish, log_place, look, make_ready, schema_sizes,
 };
 pub use crate::provision::replacement::execute_instead;
-pub use crate::provision::transactions::{prepared_transactions, roll_back_prepared};

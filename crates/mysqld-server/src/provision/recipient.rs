@@ -12,7 +12,7 @@ use crate::provision::donor::{
 };
 use crate::provision::error::ProvisionError;
 use crate::provision::keyring::has_keyring;
-use crate::provision::transactions::end_sessions;
+use crate::sessions::end_clients;
 use crate::settings::{StopWaitingError, stop_waiting_for_acks};
 
 /// How often a copy is begun while other sessions close mysqld for writes.
@@ -114,7 +114,7 @@ pub async fn make_ready(
         // Accounts for copies of it would from now on copy incomplete data.
         connection.execute("SET SESSION sql_log_bin = 0").await?;
         drop_accounts(&mut connection, &CloneAccount::pattern(None)).await?;
-        end_sessions(&mut connection, &connect.user).await?;
+        end_clients(&mut connection, |user, _| user != connect.user).await?;
         if !has_plugin(&mut connection).await? {
             install_plugin(&mut connection).await?;
         }

@@ -7,7 +7,6 @@ mod grants;
 mod left_out;
 mod no_waiting;
 mod observed;
-mod old_sessions;
 mod own_account;
 mod persisted;
 mod plan;
@@ -25,7 +24,6 @@ pub use crate::settings::left_out::{Lenience, filters_of_channel, lenience};
 pub use crate::settings::no_waiting::{StopWaitingError, await_acks, stop_waiting_for_acks};
 pub(crate) use crate::settings::no_waiting::{switch_off, wait_as_a_plain_source};
 pub use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica, says_on};
-pub use crate::settings::old_sessions::{OldSession, StatementLoggingError, end_statement_logging};
 pub use crate::settings::own_account::{Account, Login, OwnAccount, log_in};
 pub(crate) use crate::settings::persisted::{
     PersistedValues, contradicts, not_persisted, reset_start,

@@ -7,11 +7,11 @@ use mysql_link::{Connection, LinkError, QueryResult, server_code};
 use thiserror::Error;
 
 use crate::closed_server::AdministratorsWrite;
+use crate::sessions::end_statement_logging;
 use crate::settings::grants::Grants;
 use crate::settings::observed::{
     DDL_SETTINGS, Depth, Observed, REDO_LOG, SemiSyncNames, SemiSyncReplica,
 };
-use crate::settings::old_sessions::end_statement_logging;
 use crate::settings::persisted::contradicting;
 use crate::settings::plan::{Plan, Statement};
 use crate::settings::preflight::quoted_account;

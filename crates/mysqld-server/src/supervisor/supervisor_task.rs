@@ -14,6 +14,7 @@ use tracing::{error, info, warn};
 use crate::backoff::Backoff;
 use crate::read_only;
 use crate::read_only::ReadOnlyError;
+use crate::sessions::{end_clients, is_a_dump};
 use crate::settings::{Depth, observe};
 use crate::supervisor::decision::{
     Action, DataDir, Found, ProcessId, Restart, Situation, Stopping, Wanted, decide,
@@ -556,19 +557,7 @@ const CLOSING_LIMIT: Duration = Duration::from_secs(2);
 pub(super) async fn close_sessions(account: &ConnectOptions) {
     let closed = async {
         let mut connection = Connection::open_with_own_settings(account).await?;
-        let sessions = connection.query("SHOW PROCESSLIST").await?;
-        for row in &sessions.rows {
-            let text = |column: &str| row.text(column).unwrap_or_default();
-            let own = text("Id") == connection.id().to_string();
-            if own || !is_a_clients(text("User"), text("Command")) {
-                continue;
-            }
-            match connection.execute(&format!("KILL {}", text("Id"))).await {
-                // It is gone already.
-                Ok(_) | Err(LinkError::Server(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        end_clients(&mut connection, |_, command| !is_a_dump(command)).await?;
         connection.close().await;
         Ok::<(), LinkError>(())
     };
@@ -579,12 +568,6 @@ pub(super) async fn close_sessions(account: &ConnectOptions) {
         }
         Err(_) => tracing::debug!("clients' sessions are not closed in time before mysqld stops"),
     }
-}
-
-fn is_a_clients(user: &str, command: &str) -> bool {
-    !["system user", "event_scheduler"].contains(&user)
-        && command != "Daemon"
-        && !command.starts_with("Binlog Dump")
 }
 
 async fn attempt(account: &ConnectOptions) -> Result<Drained, LinkError> {
@@ -605,24 +588,4 @@ async fn attempt(account: &ConnectOptions) -> Result<Drained, LinkError> {
         (true, _) => Drained::No(format!("{waiting} sessions wait for an ACK")),
         (false, _) => Drained::No("somebody opens it for writes".to_owned()),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn threads_of_the_server_and_dumps_are_no_clients() {
-        let table = [
-            ("app", "Sleep", true),
-            ("root", "Query", true),
-            ("witness", "Binlog Dump GTID", false),
-            ("replica", "Binlog Dump", false),
-            ("event_scheduler", "Daemon", false),
-            ("system user", "Query", false),
-        ];
-        for (user, command, expected) in table {
-            assert_eq!(is_a_clients(user, command), expected, "{user} {command}");
-        }
-    }
 }

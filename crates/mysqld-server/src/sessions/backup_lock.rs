@@ -8,7 +8,7 @@ use mysql_link::{ConnectOptions, Connection, LinkError};
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::blocking_sessions::{BlockingSession, OF_MEMBERS, holding, seen};
+use crate::sessions::{BlockingSession, OF_MEMBERS, holding, seen};
 
 /// How long a killed session may take to release its locks.
 const LETTING_GO: Duration = Duration::from_secs(1);

@@ -1,28 +1,10 @@
-//! Transactions of a server whose data are about to be removed. A copy first drops each table, and waits for open transactions that
-//! have used it, for as long as `lock_wait_timeout`, a year by default.
+//! Prepared XA transactions of a server whose data are about to be removed: they outlive their sessions, and a restart. A copy first drops
+//! each table, and waits for open transactions that have used it, for as long as `lock_wait_timeout`, a year by default.
 
 use mysql_link::{ConnectOptions, Connection, LinkError, Row};
 
 use crate::provision::donor::reach;
 use crate::provision::error::ProvisionError;
-
-/// Sessions that use no table of a client.
-const OF_THE_SERVER: [&str; 2] = ["system user", "event_scheduler"];
-
-/// Ends the sessions of all accounts but `own`, the member's. XA-prepared transactions outlive them, and a restart.
-pub(super) async fn end_sessions(connection: &mut Connection, own: &str) -> Result<(), LinkError> {
-    let sessions = connection.query("SHOW PROCESSLIST").await?;
-    for session in &sessions.rows {
-        let text = |column: &str| session.text(column).unwrap_or_default();
-        let user = text("User");
-        if user == own || OF_THE_SERVER.contains(&user) || text("Command") == "Daemon" {
-            continue;
-        }
-        let kill = format!("KILL {}", text("Id"));
-        or_say(&kill, connection.execute(&kill).await)?;
-    }
-    Ok(())
-}
 
 /// The server's prepared XA transactions, named in the form of `XA ROLLBACK`.
 ///

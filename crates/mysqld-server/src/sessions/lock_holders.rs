@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::STATEMENT_LIMIT;
-use crate::blocking_sessions::{BlockingSession, COLUMNS, OF_MEMBERS, asked};
+use crate::sessions::{BlockingSession, COLUMNS, OF_MEMBERS, asked};
 
 /// Interval between two checks.
 const LOOK: Duration = Duration::from_secs(1);

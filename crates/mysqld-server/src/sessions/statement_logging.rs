@@ -7,6 +7,8 @@ use mysql_link::{Connection, LinkError, server_code};
 use thiserror::Error;
 use tokio::time::Instant;
 
+use crate::sessions::{OF_MEMBERS, kill};
+
 /// Between two checks whether they have ended.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -17,8 +19,7 @@ const OLD: &str = "SELECT STRAIGHT_JOIN t.processlist_id AS id, t.processlist_us
      WHERE t.processlist_id IS NOT NULL AND v.variable_name = 'binlog_format' AND v.variable_value <> 'ROW' \
      AND COALESCE(t.processlist_command, '') NOT IN ('Daemon', 'Binlog Dump', 'Binlog Dump GTID') \
      AND t.name NOT LIKE 'thread/sql/replica%' AND t.name NOT LIKE 'thread/sql/slave%' \
-     AND t.processlist_id NOT IN (SELECT processlist_id FROM performance_schema.session_connect_attrs \
-     WHERE attr_name = 'program_name' AND attr_value LIKE 'witness%' AND processlist_id IS NOT NULL)";
+     AND t.processlist_id NOT IN";
 
 /// Why sessions may still log statements.
 #[derive(Debug, Error)]
@@ -70,7 +71,7 @@ pub async fn end_statement_logging(
         // Only once: a killed session rolls back, which may take time.
         if ended == 0 {
             for session in &old {
-                kill(connection, session).await?;
+                kill(connection, &session.id).await?;
             }
             ended = old.len();
         }
@@ -79,7 +80,7 @@ pub async fn end_statement_logging(
 }
 
 async fn look(connection: &mut Connection) -> Result<Vec<OldSession>, LinkError> {
-    let sessions = match connection.query(OLD).await {
+    let sessions = match connection.query(format!("{OLD} {OF_MEMBERS}")).await {
         // An account without the privilege gets no information.
         Err(LinkError::Server(error)) if error.code == server_code::TABLE_ACCESS_DENIED => {
             return Ok(Vec::new());
@@ -93,19 +94,6 @@ async fn look(connection: &mut Connection) -> Result<Vec<OldSession>, LinkError>
         })
     };
     Ok(sessions.rows.iter().filter_map(session).collect())
-}
-
-async fn kill(connection: &mut Connection, session: &OldSession) -> Result<(), LinkError> {
-    match connection.execute(format!("KILL {}", session.id)).await {
-        Ok(_) => Ok(()),
-        Err(LinkError::Server(error)) if error.code == server_code::NO_SUCH_THREAD => Ok(()),
-        // As for an account with SYSTEM_USER.
-        Err(LinkError::Server(error)) => {
-            tracing::warn!(%error, session = session.id, "a session that logs statements cannot be closed");
-            Ok(())
-        }
-        Err(error) => Err(error),
-    }
 }
 
 fn named(old: &[OldSession]) -> String {

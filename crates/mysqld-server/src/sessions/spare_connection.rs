@@ -6,7 +6,7 @@ use mysql_link::{ConnectOptions, Connection, LinkError};
 ///
 /// # Errors
 /// mysqld refuses logins, or does not answer.
-pub async fn within_the_limit(connect: &ConnectOptions) -> Result<Option<Connection>, LinkError> {
+pub async fn spare_connection(connect: &ConnectOptions) -> Result<Option<Connection>, LinkError> {
     let mut session = Connection::open_with_own_settings(connect).await?;
     let limit = number(&mut session, "SELECT @@GLOBAL.max_connections", 0).await?;
     let count = number(

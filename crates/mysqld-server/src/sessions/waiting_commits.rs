@@ -25,7 +25,7 @@ use crate::settings::{Depth, Requirements, await_acks, observe, switch_off};
 ///
 /// # Errors
 /// When the server cannot be queried or set, or not in time.
-pub(super) async fn let_commits_through(
+pub(crate) async fn let_commits_through(
     connect: &ConnectOptions,
     requirements: &Requirements,
 ) -> Result<(), LinkError> {

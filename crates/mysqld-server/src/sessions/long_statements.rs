@@ -11,9 +11,9 @@ use std::time::Duration;
 use mysql_link::{ConnectOptions, Connection};
 use tokio::time::Instant;
 
-use crate::blocking_sessions::{BlockingSession, holding, seen};
 use crate::read_only;
 use crate::read_only::ReadOnlyError;
+use crate::sessions::{BlockingSession, holding, seen};
 
 /// A statement that has run for less is left to end by itself: mysqld counts whole seconds.
 const LONG: u64 = 1;

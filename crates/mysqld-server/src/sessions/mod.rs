@@ -1,13 +1,27 @@
-//! Sessions with a lock that blocks the member: their identification and termination. Where `performance_schema` is off, none are visible.
+//! Finds and ends sessions at mysqld. Those with a lock that blocks the member are found in `performance_schema`: [`lock_holders`] of a
+//! follower, [`long_statements`] before a switchover, [`backup_lock`]. Where it is off, none are visible.
 
-use mysql_link::{ConnectOptions, Connection, LinkError, Row};
+pub mod backup_lock;
+pub mod lock_holders;
+pub mod long_statements;
+mod spare_connection;
+mod statement_logging;
+mod waiting_commits;
+
+use mysql_link::{ConnectOptions, Connection, LinkError, Row, server_code};
+
+pub use crate::sessions::spare_connection::spare_connection;
+pub use crate::sessions::statement_logging::{
+    OldSession, StatementLoggingError, end_statement_logging,
+};
+pub(crate) use crate::sessions::waiting_commits::let_commits_through;
 
 /// Ids of members' own sessions.
 pub const OF_MEMBERS: &str = "(SELECT processlist_id FROM performance_schema.session_connect_attrs \
      WHERE attr_name = 'program_name' AND attr_value LIKE 'witness%' AND processlist_id IS NOT NULL)";
 
 /// Columns queried of a session that holds a lock, as [`asked`] reads them.
-pub const COLUMNS: &str =
+pub(crate) const COLUMNS: &str =
     "t.PROCESSLIST_ID, t.PROCESSLIST_TIME, t.PROCESSLIST_USER, t.PROCESSLIST_HOST";
 
 /// A session with a blocking lock.
@@ -57,10 +71,7 @@ impl BlockingSession {
 ///
 /// # Errors
 /// mysqld cannot be queried.
-pub async fn holding(
-    session: &mut Connection,
-    which: &str,
-) -> Result<Vec<BlockingSession>, LinkError> {
+async fn holding(session: &mut Connection, which: &str) -> Result<Vec<BlockingSession>, LinkError> {
     let query = format!(
         "SELECT {COLUMNS}, held.OBJECT_TYPE FROM performance_schema.metadata_locks AS held \
          JOIN performance_schema.threads AS t ON t.THREAD_ID = held.OWNER_THREAD_ID \
@@ -74,7 +85,7 @@ pub async fn holding(
 ///
 /// # Errors
 /// mysqld cannot be queried.
-pub async fn asked(
+pub(crate) async fn asked(
     session: &mut Connection,
     query: &str,
 ) -> Result<Vec<BlockingSession>, LinkError> {
@@ -98,9 +109,75 @@ fn read(row: &Row) -> Option<BlockingSession> {
 }
 
 /// None where the query fails: the blocked operation is then tried all the same.
-pub fn seen(looked: Result<Vec<BlockingSession>, LinkError>, of: &str) -> Vec<BlockingSession> {
+pub(crate) fn seen(
+    looked: Result<Vec<BlockingSession>, LinkError>,
+    of: &str,
+) -> Vec<BlockingSession> {
     looked.unwrap_or_else(|error| {
         tracing::warn!("{of} cannot be seen: {error}");
         Vec::new()
     })
+}
+
+/// Ends the sessions of clients that `selects` chooses by their account's user and their command. Threads of the server stay, and so does
+/// `connection`.
+///
+/// # Errors
+/// The connection fails. A session that may not be ended, as of an account with `SYSTEM_USER`, is logged.
+pub(crate) async fn end_clients(
+    connection: &mut Connection,
+    selects: impl Fn(&str, &str) -> bool,
+) -> Result<(), LinkError> {
+    let own = connection.id().to_string();
+    let sessions = connection.query("SHOW PROCESSLIST").await?;
+    for session in &sessions.rows {
+        let text = |column: &str| session.text(column).unwrap_or_default();
+        let (id, user, command) = (text("Id"), text("User"), text("Command"));
+        if id != own && is_a_clients(user, command) && selects(user, command) {
+            kill(connection, id).await?;
+        }
+    }
+    Ok(())
+}
+
+fn is_a_clients(user: &str, command: &str) -> bool {
+    !["system user", "event_scheduler"].contains(&user) && command != "Daemon"
+}
+
+/// Whether a session with this command sends the binlog to a replica.
+pub(crate) fn is_a_dump(command: &str) -> bool {
+    command.starts_with("Binlog Dump")
+}
+
+/// Ends a session; one that is gone already is fine.
+async fn kill(connection: &mut Connection, session: &str) -> Result<(), LinkError> {
+    match connection.execute(format!("KILL {session}")).await {
+        Err(LinkError::Server(error)) if error.code != server_code::NO_SUCH_THREAD => {
+            tracing::warn!(%error, session, "a session cannot be closed");
+            Ok(())
+        }
+        Ok(_) | Err(LinkError::Server(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_threads_and_dumps_are_not_clients_to_be_closed() {
+        let table = [
+            ("app", "Sleep", true),
+            ("root", "Query", true),
+            ("witness", "Binlog Dump GTID", false),
+            ("replica", "Binlog Dump", false),
+            ("event_scheduler", "Daemon", false),
+            ("system user", "Query", false),
+        ];
+        for (user, command, expected) in table {
+            let closed = is_a_clients(user, command) && !is_a_dump(command);
+            assert_eq!(closed, expected, "{user} {command}");
+        }
+    }
 }
