@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 use mysql_link::ConnectOptions;
+use mysqld_server::standing::StandingFile;
 use mysqld_server::supervisor::{SupervisorHandle, SupervisorState};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -19,6 +20,7 @@ use crate::leading::{RingObserver, Woken, due};
 use crate::plan::facts::{Applier, ApplyAction, Facts, Kill, LockoutPatience, ServerView};
 use crate::plan::read_fence::{ReadFenceAction, ReadFenceMemory};
 use crate::plan::role_words::role_state;
+use crate::plan::same_uuid::{OtherMysqlds, Own, Verdict, judge, uuid_of};
 use crate::plan::write_fence::{CloseReason, WriteAction, is_attached_and_looked_at};
 use crate::plan::{Plan, decide};
 use crate::read_fence::ReadFence;
@@ -47,6 +49,10 @@ pub struct ControllerOptions {
     pub fence_after: Duration,
     /// How long a mysqld that refuses all logins is tolerated.
     pub lockout: LockoutPatience,
+    /// Whether another program starts mysqld.
+    pub attached: bool,
+    /// Records whether it was the primary.
+    pub standing: StandingFile,
 }
 
 /// Inputs from observers and operators.
@@ -60,10 +66,10 @@ pub struct ControllerInputs {
     pub figures: Arc<IngestFigures>,
     /// The supervisor that can restart mysqld, if there is one.
     pub supervisor: Option<Arc<SupervisorHandle>>,
-    /// Whether the member must not act on the server.
+    /// Whether the server's data are being replaced.
     pub hold: watch::Receiver<Option<Hold>>,
-    /// Whether the member must not touch the server at all: it may be another member's.
-    pub hands_off: watch::Receiver<bool>,
+    /// The other members' reports about their mysqlds.
+    pub others: watch::Receiver<OtherMysqlds>,
     /// Whether a leadership transfer is imminent.
     pub transferring: watch::Receiver<bool>,
 }
@@ -77,6 +83,8 @@ pub struct ControllerStatus {
     pub read_fence: watch::Receiver<ReadFenceStatus>,
     /// The server's role in the ring; `None` where nothing is applied to it.
     pub role: Option<watch::Receiver<RoleStatus>>,
+    /// Result of the comparison of UUIDs with the other members' servers.
+    pub same_uuid: watch::Receiver<Verdict>,
 }
 
 /// Reports to the guard that the member is alive, and whether clients use the server as a primary that another one could succeed.
@@ -89,6 +97,15 @@ pub struct Controller<R> {
     inputs: ControllerInputs,
     fence_after: Duration,
     lockout: LockoutPatience,
+    attached: bool,
+    standing: StandingFile,
+    /// The last UUID that mysqld reported: one that is briefly down keeps it.
+    uuid: Option<String>,
+    same_uuid: watch::Sender<Verdict>,
+    /// Why the member must not act on the server, if so.
+    hold: Option<Hold>,
+    /// Whether the member must not touch the server at all: it may be another member's.
+    hands_off: bool,
     readiness: watch::Receiver<Readiness>,
     status: ControllerStatus,
     write: Executor<WriteFence>,
@@ -126,10 +143,12 @@ impl<R: Ring + CommittedLog> Controller<R> {
             Apply::new(ring, apply, options.origin, readiness.clone())
         });
         let (apply, role) = applied.unzip();
+        let (verdicts, same_uuid) = watch::channel(Verdict::default());
         let status = ControllerStatus {
             write_fence,
             read_fence,
             role,
+            same_uuid,
         };
         let controller = Self {
             changes: observer.ring().changes(),
@@ -137,6 +156,12 @@ impl<R: Ring + CommittedLog> Controller<R> {
             inputs,
             fence_after: options.fence_after,
             lockout: options.lockout,
+            attached: options.attached,
+            standing: options.standing,
+            uuid: None,
+            same_uuid: verdicts,
+            hold: None,
+            hands_off: false,
             readiness: readiness.subscribe(),
             status: status.clone(),
             write: Executor::Idle(write),
@@ -185,7 +210,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
             };
         }
         let report = self.inputs.reports.borrow().clone();
-        if !*self.inputs.hands_off.borrow()
+        if !self.hands_off
             && let Executor::Idle(write) = self.write
             && let Some(read_only) = write.read_only(&report)
             && read_only != ReadOnly::Everybody
@@ -228,7 +253,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
             () = changed(&mut self.inputs.reports) => {}
             () = changed(&mut self.inputs.ingest) => {}
             () = changed(&mut self.inputs.hold) => {}
-            () = changed(&mut self.inputs.hands_off) => {}
+            () = changed(&mut self.inputs.others) => {}
             () = changed(&mut self.inputs.transferring) => {}
             () = tokio::time::sleep(TICK), if self.guard.is_some() => {}
             woken = due(next) => return woken,
@@ -236,7 +261,36 @@ impl<R: Ring + CommittedLog> Controller<R> {
         Woken::Told
     }
 
+    /// Compares its UUID with those of the other members' servers. A copy in progress comes first, since it waits for its own hold, and its
+    /// command was given for this server.
+    fn judge_uuid(&mut self) {
+        self.uuid = uuid_of(&self.inputs.reports.borrow()).or(self.uuid.take());
+        let others = self.inputs.others.borrow_and_update();
+        let own = Own {
+            uuid: self.uuid.as_deref(),
+            primary_elsewhere: self.observer.ring().primary_elsewhere().is_some(),
+            was_primary: others.have(self.uuid.as_ref()) && self.standing.is_of_the_primary(),
+            attached: self.attached,
+        };
+        let verdict = judge(own, &others);
+        let copied = self.inputs.hold.borrow_and_update().clone();
+        self.hands_off = verdict.hands_off && copied.is_none();
+        self.hold = copied.or_else(|| verdict.hold.clone());
+        self.same_uuid.send_if_modified(|before| {
+            let changed = *before != verdict;
+            if let Some(warning) = verdict.warning.as_ref().filter(|_| changed) {
+                warn!("{warning}");
+            }
+            if let (true, Some(Hold::Interrupted { cause })) = (changed, &verdict.hold) {
+                warn!("mysqld is not used: {cause}");
+            }
+            *before = verdict;
+            changed
+        });
+    }
+
     fn facts(&mut self, now: Instant) -> Facts {
+        self.judge_uuid();
         let leading = self.observer.look();
         let report = self.inputs.reports.borrow_and_update();
         let ingest = self.inputs.ingest.borrow_and_update();
@@ -274,13 +328,11 @@ impl<R: Ring + CommittedLog> Controller<R> {
         self.killed_for_prepared &= !matches!(readiness, Readiness::In(_));
         let role = self.status.role.as_ref();
         let held_up_by_prepared = role.is_some_and(|role| role.borrow().held_up_by_prepared);
-        let held = self.inputs.hold.borrow_and_update().is_some();
-        let hands_off = *self.inputs.hands_off.borrow_and_update();
         let facts = Facts {
             leading,
             others: self.observer.ring().others_may_be_primary(),
             transferring: *self.inputs.transferring.borrow_and_update(),
-            held,
+            held: self.hold.is_some(),
             stopping: self.stopping,
             server,
             protection: report.protection.clone(),
@@ -317,7 +369,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
             fence_after: self.fence_after,
             lockout: self.lockout,
         };
-        match hands_off {
+        match self.hands_off {
             true => facts.untouched(),
             false => facts,
         }
@@ -396,8 +448,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
         match action {
             ApplyAction::Stay | ApplyAction::Kill(_) => {
                 if let Some(apply) = executor.idle().filter(|_| !facts.just_killed) {
-                    let hold = self.inputs.hold.borrow().clone();
-                    let state = role_state(facts, hold, &apply.state());
+                    let state = role_state(facts, self.hold.clone(), &apply.state());
                     apply.show(state);
                 }
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use binlog_format::gtid::GtidSet;
 use consensus::{Identity, IdentityBook};
 use mysql_link::ConnectOptions;
+use mysqld_controller::plan::same_uuid::OtherMysqlds;
 use mysqld_server::ReplicationSource;
 use mysqld_server::provision::CloneOffer;
 use mysqld_server::supervisor::ExternalServer;
@@ -15,7 +16,6 @@ use tokio::sync::watch;
 
 use super::connection::requirements;
 use super::management::{Given, MysqldManagement};
-use super::other_mysqlds::OtherMysqlds;
 use crate::commands::OrderedMysqld;
 use crate::data_directory::UnmanagedNote;
 use crate::leaving;
@@ -64,6 +64,10 @@ impl MysqldBeside {
     ) -> io::Result<Self> {
         let (member, incarnation) = reached.member;
         let requirements = requirements(settings, member, incarnation);
+        let nobody = OtherMysqlds {
+            asked: true,
+            ..OtherMysqlds::default()
+        };
         let given = Given {
             native: reached.native,
             origin: reached.origin,
@@ -72,7 +76,7 @@ impl MysqldBeside {
             commits: None,
             spill: SpillFolder::default(),
             owner: Some(reached.owner),
-            others: OtherMysqlds::nobody(),
+            others: watch::Sender::new(nobody).subscribe(),
         };
         let management = MysqldManagement::begin(
             config,

@@ -12,7 +12,6 @@ mod managed_process;
 mod management;
 mod other_mysqlds;
 mod primary_health;
-mod same_uuid;
 mod takeover;
 mod tasks;
 mod writer;
@@ -22,7 +21,7 @@ pub use connection::{connect_options, guarded_server};
 pub(crate) use connection::{native_source, requirements, usual_server_id};
 pub use guard_line::{GUARD, GUARDS, GuardCommand, RELOAD};
 pub(crate) use management::{Given, MysqldManagement};
-pub(crate) use other_mysqlds::{OtherMysqlds, ask_around};
+pub(crate) use other_mysqlds::ask_around;
 pub(crate) use primary_health::PrimaryHealth;
 pub(crate) use tasks::Child;
 

@@ -14,6 +14,7 @@ use mysqld_controller::ingest::{
     CommitObserver, FileLimits, Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus,
 };
 use mysqld_controller::plan::facts::LockoutPatience;
+use mysqld_controller::plan::same_uuid::{OtherMysqlds, uuid_of};
 use mysqld_controller::status::{
     ReadFenceReason, Readiness, RoleState, RoleStatus, WriteFenceState, WriteFenceStatus,
 };
@@ -44,10 +45,7 @@ use super::connection::supervisor_options;
 use super::guard_line::{GuardCommand, GuardLine};
 use super::lacks_of_the_ring;
 use super::managed_process::ManagedProcess;
-use super::other_mysqlds::OtherMysqlds;
 use super::primary_health::{Look, PrimaryHealth, not_received};
-use super::same_uuid;
-use super::same_uuid::Verdict;
 use super::takeover::TakenOverFirst;
 use super::writer::{LogRoom, PrimaryWriter};
 use crate::mysqld::lag::lag_ms;
@@ -82,8 +80,6 @@ pub(crate) struct MysqldTasks {
     comparing: Running,
     /// Periodically checks whether the member can still log in.
     logging_in: Running,
-    /// Checks whether another member's mysqld has its UUID.
-    identifying: Running,
 }
 
 /// Input about mysqld and its ring.
@@ -139,8 +135,6 @@ struct Parts {
     never_sent: watch::Receiver<Option<String>>,
     /// The fault of the member's account, as text.
     account: watch::Receiver<Option<String>>,
-    /// Result of the UUID comparison with the other members' servers.
-    same_uuid: watch::Receiver<Verdict>,
     /// Transactions trimmed from mysqld's binlog before its starts.
     trimmed: Arc<AtomicU64>,
 }
@@ -263,6 +257,7 @@ impl MysqldTasks {
             events,
             origin,
             guard,
+            others,
             ..
         } = known;
         let guard = guard.map(|command| Arc::new(GuardLine::new(command)));
@@ -282,20 +277,6 @@ impl MysqldTasks {
         };
         let (watcher, reports) = Watcher::new(watching, ingest_status.clone(), may_lead.clone());
         let (hold, provisioned) = watch::channel(hold_at_start(&config.data_dir));
-        let (held_by_either, held) = watch::channel(provisioned.borrow().clone());
-        let verdict = same_uuid::at_first(settings.mode, &known.others.borrow());
-        let off = verdict.hands_off && provisioned.borrow().is_none();
-        let (hands, hands_off) = watch::channel(off);
-        let (verdicts, same_uuid) = watch::channel(verdict);
-        let merged = same_uuid::merge(provisioned, same_uuid.clone(), held_by_either, hands);
-        let identified = same_uuid::look(
-            ring.clone(),
-            StandingFile::of(&config.data_dir),
-            settings.mode,
-            reports.clone(),
-            known.others.clone(),
-            verdicts,
-        );
         let options = ControllerOptions {
             connect: connect.clone(),
             write_fence: WriteFenceOptions {
@@ -314,6 +295,8 @@ impl MysqldTasks {
             origin,
             fence_after: settings.fence_after,
             lockout: LockoutPatience::new(settings.demote_after),
+            attached: settings.mode == MysqlMode::Attach,
+            standing: StandingFile::of(&config.data_dir),
         };
         let inputs = ControllerInputs {
             reports: reports.clone(),
@@ -322,8 +305,8 @@ impl MysqldTasks {
             supervisor: supervisor
                 .as_ref()
                 .map(|supervised| supervised.handle.clone()),
-            hold: held,
-            hands_off,
+            hold: provisioned,
+            others,
             transferring: transferred,
         };
         let (controller, told) = Controller::new(observer, options, inputs, &readiness);
@@ -392,7 +375,6 @@ impl MysqldTasks {
                 promotion,
                 never_sent,
                 account: own_account,
-                same_uuid,
                 trimmed,
             },
             supervisor,
@@ -433,12 +415,6 @@ impl MysqldTasks {
                 }
             }),
             candidacy,
-            identifying: Running::essential(&member, "comparing UUIDs", |stop| async move {
-                tokio::select! {
-                    ((), ()) = async move { tokio::join!(identified, merged) } => {}
-                    () = stop.cancelled() => {}
-                }
-            }),
             logging_in: Running::start(|stop| async move {
                 tokio::select! {
                     () = logged_in => {}
@@ -541,7 +517,6 @@ impl MysqldTasks {
         self.comparing.end().await;
         self.logging_in.end().await;
         self.controller.end().await;
-        self.identifying.end().await;
         if let Some(guard) = self.guard {
             // A mysqld that another program stops may run for long without its member.
             let released = match child {
@@ -582,7 +557,7 @@ impl Parts {
     fn warnings(&self) -> Vec<String> {
         let supervisor = self.supervisor.as_ref();
         let at_start = supervisor.and_then(|status| status.borrow().warning.clone());
-        let same_uuid = self.same_uuid.borrow().warning.clone();
+        let same_uuid = self.controller.same_uuid.borrow().warning.clone();
         let never_sent = self.never_sent.borrow().clone();
         let role = self.controller.role.as_ref();
         let role = role.map(|role| role.borrow().clone());
@@ -650,7 +625,7 @@ impl Parts {
             trimmed_total: self.trimmed.load(Ordering::Relaxed),
             demotion: None,
             warnings: self.warnings(),
-            server_uuid: same_uuid::uuid_of(&report),
+            server_uuid: uuid_of(&report),
             promotion: self.promotion.borrow().clone(),
             trouble: trouble(
                 supervisor.as_ref(),

@@ -25,6 +25,7 @@ pub mod kill;
 mod model;
 pub mod read_fence;
 pub(crate) mod role_words;
+pub mod same_uuid;
 pub mod write_fence;
 
 use std::time::Duration;
