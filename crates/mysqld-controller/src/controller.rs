@@ -487,7 +487,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
 }
 
 /// Waits for a change; indefinitely after the sender is gone. Cancel safe.
-async fn changed<T>(told: &mut watch::Receiver<T>) {
+pub(crate) async fn changed<T>(told: &mut watch::Receiver<T>) {
     if told.changed().await.is_err() {
         std::future::pending().await
     }

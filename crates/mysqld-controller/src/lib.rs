@@ -13,6 +13,7 @@ mod executor;
 pub mod ingest;
 mod leading;
 pub mod plan;
+pub mod primary_health;
 pub mod read_fence;
 pub mod ring;
 mod start_guard;

@@ -24,6 +24,7 @@ use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
 use mysqld_controller::ingest::CommitObserver;
 use mysqld_controller::plan::same_uuid::OtherMysqlds;
+use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth};
 use mysqld_controller::ring::Ring;
 use mysqld_server::ReplicationSource;
 use mysqld_server::conversion::{PlainServer, ServerLook, look, look_at_plain, steps};
@@ -35,9 +36,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::automatic_demotion::DemotionTask;
+use super::candidacy::log_hangs;
 use super::connection::supervisor_options;
 use super::guard_line::GuardCommand;
-use super::primary_health::PrimaryHealth;
 use super::takeover::{self, Next, Progress};
 use super::tasks::{Child, Known, MysqldTasks, manages_events, mode_words};
 use super::writer::PrimaryWriter;
@@ -118,7 +119,7 @@ struct Managed {
     tasks: MysqldTasks,
     writer: Arc<PrimaryWriter>,
     viewer: Arc<dyn Fn() -> MysqlView + Send + Sync>,
-    health: Arc<dyn Fn() -> PrimaryHealth + Send + Sync>,
+    health: HealthObserver,
 }
 
 impl MysqldManagement {
@@ -179,14 +180,10 @@ impl MysqldManagement {
         let member = &self.ring.member;
         member.set_writer(self.clone());
         member.set_database(self.clone());
-        let (full, log, seen) = (member.clone(), self.ring.log.clone(), self.clone());
         Some(DemotionTask {
             member: member.clone(),
             patience: self.settings.demote_after?,
-            health: Arc::new(move || match full.is_full_alone() {
-                true => PrimaryHealth::full(),
-                false => PrimaryHealth::of_the_log(&log.stats()).unwrap_or_else(|| seen.health()),
-            }),
+            management: Arc::clone(self),
             told,
         })
     }
@@ -205,7 +202,7 @@ impl MysqldManagement {
         *self.lock() = Some(Managed {
             writer: tasks.writer(),
             viewer: Arc::new(tasks.viewer()),
-            health: Arc::new(tasks.health()),
+            health: tasks.health(),
             tasks,
         });
     }
@@ -214,10 +211,22 @@ impl MysqldManagement {
         self.lock().is_some()
     }
 
-    /// Whether mysqld can be the primary; an unmanaged one cannot.
+    /// Whether mysqld can be the primary, and this member's log can take its commits. An unmanaged one cannot.
     pub(crate) fn health(&self) -> PrimaryHealth {
-        let health = self.lock().as_ref().map(|managed| managed.health.clone());
-        health.map_or_else(PrimaryHealth::left_alone, |health| health())
+        if self.ring.member.is_full_alone() {
+            return PrimaryHealth::full();
+        }
+        if let Some(why) = log_hangs(&self.ring.log.stats()) {
+            return PrimaryHealth::Stalled(why);
+        }
+        let observer = self.lock().as_ref().map(|managed| managed.health.clone());
+        observer.map_or_else(PrimaryHealth::left_alone, |health| health.of_a_leaders())
+    }
+
+    /// Waits for changes of its health from now on, while it is managed.
+    pub(crate) fn health_observer(&self) -> Option<HealthObserver> {
+        let now = self.lock();
+        now.as_ref().map(|managed| managed.health.from_now())
     }
 
     /// The current view of mysqld. A primary being released stays the clients' primary, even while briefly closed: otherwise a load

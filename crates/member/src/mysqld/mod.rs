@@ -7,11 +7,9 @@ mod candidacy;
 mod connection;
 mod guard_line;
 mod lacks_of_the_ring;
-mod lag;
 mod managed_process;
 mod management;
 mod other_mysqlds;
-mod primary_health;
 mod takeover;
 mod tasks;
 mod writer;
@@ -22,7 +20,6 @@ pub(crate) use connection::{native_source, requirements, usual_server_id};
 pub use guard_line::{GUARD, GUARDS, GuardCommand, RELOAD};
 pub(crate) use management::{Given, MysqldManagement};
 pub(crate) use other_mysqlds::ask_around;
-pub(crate) use primary_health::PrimaryHealth;
 pub(crate) use tasks::Child;
 
 /// Sends a warning about the server, and logs it when it changes.

@@ -15,6 +15,7 @@ use mysqld_controller::ingest::{
 };
 use mysqld_controller::plan::facts::LockoutPatience;
 use mysqld_controller::plan::same_uuid::{OtherMysqlds, uuid_of};
+use mysqld_controller::primary_health::{HealthObserver, lag_ms, not_received};
 use mysqld_controller::status::{
     ReadFenceReason, Readiness, RoleState, RoleStatus, WriteFenceState, WriteFenceStatus,
 };
@@ -45,10 +46,8 @@ use super::connection::supervisor_options;
 use super::guard_line::{GuardCommand, GuardLine};
 use super::lacks_of_the_ring;
 use super::managed_process::ManagedProcess;
-use super::primary_health::{Look, PrimaryHealth, not_received};
 use super::takeover::TakenOverFirst;
 use super::writer::{LogRoom, PrimaryWriter};
-use crate::mysqld::lag::lag_ms;
 use crate::provisioning::{CopiedMysqld, Provisioner, hold_at_start};
 use crate::ring_handle::RingHandle;
 use crate::settings::{MysqlMode, MysqlSettings, Settings};
@@ -323,13 +322,15 @@ impl MysqldTasks {
                 program_name: "witness-candidacy".to_owned(),
                 ..connect.clone()
             },
-            reports: reports.clone(),
+            health: HealthObserver {
+                supervisor: supervisor
+                    .as_ref()
+                    .map(|supervised| supervised.handle.status()),
+                reports: reports.clone(),
+                ingest: ingest_status.clone(),
+                role: told.role.clone(),
+            },
             readiness: may_lead,
-            ingest: ingest_status.clone(),
-            role: told.role.clone(),
-            supervisor: supervisor
-                .as_ref()
-                .map(|supervised| supervised.handle.status()),
         });
         let (costs, promotion) = watch::channel(None);
         let (lacks, never_sent) = watch::channel(None);
@@ -455,25 +456,9 @@ impl MysqldTasks {
         Arc::clone(&self.provisioner)
     }
 
-    /// Returns a source of mysqld's current health.
-    pub(crate) fn health(&self) -> impl Fn() -> PrimaryHealth + Send + Sync + 'static {
-        let parts = self.parts.clone();
-        move || {
-            let role = parts.controller.role.as_ref();
-            let role = role.map(|status| status.borrow().clone());
-            let supervisor = parts.supervisor.as_ref();
-            let supervisor = supervisor.map(|status| status.borrow().state.clone());
-            let report = parts.reports.borrow().clone();
-            let ingest = parts.ingest.borrow();
-            let look = Look {
-                supervisor: supervisor.as_ref(),
-                report: &report,
-                role: role.as_ref(),
-                lacks_the_log: ingest.lacks_the_log(),
-                failing: ingest.failing(Instant::now()),
-            };
-            look.of_a_leaders()
-        }
+    /// Observes mysqld's health.
+    pub(crate) fn health(&self) -> HealthObserver {
+        self.candidacy.health.clone()
     }
 
     /// Computes the cost of a promotion.

@@ -8,13 +8,12 @@ use std::time::Duration;
 use consensus::Writer;
 use futures::future::BoxFuture;
 use mysqld_controller::ingest::IngestStatus;
+use mysqld_controller::primary_health::not_received;
 use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
 use mysqld_controller::watch::WatchReport;
 use mysqld_server::supervisor::{SupervisorHandle, SupervisorState};
 use tokio::sync::watch;
 use tokio::time::Instant;
-
-use super::primary_health::not_received;
 
 /// Limit for the write fence, in addition to its wait for long statements. The closing itself takes a second at most.
 const LIMIT: Duration = Duration::from_secs(4);

@@ -19,6 +19,7 @@
 //! | any | it may be another member's own | no action | no action | no action |
 
 pub mod apply;
+pub mod demotion;
 pub mod facts;
 pub mod kill;
 #[cfg(test)]

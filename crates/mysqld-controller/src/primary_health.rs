@@ -1,25 +1,26 @@
-//! Whether a leader's mysqld, or that of a member that could lead, can be the primary. Pure.
+//! Whether a leader's mysqld, or that of a member that could lead, can be the primary.
 
 use std::time::Duration;
 
-use binlog_store::StoreStats;
-use mysqld_controller::ingest::Failing;
-use mysqld_controller::status::{Readiness, RoleState, RoleStatus};
-use mysqld_controller::watch::{Protection, WatchReport};
-use mysqld_server::supervisor::SupervisorState;
+use mysqld_server::supervisor::{SupervisorState, SupervisorStatus};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
-use crate::status::DISK_HANGS;
+use crate::controller::changed;
+use crate::ingest::{Failing, IngestStatus};
+use crate::status::{Readiness, RoleState, RoleStatus};
+use crate::watch::{Protection, WatchReport};
 
 /// A larger lag makes clients wait about as long.
 const MOST_BEHIND: Duration = Duration::from_secs(5);
 
 /// Report of a member whose mysqld does not apply the ring's log and lacks part of it.
-pub(crate) const NEVER: &str = "nothing of the ring's log is applied to it (`mysql.apply = \"off\"` or `mysql.manage_settings = false`), and it \
+pub const NEVER: &str = "nothing of the ring's log is applied to it (`mysql.apply = \"off\"` or `mysql.manage_settings = false`), and it \
                                 lacks transactions";
 
 /// Whether a mysqld could serve clients, were its member to lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum PrimaryHealth {
+pub enum PrimaryHealth {
     /// Only its write fence may block clients; operators and settings close that as well.
     Fit,
     /// It applies the missing entries of the ring's log: this many transactions.
@@ -38,29 +39,17 @@ pub(crate) enum PrimaryHealth {
 
 impl PrimaryHealth {
     /// Only this member's log has no room.
-    pub(crate) fn full() -> Self {
+    pub fn full() -> Self {
         Self::Full("this member's log has no room on its disk for more transactions".to_owned())
     }
 
-    /// The log waits for its disk. Other members confirm its proposals until the log's queue is full; then every commit waits.
-    pub(crate) fn of_the_log(stats: &StoreStats) -> Option<Self> {
-        // A write that waits for room is not written either.
-        let hangs = stats.busy_for >= DISK_HANGS && !stats.disk_refuses;
-        hangs.then(|| {
-            Self::Stalled(format!(
-                "the disk of this member's log has not finished a write or an fsync for {} s",
-                stats.busy_for.as_secs()
-            ))
-        })
-    }
-
     /// The member does not manage its mysqld.
-    pub(crate) fn left_alone() -> Self {
+    pub fn left_alone() -> Self {
         Self::Unable("its mysqld is unmanaged".to_owned())
     }
 
     /// Why it is not the primary, as text.
-    pub(crate) fn why(&self) -> Option<String> {
+    pub fn why(&self) -> Option<String> {
         match self {
             Self::Fit => None,
             Self::Behind(behind) => Some(format!(
@@ -75,22 +64,120 @@ impl PrimaryHealth {
     }
 }
 
-/// Observed state of a mysqld at one moment.
-pub(crate) struct Look<'a> {
+/// Milliseconds that a mysqld lags behind the ring's commits. It is the longer of two times: the lag behind this member's log
+/// (`applied_ms`), and the time for which this member has lacked entries (`lacks`). Without contact to the ring, a complete log does not
+/// prove zero lag. A known lag behind the log is a lower bound.
+pub fn lag_ms(applied_ms: Option<u64>, lacks: Option<Duration>) -> Option<u64> {
+    let applied = applied_ms?;
+    match lacks {
+        Some(lacks) => Some(applied.max(u64::try_from(lacks.as_millis()).unwrap_or(u64::MAX))),
+        None => Some(applied).filter(|applied| *applied > 0),
+    }
+}
+
+/// The sources of a mysqld's health.
+#[derive(Debug, Clone)]
+pub struct HealthObserver {
     /// State of its process, if its member starts it.
-    pub(crate) supervisor: Option<&'a SupervisorState>,
-    pub(crate) report: &'a WatchReport,
+    pub supervisor: Option<watch::Receiver<SupervisorStatus>>,
+    /// The watch's reports.
+    pub reports: watch::Receiver<WatchReport>,
+    /// Whether its transactions arrive.
+    pub ingest: watch::Receiver<IngestStatus>,
     /// Its role in the ring; none if nothing is applied to it.
-    pub(crate) role: Option<&'a RoleStatus>,
+    pub role: Option<watch::Receiver<RoleStatus>>,
+}
+
+impl HealthObserver {
+    /// For a leader's mysqld: whether it is the primary, or becoming it.
+    pub fn of_a_leaders(&self) -> PrimaryHealth {
+        let ingest = self.ingest.borrow().clone();
+        let failing = ingest.failing(Instant::now());
+        self.look(None, |look| {
+            let look = Look {
+                lacks_the_log: ingest.lacks_the_log(),
+                failing,
+                ..look
+            };
+            look.of_a_leaders()
+        })
+    }
+
+    /// For another member's mysqld: why it could not soon be the primary, where no query is needed for that. `lacks`: for how long this
+    /// member has lacked entries, if known.
+    pub fn unfit(&self, readiness: Readiness, lacks: Option<Duration>) -> Option<String> {
+        self.look(lacks, |look| look.unfit(readiness))
+    }
+
+    fn look<T>(&self, lacks: Option<Duration>, judge: impl FnOnce(Look<'_>) -> T) -> T {
+        let supervisor = self.supervisor.as_ref();
+        let supervisor = supervisor.map(|status| status.borrow().state.clone());
+        let role = self.role.as_ref().map(|role| {
+            let mut role = role.borrow().clone();
+            role.lag_ms = lag_ms(role.lag_ms, lacks);
+            role
+        });
+        let report = self.reports.borrow().clone();
+        judge(Look {
+            supervisor: supervisor.as_ref(),
+            report: &report,
+            role: role.as_ref(),
+            lacks_the_log: false,
+            failing: None,
+        })
+    }
+
+    /// A copy that waits for later changes.
+    #[must_use]
+    pub fn from_now(&self) -> Self {
+        let mut observer = self.clone();
+        observer.reports.mark_unchanged();
+        observer.ingest.mark_unchanged();
+        observer
+            .supervisor
+            .iter_mut()
+            .for_each(watch::Receiver::mark_unchanged);
+        observer
+            .role
+            .iter_mut()
+            .for_each(watch::Receiver::mark_unchanged);
+        observer
+    }
+
+    /// Waits until the health may have changed. Cancel safe.
+    pub async fn changed(&mut self) {
+        tokio::select! {
+            () = changed(&mut self.reports) => {}
+            () = changed(&mut self.ingest) => {}
+            () = maybe_changed(self.supervisor.as_mut()) => {}
+            () = maybe_changed(self.role.as_mut()) => {}
+        }
+    }
+}
+
+async fn maybe_changed<T>(told: Option<&mut watch::Receiver<T>>) {
+    match told {
+        Some(told) => changed(told).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Observed state of a mysqld at one moment.
+struct Look<'a> {
+    /// State of its process, if its member starts it.
+    supervisor: Option<&'a SupervisorState>,
+    report: &'a WatchReport,
+    /// Its role in the ring; none if nothing is applied to it.
+    role: Option<&'a RoleStatus>,
     /// Whether it was found in this term to lack transactions of the ring's log.
-    pub(crate) lacks_the_log: bool,
+    lacks_the_log: bool,
     /// Why receiving its transactions repeatedly fails.
-    pub(crate) failing: Option<&'a Failing>,
+    failing: Option<&'a Failing>,
 }
 
 impl Look<'_> {
     /// For a leader's mysqld: whether it is the primary, or becoming it.
-    pub(crate) fn of_a_leaders(&self) -> PrimaryHealth {
+    fn of_a_leaders(&self) -> PrimaryHealth {
         if let Some(broken) = self.broken() {
             return broken;
         }
@@ -113,7 +200,7 @@ impl Look<'_> {
 
     /// For another member's mysqld: why it could not soon be the primary. Missing transactions require a query. A recent primary could be
     /// it again, whatever it waits for.
-    pub(crate) fn unfit(&self, readiness: Readiness) -> Option<String> {
+    fn unfit(&self, readiness: Readiness) -> Option<String> {
         if let Some(broken) = self.broken() {
             return broken.why();
         }
@@ -170,18 +257,17 @@ fn of_role(state: &RoleState) -> PrimaryHealth {
 }
 
 /// The message when no transactions of the primary are received.
-pub(crate) fn not_received(cause: &str) -> String {
+pub fn not_received(cause: &str) -> String {
     format!("its transactions are not received: {cause}")
 }
 
 #[cfg(test)]
 mod tests {
     use binlog_format::gtid::GtidSet;
-    use mysqld_controller::watch::Standing;
     use raft_types::Term;
-    use tokio::time::Instant;
 
     use super::*;
+    use crate::watch::Standing;
 
     fn failed() -> SupervisorState {
         SupervisorState::Failed {
@@ -246,30 +332,6 @@ mod tests {
             lacks_the_log: false,
             failing: None,
         }
-    }
-
-    #[test]
-    fn a_log_whose_disk_does_not_end_what_it_does_stalls_and_one_without_room_does_not() {
-        let stats = |seconds, disk_refuses| StoreStats {
-            busy_for: Duration::from_secs(seconds),
-            disk_refuses,
-            ..StoreStats::default()
-        };
-        assert_eq!(PrimaryHealth::of_the_log(&stats(4, false)), None);
-        assert_eq!(PrimaryHealth::of_the_log(&stats(60, true)), None);
-        let hangs = PrimaryHealth::of_the_log(&stats(60, false));
-        let why = hangs
-            .as_ref()
-            .and_then(PrimaryHealth::why)
-            .unwrap_or_default();
-        assert!(
-            matches!(hangs, Some(PrimaryHealth::Stalled(_))),
-            "{hangs:?}"
-        );
-        assert!(
-            why.contains("this member's log") && why.contains("60 s"),
-            "{why}"
-        );
     }
 
     #[test]
@@ -448,6 +510,23 @@ mod tests {
                     "{found:?}"
                 ),
             }
+        }
+    }
+
+    #[test]
+    fn a_complete_copy_of_an_incomplete_log_lags() {
+        let lacks = |ms| Some(Duration::from_millis(ms));
+        let table = [
+            (Some(0), lacks(0), Some(0)),
+            (Some(0), lacks(31_000), Some(31_000)),
+            (Some(700), lacks(40), Some(700)),
+            (Some(700), None, Some(700)),
+            (Some(0), None, None),
+            (None, lacks(31_000), None),
+            (None, None, None),
+        ];
+        for (applied, lacks, expected) in table {
+            assert_eq!(lag_ms(applied, lacks), expected, "{applied:?} {lacks:?}");
         }
     }
 }
