@@ -16,7 +16,7 @@ use tracing::{debug, warn};
 use crate::apply::{Apply, ApplyOrder, FollowOptions};
 use crate::executor::Executor;
 use crate::ingest::{IngestFigures, IngestStatus};
-use crate::leading::{RingObserver, Woken, due};
+use crate::leading::{RingObserver, Woken, changed, due};
 use crate::plan::facts::{Applier, ApplyAction, Facts, Kill, LockoutPatience, ServerView};
 use crate::plan::read_fence::{ReadFenceAction, ReadFenceMemory};
 use crate::plan::role_words::role_state;
@@ -483,12 +483,5 @@ impl<R: Ring + CommittedLog> Controller<R> {
         if let Some(apply) = self.apply.as_mut().and_then(Executor::idle) {
             apply.restarting(why);
         }
-    }
-}
-
-/// Waits for a change; indefinitely after the sender is gone. Cancel safe.
-pub(crate) async fn changed<T>(told: &mut watch::Receiver<T>) {
-    if told.changed().await.is_err() {
-        std::future::pending().await
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use raft_types::{MemberId, Term};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::ring::Ring;
@@ -114,6 +115,13 @@ pub(crate) async fn due(at: Option<Instant>) -> Woken {
             tokio::time::sleep_until(longest).await;
             Woken::Unasked
         }
+    }
+}
+
+/// Waits for a change; indefinitely after the sender is gone. Cancel safe.
+pub(crate) async fn changed<T>(told: &mut watch::Receiver<T>) {
+    if told.changed().await.is_err() {
+        std::future::pending().await
     }
 }
 

@@ -14,6 +14,7 @@ pub mod ingest;
 mod leading;
 pub mod plan;
 pub mod primary_health;
+pub mod primary_writer;
 pub mod read_fence;
 pub mod ring;
 mod start_guard;

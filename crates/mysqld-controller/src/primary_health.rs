@@ -6,8 +6,8 @@ use mysqld_server::supervisor::{SupervisorState, SupervisorStatus};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::controller::changed;
 use crate::ingest::{Failing, IngestStatus};
+use crate::leading::changed;
 use crate::status::{Readiness, RoleState, RoleStatus};
 use crate::watch::{Protection, WatchReport};
 

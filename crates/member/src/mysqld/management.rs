@@ -25,6 +25,7 @@ use mysql_link::ConnectOptions;
 use mysqld_controller::ingest::CommitObserver;
 use mysqld_controller::plan::same_uuid::OtherMysqlds;
 use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth};
+use mysqld_controller::primary_writer::PrimaryWriter;
 use mysqld_controller::ring::Ring;
 use mysqld_server::ReplicationSource;
 use mysqld_server::conversion::{PlainServer, ServerLook, look, look_at_plain, steps};
@@ -41,7 +42,6 @@ use super::connection::supervisor_options;
 use super::guard_line::GuardCommand;
 use super::takeover::{self, Next, Progress};
 use super::tasks::{Child, Known, MysqldTasks, manages_events, mode_words};
-use super::writer::PrimaryWriter;
 use crate::data_directory::UnmanagedNote;
 use crate::protocol::{Refusal, RefusalKind};
 use crate::provisioning::Provisioner;
@@ -346,7 +346,10 @@ impl MysqldManagement {
         }
         if leads && let Err(cause) = writer.pause().await {
             writer.resume();
-            return Err(refused(&cause, "nothing was restarted; try again"));
+            return Err(refused(
+                &cause.to_string(),
+                "nothing was restarted; try again",
+            ));
         }
         tracing::info!("mysqld is restarted, as it was ordered");
         let restarted = tokio::time::timeout(RESTART_LIMIT, supervisor.restart()).await;
@@ -574,7 +577,7 @@ impl MysqldManagement {
 
     /// Closes the primary after all running commits, and ensures that nothing waits.
     async fn drain(&self, writer: &PrimaryWriter) -> Result<(), String> {
-        writer.pause().await?;
+        writer.pause().await.map_err(|error| error.to_string())?;
         let until = Instant::now() + DRAIN_LIMIT;
         loop {
             let seen = look(&self.connect, &self.requirements).await;
@@ -685,7 +688,7 @@ impl Writer for MysqldManagement {
         let writer = self.writer();
         Box::pin(async move {
             match writer {
-                Some(writer) => writer.pause().await,
+                Some(writer) => writer.pause().await.map_err(|error| error.to_string()),
                 None => Ok(()),
             }
         })

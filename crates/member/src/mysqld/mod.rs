@@ -12,7 +12,6 @@ mod management;
 mod other_mysqlds;
 mod takeover;
 mod tasks;
-mod writer;
 
 pub use beside::{ConvertedMysqld, MysqldBeside, Reached};
 pub use connection::{connect_options, guarded_server};

@@ -16,6 +16,7 @@ use mysqld_controller::ingest::{
 use mysqld_controller::plan::facts::LockoutPatience;
 use mysqld_controller::plan::same_uuid::{OtherMysqlds, uuid_of};
 use mysqld_controller::primary_health::{HealthObserver, lag_ms, not_received};
+use mysqld_controller::primary_writer::{LogRoom, PrimaryWriter};
 use mysqld_controller::status::{
     ReadFenceReason, Readiness, RoleState, RoleStatus, WriteFenceState, WriteFenceStatus,
 };
@@ -47,7 +48,6 @@ use super::guard_line::{GuardCommand, GuardLine};
 use super::lacks_of_the_ring;
 use super::managed_process::ManagedProcess;
 use super::takeover::TakenOverFirst;
-use super::writer::{LogRoom, PrimaryWriter};
 use crate::provisioning::{CopiedMysqld, Provisioner, hold_at_start};
 use crate::ring_handle::RingHandle;
 use crate::settings::{MysqlMode, MysqlSettings, Settings};

@@ -5,15 +5,15 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use consensus::Writer;
-use futures::future::BoxFuture;
-use mysqld_controller::ingest::IngestStatus;
-use mysqld_controller::primary_health::not_received;
-use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
-use mysqld_controller::watch::WatchReport;
 use mysqld_server::supervisor::{SupervisorHandle, SupervisorState};
+use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
+
+use crate::ingest::IngestStatus;
+use crate::primary_health::not_received;
+use crate::status::{WriteFenceState, WriteFenceStatus};
+use crate::watch::WatchReport;
 
 /// Limit for the write fence, in addition to its wait for long statements. The closing itself takes a second at most.
 const LIMIT: Duration = Duration::from_secs(4);
@@ -22,26 +22,45 @@ const STOOD: Duration = Duration::from_secs(5);
 /// How long sending a kill may take.
 const KILLING: Duration = Duration::from_secs(1);
 
-pub(crate) struct PrimaryWriter {
-    pub(crate) transferring: Arc<watch::Sender<bool>>,
-    pub(crate) write_fence: watch::Receiver<WriteFenceStatus>,
+/// Why the primary is still open for writes.
+#[derive(Debug, Error)]
+pub enum PauseError {
+    /// The write fence has not closed it in time.
+    #[error("mysqld could not be closed for writes in time")]
+    Slow,
+    /// The write fence could not close it.
+    #[error("{0}")]
+    NotClosed(String),
+}
+
+/// Closes the primary before a leadership transfer.
+pub struct PrimaryWriter {
+    /// Requests the close from the controller.
+    pub transferring: Arc<watch::Sender<bool>>,
+    /// Its progress.
+    pub write_fence: watch::Receiver<WriteFenceStatus>,
     /// Longest wait of the write fence for long statements.
-    pub(crate) statements: Duration,
-    pub(crate) reports: watch::Receiver<WatchReport>,
-    pub(crate) ingest: watch::Receiver<IngestStatus>,
-    pub(crate) supervisor: Option<Arc<SupervisorHandle>>,
-    pub(crate) room: LogRoom,
+    pub statements: Duration,
+    /// The last observation of mysqld.
+    pub reports: watch::Receiver<WatchReport>,
+    /// Whether its transactions are received.
+    pub ingest: watch::Receiver<IngestStatus>,
+    /// Kills it, where this member runs it.
+    pub supervisor: Option<Arc<SupervisorHandle>>,
+    /// Whether its commits have room in this member's log.
+    pub room: LogRoom,
 }
 
 /// How long only this member's log has had no room, across attempts to transfer the leadership. Commits in its mysqld then wait for an ACK
 /// that needs room, and the write fence cannot close after them.
-pub(crate) struct LogRoom {
+pub struct LogRoom {
     is_full: Box<dyn Fn() -> bool + Send + Sync>,
     since: Mutex<Option<Instant>>,
 }
 
 impl LogRoom {
-    pub(crate) fn new(is_full: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+    /// From the test whether only this member's log is full.
+    pub fn new(is_full: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self {
             is_full: Box::new(is_full),
             since: Mutex::default(),
@@ -69,18 +88,20 @@ impl PrimaryWriter {
         supervisor.is_some_and(|supervisor| down(&supervisor.status().borrow().state))
     }
 
-    async fn close(&self, limit: Duration) -> Result<(), String> {
+    async fn close(&self, limit: Duration) -> Result<(), PauseError> {
         let mut write_fence = self.write_fence.clone();
         let open = |state: &WriteFenceState| {
             matches!(state, WriteFenceState::Open | WriteFenceState::Opening)
         };
         let decided = write_fence.wait_for(|status| !open(&status.state));
         match tokio::time::timeout(limit, decided).await {
-            Err(_) => Err("mysqld could not be closed for writes in time".to_owned()),
+            Err(_) => Err(PauseError::Slow),
             // Without a controller there is no longer a primary.
             Ok(Err(_)) => Ok(()),
             Ok(Ok(status)) => match &status.state {
-                WriteFenceState::NotClosed { cause, .. } => Err(cause.clone()),
+                WriteFenceState::NotClosed { cause, .. } => {
+                    Err(PauseError::NotClosed(cause.clone()))
+                }
                 _ => Ok(()),
             },
         }
@@ -123,41 +144,42 @@ impl PrimaryWriter {
         // Killed or not, no client gets an answer to a commit from here on.
         let _ = tokio::time::timeout(KILLING, killed).await;
     }
-}
 
-impl Writer for PrimaryWriter {
-    fn pause(&self) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(async {
-            self.transferring.send_replace(true);
-            if self.is_down() {
-                return Ok(());
+    /// Closes the primary after its running commits, or kills it if it has stalled.
+    ///
+    /// # Errors
+    /// It stays open for a while; the leadership is kept then.
+    pub async fn pause(&self) -> Result<(), PauseError> {
+        self.transferring.send_replace(true);
+        if self.is_down() {
+            return Ok(());
+        }
+        let no_room = self.room.missing(Instant::now());
+        let unheard = self.unheard();
+        let hangs = || no_room.clone().or_else(|| unheard.clone());
+        let stalled = || self.stalled().or_else(hangs);
+        // A stalled server does not complete its statements either.
+        let limit = match stalled() {
+            Some(_) => LIMIT,
+            None => LIMIT + self.statements,
+        };
+        let closed = self.close(limit).await;
+        // A server that does not answer may still be open.
+        let is_closed = matches!(
+            self.write_fence.borrow().state,
+            WriteFenceState::Closed { .. }
+        );
+        match stalled() {
+            Some(why) if !is_closed => {
+                self.fence(&why).await;
+                Ok(())
             }
-            let no_room = self.room.missing(Instant::now());
-            let unheard = self.unheard();
-            let hangs = || no_room.clone().or_else(|| unheard.clone());
-            let stalled = || self.stalled().or_else(hangs);
-            // A stalled server does not complete its statements either.
-            let limit = match stalled() {
-                Some(_) => LIMIT,
-                None => LIMIT + self.statements,
-            };
-            let closed = self.close(limit).await;
-            // A server that does not answer may still be open.
-            let is_closed = matches!(
-                self.write_fence.borrow().state,
-                WriteFenceState::Closed { .. }
-            );
-            match stalled() {
-                Some(why) if !is_closed => {
-                    self.fence(&why).await;
-                    Ok(())
-                }
-                _ => closed,
-            }
-        })
+            _ => closed,
+        }
     }
 
-    fn resume(&self) {
+    /// Lets clients write again, if this member leads.
+    pub fn resume(&self) {
         self.transferring.send_replace(false);
     }
 }
