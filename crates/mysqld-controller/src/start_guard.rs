@@ -46,6 +46,12 @@ pub enum TailTrimError {
     /// The running server cannot be queried, or refuses a statement.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// The ring does not have all of a primary that is taken over.
+    #[error("its takeover is not complete")]
+    TakingOver,
+    /// Whether a primary is taken over is unknown.
+    #[error("the note `hands-off` cannot be read: {0}")]
+    TakeoverUnknown(io::Error),
     /// The record of a start cannot be read or stored.
     #[error("{0}")]
     Record(#[from] io::Error),
@@ -58,6 +64,7 @@ pub struct TailTrim<R: Ring> {
     options: TailTrimOptions,
     /// A dropped attempt may still be accessing the disk.
     at_work: Arc<Mutex<()>>,
+    taking_over: Box<dyn Fn() -> io::Result<bool> + Send + Sync>,
     /// Transactions cut off since the member started.
     trimmed: Arc<AtomicU64>,
 }
@@ -77,8 +84,19 @@ impl<R: Ring> TailTrim<R> {
             ingest,
             options,
             at_work: Arc::default(),
+            taking_over: Box::new(|| Ok(false)),
             trimmed: Arc::default(),
         }
+    }
+
+    /// Refuses starts while the takeover of a primary is not complete, by this test. Until then its commits did not wait for the ring, and
+    /// must not be cut.
+    pub fn not_while(
+        mut self,
+        taking_over: impl Fn() -> io::Result<bool> + Send + Sync + 'static,
+    ) -> Self {
+        self.taking_over = Box::new(taking_over);
+        self
     }
 
     /// The counter of transactions cut off.
@@ -87,6 +105,9 @@ impl<R: Ring> TailTrim<R> {
     }
 
     async fn trim(&self) -> Result<(), TailTrimError> {
+        if (self.taking_over)().map_err(TailTrimError::TakeoverUnknown)? {
+            return Err(TailTrimError::TakingOver);
+        }
         let Some(place) = self.options.place().await? else {
             return Ok(());
         };
@@ -233,7 +254,8 @@ impl<R: Ring> StartGuard for TailTrim<R> {
     }
 
     fn may_start_itself(&self) -> bool {
-        !matches!(ProvisionNote::load(&self.options.member_dir), Ok(None))
+        !matches!((self.taking_over)(), Ok(false))
+            || !matches!(ProvisionNote::load(&self.options.member_dir), Ok(None))
     }
 
     fn before_stop(&self) -> BoxFuture<'_, ()> {

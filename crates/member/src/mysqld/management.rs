@@ -8,7 +8,7 @@
 //!             release of a follower: ended, released, then noted
 //! ```
 //!
-//! A primary is taken over in two steps: [`super::takeover`].
+//! A primary is taken over in two steps: [`mysqld_controller::plan::takeover`].
 //!
 //! A member killed in between finds its state in the note. The primary's note is written before it is opened. Only its member may open it
 //! then: no other member had all of the ring's transactions. A follower's note is written last: it proves that mysqld is closed; without it
@@ -24,6 +24,7 @@ use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
 use mysqld_controller::ingest::CommitObserver;
 use mysqld_controller::plan::same_uuid::OtherMysqlds;
+use mysqld_controller::plan::takeover::{Next, Progress, next};
 use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth};
 use mysqld_controller::primary_writer::PrimaryWriter;
 use mysqld_controller::ring::Ring;
@@ -40,7 +41,6 @@ use super::automatic_demotion::DemotionTask;
 use super::candidacy::log_hangs;
 use super::connection::supervisor_options;
 use super::guard_line::GuardCommand;
-use super::takeover::{self, Next, Progress};
 use super::tasks::{Child, Known, MysqldTasks, manages_events, mode_words};
 use crate::data_directory::UnmanagedNote;
 use crate::protocol::{Refusal, RefusalKind};
@@ -58,6 +58,10 @@ const RING_LIMIT: Duration = Duration::from_secs(1);
 /// How often an unmanaged mysqld is checked for its availability to clients, and how long it may take to answer.
 const PLAIN_LOOK: Duration = Duration::from_secs(1);
 const PLAIN_LIMIT: Duration = Duration::from_secs(3);
+/// Interval between checks of a takeover, without a change of leadership.
+const TAKEOVER_LOOK: Duration = Duration::from_millis(100);
+/// Interval between attempts to remove the note.
+const NOTE_AGAIN: Duration = Duration::from_secs(1);
 /// Interval between checks for waiting commits.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -427,7 +431,7 @@ impl MysqldManagement {
         // The ring needs the primary's binlog as of the moment when commits began to wait. More always arrives.
         let mut wanted: Option<GtidSet> = None;
         loop {
-            let changed = tokio::time::timeout(takeover::LOOK, leadership.changed()).await;
+            let changed = tokio::time::timeout(TAKEOVER_LOOK, leadership.changed()).await;
             // The member has ended, or another operation has released mysqld.
             if matches!(changed, Ok(Err(_))) || !goes_on() {
                 return;
@@ -454,7 +458,7 @@ impl MysqldManagement {
             if !goes_on() {
                 return;
             }
-            match takeover::next(progress) {
+            match next(progress) {
                 Next::Wait => {}
                 Next::Taken => match self.note.clear() {
                     Ok(()) => {
@@ -464,7 +468,7 @@ impl MysqldManagement {
                     Err(error) => {
                         tracing::warn!(%error, "the note `hands-off` cannot be removed; tried again");
                         drop(turn);
-                        tokio::time::sleep(takeover::AGAIN).await;
+                        tokio::time::sleep(NOTE_AGAIN).await;
                     }
                 },
                 Next::GiveBack(why) => {

@@ -10,7 +10,6 @@ mod lacks_of_the_ring;
 mod managed_process;
 mod management;
 mod other_mysqlds;
-mod takeover;
 mod tasks;
 
 pub use beside::{ConvertedMysqld, MysqldBeside, Reached};

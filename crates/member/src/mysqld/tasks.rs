@@ -47,7 +47,7 @@ use super::connection::supervisor_options;
 use super::guard_line::{GuardCommand, GuardLine};
 use super::lacks_of_the_ring;
 use super::managed_process::ManagedProcess;
-use super::takeover::TakenOverFirst;
+use crate::data_directory::UnmanagedNote;
 use crate::provisioning::{CopiedMysqld, Provisioner, hold_at_start};
 use crate::ring_handle::RingHandle;
 use crate::settings::{MysqlMode, MysqlSettings, Settings};
@@ -224,7 +224,9 @@ impl MysqldTasks {
         let mut trimmed = Arc::default();
         let supervisor = supervisor.map(|options| {
             let trim = TailTrimOptions::new(config.data_dir.clone(), options.server.clone());
-            let guard = TailTrim::new(ring.clone(), Some(ingest_status.clone()), trim);
+            let note = UnmanagedNote::of(&config.data_dir);
+            let guard = TailTrim::new(ring.clone(), Some(ingest_status.clone()), trim)
+                .not_while(move || note.is_set());
             trimmed = guard.trimmed();
             let figures = Arc::clone(&figures);
             let commits_wait = move || {
@@ -233,7 +235,7 @@ impl MysqldTasks {
             };
             let (supervisor, handle) = Supervisor::new(options);
             let supervisor = supervisor
-                .guarded_by(Arc::new(TakenOverFirst::new(&config.data_dir, guard)))
+                .guarded_by(Arc::new(guard))
                 .with_waiting_commits(commits_wait);
             let running = member.essential("keeping mysqld running", supervisor.run());
             let task = tokio::spawn(running);

@@ -27,6 +27,7 @@ mod model;
 pub mod read_fence;
 pub(crate) mod role_words;
 pub mod same_uuid;
+pub mod takeover;
 pub mod write_fence;
 
 use std::time::Duration;

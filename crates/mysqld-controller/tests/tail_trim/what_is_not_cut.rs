@@ -53,6 +53,23 @@ fn remains(error: &TailTrimError, because: &str) -> bool {
     matches!(reason, NotUndone::Statement(why, _) if *why == because)
 }
 
+#[tokio::test]
+async fn starts_are_refused_while_a_takeover_is_incomplete() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let guard = guard(&MemoryRing::new(), directory.path(), directory.path());
+    let guard = guard.not_while(|| Ok(true));
+    let refused = guard.before_start().await.err();
+    let refused = refused
+        .as_ref()
+        .and_then(|error| error.downcast_ref::<TailTrimError>());
+    ensure!(
+        matches!(refused, Some(TailTrimError::TakingOver)),
+        "{refused:?}"
+    );
+    ensure!(guard.may_start_itself());
+    Ok(())
+}
+
 async fn left_alone(server: &mut CrashingServer) -> Result<()> {
     server.start_again().await?;
     ensure!(server.trimmed()?.is_empty());
