@@ -7,6 +7,7 @@
 //! ring never committed from mysqld's binlog before a start. The trait [`Ring`] abstracts the ring.
 
 pub mod apply;
+pub mod checks;
 mod controller;
 pub mod conversion;
 mod executor;

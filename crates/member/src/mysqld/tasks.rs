@@ -10,6 +10,7 @@ use binlog_format::gtid::GtidSet;
 use consensus::{DatabaseState, Member};
 use mysql_link::ConnectOptions;
 use mysqld_controller::apply::FollowOptions;
+use mysqld_controller::checks::{Checks, Warnings};
 use mysqld_controller::ingest::{
     CommitObserver, FileLimits, Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus,
 };
@@ -41,11 +42,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::account_watch;
 use super::candidacy::Candidacy;
 use super::connection::supervisor_options;
 use super::guard_line::{GuardCommand, GuardLine};
-use super::lacks_of_the_ring;
 use super::managed_process::ManagedProcess;
 use crate::data_directory::UnmanagedNote;
 use crate::provisioning::{CopiedMysqld, Provisioner, hold_at_start};
@@ -75,10 +74,8 @@ pub(crate) struct MysqldTasks {
     candidacy: Arc<Candidacy>,
     /// Periodically queries the cost of a promotion.
     costing: Running,
-    /// Periodically checks whether the ring gets all of the primary's transactions.
-    comparing: Running,
-    /// Periodically checks whether the member can still log in.
-    logging_in: Running,
+    /// Slow checks with warnings.
+    checking: Running,
 }
 
 /// Input about mysqld and its ring.
@@ -130,10 +127,8 @@ struct Parts {
     controller: ControllerStatus,
     supervisor: Option<watch::Receiver<SupervisorStatus>>,
     promotion: watch::Receiver<Option<DatabaseState>>,
-    /// The primary's transactions that the ring never gets, as text.
-    never_sent: watch::Receiver<Option<String>>,
-    /// The fault of the member's account, as text.
-    account: watch::Receiver<Option<String>>,
+    /// Warnings of the slow checks.
+    checked: Warnings,
     /// Transactions trimmed from mysqld's binlog before its starts.
     trimmed: Arc<AtomicU64>,
 }
@@ -160,6 +155,16 @@ impl Running {
         run: impl FnOnce(CancellationToken) -> F,
     ) -> Self {
         Self::start(|stop| member.essential(what, run(stop)))
+    }
+
+    /// The same for work that may be dropped anywhere.
+    fn until_stopped(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self::start(|stop| async move {
+            tokio::select! {
+                () = work => {}
+                () = stop.cancelled() => {}
+            }
+        })
     }
 
     async fn end(self) {
@@ -246,13 +251,7 @@ impl MysqldTasks {
             .zip(supervisor.as_ref())
             .map(|(record, supervised)| {
                 let keeping = record.clone().keep(supervised.handle.status());
-                let keeping = Running::start(|stop| async move {
-                    tokio::select! {
-                        () = keeping => {}
-                        () = stop.cancelled() => {}
-                    }
-                });
-                (record, keeping)
+                (record, Running::until_stopped(keeping))
             });
         let Known {
             events,
@@ -315,8 +314,13 @@ impl MysqldTasks {
             .clone()
             .map(|guard| -> ToGuard { Box::new(move |guards| guard.says(guards)) });
         let controller = controller.guarded_by(to_guard);
-        let (loses, own_account) = watch::channel(None);
-        let logged_in = account_watch::look(connect.clone(), known_of_account, loses);
+        let checks = Checks {
+            ring: ring.clone(),
+            connect: connect.clone(),
+            account: known_of_account,
+            ingest: ingest_status.clone(),
+        };
+        let (checks, checked) = checks.start();
         let account = connect.clone();
         let candidacy = Arc::new(Candidacy {
             ring: ring.clone(),
@@ -335,16 +339,6 @@ impl MysqldTasks {
             readiness: may_lead,
         });
         let (costs, promotion) = watch::channel(None);
-        let (lacks, never_sent) = watch::channel(None);
-        let compared = lacks_of_the_ring::look(
-            ring.clone(),
-            ConnectOptions {
-                program_name: "witness-comparison".to_owned(),
-                ..connect.clone()
-            },
-            ingest_status.clone(),
-            lacks,
-        );
         let provisioner = Arc::new(Provisioner {
             own: config.own.id,
             member_dir: config.data_dir.clone(),
@@ -376,8 +370,7 @@ impl MysqldTasks {
                     .as_ref()
                     .map(|supervised| supervised.handle.status()),
                 promotion,
-                never_sent,
-                account: own_account,
+                checked,
                 trimmed,
             },
             supervisor,
@@ -388,48 +381,23 @@ impl MysqldTasks {
                 controller.run(stop)
             }),
             guard,
-            provisioning: Running::start(|stop| {
-                let finishing = Arc::clone(&provisioner).look_after();
-                async move {
-                    tokio::select! {
-                        () = finishing => {}
-                        () = stop.cancelled() => {}
-                    }
-                }
-            }),
+            provisioning: Running::until_stopped(Arc::clone(&provisioner).look_after()),
             provisioner,
             _readiness: readiness,
             transferring: Arc::new(transferring),
             statements: settings.longest_wait_for_statements(),
             connect: account,
-            costing: Running::start(|stop| {
+            costing: Running::until_stopped({
                 let candidacy = Arc::clone(&candidacy);
                 async move {
                     loop {
-                        tokio::select! {
-                            () = stop.cancelled() => return,
-                            state = candidacy.state(None) => drop(costs.send_replace(Some(state))),
-                        }
-                        tokio::select! {
-                            () = stop.cancelled() => return,
-                            () = tokio::time::sleep(COSTS_EVERY) => {}
-                        }
+                        costs.send_replace(Some(candidacy.state(None).await));
+                        tokio::time::sleep(COSTS_EVERY).await;
                     }
                 }
             }),
             candidacy,
-            logging_in: Running::start(|stop| async move {
-                tokio::select! {
-                    () = logged_in => {}
-                    () = stop.cancelled() => {}
-                }
-            }),
-            comparing: Running::start(|stop| async move {
-                tokio::select! {
-                    () = compared => {}
-                    () = stop.cancelled() => {}
-                }
-            }),
+            checking: Running::until_stopped(checks),
             member,
         }
     }
@@ -501,8 +469,7 @@ impl MysqldTasks {
         }
         self.provisioning.end().await;
         self.costing.end().await;
-        self.comparing.end().await;
-        self.logging_in.end().await;
+        self.checking.end().await;
         self.controller.end().await;
         if let Some(guard) = self.guard {
             // A mysqld that another program stops may run for long without its member.
@@ -545,14 +512,14 @@ impl Parts {
         let supervisor = self.supervisor.as_ref();
         let at_start = supervisor.and_then(|status| status.borrow().warning.clone());
         let same_uuid = self.controller.same_uuid.borrow().warning.clone();
-        let never_sent = self.never_sent.borrow().clone();
+        let never_sent = self.checked.never_sent.borrow().clone();
         let role = self.controller.role.as_ref();
         let role = role.map(|role| role.borrow().clone());
         let for_good = role
             .as_ref()
             .and_then(|role| written_for_good(&role.without_transactions));
         let held_up_by = role.map(|role| role.held_up_by);
-        let account = self.account.borrow().clone();
+        let account = self.checked.account.borrow().clone();
         let seen = self.reports.borrow().server.clone();
         let advice = seen.into_iter().flat_map(|server| server.advice);
         let all = at_start.into_iter().chain(same_uuid).chain(never_sent);
