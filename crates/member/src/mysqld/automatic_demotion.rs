@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use consensus::{DatabaseState, Member, PromotionError, SOON_THERE};
 use mysqld_controller::plan::demotion::{AutomaticDemotion, Demotion, DemotionFacts};
-use mysqld_controller::primary_health::PrimaryHealth;
+use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth};
 use raft_types::MemberId;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::management::MysqldManagement;
 use crate::ring_history::note_promotion;
 
 /// Longest interval between two checks: the log's room and disk report no changes.
@@ -20,7 +19,10 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct DemotionTask {
     pub(crate) member: Member,
     pub(crate) patience: Duration,
-    pub(crate) management: Arc<MysqldManagement>,
+    /// The current health of mysqld.
+    pub(crate) health: Arc<dyn Fn() -> PrimaryHealth + Send + Sync>,
+    /// Observes its changes from then on, while it is managed.
+    pub(crate) observe: Box<dyn Fn() -> Option<HealthObserver> + Send + Sync>,
     /// Reports the next action.
     pub(crate) told: watch::Sender<Option<String>>,
 }
@@ -40,7 +42,7 @@ impl DemotionTask {
                 }
                 continue;
             }
-            let mut observer = self.management.health_observer();
+            let mut observer = (self.observe)();
             let mut pause = LOOK;
             match demotion.decide(&self.see(), Instant::now()) {
                 Demotion::Stay => self.tell(None),
@@ -77,7 +79,7 @@ impl DemotionTask {
         DemotionFacts {
             leads,
             paused: primacy.paused,
-            health: leads.map_or(PrimaryHealth::Fit, |_| self.management.health()),
+            health: leads.map_or(PrimaryHealth::Fit, |_| (self.health)()),
         }
     }
 
@@ -97,9 +99,9 @@ impl DemotionTask {
         self.tell(Some(format!(
             "it is transferring the leadership to member {target}: {why}"
         )));
-        let management = Arc::clone(&self.management);
+        let health = Arc::clone(&self.health);
         // A slow server may have started before the quorum has moved.
-        let is_broken = move || management.health() != PrimaryHealth::Fit;
+        let is_broken = move || health() != PrimaryHealth::Fit;
         let unseen = watch::Sender::default();
         match self.member.promote_while(target, unseen, is_broken).await {
             Ok(promoted) => {

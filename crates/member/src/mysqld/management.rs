@@ -184,10 +184,12 @@ impl MysqldManagement {
         let member = &self.ring.member;
         member.set_writer(self.clone());
         member.set_database(self.clone());
+        let (judged, observed) = (Arc::clone(self), Arc::clone(self));
         Some(DemotionTask {
             member: member.clone(),
             patience: self.settings.demote_after?,
-            management: Arc::clone(self),
+            health: Arc::new(move || judged.health()),
+            observe: Box::new(move || observed.health_observer()),
             told,
         })
     }
@@ -216,7 +218,7 @@ impl MysqldManagement {
     }
 
     /// Whether mysqld can be the primary, and this member's log can take its commits. An unmanaged one cannot.
-    pub(crate) fn health(&self) -> PrimaryHealth {
+    fn health(&self) -> PrimaryHealth {
         if self.ring.member.is_full_alone() {
             return PrimaryHealth::full();
         }
@@ -228,7 +230,7 @@ impl MysqldManagement {
     }
 
     /// Waits for changes of its health from now on, while it is managed.
-    pub(crate) fn health_observer(&self) -> Option<HealthObserver> {
+    fn health_observer(&self) -> Option<HealthObserver> {
         let now = self.lock();
         now.as_ref().map(|managed| managed.health.from_now())
     }
