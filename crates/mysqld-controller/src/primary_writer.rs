@@ -10,10 +10,8 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::ingest::IngestStatus;
-use crate::primary_health::not_received;
+use crate::primary_health::{HealthObserver, not_received};
 use crate::status::{WriteFenceState, WriteFenceStatus};
-use crate::watch::WatchReport;
 
 /// Limit for the write fence, in addition to its wait for long statements. The closing itself takes a second at most.
 const LIMIT: Duration = Duration::from_secs(4);
@@ -36,15 +34,13 @@ pub enum PauseError {
 /// Closes the primary before a leadership transfer.
 pub struct PrimaryWriter {
     /// Requests the close from the controller.
-    pub transferring: Arc<watch::Sender<bool>>,
+    pub transferring: watch::Sender<bool>,
     /// Its progress.
     pub write_fence: watch::Receiver<WriteFenceStatus>,
     /// Longest wait of the write fence for long statements.
     pub statements: Duration,
-    /// The last observation of mysqld.
-    pub reports: watch::Receiver<WatchReport>,
-    /// Whether its transactions are received.
-    pub ingest: watch::Receiver<IngestStatus>,
+    /// The last observation of mysqld, and whether its transactions are received.
+    pub health: HealthObserver,
     /// Kills it, where this member runs it.
     pub supervisor: Option<Arc<SupervisorHandle>>,
     /// Whether its commits have room in this member's log.
@@ -109,14 +105,14 @@ impl PrimaryWriter {
 
     /// Why the server has stalled for a while, if so.
     fn stalled(&self) -> Option<String> {
-        let report = self.reports.borrow();
+        let report = self.health.reports.borrow();
         let standing = report.commits.as_ref()?;
         (standing.since.elapsed() >= STOOD).then(|| standing.why.clone())
     }
 
     /// Why no commit is acknowledged, if nothing has been received for a while.
     fn unheard(&self) -> Option<String> {
-        let ingest = self.ingest.borrow();
+        let ingest = self.health.ingest.borrow();
         let failing = ingest.failing(Instant::now())?;
         (failing.since.elapsed() >= STOOD).then(|| not_received(&failing.cause))
     }

@@ -15,7 +15,8 @@ use spilling_bytes::SpillFolder;
 use tokio::sync::watch;
 
 use super::connection::requirements;
-use super::management::{Given, MysqldManagement};
+use super::management::MysqldManagement;
+use super::startup::Given;
 use crate::commands::OrderedMysqld;
 use crate::data_directory::UnmanagedNote;
 use crate::leaving;

@@ -14,7 +14,6 @@
 //! then: no other member had all of the ring's transactions. A follower's note is written last: it proves that mysqld is closed; without it
 //! the member continues to manage.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,26 +21,21 @@ use binlog_format::gtid::GtidSet;
 use consensus::{Database, DatabaseState, Term, Writer};
 use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
-use mysqld_controller::ingest::CommitObserver;
-use mysqld_controller::plan::same_uuid::OtherMysqlds;
 use mysqld_controller::plan::takeover::{Next, Progress, next};
 use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth};
 use mysqld_controller::primary_writer::PrimaryWriter;
 use mysqld_controller::ring::Ring;
-use mysqld_server::ReplicationSource;
 use mysqld_server::conversion::{PlainServer, ServerLook, look, look_at_plain, steps};
 use mysqld_server::events::EventScheduler;
 use mysqld_server::settings::Requirements;
-use mysqld_server::supervisor::ExternalServer;
-use spilling_bytes::SpillFolder;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::automatic_demotion::DemotionTask;
 use super::candidacy::log_hangs;
 use super::connection::supervisor_options;
-use super::guard_line::GuardCommand;
-use super::tasks::{Child, Known, MysqldTasks, manages_events, mode_words};
+use super::startup::{Given, Setup, manages_events};
+use super::tasks::{Child, MysqldTasks, mode_words};
 use crate::data_directory::UnmanagedNote;
 use crate::protocol::{Refusal, RefusalKind};
 use crate::provisioning::Provisioner;
@@ -66,17 +60,12 @@ const NOTE_AGAIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 pub(crate) struct MysqldManagement {
-    config: Arc<Settings>,
-    settings: MysqlSettings,
-    connect: ConnectOptions,
-    requirements: Requirements,
-    native: Option<ReplicationSource>,
-    known: Known,
-    ring: RingHandle,
+    setup: Setup,
     note: UnmanagedNote,
     /// Serializes changes.
     turn: tokio::sync::Mutex<()>,
-    now: Mutex<Option<Managed>>,
+    /// While it is managed.
+    tasks: Mutex<Option<MysqldTasks>>,
     /// State of an unmanaged mysqld for clients.
     plain: Mutex<Plain>,
 }
@@ -99,33 +88,6 @@ impl Default for Plain {
     }
 }
 
-/// Input from the member.
-pub(crate) struct Given {
-    /// Source of mysqld's own replica threads, if they apply.
-    pub(crate) native: Option<ReplicationSource>,
-    /// Transactions before the ring's log.
-    pub(crate) origin: GtidSet,
-    /// How a guard is started, if any.
-    pub(crate) guard: Option<GuardCommand>,
-    /// Where the service manager finds the managed process, if any.
-    pub(crate) runtime_dir: Option<PathBuf>,
-    /// Observes how long commits wait.
-    pub(crate) commits: Option<Arc<dyn CommitObserver>>,
-    /// Folder for large incoming transactions.
-    pub(crate) spill: SpillFolder,
-    /// Owner of mysqld, instead of the configured commands.
-    pub(crate) owner: Option<Arc<dyn ExternalServer>>,
-    /// Reports of the other members about their mysqlds.
-    pub(crate) others: watch::Receiver<OtherMysqlds>,
-}
-
-struct Managed {
-    tasks: MysqldTasks,
-    writer: Arc<PrimaryWriter>,
-    viewer: Arc<dyn Fn() -> MysqlView + Send + Sync>,
-    health: HealthObserver,
-}
-
 impl MysqldManagement {
     /// Begins to manage, unless the note forbids it.
     ///
@@ -143,25 +105,18 @@ impl MysqldManagement {
             .filter(|options| options.external.is_none())
             .map(|options| options.server);
         let management = Arc::new(Self {
-            known: Known {
+            setup: Setup {
                 events: EventScheduler::new(&config.data_dir, settings.events, command)?,
-                origin: given.origin,
-                guard: given.guard,
-                runtime_dir: given.runtime_dir,
-                commits: given.commits,
-                spill: given.spill,
-                owner: given.owner,
-                others: given.others,
+                config: config.clone(),
+                settings: settings.clone(),
+                connect,
+                requirements,
+                given,
+                ring,
             },
-            config: config.clone(),
-            settings: settings.clone(),
-            connect,
-            requirements,
-            native: given.native,
-            ring,
             note: UnmanagedNote::of(&config.data_dir),
             turn: tokio::sync::Mutex::new(()),
-            now: Mutex::new(None),
+            tasks: Mutex::new(None),
             plain: Mutex::default(),
         });
         if management.note.is_set()? {
@@ -181,13 +136,13 @@ impl MysqldManagement {
         self: &Arc<Self>,
         told: watch::Sender<Option<String>>,
     ) -> Option<DemotionTask> {
-        let member = &self.ring.member;
+        let member = &self.setup.ring.member;
         member.set_writer(self.clone());
         member.set_database(self.clone());
         let (judged, observed) = (Arc::clone(self), Arc::clone(self));
         Some(DemotionTask {
             member: member.clone(),
-            patience: self.settings.demote_after?,
+            patience: self.setup.settings.demote_after?,
             health: Arc::new(move || judged.health()),
             observe: Box::new(move || observed.health_observer()),
             told,
@@ -196,21 +151,8 @@ impl MysqldManagement {
 
     fn start(&self) {
         *self.plain() = Plain::default();
-        let tasks = MysqldTasks::start(
-            &self.config,
-            &self.settings,
-            self.connect.clone(),
-            self.requirements.clone(),
-            self.native.clone(),
-            self.known.clone(),
-            self.ring.clone(),
-        );
-        *self.lock() = Some(Managed {
-            writer: tasks.writer(),
-            viewer: Arc::new(tasks.viewer()),
-            health: tasks.health(),
-            tasks,
-        });
+        let tasks = self.setup.start();
+        *self.lock() = Some(tasks);
     }
 
     pub(crate) fn is_managed(&self) -> bool {
@@ -219,29 +161,29 @@ impl MysqldManagement {
 
     /// Whether mysqld can be the primary, and this member's log can take its commits. An unmanaged one cannot.
     fn health(&self) -> PrimaryHealth {
-        if self.ring.member.is_full_alone() {
+        if self.setup.ring.member.is_full_alone() {
             return PrimaryHealth::full();
         }
-        if let Some(why) = log_hangs(&self.ring.log.stats()) {
+        if let Some(why) = log_hangs(&self.setup.ring.log.stats()) {
             return PrimaryHealth::Stalled(why);
         }
-        let observer = self.lock().as_ref().map(|managed| managed.health.clone());
+        let observer = self.lock().as_ref().map(MysqldTasks::health);
         observer.map_or_else(PrimaryHealth::left_alone, |health| health.of_a_leaders())
     }
 
     /// Waits for changes of its health from now on, while it is managed.
     fn health_observer(&self) -> Option<HealthObserver> {
         let now = self.lock();
-        now.as_ref().map(|managed| managed.health.from_now())
+        now.as_ref().map(|tasks| tasks.health().from_now())
     }
 
     /// The current view of mysqld. A primary being released stays the clients' primary, even while briefly closed: otherwise a load
     /// balancer would close their sessions.
     pub(crate) fn view(&self) -> MysqlView {
         let plain = self.plain().clone();
-        let viewer = self.lock().as_ref().map(|managed| managed.viewer.clone());
-        match viewer.filter(|_| !plain.of_the_primary) {
-            Some(viewer) => viewer(),
+        let parts = self.lock().as_ref().map(|tasks| tasks.parts.clone());
+        match parts.filter(|_| !plain.of_the_primary) {
+            Some(parts) => parts.view(Instant::now()),
             None => self.unmanaged(&plain),
         }
     }
@@ -253,12 +195,12 @@ impl MysqldManagement {
         let silent = plain.seen.as_ref().err();
         let stands = Some(&seen.error).filter(|error| !error.is_empty());
         MysqlView {
-            mode: mode_words(self.settings.mode).to_owned(),
+            mode: mode_words(self.setup.settings.mode).to_owned(),
             state: MysqlView::UNMANAGED.to_owned(),
             unprotected_because: vec![format!("it is {words}")],
             write_fence: words.to_owned(),
             role: words.to_owned(),
-            applies: self.settings.apply_workers.is_some(),
+            applies: self.setup.settings.apply_workers.is_some(),
             writable: seen.writable,
             following: seen.replicates,
             lag_ms: seen.lag_seconds.map(|lag| lag.saturating_mul(1_000)),
@@ -273,7 +215,8 @@ impl MysqldManagement {
     pub(crate) async fn watch_unmanaged(&self) {
         loop {
             if !self.is_managed() {
-                let seen = tokio::time::timeout(PLAIN_LIMIT, look_at_plain(&self.connect)).await;
+                let seen =
+                    tokio::time::timeout(PLAIN_LIMIT, look_at_plain(&self.setup.connect)).await;
                 let seen = match seen {
                     Ok(seen) => seen.map_err(|error| format!("it does not answer: {error}")),
                     Err(_) => Err("it does not answer".to_owned()),
@@ -299,15 +242,15 @@ impl MysqldManagement {
 
     /// Makes the guard reload the configuration.
     pub(crate) fn renew_guard(&self) {
-        if let Some(managed) = self.lock().as_ref() {
-            managed.tasks.renew_guard();
+        if let Some(tasks) = self.lock().as_ref() {
+            tasks.renew_guard();
         }
     }
 
     /// Replaces mysqld's data on order, while the member manages it.
     pub(crate) fn provisioner(&self) -> Option<Arc<Provisioner>> {
         let now = self.lock();
-        now.as_ref().map(|managed| managed.tasks.provisioner())
+        now.as_ref().map(MysqldTasks::provisioner)
     }
 
     /// Restarts mysqld gracefully. The primary is first closed for writes and drained; when its process ends, the leadership goes to a
@@ -316,14 +259,10 @@ impl MysqldManagement {
     /// # Errors
     /// When it is refused, or mysqld does not start.
     pub(crate) async fn restart(&self, force: bool) -> Result<(), Refusal> {
-        let managed = self.lock().as_ref().map(|managed| {
-            let tasks = &managed.tasks;
-            (
-                tasks.supervisor(),
-                tasks.provisioner(),
-                managed.writer.clone(),
-            )
-        });
+        let managed = self
+            .lock()
+            .as_ref()
+            .map(|tasks| (tasks.supervisor(), tasks.provisioner(), tasks.writer()));
         let Some((supervisor, provisioner, writer)) = managed else {
             let advice = "restart it yourself, or let the member manage it (`witness enable-raft`)";
             return Err(refused("its mysqld is unmanaged", advice));
@@ -345,7 +284,13 @@ impl MysqldManagement {
                 "check with `witness status` how far it is",
             ));
         };
-        let leads = self.ring.member.leadership_now().leading_term().is_some();
+        let leads = self
+            .setup
+            .ring
+            .member
+            .leadership_now()
+            .leading_term()
+            .is_some();
         if leads && !force {
             let advice = "make another member the primary first (`witness switchover`), or restart it with force: clients cannot write until it is back, or another one has taken over";
             return Err(refused("its mysqld is the primary", advice));
@@ -406,10 +351,10 @@ impl MysqldManagement {
         if self.is_managed() {
             return Ok(());
         }
-        let Some(term) = self.ring.member.leadership_now().serving_term() else {
+        let Some(term) = self.setup.ring.member.leadership_now().serving_term() else {
             return Err("this member does not lead".to_owned());
         };
-        let seen = look(&self.connect, &self.requirements).await;
+        let seen = look(&self.setup.connect, &self.setup.requirements).await;
         let seen = seen.map_err(|error| error.to_string())?;
         let drained = self.note.is_of_the_primary();
         may_be_opened(&seen, drained.map_err(|error| not_read(&error))?)?;
@@ -428,7 +373,7 @@ impl MysqldManagement {
             self.writer()
                 .is_some_and(|writer| Arc::ptr_eq(&writer, &of))
         };
-        let mut leadership = self.ring.member.leadership();
+        let mut leadership = self.setup.ring.member.leadership();
         let mut answered = Instant::now();
         // The ring needs the primary's binlog as of the moment when commits began to wait. More always arrives.
         let mut wanted: Option<GtidSet> = None;
@@ -439,11 +384,11 @@ impl MysqldManagement {
                 return;
             }
             let mut progress = Progress {
-                leads: self.ring.member.leadership_now().serving_term() == Some(term),
+                leads: self.setup.ring.member.leadership_now().serving_term() == Some(term),
                 ..Progress::default()
             };
             if progress.leads {
-                match look(&self.connect, &self.requirements).await {
+                match look(&self.setup.connect, &self.setup.requirements).await {
                     Ok(seen) => {
                         answered = Instant::now();
                         let waits = seen.writable && seen.waits_for_acks && self.is_protected();
@@ -495,12 +440,12 @@ impl MysqldManagement {
     }
 
     async fn ring_has(&self, wanted: &GtidSet) -> bool {
-        let settled = tokio::time::timeout(RING_LIMIT, self.ring.settled()).await;
+        let settled = tokio::time::timeout(RING_LIMIT, self.setup.ring.settled()).await;
         settled.is_ok_and(|settled| settled.is_ok_and(|set| set.contains_set(wanted)))
     }
 
     fn writer(&self) -> Option<Arc<PrimaryWriter>> {
-        self.lock().as_ref().map(|managed| managed.writer.clone())
+        self.lock().as_ref().map(MysqldTasks::writer)
     }
 
     /// Releases the primary, which continues without the ring: it is closed, waiting commits are acknowledged, then commits no longer wait
@@ -511,7 +456,14 @@ impl MysqldManagement {
     pub(crate) async fn release_primary(&self) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         if let Some(writer) = self.writer() {
-            if self.ring.member.leadership_now().serving_term().is_none() {
+            if self
+                .setup
+                .ring
+                .member
+                .leadership_now()
+                .serving_term()
+                .is_none()
+            {
                 return Err("this member does not lead".to_owned());
             }
             *self.plain() = Plain {
@@ -535,21 +487,22 @@ impl MysqldManagement {
 
     /// Opens an unmanaged server and releases its waiting commits.
     async fn open_without_the_ring(&self) -> Result<(), String> {
-        let seen = look(&self.connect, &self.requirements).await;
+        let seen = look(&self.setup.connect, &self.setup.requirements).await;
         let seen = seen.map_err(|error| error.to_string())?;
         let drained = self.note.is_of_the_primary();
         may_be_opened(&seen, drained.map_err(|error| not_read(&error))?)?;
         if seen.writable {
             // Without a ring, commits there wait for replicas that no longer acknowledge.
-            let let_through = steps::stop_waiting(&self.connect, &self.requirements).await;
+            let let_through =
+                steps::stop_waiting(&self.setup.connect, &self.setup.requirements).await;
             let_through.map_err(|error| error.to_string())?;
         }
-        let released = steps::release_primary(&self.connect).await;
+        let released = steps::release_primary(&self.setup.connect).await;
         released.map_err(|error| error.to_string())?;
-        if !manages_events(&self.settings) {
+        if !manages_events(&self.setup.settings) {
             return Ok(());
         }
-        let given_back = self.known.events.give_back(&self.connect).await;
+        let given_back = self.setup.events.give_back(&self.setup.connect).await;
         given_back.map_err(|error| format!("event_scheduler cannot be set back: {error}"))
     }
 
@@ -566,13 +519,20 @@ impl MysqldManagement {
                 Err(error) => Err(not_read(&error)),
             };
         }
-        if self.ring.member.leadership_now().serving_term().is_some() {
+        if self
+            .setup
+            .ring
+            .member
+            .leadership_now()
+            .serving_term()
+            .is_some()
+        {
             return Err("this member leads, so its mysqld is no follower".to_owned());
         }
-        let seen = look(&self.connect, &self.requirements).await;
+        let seen = look(&self.setup.connect, &self.setup.requirements).await;
         is_a_follower(&seen.map_err(|error| error.to_string())?)?;
         self.stop_acting().await;
-        let released = steps::release_follower(&self.connect).await;
+        let released = steps::release_follower(&self.setup.connect).await;
         let released = released.map_err(|error| error.to_string());
         let noted = released.and_then(|()| written(self.note.set()));
         if noted.is_err() {
@@ -586,7 +546,7 @@ impl MysqldManagement {
         writer.pause().await.map_err(|error| error.to_string())?;
         let until = Instant::now() + DRAIN_LIMIT;
         loop {
-            let seen = look(&self.connect, &self.requirements).await;
+            let seen = look(&self.setup.connect, &self.setup.requirements).await;
             let seen = seen.map_err(|error| error.to_string())?;
             if seen.waiting_commits == 0 && !seen.writable {
                 return Ok(());
@@ -600,9 +560,9 @@ impl MysqldManagement {
     }
 
     async fn stop_acting(&self) {
-        let managed = self.lock().take();
-        if let Some(managed) = managed {
-            managed.tasks.end(Child::IsReleased).await;
+        let tasks = self.lock().take();
+        if let Some(tasks) = tasks {
+            tasks.end(Child::IsReleased).await;
             tracing::info!("the member no longer manages its mysqld");
         }
     }
@@ -610,14 +570,14 @@ impl MysqldManagement {
     /// Stops managing mysqld, because the member ends.
     pub(crate) async fn end(&self, child: Child) {
         let _turn = self.turn.lock().await;
-        let managed = self.lock().take();
-        if let Some(managed) = managed {
-            managed.tasks.end(child).await;
+        let tasks = self.lock().take();
+        if let Some(tasks) = tasks {
+            tasks.end(child).await;
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Managed>> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<MysqldTasks>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -668,14 +628,11 @@ fn refused(what: &str, advice: &str) -> Refusal {
 /// An unmanaged mysqld cannot become the primary.
 impl Database for MysqldManagement {
     fn version(&self) -> Option<String> {
-        self.lock().as_ref()?.tasks.candidacy().version()
+        self.lock().as_ref()?.candidacy().version()
     }
 
     fn state(&self, primary: Option<String>) -> BoxFuture<'_, DatabaseState> {
-        let candidacy = self
-            .lock()
-            .as_ref()
-            .map(|managed| managed.tasks.candidacy());
+        let candidacy = self.lock().as_ref().map(MysqldTasks::candidacy);
         Box::pin(async move {
             match candidacy {
                 Some(candidacy) => candidacy.state(primary).await,
