@@ -10,7 +10,6 @@ pub mod apply;
 pub mod checks;
 mod controller;
 pub mod conversion;
-mod executor;
 pub mod ingest;
 mod leading;
 pub mod plan;

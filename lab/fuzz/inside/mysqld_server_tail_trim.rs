@@ -4,10 +4,9 @@ use std::io::Cursor;
 
 use binlog_format::gtid::{GtidSet, SourceId};
 
-use super::history::StartRecord;
 use super::last_file::{Beginning, LastFile};
 use super::plan::Plan;
-use super::trim::server_uuid_in;
+use super::trim::{StartRecord, server_uuid_in};
 
 /// Most bytes of a transaction that are decompressed.
 const LIMIT: u64 = 64 << 10;

@@ -6,7 +6,6 @@ use mysqld_server::provision::{CloneAccount, CloneOffer};
 use raft_types::{MemberId, MemberKind, MemberRecord};
 use transport::{AdminClient, AdminError};
 
-use super::Donor;
 use crate::other_members::OtherMembers;
 use crate::protocol::{CommandEvent, CommandResult, OperatorCommand, Refusal, RefusalKind};
 use crate::status::MysqlView;
@@ -154,6 +153,29 @@ fn refused(what: String) -> Refusal {
 
 fn unreachable(name: &str, error: &dyn std::fmt::Display) -> Refusal {
     refused(format!("`{name}` cannot be asked: {error}"))
+}
+
+// The recipient's interface to the member whose mysqld is copied.
+
+/// The donor member.
+pub trait Donor: Send + Sync {
+    /// The donor's name in the ring.
+    fn name(&self) -> &str;
+
+    /// The host of its mysqld.
+    fn host(&self) -> &str;
+
+    /// Makes it create an account for a copy by `recipient`.
+    ///
+    /// # Errors
+    /// Its refusal, or that it does not answer.
+    fn offer(&self, recipient: MemberId) -> BoxFuture<'_, Result<CloneOffer, Refusal>>;
+
+    /// Makes it remove that account.
+    ///
+    /// # Errors
+    /// As [`Self::offer`].
+    fn withdraw<'a>(&'a self, account: &'a CloneAccount) -> BoxFuture<'a, Result<(), Refusal>>;
 }
 
 #[cfg(test)]

@@ -2,12 +2,11 @@
 //! restart. The role's message names any step that only an operator can continue.
 
 mod copied_mysqld;
-mod donor;
 mod donor_member;
 mod replaced_statement;
 
 pub(crate) use copied_mysqld::CopiedMysqld;
-pub use donor::Donor;
+pub use donor_member::Donor;
 pub(crate) use donor_member::{DonorMember, fit};
 
 use std::convert::Infallible;
@@ -18,8 +17,7 @@ use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 use mysqld_controller::Ring;
-use mysqld_controller::status::{Hold, RoleState};
-use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
+use mysqld_controller::status::{Hold, RoleState, WriteFenceState, WriteFenceStatus};
 use mysqld_controller::watch::{Protection, WatchReport};
 use mysqld_server::BinlogPlace;
 use mysqld_server::provision::{

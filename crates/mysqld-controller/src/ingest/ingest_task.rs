@@ -13,11 +13,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::ingest::attachment::EarlierLooks;
-use crate::ingest::error::IngestError;
-use crate::ingest::options::IngestOptions;
+use crate::ingest::reading::IngestOptions;
 use crate::ingest::reserve::Reserve;
 use crate::ingest::session::{LOOK_LASTS, Prospect, Session, raise_acks};
-use crate::ingest::status::{Failure, IngestFigures, IngestState, IngestStatus};
+use crate::ingest::status::{Failure, IngestError, IngestFigures, IngestState, IngestStatus};
 use crate::ring::Ring;
 use crate::status::Readiness;
 

@@ -11,9 +11,8 @@ use mysqld_server::settings::{ApplyError, SemiSyncNames, await_acks};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use crate::ingest::acking::DUMPS;
-use crate::ingest::awaited_acks::AwaitedAcks;
-use crate::ingest::error::IngestError;
+use crate::ingest::acking::{AwaitedAcks, DUMPS};
+use crate::ingest::status::IngestError;
 use crate::ring::Ring;
 
 /// Keepalive interval; well below any sensible `wait_timeout`.

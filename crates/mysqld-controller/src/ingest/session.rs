@@ -20,15 +20,12 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::ingest::ack_ledger::AckLedger;
-use crate::ingest::acking::{DUMPS, Waiting};
+use crate::ingest::acking::{AwaitedAcks, DUMPS, Waiting};
 use crate::ingest::attachment::{Attachment, EarlierLooks};
 use crate::ingest::awaited::PrimaryGtids;
-use crate::ingest::awaited_acks::AwaitedAcks;
-use crate::ingest::error::IngestError;
-use crate::ingest::options::IngestOptions;
-use crate::ingest::reading::{Reading, Received, Shared};
+use crate::ingest::reading::{IngestOptions, Reading, Received, Shared};
 use crate::ingest::reserve::{Reserve, checksum, quick_look};
-use crate::ingest::status::IngestFigures;
+use crate::ingest::status::{IngestError, IngestFigures};
 use crate::ring::{Ring, RingLog};
 
 /// Limit of entries queued between the two sides; their bytes are limited separately.

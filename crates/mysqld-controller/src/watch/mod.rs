@@ -2,7 +2,6 @@
 //! ring? Drift is fixed where this member may do so, and always reported. The controller acts on it.
 
 mod commits;
-mod lost_gtids;
 mod persisted;
 mod protection;
 mod starts;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::watch::commits::Standing;
-use crate::watch::lost_gtids::HadGtids;
+use crate::watch::starts::HadGtids;
 
 /// Whether commits are sure to wait for the ring.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

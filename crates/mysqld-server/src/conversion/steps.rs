@@ -8,8 +8,7 @@ use thiserror::Error;
 use crate::follower_binlog::leave_following;
 use crate::read_only::{self, EventsAtOpening};
 use crate::replication_source::ReplicationSource;
-use crate::sessions::end_statement_logging;
-use crate::sessions::let_commits_through;
+use crate::sessions::{end_statement_logging, let_commits_through};
 use crate::settings::{
     Depth, Phase, Plan, Requirements, StopWaitingError, apply, observe, stop_waiting_for_acks,
     wait_as_a_plain_source,

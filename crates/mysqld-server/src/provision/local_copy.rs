@@ -9,9 +9,8 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::closed_server::AdministratorsWrite;
-use crate::provision::donor::{has_plugin, install_plugin, number, reach, value};
-use crate::provision::error::ProvisionError;
-use crate::provision::keyring::is_encrypted;
+use crate::provision::ProvisionError;
+use crate::provision::donor::{has_plugin, install_plugin, is_encrypted, number, reach, value};
 use crate::provision::other_engines::other_engines;
 
 /// The longest that a copy may take.

@@ -4,17 +4,17 @@
 //! the first removal until that proof a [note](ProvisionNote) on disk blocks all other actions on the server.
 
 mod donor;
-mod error;
-mod keyring;
 mod local_copy;
 mod note;
 pub(crate) mod other_engines;
 mod prepared;
 mod recipient;
-mod replacement;
 
+use mysql_link::LinkError;
+use thiserror::Error;
+
+pub use crate::closed_server::execute_instead;
 pub use crate::provision::donor::{CloneAccount, CloneOffer, NoCloneAccount, offer, withdraw};
-pub use crate::provision::error::ProvisionError;
 pub use crate::provision::local_copy::{
     CopyUnderWay, LocalCopy, LocalSource, copy_under_way, end_copy, executed, executed_and_applied,
     local_source, ready_for_copies,
@@ -24,4 +24,49 @@ pub use crate::provision::prepared::{prepared_transactions, roll_back_prepared};
 pub use crate::provision::recipient::{
     BeforeALook, CopyState, copy, finish, log_place, look, make_ready, schema_sizes,
 };
-pub use crate::provision::replacement::execute_instead;
+
+/// Why a step of provisioning failed at a mysqld, with what an operator must check.
+#[derive(Debug, Error)]
+pub enum ProvisionError {
+    /// mysqld refused a statement, or cannot be reached.
+    #[error("{what}: {source}")]
+    Server {
+        /// The purpose of the statement.
+        what: &'static str,
+        /// The error of the statement or connection.
+        source: LinkError,
+    },
+    /// mysqld's answer is invalid.
+    #[error("{what} cannot be read from mysqld's answer")]
+    Answer {
+        /// Name of the queried value.
+        what: &'static str,
+    },
+    /// The donor has tables, named here, that a copy would contain without their rows.
+    #[error(
+        "a copy would have no rows of tables whose engine is not InnoDB, as {0}; ALTER TABLE … ENGINE = InnoDB at the primary, or drop them"
+    )]
+    OtherEngines(String),
+    /// The donor's data are encrypted, and the recipient cannot decrypt them.
+    #[error(
+        "the donor's data are encrypted, and this mysqld has no keyring at work: its copy could not be read; start it with one, or name \
+         another donor"
+    )]
+    NoKeyring,
+    /// Another session repeatedly closes the recipient for writes, which the copy needs open. Nothing was removed.
+    #[error(
+        "somebody sets super_read_only at this mysqld, under which no copy begins; find who does, and run the command again"
+    )]
+    Closed,
+    /// Sessions of this mysqld wait for an ACK; a restart would let their commits through.
+    #[error(
+        "commits wait for an ACK in this mysqld, and would be let through; wait until it was started again"
+    )]
+    CommitsWait,
+}
+
+impl ProvisionError {
+    pub(super) fn at(what: &'static str) -> impl FnOnce(LinkError) -> Self {
+        move |source| Self::Server { what, source }
+    }
+}

@@ -1,10 +1,10 @@
 //! Prepared XA transactions of a server whose data are about to be removed: they outlive their sessions, and a restart. A copy first drops
 //! each table, and waits for open transactions that have used it, for as long as `lock_wait_timeout`, a year by default.
 
-use mysql_link::{ConnectOptions, Connection, LinkError, Row};
+use mysql_link::{ConnectOptions, LinkError, Row};
 
+use crate::provision::ProvisionError;
 use crate::provision::donor::reach;
-use crate::provision::error::ProvisionError;
 
 /// The server's prepared XA transactions, named in the form of `XA ROLLBACK`.
 ///

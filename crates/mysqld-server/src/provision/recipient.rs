@@ -7,11 +7,11 @@ use mysql_link::{ConnectOptions, Connection, LinkError, literal, server_code};
 
 use crate::binlog_place::BinlogPlace;
 use crate::channels::drop_channel;
+use crate::provision::ProvisionError;
 use crate::provision::donor::{
-    CloneAccount, CloneOffer, drop_accounts, has_plugin, install_plugin, number, reach, value,
+    CloneAccount, CloneOffer, drop_accounts, has_keyring, has_plugin, install_plugin, number,
+    reach, value,
 };
-use crate::provision::error::ProvisionError;
-use crate::provision::keyring::has_keyring;
 use crate::sessions::end_clients;
 use crate::settings::{StopWaitingError, stop_waiting_for_acks};
 

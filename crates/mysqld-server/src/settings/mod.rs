@@ -5,7 +5,6 @@
 mod finding;
 mod grants;
 mod left_out;
-mod no_waiting;
 mod observed;
 mod own_account;
 mod persisted;
@@ -21,8 +20,6 @@ pub use crate::settings::finding::{
 pub use crate::settings::grants::{Grants, NATIVE_RIGHTS, Privilege, native_grants, rows_grants};
 pub(crate) use crate::settings::left_out::filters_of_server;
 pub use crate::settings::left_out::{Lenience, filters_of_channel, lenience};
-pub use crate::settings::no_waiting::{StopWaitingError, await_acks, stop_waiting_for_acks};
-pub(crate) use crate::settings::no_waiting::{switch_off, wait_as_a_plain_source};
 pub use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica, says_on};
 pub use crate::settings::own_account::{Account, Login, OwnAccount, log_in};
 pub(crate) use crate::settings::persisted::{
@@ -32,6 +29,7 @@ pub use crate::settings::persisted::{WHY, contradicting, persist_start, reset, r
 pub use crate::settings::plan::{FORCE_REDO_LOG, Phase, Plan, Statement};
 pub use crate::settings::preflight::preflight;
 pub use crate::settings::probe::{
-    ApplyError, CommitLook, Committing, apply, binlog_filters, commits, observe, observe_again,
-    semi_sync_clients, server_clock,
+    ApplyError, CommitLook, Committing, StopWaitingError, apply, await_acks, binlog_filters,
+    commits, observe, observe_again, semi_sync_clients, server_clock, stop_waiting_for_acks,
 };
+pub(crate) use crate::settings::probe::{switch_off, wait_as_a_plain_source};

@@ -11,7 +11,6 @@ mod decision;
 mod external;
 mod launch;
 mod options;
-mod persisted_file;
 mod process;
 mod starting;
 mod supervisor_task;

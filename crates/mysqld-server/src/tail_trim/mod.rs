@@ -8,7 +8,6 @@ mod cut;
 #[cfg(feature = "fuzzing")]
 #[path = "../../../../lab/fuzz/inside/mysqld_server_tail_trim.rs"]
 pub(crate) mod fuzzing;
-mod history;
 mod last_file;
 mod plan;
 mod restore;
@@ -16,11 +15,10 @@ mod trim;
 mod undo;
 
 pub use crate::tail_trim::cut::{ErrantFile, ErrantFiles, TrimmedTail, errant_files, lock_data};
-pub use crate::tail_trim::history::{EncryptedInUse, StartRecord};
 pub use crate::tail_trim::plan::{FileOffset, Keep, Plan, Refusal};
 pub use crate::tail_trim::restore::{CheckStartError, check_start, restore};
 pub use crate::tail_trim::trim::{
-    Survey, TailTrimOptions, Trimmed, last_written, record_after_rotation, record_in_use,
-    record_start, survey, trim_last,
+    EncryptedInUse, StartRecord, Survey, TailTrimOptions, Trimmed, last_written,
+    record_after_rotation, record_in_use, record_start, survey, trim_last,
 };
 pub use crate::tail_trim::undo::{NotUndone, changes_no_data};

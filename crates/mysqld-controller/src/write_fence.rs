@@ -1,5 +1,6 @@
-//! Opens the primary for writes, and closes it, also for a switchover (blocking statements: [`long_statements`]): the
-//! only place that sets `read_only` and `super_read_only` of a primary. The plan decides ([`crate::plan::write_fence`]).
+//! Opens the primary for writes, and closes it. Closing only serves clients: a former leader cannot commit, because
+//! its transactions receive no ACK. This is the only place that sets `read_only` and `super_read_only` of a primary, also for a switchover
+//! (blocking statements: [`long_statements`]). The plan decides ([`crate::plan::write_fence`]).
 
 use std::time::Duration;
 
@@ -9,8 +10,7 @@ use mysqld_server::channels::{
     ForeignChannel, StopChannelsError, start_channels, stop_foreign_channels,
 };
 use mysqld_server::events::{EventScheduler, enable_replicated, events_that_are_over};
-use mysqld_server::read_only;
-use mysqld_server::read_only::EventsAtOpening;
+use mysqld_server::read_only::{self, EventsAtOpening};
 use mysqld_server::sessions::long_statements;
 use raft_types::Term;
 use tokio::sync::watch;
