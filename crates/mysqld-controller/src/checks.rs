@@ -1,5 +1,5 @@
-//! Slow checks of mysqld beside the watch, each with a warning for `witness status`: whether the member can still log in, and will be able to
-//! after mysqld's next start; and whether the primary has transactions that never reach the ring. A dump loaded with `SET GTID_PURGED` and
+//! Slow checks of mysqld beside the watch, each with a warning for `witness status`: whether the member can still log in, and will be
+//! able to after mysqld's next start; and whether the primary has transactions that never reach the ring. A dump loaded with `SET GTID_PURGED` and
 //! `SQL_LOG_BIN = 0`, mysqldump's defaults, is in no binlog file.
 
 use std::sync::Arc;

@@ -16,7 +16,6 @@ use tracing::{debug, warn};
 
 use crate::apply::{Apply, ApplyOrder, FollowOptions};
 use crate::ingest::{IngestFigures, IngestStatus};
-use crate::leading::{RingObserver, Woken, changed, due};
 use crate::plan::facts::{Applier, ApplyAction, Facts, Kill, LockoutPatience, ServerView};
 use crate::plan::read_fence::{ReadFenceAction, ReadFenceMemory};
 use crate::plan::role_words::role_state;
@@ -24,7 +23,7 @@ use crate::plan::same_uuid::{OtherMysqlds, Own, Verdict, judge, uuid_of};
 use crate::plan::write_fence::{CloseReason, WriteAction, is_attached_and_looked_at};
 use crate::plan::{Plan, decide};
 use crate::read_fence::ReadFence;
-use crate::ring::{CommittedLog, Ring, RingChanges};
+use crate::ring::{CommittedLog, Ring, RingChanges, RingObserver, Woken, changed, due};
 use crate::status::{Hold, ReadFenceStatus, Readiness, RoleStatus, WriteFenceStatus};
 use crate::watch::{ReadOnly, WatchReport};
 use crate::write_fence::{WriteFence, WriteFenceOptions};

@@ -11,7 +11,6 @@ pub mod checks;
 mod controller;
 pub mod conversion;
 pub mod ingest;
-mod leading;
 pub mod plan;
 pub mod primary_health;
 pub mod primary_writer;
@@ -23,6 +22,7 @@ pub mod watch;
 pub mod write_fence;
 
 pub use controller::{Controller, ControllerInputs, ControllerOptions, ControllerStatus, ToGuard};
-pub use leading::{Leading, RingObserver};
-pub use ring::{CommittedLog, CurrentFile, Ring, RingChanges, RingError, RingLog};
+pub use ring::{
+    CommittedLog, CurrentFile, Leading, Ring, RingChanges, RingError, RingLog, RingObserver,
+};
 pub use start_guard::{ProtectionStart, TailTrim, TailTrimError};

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::ingest::{Failing, IngestStatus};
-use crate::leading::changed;
+use crate::ring::changed;
 use crate::status::{Readiness, RoleState, RoleStatus};
 use crate::watch::{Protection, WatchReport};
 

@@ -3,7 +3,6 @@
 //! server's data to it, and [`conversion`] has the statements that attach it to a ring and detach it again. [`sessions`]
 //! finds and ends its sessions. The other modules open and close it, and keep notes about it. The crate `mysqld-controller` decides when.
 
-pub mod backoff;
 mod binlog_place;
 pub mod channels;
 mod closed_server;
@@ -18,7 +17,6 @@ pub mod fuzzing;
 pub mod offline_mode;
 pub mod provision;
 pub mod read_only;
-mod replication_source;
 pub mod sessions;
 pub mod settings;
 pub mod standing;
@@ -29,4 +27,4 @@ pub mod tail_trim;
 pub const STATEMENT_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
 
 pub use binlog_place::BinlogPlace;
-pub use replication_source::{ReplicationSource, SourceTls};
+pub use channels::{ReplicationSource, SourceTls};

@@ -12,9 +12,8 @@ use mysqld_server::conversion::steps;
 use mysqld_server::{ReplicationSource, SourceTls};
 use uuid::Uuid;
 
-use crate::conversion::course::{Course, Work};
+use crate::conversion::course::{Course, Work, WritePause};
 use crate::conversion::scene::{Everybody, acts, look_of, seen};
-use crate::conversion::write_pause::WritePause;
 use crate::conversion::{Conversion, ConversionFailure, FailureKind, MemberSaid, StockReplica};
 use crate::protocol::{MysqldAnswer, MysqldOrder, ReplicateFrom};
 

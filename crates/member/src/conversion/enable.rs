@@ -10,9 +10,8 @@ use mysqld_controller::conversion::{
 };
 use mysqld_server::conversion::{ReplicatesFrom, steps};
 
-use crate::conversion::course::{Course, Work};
+use crate::conversion::course::{Course, Work, WritePause};
 use crate::conversion::scene::{Everybody, look_of, seen};
-use crate::conversion::write_pause::WritePause;
 use crate::conversion::{Conversion, ConversionFailure, FailureKind, MemberSaid};
 use crate::protocol::{MysqldAnswer, MysqldOrder};
 

@@ -26,10 +26,9 @@ use crate::apply::errant::Errant;
 use crate::apply::error::RoleError;
 use crate::apply::follower::{FollowOptions, Follower, Started, Step};
 
-use crate::leading::Leading;
 use crate::plan::facts::{Applier, ApplyAction, Incarnation};
 use crate::plan::role_words::log_change;
-use crate::ring::{CommittedLog, Ring};
+use crate::ring::{CommittedLog, Leading, Ring};
 use crate::status::{Readiness, RoleState, RoleStatus};
 
 /// From a failed query to the next one, and between two progress figures while the applier catches up.

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mysqld_server::backoff::Backoff;
+use mysqld_server::supervisor::Backoff;
 use raft_types::{Term, Ticket};
 use tokio::sync::watch;
 use tokio::sync::watch::error::RecvError;

@@ -4,7 +4,6 @@
 mod ack_ledger;
 mod acking;
 mod attachment;
-mod awaited;
 mod ingest_task;
 mod reading;
 mod reserve;
@@ -13,7 +12,7 @@ mod status;
 
 pub use ack_ledger::{AckLedger, LedgerEntry, NotCommitted, Release, Wait};
 pub use attachment::{AttachRefusal, Attachment, EarlierLooks, attach};
-pub use awaited::{Awaited, NeverSent, PrimaryGtids};
+pub use attachment::{Awaited, NeverSent, PrimaryGtids};
 pub use ingest_task::Ingest;
 pub use reading::FileLimits;
 pub use reading::{CommitObserver, IngestOptions};

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 use crate::ingest::ack_ledger::{LedgerEntry, Wait};
-use crate::ingest::awaited::Awaited;
+use crate::ingest::attachment::Awaited;
 use crate::ingest::status::{IngestError, IngestFigures};
 use crate::ring::{CurrentFile, Ring, RingLog};
 

@@ -21,8 +21,7 @@ use tracing::{debug, warn};
 
 use crate::ingest::ack_ledger::AckLedger;
 use crate::ingest::acking::{AwaitedAcks, DUMPS, Waiting};
-use crate::ingest::attachment::{Attachment, EarlierLooks};
-use crate::ingest::awaited::PrimaryGtids;
+use crate::ingest::attachment::{Attachment, EarlierLooks, PrimaryGtids};
 use crate::ingest::reading::{IngestOptions, Reading, Received, Shared};
 use crate::ingest::reserve::{Reserve, checksum, quick_look};
 use crate::ingest::status::{IngestError, IngestFigures};

@@ -13,8 +13,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::ingest::ack_ledger::{NotCommitted, Release};
-use crate::ingest::attachment::AttachRefusal;
-use crate::ingest::awaited::NeverSent;
+use crate::ingest::attachment::{AttachRefusal, NeverSent};
 use crate::ring::RingError;
 
 /// State of the attachment to the primary.

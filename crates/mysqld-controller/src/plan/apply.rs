@@ -3,11 +3,11 @@
 use raft_types::Term;
 use tokio::time::Instant;
 
-use crate::leading::Leading;
 use crate::plan::facts::{Applier, ApplyAction as Action, Facts, Incarnation, Kill, Writers};
 use crate::plan::kill::{
     is_locked_out, is_stuck, waits_for_ack, waits_for_prepared, waits_though_closed,
 };
+use crate::ring::Leading;
 use crate::status::Readiness;
 use crate::watch::ReadOnly;
 

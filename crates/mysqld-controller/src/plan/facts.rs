@@ -5,7 +5,7 @@ use std::time::Duration;
 use raft_types::Term;
 use tokio::time::Instant;
 
-use crate::leading::Leading;
+use crate::ring::Leading;
 use crate::status::{Readiness, WriteFenceState};
 use crate::watch::{Protection, ReadOnly};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use mysqld_server::supervisor::UNASKED_STOP;
 
-use crate::leading::Leading;
 use crate::plan::facts::{Applier, Facts, Kill, Writers};
+use crate::ring::Leading;
 
 /// How long a server that refuses every login is tolerated here; `None`: indefinitely.
 pub(super) fn borne_with(facts: &Facts) -> Option<Duration> {

@@ -23,6 +23,7 @@ pub mod demotion;
 pub mod facts;
 pub mod kill;
 #[cfg(test)]
+#[path = "tests/model.rs"]
 mod model;
 pub mod read_fence;
 pub(crate) mod role_words;
@@ -144,10 +145,10 @@ mod tests {
     use raft_types::{MemberId, Term};
 
     use super::*;
-    use crate::leading::Leading;
     use crate::plan::facts::{LockoutPatience, ServerView};
     use crate::plan::write_fence::CloseReason::{AnotherLeads, Incomplete, Switchover};
     use crate::plan::write_fence::CloseReason::{QuorumSilent, Unprotected};
+    use crate::ring::Leading;
     use crate::status::{ReadFenceReason, Readiness, WriteFenceState};
     use crate::watch::{Protection, ReadOnly};
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::leading::Leading;
 use crate::plan::facts::Facts;
+use crate::ring::Leading;
 use crate::status::ReadFenceReason;
 use crate::watch::ReadOnly;
 

@@ -2,8 +2,8 @@
 
 use tracing::info;
 
-use crate::leading::Leading;
 use crate::plan::facts::{Applier, Facts, Writers};
+use crate::ring::Leading;
 use crate::status::{Hold, RoleState};
 
 /// The state to report after `before`. A state that needs an operator is reported until it changes.

@@ -8,8 +8,8 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::ingest::IngestStatus;
-use crate::leading::Leading;
 use crate::plan::facts::{Facts, WriteMemory};
+use crate::ring::Leading;
 use crate::status::Readiness;
 use crate::watch::{Protection, ReadOnly};
 

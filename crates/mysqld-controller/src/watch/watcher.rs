@@ -24,11 +24,10 @@ use tracing::{info, warn};
 
 use crate::ingest::{IngestFigures, IngestStatus};
 use crate::status::Readiness;
+use crate::watch::advice::{PersistedWatch, UnloggedWatch};
 use crate::watch::commits::{CommitSight, CommitWatch, RingSide, Room};
-use crate::watch::persisted::PersistedWatch;
 use crate::watch::protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
 use crate::watch::starts::{HadGtids, Sighting, Span, Starts};
-use crate::watch::unlogged::UnloggedWatch;
 
 /// Between two checks for foreign ACKs.
 const ACKERS_EVERY: Duration = Duration::from_millis(100);

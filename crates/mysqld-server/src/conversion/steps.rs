@@ -5,9 +5,9 @@ use std::time::Duration;
 use mysql_link::{ConnectOptions, Connection, literal};
 use thiserror::Error;
 
+use crate::channels::ReplicationSource;
 use crate::follower_binlog::leave_following;
 use crate::read_only::{self, EventsAtOpening};
-use crate::replication_source::ReplicationSource;
 use crate::sessions::{end_statement_logging, let_commits_through};
 use crate::settings::{
     Depth, Phase, Plan, Requirements, StopWaitingError, apply, observe, stop_waiting_for_acks,

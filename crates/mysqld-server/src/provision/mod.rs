@@ -7,7 +7,6 @@ mod donor;
 mod local_copy;
 mod note;
 pub(crate) mod other_engines;
-mod prepared;
 mod recipient;
 
 use mysql_link::LinkError;
@@ -20,9 +19,9 @@ pub use crate::provision::local_copy::{
     local_source, ready_for_copies,
 };
 pub use crate::provision::note::{NoteStep, ProvisionNote};
-pub use crate::provision::prepared::{prepared_transactions, roll_back_prepared};
 pub use crate::provision::recipient::{
-    BeforeALook, CopyState, copy, finish, log_place, look, make_ready, schema_sizes,
+    BeforeALook, CopyState, copy, finish, log_place, look, make_ready, prepared_transactions,
+    roll_back_prepared, schema_sizes,
 };
 
 /// Why a step of provisioning failed at a mysqld, with what an operator must check.

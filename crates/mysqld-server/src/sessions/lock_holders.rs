@@ -54,7 +54,8 @@ pub struct Limits {
 
 /// Checks indefinitely: always for owners of GTIDs, since the applier may have applied such a transaction without publishing it. Checks
 /// locks only while mysqld is `behind` or `promoting`. Reports the holders as text; members' own sessions once their transaction is
-/// `own_after` old. `log` returns the transactions of the ring's log, if it is readable. Successive appliers share `holders`, since one waiting statement ends before the operator's limit.
+/// `own_after` old. `log` returns the transactions of the ring's log, if it is readable. Successive appliers share `holders`, since one
+/// waiting statement ends before the operator's limit.
 pub async fn watch(
     log: impl Fn() -> BoxFuture<'static, Option<GtidSet>>,
     connect: &ConnectOptions,

@@ -4,7 +4,6 @@
 
 mod finding;
 mod grants;
-mod left_out;
 mod observed;
 mod own_account;
 mod persisted;
@@ -12,14 +11,14 @@ mod plan;
 mod preflight;
 mod probe;
 
+pub(crate) use crate::channels::filters_of_server;
+pub use crate::channels::{Lenience, filters_of_channel, lenience};
 pub(crate) use crate::settings::finding::TIMEOUT_MS;
 pub use crate::settings::finding::{
     Check, Finding, Fix, LARGEST_CACHE, MEMBER_ACKS, Requirements, Severity, UNREACHABLE_ACKS,
     is_effectively_infinite, keeps_replicas_from_releasing,
 };
 pub use crate::settings::grants::{Grants, NATIVE_RIGHTS, Privilege, native_grants, rows_grants};
-pub(crate) use crate::settings::left_out::filters_of_server;
-pub use crate::settings::left_out::{Lenience, filters_of_channel, lenience};
 pub use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica, says_on};
 pub use crate::settings::own_account::{Account, Login, OwnAccount, log_in};
 pub(crate) use crate::settings::persisted::{

@@ -17,7 +17,8 @@ mod supervisor_task;
 
 pub use crate::supervisor::command_line::{AccountRights, ServerCommand};
 pub use crate::supervisor::decision::{
-    Action, DataDir, Found, ProcessId, Restart, Situation, Stopping, UNASKED_STOP, Wanted, decide,
+    Action, Backoff, DataDir, Found, ProcessId, Restart, Situation, Stopping, UNASKED_STOP, Wanted,
+    decide,
 };
 pub use crate::supervisor::external::{BootedOpen, ExternalCommands, ExternalServer, started_open};
 pub use crate::supervisor::launch::SupervisorError;

@@ -11,13 +11,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use crate::backoff::Backoff;
 use crate::read_only;
 use crate::read_only::ReadOnlyError;
 use crate::sessions::{end_clients, is_a_dump};
 use crate::settings::{Depth, observe};
 use crate::supervisor::decision::{
-    Action, DataDir, Found, ProcessId, Restart, Situation, Stopping, Wanted, decide,
+    Action, Backoff, DataDir, Found, ProcessId, Restart, Situation, Stopping, Wanted, decide,
 };
 use crate::supervisor::launch::SupervisorError;
 use crate::supervisor::options::{

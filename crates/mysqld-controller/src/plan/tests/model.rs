@@ -10,13 +10,13 @@ use proptest::prelude::*;
 use raft_types::{MemberId, Term};
 use tokio::time::Instant;
 
-use crate::leading::Leading;
 use crate::plan::decide;
 use crate::plan::facts::{
     Applier, ApplyAction, Facts, Incarnation, LockoutPatience, ServerView, WriteMemory,
 };
 use crate::plan::read_fence::ReadFenceMemory;
 use crate::plan::write_fence::{CloseReason, StayReason, WriteAction};
+use crate::ring::Leading;
 use crate::status::{Readiness, WriteFenceState};
 use crate::watch::{Protection, ReadOnly};
 
