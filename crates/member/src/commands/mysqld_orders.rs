@@ -91,14 +91,14 @@ pub(crate) async fn restart(member_state: &Arc<MemberState>, force: bool) -> Res
 }
 
 fn done(outcome: Result<(), ConversionError>) -> Result<(), Refusal> {
-    told(outcome.map_err(|error| error.to_string()))
+    told(outcome)
 }
 
-fn told(outcome: Result<(), String>) -> Result<(), Refusal> {
+fn told<E: std::fmt::Display>(outcome: Result<(), E>) -> Result<(), Refusal> {
     outcome.map_err(|cause| {
         Refusal::new(
             RefusalKind::Failed,
-            cause,
+            cause.to_string(),
             "fix that, and run the command again: it continues where it stopped",
         )
     })

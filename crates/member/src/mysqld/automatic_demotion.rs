@@ -7,6 +7,7 @@ use consensus::{DatabaseState, Member, PromotionError, SOON_THERE};
 use mysqld_controller::plan::demotion::{AutomaticDemotion, Demotion, DemotionFacts};
 use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth};
 use raft_types::MemberId;
+use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -25,6 +26,17 @@ pub(crate) struct DemotionTask {
     pub(crate) observe: Box<dyn Fn() -> Option<HealthObserver> + Send + Sync>,
     /// Reports the next action.
     pub(crate) told: watch::Sender<Option<String>>,
+}
+
+/// Why no other mysqld can be the primary.
+#[derive(Debug, Error)]
+enum NoTarget {
+    #[error("{0}")]
+    None(String),
+    #[error("member {0} does not report the state of its mysqld")]
+    Unreported(MemberId),
+    #[error("the best of them is member {0}, and {1}")]
+    Unfit(MemberId, String),
 }
 
 impl DemotionTask {
@@ -123,13 +135,12 @@ impl DemotionTask {
     }
 
     /// The best of all members that could lead and have a mysqld that could be the primary.
-    async fn transfer_target(&self) -> Result<(MemberId, DatabaseState), String> {
-        match self.member.transfer_target().await? {
-            (target, None) => Err(format!(
-                "member {target} does not report the state of its mysqld"
-            )),
+    async fn transfer_target(&self) -> Result<(MemberId, DatabaseState), NoTarget> {
+        let best = self.member.transfer_target().await;
+        match best.map_err(|why| NoTarget::None(why.to_string()))? {
+            (target, None) => Err(NoTarget::Unreported(target)),
             (target, Some(state)) => match state.unfit {
-                Some(why) => Err(format!("the best of them is member {target}, and {why}")),
+                Some(why) => Err(NoTarget::Unfit(target, why)),
                 None => Ok((target, state)),
             },
         }

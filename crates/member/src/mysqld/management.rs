@@ -20,14 +20,17 @@ use std::time::Duration;
 use binlog_format::gtid::GtidSet;
 use consensus::{Database, DatabaseState, Term, Writer};
 use futures::future::BoxFuture;
-use mysql_link::ConnectOptions;
+use mysql_link::{ConnectOptions, LinkError};
 use mysqld_controller::plan::takeover::{Next, Progress, next};
 use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth};
-use mysqld_controller::primary_writer::PrimaryWriter;
+use mysqld_controller::primary_writer::{PauseError, PrimaryWriter};
 use mysqld_controller::ring::Ring;
-use mysqld_server::conversion::{PlainServer, ServerLook, look, look_at_plain, steps};
+use mysqld_server::conversion::{
+    ConversionError, PlainServer, ServerLook, look, look_at_plain, steps,
+};
 use mysqld_server::events::EventScheduler;
 use mysqld_server::settings::Requirements;
+use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -70,19 +73,65 @@ pub(crate) struct MysqldManagement {
     plain: Mutex<Plain>,
 }
 
+/// Why the member has not begun or stopped to manage its mysqld.
+#[derive(Debug, Error)]
+pub(crate) enum ManagementError {
+    #[error("this member does not lead")]
+    NotLeading,
+    #[error("this member leads, so its mysqld is no follower")]
+    Leads,
+    #[error("the member ends")]
+    Ends,
+    #[error("the note `hands-off` cannot be {0}: {1}")]
+    Note(&'static str, std::io::Error),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Conversion(#[from] ConversionError),
+    #[error(transparent)]
+    Pause(#[from] PauseError),
+    #[error("{0} commits still wait for the ring")]
+    NotDrained(u64),
+    #[error("event_scheduler cannot be set back: {0}")]
+    Events(LinkError),
+    #[error("its mysqld replicates from another server, so it is not the primary")]
+    Replicates,
+    /// It may be a released follower, which lacks the transactions that the ring has acknowledged since.
+    #[error(
+        "its mysqld is closed for writes, and was not the primary when its member released it; run this beside the primary, or \
+         SET GLOBAL read_only = OFF if clients are to write to this one"
+    )]
+    Closed,
+    #[error("its mysqld takes writes still, so it is no follower")]
+    TakesWrites,
+    #[error("{0} commits wait in its mysqld for the ring, so it is no follower")]
+    CommitsWait(u64),
+}
+
 /// An unmanaged mysqld as clients see it.
 #[derive(Debug, Clone)]
 struct Plain {
-    /// The last answer, or why there was none.
-    seen: Result<PlainServer, String>,
+    /// The last answer, if there was one.
+    seen: Result<PlainServer, Unseen>,
     /// It was the ring's primary, and has been or is being released.
     of_the_primary: bool,
+}
+
+/// Why nothing is known of an unmanaged mysqld.
+#[derive(Debug, Clone, Error)]
+enum Unseen {
+    #[error("it was not asked yet")]
+    Unasked,
+    #[error("it does not answer")]
+    Silent,
+    #[error("it does not answer: {0}")]
+    Refused(Arc<LinkError>),
 }
 
 impl Default for Plain {
     fn default() -> Self {
         Self {
-            seen: Err("it was not asked yet".to_owned()),
+            seen: Err(Unseen::Unasked),
             of_the_primary: false,
         }
     }
@@ -192,8 +241,8 @@ impl MysqldManagement {
         let words = "unmanaged: `witness enable-raft` lets the member manage it";
         let seen = plain.seen.clone().unwrap_or_default();
         let offline = seen.offline.then(|| "`offline_mode` is ON".to_owned());
-        let silent = plain.seen.as_ref().err();
-        let stands = Some(&seen.error).filter(|error| !error.is_empty());
+        let silent = plain.seen.as_ref().err().map(ToString::to_string);
+        let stands = Some(seen.error).filter(|error| !error.is_empty());
         MysqlView {
             mode: mode_words(self.setup.settings.mode).to_owned(),
             state: MysqlView::UNMANAGED.to_owned(),
@@ -205,7 +254,7 @@ impl MysqldManagement {
             following: seen.replicates,
             lag_ms: seen.lag_seconds.map(|lag| lag.saturating_mul(1_000)),
             offline,
-            trouble: silent.or(stands).cloned(),
+            trouble: silent.or(stands),
             released: plain.of_the_primary && !self.is_managed(),
             ..MysqlView::default()
         }
@@ -218,8 +267,8 @@ impl MysqldManagement {
                 let seen =
                     tokio::time::timeout(PLAIN_LIMIT, look_at_plain(&self.setup.connect)).await;
                 let seen = match seen {
-                    Ok(seen) => seen.map_err(|error| format!("it does not answer: {error}")),
-                    Err(_) => Err("it does not answer".to_owned()),
+                    Ok(seen) => seen.map_err(|error| Unseen::Refused(Arc::new(error))),
+                    Err(_) => Err(Unseen::Silent),
                 };
                 let was_primary = self.note.is_of_the_primary().unwrap_or(false);
                 // A release or a takeover that has begun since sets the state itself.
@@ -327,15 +376,13 @@ impl MysqldManagement {
     /// Begins to manage. Idempotent.
     ///
     /// # Errors
-    /// As text: the note cannot be removed.
-    pub(crate) async fn manage(&self) -> Result<(), String> {
+    /// the note cannot be removed.
+    pub(crate) async fn manage(&self) -> Result<(), ManagementError> {
         let _turn = self.turn.lock().await;
         if self.is_managed() {
             return Ok(());
         }
-        self.note
-            .clear()
-            .map_err(|error| format!("the note `hands-off` cannot be removed: {error}"))?;
+        self.note.clear().map_err(note("removed"))?;
         tracing::info!("the member manages its mysqld from now on");
         self.start();
         Ok(())
@@ -345,20 +392,19 @@ impl MysqldManagement {
     /// once begun: the note stays until completion. Idempotent.
     ///
     /// # Errors
-    /// As text: the member does not lead, or its mysqld is not the primary; nothing was done then.
-    pub(crate) async fn take_over(self: &Arc<Self>) -> Result<(), String> {
+    /// the member does not lead, or its mysqld is not the primary; nothing was done then.
+    pub(crate) async fn take_over(self: &Arc<Self>) -> Result<(), ManagementError> {
         let _turn = self.turn.lock().await;
         if self.is_managed() {
             return Ok(());
         }
-        let Some(term) = self.setup.ring.member.leadership_now().serving_term() else {
-            return Err("this member does not lead".to_owned());
+        let Some(term) = self.serving_term() else {
+            return Err(ManagementError::NotLeading);
         };
-        let seen = look(&self.setup.connect, &self.setup.requirements).await;
-        let seen = seen.map_err(|error| error.to_string())?;
-        let drained = self.note.is_of_the_primary();
-        may_be_opened(&seen, drained.map_err(|error| not_read(&error))?)?;
-        written(self.note.set_at_the_primary())?;
+        let seen = self.look().await?;
+        let drained = self.note.is_of_the_primary().map_err(note("read"))?;
+        may_be_opened(&seen, drained)?;
+        self.note.set_at_the_primary().map_err(note("written"))?;
         tracing::info!("the member begins to take the primary over");
         self.start();
         if let Some(writer) = self.writer() {
@@ -384,11 +430,11 @@ impl MysqldManagement {
                 return;
             }
             let mut progress = Progress {
-                leads: self.setup.ring.member.leadership_now().serving_term() == Some(term),
+                leads: self.serving_term() == Some(term),
                 ..Progress::default()
             };
             if progress.leads {
-                match look(&self.setup.connect, &self.setup.requirements).await {
+                match self.look().await {
                     Ok(seen) => {
                         answered = Instant::now();
                         let waits = seen.writable && seen.waits_for_acks && self.is_protected();
@@ -452,19 +498,12 @@ impl MysqldManagement {
     /// and it is opened. Idempotent.
     ///
     /// # Errors
-    /// As text. Before the note is written, the primary stays in the ring; after it, repeat the order.
-    pub(crate) async fn release_primary(&self) -> Result<(), String> {
+    /// Before the note is written, the primary stays in the ring; after it, repeat the order.
+    pub(crate) async fn release_primary(&self) -> Result<(), ManagementError> {
         let _turn = self.turn.lock().await;
         if let Some(writer) = self.writer() {
-            if self
-                .setup
-                .ring
-                .member
-                .leadership_now()
-                .serving_term()
-                .is_none()
-            {
-                return Err("this member does not lead".to_owned());
+            if self.serving_term().is_none() {
+                return Err(ManagementError::NotLeading);
             }
             *self.plain() = Plain {
                 seen: Ok(PlainServer {
@@ -474,7 +513,8 @@ impl MysqldManagement {
                 of_the_primary: true,
             };
             let drained = self.drain(&writer).await;
-            let noted = drained.and_then(|()| written(self.note.set_at_the_primary()));
+            let noted =
+                drained.and_then(|()| self.note.set_at_the_primary().map_err(note("written")));
             if let Err(cause) = noted {
                 *self.plain() = Plain::default();
                 writer.resume();
@@ -486,55 +526,44 @@ impl MysqldManagement {
     }
 
     /// Opens an unmanaged server and releases its waiting commits.
-    async fn open_without_the_ring(&self) -> Result<(), String> {
-        let seen = look(&self.setup.connect, &self.setup.requirements).await;
-        let seen = seen.map_err(|error| error.to_string())?;
-        let drained = self.note.is_of_the_primary();
-        may_be_opened(&seen, drained.map_err(|error| not_read(&error))?)?;
+    async fn open_without_the_ring(&self) -> Result<(), ManagementError> {
+        let seen = self.look().await?;
+        let drained = self.note.is_of_the_primary().map_err(note("read"))?;
+        may_be_opened(&seen, drained)?;
         if seen.writable {
             // Without a ring, commits there wait for replicas that no longer acknowledge.
-            let let_through =
-                steps::stop_waiting(&self.setup.connect, &self.setup.requirements).await;
-            let_through.map_err(|error| error.to_string())?;
+            steps::stop_waiting(&self.setup.connect, &self.setup.requirements).await?;
         }
-        let released = steps::release_primary(&self.setup.connect).await;
-        released.map_err(|error| error.to_string())?;
+        steps::release_primary(&self.setup.connect).await?;
         if !manages_events(&self.setup.settings) {
             return Ok(());
         }
         let given_back = self.setup.events.give_back(&self.setup.connect).await;
-        given_back.map_err(|error| format!("event_scheduler cannot be set back: {error}"))
+        given_back.map_err(ManagementError::Events)
     }
 
     /// Releases a follower, which stays closed for writes. Idempotent.
     ///
     /// # Errors
-    /// As text; the member then continues to manage, if it did before.
-    pub(crate) async fn release_follower(&self) -> Result<(), String> {
+    /// The member then continues to manage, if it did before.
+    pub(crate) async fn release_follower(&self) -> Result<(), ManagementError> {
         let _turn = self.turn.lock().await;
         if !self.is_managed() {
             return match self.note.is_set() {
                 Ok(true) => Ok(()),
-                Ok(false) => Err("the member ends".to_owned()),
-                Err(error) => Err(not_read(&error)),
+                Ok(false) => Err(ManagementError::Ends),
+                Err(error) => Err(note("read")(error)),
             };
         }
-        if self
-            .setup
-            .ring
-            .member
-            .leadership_now()
-            .serving_term()
-            .is_some()
-        {
-            return Err("this member leads, so its mysqld is no follower".to_owned());
+        if self.serving_term().is_some() {
+            return Err(ManagementError::Leads);
         }
-        let seen = look(&self.setup.connect, &self.setup.requirements).await;
-        is_a_follower(&seen.map_err(|error| error.to_string())?)?;
+        is_a_follower(&self.look().await?)?;
         self.stop_acting().await;
         let released = steps::release_follower(&self.setup.connect).await;
-        let released = released.map_err(|error| error.to_string());
-        let noted = released.and_then(|()| written(self.note.set()));
+        let noted = released
+            .map_err(ManagementError::from)
+            .and_then(|()| self.note.set().map_err(note("written")));
         if noted.is_err() {
             self.start();
         }
@@ -542,21 +571,27 @@ impl MysqldManagement {
     }
 
     /// Closes the primary after all running commits, and ensures that nothing waits.
-    async fn drain(&self, writer: &PrimaryWriter) -> Result<(), String> {
-        writer.pause().await.map_err(|error| error.to_string())?;
+    async fn drain(&self, writer: &PrimaryWriter) -> Result<(), ManagementError> {
+        writer.pause().await?;
         let until = Instant::now() + DRAIN_LIMIT;
         loop {
-            let seen = look(&self.setup.connect, &self.setup.requirements).await;
-            let seen = seen.map_err(|error| error.to_string())?;
+            let seen = self.look().await?;
             if seen.waiting_commits == 0 && !seen.writable {
                 return Ok(());
             }
             if Instant::now() > until {
-                let waiting = seen.waiting_commits;
-                return Err(format!("{waiting} commits still wait for the ring"));
+                return Err(ManagementError::NotDrained(seen.waiting_commits));
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
+    }
+
+    async fn look(&self) -> Result<ServerLook, LinkError> {
+        look(&self.setup.connect, &self.setup.requirements).await
+    }
+
+    fn serving_term(&self) -> Option<Term> {
+        self.setup.ring.member.leadership_now().serving_term()
     }
 
     async fn stop_acting(&self) {
@@ -581,43 +616,29 @@ impl MysqldManagement {
     }
 }
 
-fn written(outcome: std::io::Result<()>) -> Result<(), String> {
-    outcome.map_err(|error| format!("the note `hands-off` cannot be written: {error}"))
+/// Purpose of an access to the note that failed.
+fn note(done: &'static str) -> impl FnOnce(std::io::Error) -> ManagementError {
+    move |error| ManagementError::Note(done, error)
 }
 
-fn not_read(error: &std::io::Error) -> String {
-    format!("the note `hands-off` cannot be read: {error}")
-}
-
-/// Whether an unmanaged server may be opened as the primary. A closed one may be a released follower, which lacks the transactions that the
-/// ring has acknowledged since.
-fn may_be_opened(seen: &ServerLook, drained_as_primary: bool) -> Result<(), String> {
+/// Whether an unmanaged server may be opened as the primary.
+fn may_be_opened(seen: &ServerLook, drained_as_primary: bool) -> Result<(), ManagementError> {
     if !seen.replicates_from.is_empty() {
-        return Err(
-            "its mysqld replicates from another server, so it is not the primary".to_owned(),
-        );
+        return Err(ManagementError::Replicates);
     }
-    if !seen.writable && !drained_as_primary {
-        return Err(
-            "its mysqld is closed for writes, and was not the primary when its member released it; run this beside the \
-             primary, or SET GLOBAL read_only = OFF if clients are to write to this one"
-                .to_owned(),
-        );
+    match seen.writable || drained_as_primary {
+        true => Ok(()),
+        false => Err(ManagementError::Closed),
     }
-    Ok(())
 }
 
 /// Whether a server can be left as a replica. A recent primary may have transactions that the ring lacks, until its member has closed it
 /// and removed them.
-fn is_a_follower(seen: &ServerLook) -> Result<(), String> {
-    if seen.writable {
-        return Err("its mysqld takes writes still, so it is no follower".to_owned());
-    }
+fn is_a_follower(seen: &ServerLook) -> Result<(), ManagementError> {
     match seen.waiting_commits {
+        _ if seen.writable => Err(ManagementError::TakesWrites),
         0 => Ok(()),
-        waiting => Err(format!(
-            "{waiting} commits wait in its mysqld for the ring, so it is no follower"
-        )),
+        waiting => Err(ManagementError::CommitsWait(waiting)),
     }
 }
 
@@ -697,7 +718,7 @@ mod tests {
 
     #[test]
     fn a_server_that_was_the_primary_a_moment_ago_is_not_released_as_a_follower() {
-        assert_eq!(is_a_follower(&seen(false)), Ok(()));
+        assert!(is_a_follower(&seen(false)).is_ok());
         assert!(is_a_follower(&seen(true)).is_err());
         let waits = ServerLook {
             waiting_commits: 1,
