@@ -24,7 +24,7 @@ pub enum PrimaryHealth {
     /// Only its write fence may block clients; operators and settings close that as well.
     Fit,
     /// It applies the missing entries of the ring's log: this many transactions.
-    Behind(u64),
+    Lacks(u64),
     /// It was the primary and stalls: it answers without committing, or does not answer. With the reason.
     Stalled(String),
     /// It cannot be the primary, with the reason.
@@ -52,8 +52,8 @@ impl PrimaryHealth {
     pub fn why(&self) -> Option<String> {
         match self {
             Self::Fit => None,
-            Self::Behind(behind) => Some(format!(
-                "mysqld lacks {behind} transactions of the ring's log"
+            Self::Lacks(lacks) => Some(format!(
+                "mysqld lacks {lacks} transactions of the ring's log"
             )),
             Self::Stalled(why)
             | Self::Unable(why)
@@ -248,7 +248,7 @@ impl Look<'_> {
 fn of_role(state: &RoleState) -> PrimaryHealth {
     match state {
         RoleState::Primary | RoleState::Following => PrimaryHealth::Fit,
-        RoleState::CatchingUp { behind } => PrimaryHealth::Behind(*behind),
+        RoleState::CatchingUp { lacks } => PrimaryHealth::Lacks(*lacks),
         RoleState::Unknown => PrimaryHealth::Unable("nothing is known of mysqld yet".to_owned()),
         RoleState::Waiting { what } => PrimaryHealth::Unable(format!("it waits: {what}")),
         RoleState::Stopped { cause } => PrimaryHealth::Unable(cause.clone()),
@@ -336,14 +336,14 @@ mod tests {
 
     #[test]
     fn of_a_leaders_mysqld_what_is_worst_is_said() {
-        use PrimaryHealth::{Behind, Down, Fit, Stalled, Unable};
+        use PrimaryHealth::{Down, Fit, Lacks, Stalled, Unable};
         let held = SupervisorState::Held {
             cause: "the ring is silent".to_owned(),
         };
         let (running, failed) = (SupervisorState::Beginning, failed());
         let (seen, unseen, stalled) = (seen(), unseen(), stalled());
         let primary = RoleState::Primary;
-        let behind = RoleState::CatchingUp { behind: 7 };
+        let lacks = RoleState::CatchingUp { lacks: 7 };
         let lost = Failing {
             since: Instant::now(),
             cause: "lost events".to_owned(),
@@ -366,7 +366,7 @@ mod tests {
             (&running, &seen, &primary, None, Fit),
             (&running, &stalled, &primary, None, stands()),
             (&failed, &stalled, &primary, None, down()),
-            (&running, &seen, &behind, None, Behind(7)),
+            (&running, &seen, &lacks, None, Lacks(7)),
             (
                 &running,
                 &seen,
@@ -391,7 +391,7 @@ mod tests {
             (&running, &stalled, &primary, lost, stands()),
             (&failed, &seen, &primary, lost, down()),
             // No query before it is the primary.
-            (&running, &seen, &behind, lost, Behind(7)),
+            (&running, &seen, &lacks, lost, Lacks(7)),
         ];
         for (supervisor, report, state, failing, expected) in table {
             let role = role(state.clone(), None);

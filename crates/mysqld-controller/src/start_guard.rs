@@ -333,7 +333,7 @@ impl ProtectionStart {
         let file = record.last_file.clone();
         let store = move |_: &BinlogPlace, member_dir: &Path| record.store(member_dir);
         on_disk(place, self.options.clone(), store).await?;
-        info!(behind = ?file, "after a crash mysqld's binlog can be trimmed from here on");
+        info!(after = ?file, "after a crash mysqld's binlog can be trimmed from here on");
         Ok(())
     }
 }

@@ -4,7 +4,6 @@ use std::fmt;
 
 use binlog_format::gtid::GtidSet;
 use raft_types::{MemberId, Term};
-use serde::Serialize;
 use tokio::time::Instant;
 
 /// Whether the server may become the primary.
@@ -39,8 +38,7 @@ impl Readiness {
 }
 
 /// The current role of a mysqld in its ring.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RoleState {
     /// Unknown: mysqld was not observed yet, or there is no leader.
     Unknown,
@@ -51,7 +49,7 @@ pub enum RoleState {
     /// This member leads, and its mysqld does not have the whole log yet.
     CatchingUp {
         /// How many transactions it lacks.
-        behind: u64,
+        lacks: u64,
     },
     /// It should follow, and waits.
     Waiting {
@@ -134,8 +132,7 @@ impl RoleStatus {
 }
 
 /// Whether clients may write, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteFenceState {
     /// They may.
     Open,
@@ -174,8 +171,7 @@ pub struct WriteFenceStatus {
 }
 
 /// Why ordinary accounts are blocked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadFenceReason {
     /// No quorum of the ring answers.
     QuorumSilent,

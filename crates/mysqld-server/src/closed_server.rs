@@ -6,7 +6,7 @@ use std::time::Duration;
 use binlog_format::gtid::Gtid;
 use mysql_link::{ConnectOptions, Connection, LinkError};
 
-/// How long closing waits for statements of administrators or replica threads; later ones queue behind it.
+/// How long closing waits for statements of administrators or replica threads; later ones queue after it.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 
 /// Temporary write access for administrators.

@@ -162,7 +162,7 @@ mod tests {
         let mut emptied = Emptied::default();
         assert!(!emptied.is(198), "nothing is known");
         emptied.flushed(198);
-        assert!(!emptied.is(198), "something may have come behind it");
+        assert!(!emptied.is(198), "something may have been appended");
         emptied.flushed(198);
         assert!(emptied.is(198));
         assert!(!emptied.is(300));

@@ -636,7 +636,7 @@ fn commits_are_made_to_wait_only_once_somebody_is_there() {
         Some("SET GLOBAL rpl_semi_sync_source_enabled = ON")
     );
     let plan = |phase| Plan::make(&observed, &requirements(), phase);
-    let left = plan(Phase::Attached).behind(&plan(Phase::BeforeAttach));
+    let left = plan(Phase::Attached).after(&plan(Phase::BeforeAttach));
     assert_eq!(
         left.statements,
         [Statement::Set(

@@ -98,7 +98,7 @@ impl DemotionTask {
     /// Transfers to a member whose mysqld lacks at most `at_most` transactions. Returns whether it succeeded.
     async fn demote(&self, why: &str, at_most: u64) -> bool {
         let target = match self.transfer_target().await {
-            Ok((_, state)) if state.behind.is_some_and(|behind| behind > at_most) => return false,
+            Ok((_, state)) if state.behind.is_some_and(|lacks| lacks > at_most) => return false,
             Ok((target, _)) => target,
             Err(nobody) => {
                 self.tell(Some(format!(

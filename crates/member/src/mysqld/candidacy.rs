@@ -45,13 +45,13 @@ impl Candidacy {
                 let lacks = self.ring.member.lacks_commits_for();
                 self.health.unfit(readiness, lacks)
             });
-        let (unfit, behind) = match unfit {
+        let (unfit, lacks) = match unfit {
             Some(why) => (Some(why), None),
             None => match tokio::time::timeout(LIMIT, self.ask()).await {
-                Ok(Ok((None, behind))) if behind > 0 && self.gets_nothing() => {
+                Ok(Ok((None, lacks))) if lacks > 0 && self.gets_nothing() => {
                     (Some(NEVER.to_owned()), None)
                 }
-                Ok(Ok((None, behind))) => (None, Some(behind)),
+                Ok(Ok((None, lacks))) => (None, Some(lacks)),
                 Ok(Ok((backup, _))) => (backup, None),
                 Ok(Err(cause)) => (Some(format!("mysqld cannot be asked: {cause}")), None),
                 Err(_) => (
@@ -62,7 +62,7 @@ impl Candidacy {
         };
         DatabaseState {
             unfit,
-            behind,
+            behind: lacks,
             version,
         }
     }
@@ -74,18 +74,18 @@ impl Candidacy {
 
     /// The backup that a promotion would abort, and mysqld's lag in transactions.
     async fn ask(&self) -> Result<(Option<String>, u64), CompareError> {
-        let behind = self.behind().await?;
+        let lacks = self.lacks().await?;
         let readiness = *self.readiness.borrow();
         let backup = match readiness {
             // Its role does not change.
             Readiness::In(_) => None,
             _ => backup_under_way(&self.connect).await?,
         };
-        Ok((backup, behind))
+        Ok((backup, lacks))
     }
 
     /// Committed transactions known to this member that mysqld has not executed.
-    async fn behind(&self) -> Result<u64, CompareError> {
+    async fn lacks(&self) -> Result<u64, CompareError> {
         // In this order: transactions applied in between count as executed.
         let mark = *self.ring.member.committed().borrow();
         let committed = self.ring.log.gtids_committed_in_ring(mark);

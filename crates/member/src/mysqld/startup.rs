@@ -227,7 +227,7 @@ impl Setup {
         }
     }
 
-    /// Runs mysqld behind the start guard. Also returns the count of transactions that the guard cuts off.
+    /// Runs mysqld, guarded by the start guard. Also returns the count of transactions that the guard cuts off.
     fn supervise(
         &self,
         options: SupervisorOptions,

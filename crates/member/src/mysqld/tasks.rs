@@ -405,8 +405,8 @@ fn role_words(role: Option<&RoleStatus>) -> String {
         RoleState::Unknown => "unknown".to_owned(),
         RoleState::Primary => "primary".to_owned(),
         RoleState::Following => "following".to_owned(),
-        RoleState::CatchingUp { behind } => {
-            format!("catching up: {behind} transactions behind, then the primary")
+        RoleState::CatchingUp { lacks } => {
+            format!("catching up: {lacks} transactions behind, then the primary")
         }
         RoleState::Waiting { what } => format!("waiting: {what}"),
         RoleState::Stopped { cause } => format!("stopped: {cause}"),

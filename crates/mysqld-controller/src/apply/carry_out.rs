@@ -397,8 +397,8 @@ impl<R: Ring + CommittedLog> Apply<R> {
             if lacks.is_empty() {
                 return Ok(Some(session));
             }
-            let behind = u64::try_from(lacks.count()).unwrap_or(u64::MAX);
-            self.go(RoleState::CatchingUp { behind });
+            let lacks = u64::try_from(lacks.count()).unwrap_or(u64::MAX);
+            self.go(RoleState::CatchingUp { lacks });
         }
     }
 

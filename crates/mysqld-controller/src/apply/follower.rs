@@ -156,7 +156,7 @@ impl Follower {
                 }
             };
             // Before the start, the lag is unknown, and the applier's row may be locked already.
-            let behind = || known_lag.ms().is_none_or(lock_holders::is_far);
+            let lags = || known_lag.ms().is_none_or(lock_holders::is_far);
             let limits = lock_holders::Limits {
                 kill_after: options.kill_after,
                 own_after: options.own_after,
@@ -167,7 +167,7 @@ impl Follower {
             };
             tokio::select! {
                 ended = following => ended,
-                never = lock_holders::watch(log, &options.connect, limits, &known, behind, promoted, tells) => match never {},
+                never = lock_holders::watch(log, &options.connect, limits, &known, lags, promoted, tells) => match never {},
             }
         });
         Self {
@@ -233,7 +233,7 @@ impl Follower {
     }
 }
 
-/// Lag of the server behind the member's log.
+/// Lag of the server relative to the member's log.
 #[derive(Clone)]
 struct Lag {
     /// Of the applier.

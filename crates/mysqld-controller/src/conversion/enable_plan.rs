@@ -340,12 +340,12 @@ fn of_replica(
             format!("{NOTHING_LEFT_OUT}; then rebuild this server from the primary"),
         ));
     }
-    let behind = written.difference(&own).count();
+    let lacks = written.difference(&own).count();
     // A server that has left the source gets its missing transactions from the ring's log.
-    if behind > MOST_BEHIND && !between {
+    if lacks > MOST_BEHIND && !between {
         found.push(Obstacle::new(
             name,
-            format!("it is {behind} transactions behind"),
+            format!("it is {lacks} transactions behind"),
             format!("wait until it lacks fewer than {MOST_BEHIND}"),
         ));
     }

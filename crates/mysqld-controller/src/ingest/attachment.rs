@@ -25,7 +25,7 @@ pub struct Attachment {
     /// In the log, and sent again because they wait on the primary.
     pub expected_again: GtidSet,
     /// Executed on the primary, and not in the log: until they arrive, the ring lags.
-    pub behind: GtidSet,
+    pub unproposed: GtidSet,
     /// Transactions that have to arrive before anything is acknowledged.
     pub awaited: Awaited,
 }
@@ -118,7 +118,7 @@ pub fn attach(primary: &PrimaryGtids, log: &GtidSet) -> Result<Attachment, Attac
     Ok(Attachment {
         have,
         expected_again,
-        behind: primary.executed.difference(log),
+        unproposed: primary.executed.difference(log),
         awaited: Awaited::of(primary),
     })
 }
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// executed, owned, purged; log; the result: have, expected again and behind, or the missing ones. Where a transaction waits, the one
+    /// executed, owned, purged; log; the result: have, expected again and unproposed, or the missing ones. Where a transaction waits, the one
     /// before it is not reported as present.
     #[test]
     fn where_to_begin() {
@@ -296,10 +296,10 @@ mod tests {
                 | AttachRefusal::GivenAgain { again: missing } => missing,
             });
             let expected = expected
-                .map(|[have, again, behind]| Attachment {
+                .map(|[have, again, unproposed]| Attachment {
                     have: set(have),
                     expected_again: set(again),
-                    behind: set(behind),
+                    unproposed: set(unproposed),
                     awaited: Awaited::of(&primary),
                 })
                 .map_err(set);

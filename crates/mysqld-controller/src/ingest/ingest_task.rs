@@ -138,9 +138,9 @@ impl<R: Ring> Ingest<R> {
             let error = match attempt {
                 Err(error) => error,
                 Ok(session) => {
-                    let (behind, again) = (session.behind(), session.expected_again());
-                    info!(term = term.0, %behind, %again, "attached to the primary");
-                    self.figures.attached(behind);
+                    let (unproposed, again) = (session.unproposed(), session.expected_again());
+                    info!(term = term.0, %unproposed, %again, "attached to the primary");
+                    self.figures.attached(unproposed);
                     self.go(IngestState::CatchingUp);
                     let began = Instant::now();
                     let caught_up = || self.go(IngestState::Attached);

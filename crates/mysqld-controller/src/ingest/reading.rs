@@ -89,7 +89,7 @@ pub(super) struct Reading<'a, R: Ring> {
     /// Proposals of the attachment: in the primary's binlog order, without a gap.
     pub(super) sequence: ProposalSequence,
     /// Transactions that the primary had then and the log still lacks.
-    pub(super) behind: GtidSet,
+    pub(super) unproposed: GtidSet,
     /// Transactions that waited in the primary then, and have to arrive.
     pub(super) awaited: Awaited,
     pub(super) received: Received,
@@ -107,7 +107,7 @@ pub(super) struct Reading<'a, R: Ring> {
 impl<R: Ring> Reading<'_, R> {
     /// Reads until something fails. Cancellation at any point loses no ticket: there is no await between a proposal and its ledger entry.
     pub(super) async fn run(mut self) -> Result<std::convert::Infallible, IngestError> {
-        if self.behind.is_empty() {
+        if self.unproposed.is_empty() {
             self.shared.caught_up.notify_one();
         }
         loop {
@@ -170,7 +170,7 @@ impl<R: Ring> Reading<'_, R> {
         self.propose(AppEntry::Transaction(payload), end, bytes, room, came)
             .await?;
         self.sequence_number = transaction.clock.sequence_number;
-        if self.behind.remove(&transaction.gtid) && self.behind.is_empty() {
+        if self.unproposed.remove(&transaction.gtid) && self.unproposed.is_empty() {
             self.shared.caught_up.notify_one();
         }
         Ok(())

@@ -196,8 +196,8 @@ impl Session {
     }
 
     /// Number of transactions that the ring lacks.
-    pub(super) fn behind(&self) -> u128 {
-        self.attachment.behind.count()
+    pub(super) fn unproposed(&self) -> u128 {
+        self.attachment.unproposed.count()
     }
 
     /// Runs until something fails or the leadership ends; then closes the connection immediately. Calls `caught_up` once the ring has
@@ -233,7 +233,7 @@ impl Session {
             sequence_number: self.log.sequence_number,
             log: self.log,
             sequence: ProposalSequence::default(),
-            behind: self.attachment.behind,
+            unproposed: self.attachment.unproposed,
             awaited: self.attachment.awaited,
             received: Received::default(),
             file_limits: options.file_limits,
@@ -314,7 +314,7 @@ async fn make_commits_wait(
             Plan::default(),
         ),
     };
-    let plan = Plan::make(&observed, requirements, Phase::Attached).behind(&done);
+    let plan = Plan::make(&observed, requirements, Phase::Attached).after(&done);
     apply(&mut connection, &plan).await?;
     // Not earlier: other replicas' ACKs for waiting commits may have arrived and count towards this number. The ring has all of those now.
     let names = observed

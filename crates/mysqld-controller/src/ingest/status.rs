@@ -8,7 +8,6 @@ use binlog_format::gtid::Gtid;
 use mysql_link::{DumpError, LinkError};
 use mysqld_server::settings::{ApplyError, Finding};
 use raft_types::Term;
-use serde::Serialize;
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -17,8 +16,7 @@ use crate::ingest::attachment::{AttachRefusal, NeverSent};
 use crate::ring::RingError;
 
 /// State of the attachment to the primary.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IngestState {
     /// The member does not serve as the leader.
     Idle,
@@ -182,7 +180,7 @@ pub struct IngestFigures {
 }
 
 /// The figures at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IngestFiguresView {
     /// Attachments since the member started.
     pub attachments_total: u64,
@@ -253,9 +251,12 @@ impl IngestFigures {
         }
     }
 
-    /// `behind`: transactions that the primary has committed and the ring lacks.
-    pub(crate) fn attached(&self, behind: u128) {
-        add(&self.not_in_ring, u64::try_from(behind).unwrap_or(u64::MAX));
+    /// `unproposed`: transactions that the primary has committed and the ring lacks.
+    pub(crate) fn attached(&self, unproposed: u128) {
+        add(
+            &self.not_in_ring,
+            u64::try_from(unproposed).unwrap_or(u64::MAX),
+        );
         add(&self.attachments, 1);
     }
 

@@ -108,9 +108,9 @@ impl AutomaticDemotion {
     /// Decides at this moment.
     pub fn decide(&mut self, seen: &DemotionFacts, now: Instant) -> Demotion {
         let why = seen.health.why();
-        let behind = match &seen.health {
+        let lacks = match &seen.health {
             PrimaryHealth::Fit => 0,
-            PrimaryHealth::Behind(behind) => *behind,
+            PrimaryHealth::Lacks(lacks) => *lacks,
             _ => u64::MAX,
         };
         self.sound = match (seen.leads, &seen.health, self.sound) {
@@ -137,8 +137,8 @@ impl AutomaticDemotion {
         };
         let (since, least) = match self.stuck {
             // Catching up is progress; losing sight of a lagging server is not.
-            Some((then, since, least)) if then == term && behind >= least => (since, least),
-            _ => (now, behind),
+            Some((then, since, least)) if then == term && lacks >= least => (since, least),
+            _ => (now, lacks),
         };
         self.stuck = Some((term, since, least));
         // An ended process has to recover, which takes longer than a promotion. On a full disk, commits use the reserve for a short time
@@ -162,8 +162,8 @@ impl AutomaticDemotion {
                 why,
                 at_most: u64::MAX,
             },
-            _ if behind > self.soon_there
-                && behind != u64::MAX
+            _ if lacks > self.soon_there
+                && lacks != u64::MAX
                 && not_before.is_none_or(|not_before| now >= not_before) =>
             {
                 Demotion::Transfer {
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn only_a_leader_whose_mysqld_makes_no_progress_is_demoted() {
-        let behind = PrimaryHealth::Behind;
+        let lacks = PrimaryHealth::Lacks;
         let follower = DemotionFacts {
             leads: None,
             ..seen(3, unable())
@@ -354,20 +354,20 @@ mod tests {
             (
                 "catches up",
                 vec![
-                    (0, seen(3, behind(900))),
-                    (29, seen(3, behind(500))),
-                    (58, seen(3, behind(100))),
-                    (87, seen(3, behind(1))),
+                    (0, seen(3, lacks(900))),
+                    (29, seen(3, lacks(500))),
+                    (58, seen(3, lacks(100))),
+                    (87, seen(3, lacks(1))),
                 ],
                 "owww",
             ),
             (
                 "does not catch up, now and then unseen",
                 vec![
-                    (0, seen(3, behind(900))),
+                    (0, seen(3, lacks(900))),
                     (10, seen(3, unable())),
-                    (20, seen(3, behind(900))),
-                    (30, seen(3, behind(901))),
+                    (20, seen(3, lacks(900))),
+                    (30, seen(3, lacks(901))),
                 ],
                 "owo!",
             ),

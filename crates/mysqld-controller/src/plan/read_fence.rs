@@ -249,7 +249,7 @@ mod tests {
                 "....",
             ),
             (
-                "a switchover behind which it does not follow",
+                "a switchover after which it does not follow",
                 vec![
                     (0, primary(SERVING)),
                     (1, closed(ELSEWHERE)),

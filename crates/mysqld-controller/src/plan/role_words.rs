@@ -39,9 +39,9 @@ pub(crate) fn log_change(was: &RoleState, now: &RoleState) {
         _ if std::mem::discriminant(was) == std::mem::discriminant(now) => {}
         RoleState::Primary => info!("mysqld is the primary of this leadership"),
         RoleState::Following => info!("mysqld follows the ring"),
-        RoleState::CatchingUp { behind } => {
+        RoleState::CatchingUp { lacks } => {
             info!(
-                behind,
+                lacks,
                 "this member leads, and its mysqld catches up with the log"
             );
         }
@@ -91,7 +91,7 @@ mod tests {
         let stopped = || RoleState::Stopped {
             cause: "errant".to_owned(),
         };
-        let behind = RoleState::CatchingUp { behind: 3 };
+        let lacks = RoleState::CatchingUp { lacks: 3 };
         let failed = Failed(Instant::now());
         let table = [
             // The applier's state is independent of the leader and of the previous report.
@@ -195,7 +195,7 @@ mod tests {
                 waiting("clients can still write"),
             ),
             (no, Off, lacks, Closed, Some(1), asks(), Unknown),
-            (serving, Off, lacks, Closed, Some(1), behind, Unknown),
+            (serving, Off, lacks, Closed, Some(1), lacks, Unknown),
             (no, Off, lacks, Closed, Some(1), Primary, Unknown),
         ];
         for (leading, applier, readiness, writers, server, before, expected) in table {

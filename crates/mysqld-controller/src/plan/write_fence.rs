@@ -4,7 +4,6 @@ use std::fmt;
 use std::time::Duration;
 
 use raft_types::{MemberId, Term};
-use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::ingest::IngestStatus;
@@ -31,8 +30,7 @@ pub enum WriteAction {
 }
 
 /// Why it is or should be closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
     /// This member does not lead.
     NotLeader,

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::fs::statvfs;
-use serde::Serialize;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -45,10 +44,9 @@ pub(crate) struct RingSide {
 }
 
 /// The server's commits do not complete, or it does not answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// When that was first observed.
-    #[serde(skip)]
     pub since: Instant,
     /// The observation, as a message.
     pub why: String,

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use binlog_format::gtid::GtidSet;
 use mysqld_server::settings::{Check, Finding, Observed, Requirements, Severity, preflight};
-use serde::Serialize;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -12,8 +11,7 @@ use crate::watch::commits::Standing;
 use crate::watch::starts::HadGtids;
 
 /// Whether commits are sure to wait for the ring.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Protection {
     /// All settings are as they must be.
     Protected,
@@ -53,8 +51,7 @@ impl Protection {
 }
 
 /// Which accounts may write, by `read_only` and `super_read_only`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadOnly {
     /// Every account with the privileges may.
     Off,
@@ -77,7 +74,7 @@ impl ReadOnly {
 }
 
 /// Result of the last successful observation, in addition to the settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFacts {
     /// `@@version` of the server.
     pub version: String,
@@ -98,10 +95,8 @@ pub struct ServerFacts {
     /// Settings that, in addition to its text, determine the effect of a statement about tables or accounts; by lower-case name.
     pub ddl_settings: BTreeMap<String, String>,
     /// GTIDs executed in this start that are no longer in `gtid_executed`.
-    #[serde(skip)]
     pub lost: GtidSet,
     /// When the observation began.
-    #[serde(skip)]
     pub seen_at: Instant,
 }
 

@@ -387,7 +387,7 @@ async fn large_transactions_get_into_files_of_their_own_although_the_disk_is_beh
     assert_eq!(
         ring.rotations() - before,
         3,
-        "behind each of the three a file begins"
+        "a file begins after each of the three"
     );
     ingest.stop().await
 }

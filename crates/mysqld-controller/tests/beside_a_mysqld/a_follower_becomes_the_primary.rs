@@ -357,7 +357,7 @@ async fn an_owned_gtid_of_the_log_does_not_count_as_executed_at_a_former_followe
         options.kill_after = None;
     })?;
     follower
-        .is(|state| matches!(state, RoleState::CatchingUp { behind: 1 }))
+        .is(|state| matches!(state, RoleState::CatchingUp { lacks: 1 }))
         .await?;
     owner.execute("COMMIT").await?;
     follower.is(|state| *state == RoleState::Primary).await?;

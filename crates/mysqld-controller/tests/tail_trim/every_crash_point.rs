@@ -194,8 +194,8 @@ const SOME_POINTS: usize = 6;
 fn cut_points(crashed: &Snapshot, from: FileOffset) -> Result<Vec<u64>> {
     let borders = event_borders(&crashed.last_file)?;
     let mut points = Vec::new();
-    let behind = borders.iter().filter(|(at, _)| *at >= from.0);
-    for (at, _) in behind {
+    let after = borders.iter().filter(|(at, _)| *at >= from.0);
+    for (at, _) in after {
         // Within the header, and within the body.
         points.extend([*at, at + 11, at + 25]);
     }

@@ -53,7 +53,7 @@ pub struct Limits {
 }
 
 /// Checks indefinitely: always for owners of GTIDs, since the applier may have applied such a transaction without publishing it. Checks
-/// locks only while mysqld is `behind` or `promoting`. Reports the holders as text; members' own sessions once their transaction is
+/// locks only while mysqld is `lags` or `promoting`. Reports the holders as text; members' own sessions once their transaction is
 /// `own_after` old. `log` returns the transactions of the ring's log, if it is readable. Successive appliers share `holders`, since one
 /// waiting statement ends before the operator's limit.
 pub async fn watch(
@@ -61,7 +61,7 @@ pub async fn watch(
     connect: &ConnectOptions,
     limits: Limits,
     holders: &Mutex<Holders>,
-    behind: impl Fn() -> bool,
+    lags: impl Fn() -> bool,
     promoting: watch::Receiver<bool>,
     told: watch::Sender<HeldUp>,
 ) -> Infallible {
@@ -76,7 +76,7 @@ pub async fn watch(
     let mut pause = LOOK;
     loop {
         tokio::time::sleep(pause).await;
-        let is_waited_for = *promoting.borrow() || behind();
+        let is_waited_for = *promoting.borrow() || lags();
         let own_after = is_waited_for.then_some(own_after);
         let began = Instant::now();
         let found = look(&log, &connect, own_after).await;

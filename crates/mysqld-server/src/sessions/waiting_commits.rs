@@ -1,7 +1,7 @@
 //! Lets commits that wait for an ACK through, and stops further ones from waiting.
 //!
 //! ```text
-//!  one session:      SET GLOBAL rpl_semi_sync_source_enabled = OFF   waits behind commits that wait (9.7.4)
+//!  one session:      SET GLOBAL rpl_semi_sync_source_enabled = OFF   waits for commits that wait (9.7.4)
 //!  another session:  a dump that acknowledges all that comes         lets them through
 //! ```
 //!
@@ -96,7 +96,7 @@ async fn acknowledge(
     checksum: ChecksumAlgorithm,
 ) -> Result<Infallible, DumpEnded> {
     let options = DumpOptions {
-        // A registration would wait behind a statement about accounts that waits.
+        // A registration would wait for a statement about accounts that waits.
         register: false,
         ..DumpOptions::new(
             requirements.replica_server_id,

@@ -117,7 +117,7 @@ impl Plan {
 
     /// Its remainder after another plan.
     #[must_use]
-    pub fn behind(mut self, done: &Self) -> Self {
+    pub fn after(mut self, done: &Self) -> Self {
         self.statements
             .retain(|statement| !done.statements.contains(statement));
         self

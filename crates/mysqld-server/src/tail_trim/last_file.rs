@@ -262,8 +262,8 @@ impl<R: Read + Seek> LastFile<R> {
         let header = match EventHeader::parse(&head) {
             Ok(header) => header,
             Err(error) => {
-                let behind = FileOffset(at.0 + HEADER_LEN as u64);
-                return self.end_or_damage(at, behind, error.to_string());
+                let after = FileOffset(at.0 + HEADER_LEN as u64);
+                return self.end_or_damage(at, after, error.to_string());
             }
         };
         let size = u64::from(header.event_size);
@@ -289,10 +289,10 @@ impl<R: Read + Seek> LastFile<R> {
     fn end_or_damage(
         &mut self,
         at: FileOffset,
-        behind: FileOffset,
+        after: FileOffset,
         reason: String,
     ) -> io::Result<Next> {
-        self.input.seek(SeekFrom::Start(behind.0))?;
+        self.input.seek(SeekFrom::Start(after.0))?;
         let mut buffer = vec![0; READ_BYTES];
         loop {
             let read = self.input.read(&mut buffer)?;

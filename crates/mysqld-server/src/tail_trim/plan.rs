@@ -332,7 +332,7 @@ mod tests {
             plan("A:1-2:4", "A:1-3", &["A:4"], Ending::WholeOrTorn),
             Plan::Keep(Keep::AllCommitted)
         );
-        let behind = Refusal::CommittedBehindUncommitted {
+        let refused = Refusal::CommittedBehindUncommitted {
             committed: gtid("A:6"),
             uncommitted: gtid("A:4"),
         };
@@ -343,7 +343,7 @@ mod tests {
                 &["A:4", "A:5", "A:6"],
                 Ending::WholeOrTorn
             ),
-            Plan::Refuse(behind)
+            Plan::Refuse(refused)
         );
         let damaged = Refusal::Damaged {
             file: "f".to_owned(),

@@ -284,7 +284,7 @@ impl Words<'_> {
     fn skip_comments(&mut self) -> Option<()> {
         loop {
             let text = self.0.trim_ascii_start();
-            let behind = |end: &[u8]| {
+            let rest_after = |end: &[u8]| {
                 let at = text.windows(end.len()).position(|part| part == end)?;
                 text.get(at + end.len()..)
             };
@@ -293,9 +293,9 @@ impl Words<'_> {
                     let version = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
                     &rest[version..]
                 }
-                [b'/', b'*', ..] => behind(b"*/")?,
+                [b'/', b'*', ..] => rest_after(b"*/")?,
                 [b'*', b'/', rest @ ..] => rest,
-                [b'#', ..] | [b'-', b'-', ..] => behind(b"\n")?,
+                [b'#', ..] | [b'-', b'-', ..] => rest_after(b"\n")?,
                 _ => {
                     self.0 = text;
                     return Some(());
