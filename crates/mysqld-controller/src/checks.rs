@@ -1,4 +1,4 @@
-//! Slow checks of mysqld beside the watch, each with a warning for `witness status`: whether the member can still log in, and will be
+//! Slow checks of mysqld, in addition to the watch, each with a warning for `witness status`: whether the member can still log in, and will be
 //! able to after mysqld's next start; and whether the primary has transactions that never reach the ring. A dump loaded with `SET GTID_PURGED` and
 //! `SQL_LOG_BIN = 0`, mysqldump's defaults, is in no binlog file.
 

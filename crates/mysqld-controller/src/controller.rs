@@ -65,11 +65,11 @@ pub struct ControllerInputs {
     pub figures: Arc<IngestFigures>,
     /// The supervisor that can restart mysqld, if there is one.
     pub supervisor: Option<Arc<SupervisorHandle>>,
-    /// Whether the server's data are being replaced.
+    /// True if the server's data are being replaced.
     pub hold: watch::Receiver<Option<Hold>>,
     /// The other members' reports about their mysqlds.
     pub others: watch::Receiver<OtherMysqlds>,
-    /// Whether a leadership transfer is imminent.
+    /// True if a leadership transfer is imminent.
     pub transferring: watch::Receiver<bool>,
 }
 
@@ -117,7 +117,7 @@ pub struct Controller<R> {
     /// Whether mysqld had followed before that action.
     followed: bool,
     memory: ReadFenceMemory,
-    /// Whether mysqld was killed for locks of prepared transactions since it was last the primary. Only a primary's clients take such
+    /// True if mysqld was killed for locks of prepared transactions since it was last the primary. Only a primary's clients take such
     /// locks, so that a second kill would not help.
     killed_for_prepared: bool,
     /// Time of the last kill: earlier observations say nothing about the present mysqld.
@@ -128,7 +128,7 @@ pub struct Controller<R> {
 
 impl<R: Ring + CommittedLog> Controller<R> {
     /// A controller that is not running yet, and its status. It reports through `readiness`, which ingest obeys, whether the server may
-    /// become the primary. Where nothing is applied, `readiness` does not change.
+    /// become the primary. If nothing is applied, `readiness` does not change.
     pub fn new(
         observer: Arc<RingObserver<R>>,
         options: ControllerOptions,

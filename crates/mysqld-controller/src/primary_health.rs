@@ -14,7 +14,7 @@ use crate::watch::{Protection, WatchReport};
 /// A larger lag makes clients wait about as long.
 const MOST_BEHIND: Duration = Duration::from_secs(5);
 
-/// Report of a member whose mysqld does not apply the ring's log and lacks part of it.
+/// Report of a member with a mysqld that does not apply the ring's log and lacks part of it.
 pub const NEVER: &str = "nothing of the ring's log is applied to it (`mysql.apply = \"off\"` or `mysql.manage_settings = false`), and it \
                                 lacks transactions";
 
@@ -89,7 +89,7 @@ pub struct HealthObserver {
 }
 
 impl HealthObserver {
-    /// For a leader's mysqld: whether it is the primary, or becoming it.
+    /// Health of a leader's mysqld, which is the primary or becoming it.
     pub fn of_a_leaders(&self) -> PrimaryHealth {
         let ingest = self.ingest.borrow().clone();
         let failing = ingest.failing(Instant::now());
@@ -169,14 +169,14 @@ struct Look<'a> {
     report: &'a WatchReport,
     /// Its role in the ring; none if nothing is applied to it.
     role: Option<&'a RoleStatus>,
-    /// Whether it was found in this term to lack transactions of the ring's log.
+    /// True if it was found in this term to lack transactions of the ring's log.
     lacks_the_log: bool,
     /// Why receiving its transactions repeatedly fails.
     failing: Option<&'a Failing>,
 }
 
 impl Look<'_> {
-    /// For a leader's mysqld: whether it is the primary, or becoming it.
+    /// Health of a leader's mysqld, which is the primary or becoming it.
     fn of_a_leaders(&self) -> PrimaryHealth {
         if let Some(broken) = self.broken() {
             return broken;

@@ -117,7 +117,7 @@ impl PrimaryWriter {
         (failing.since.elapsed() >= STOOD).then(|| not_received(&failing.cause))
     }
 
-    /// Kills a server that cannot be closed and whose commits do not complete. Does not wait for its end: with a stalled disk, the process
+    /// Kills a server that cannot be closed and does not complete its commits. Does not wait for its end: with a stalled disk, the process
     /// ends when the disk recovers.
     ///
     /// Transferring the leadership is then safe, as after the death of a whole machine. The ring's commits are in its log, whichever member
@@ -128,11 +128,11 @@ impl PrimaryWriter {
     async fn fence(&self, why: &str) {
         let Some(supervisor) = &self.supervisor else {
             tracing::warn!(
-                "mysqld stands still and cannot be killed by this member, which does not run it; end it: {why}"
+                "mysqld has stalled and cannot be killed by this member, which does not run it; end it: {why}"
             );
             return;
         };
-        tracing::warn!("mysqld is killed, because it stands still and cannot be closed: {why}");
+        tracing::warn!("mysqld is killed, because it has stalled and cannot be closed: {why}");
         let mut status = supervisor.status();
         supervisor.kill_and_restart();
         let killed =

@@ -92,7 +92,7 @@ pub trait Ring: Send + Sync + 'static {
     /// A leading witness transfers the leadership, so it is none.
     fn primary_elsewhere(&self) -> Option<MemberId>;
 
-    /// Whether the ring has another member whose mysqld could become the primary.
+    /// True if the ring has another member whose mysqld could become the primary.
     fn others_may_be_primary(&self) -> bool;
 
     /// Notifies of each change of [`Ring::serving_term`], [`Ring::leadership_over`], [`Ring::primary_elsewhere`] and

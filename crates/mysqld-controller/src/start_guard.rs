@@ -49,7 +49,7 @@ pub enum TailTrimError {
     /// The ring does not have all of a primary that is taken over.
     #[error("its takeover is not complete")]
     TakingOver,
-    /// Whether a primary is taken over is unknown.
+    /// True if a primary is taken over is unknown.
     #[error("the note `hands-off` cannot be read: {0}")]
     TakeoverUnknown(io::Error),
     /// The record of a start cannot be read or stored.
@@ -300,7 +300,7 @@ impl ProtectionStart {
     }
 
     /// Ensures that the current file contains only transactions that wait for the ring, on a server that is
-    /// closed for writes and whose commits are sure to wait from here on. Does nothing where that already holds.
+    /// closed for writes, with commits that are sure to wait from here on. Does nothing where that already holds.
     ///
     /// Further files begun by others in the meantime do not matter: the record names the file that was the last before
     /// ours, and no commit happens between closing and the opening that follows.

@@ -150,7 +150,7 @@ pub enum WriteFenceState {
         /// The start of mysqld in which closing waited for commits; `None` where it failed for another reason.
         stuck_in: Option<u64>,
     },
-    /// They are about to be allowed. Whether they already are is unknown.
+    /// They are about to be allowed. They may be already.
     Opening,
     /// They may not, but should: opening has not succeeded yet.
     NotOpened {

@@ -75,7 +75,7 @@ pub(crate) struct WriteFence {
     /// Time of our last change or failed attempt, and the state since then: a report of an earlier observation does
     /// not show it.
     moved: Option<(Instant, ReadOnly)>,
-    /// The start of mysqld whose binlog was prepared for trimming.
+    /// The start of mysqld with a binlog that can be trimmed.
     trimmable_in: Option<Incarnation>,
     /// Enables the replicated events while the primary is open.
     enabling: JoinSet<()>,
@@ -303,7 +303,7 @@ impl WriteFence {
         self.memory.prepared = None;
     }
 
-    /// Whether the state has changed.
+    /// True if the state has changed.
     fn go(&self, state: WriteFenceState) -> bool {
         self.status.send_if_modified(|status| {
             let changed = status.state != state;

@@ -56,7 +56,7 @@ impl ForeignChannel {
                 "{self} is stopped at this primary: run START REPLICA {clause} to continue it, or RESET REPLICA ALL {clause} to remove it"
             ),
             (true, true) => format!(
-                "{self} runs here, and this server is not the primary: what it writes is errant. Run STOP REPLICA {clause}"
+                "{self} runs here, and this server is not the primary: its transactions are errant. Run STOP REPLICA {clause}"
             ),
             (true, false) => format!(
                 "{self} is stopped here, because this server is not the primary and what it wrote would be errant. Start it at the primary \

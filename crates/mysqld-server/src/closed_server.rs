@@ -86,7 +86,7 @@ pub async fn execute_instead(
     executed.and(closed)
 }
 
-/// In a session of its own, whose end releases the GTID if it is unused.
+/// In a session of its own, so that its end releases an unused GTID.
 async fn under_gtid(
     connect: &ConnectOptions,
     gtid: Gtid,

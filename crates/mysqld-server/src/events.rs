@@ -34,9 +34,9 @@ struct Inner {
     command: Option<ServerCommand>,
     options: OnceCell<Option<bool>>,
     found: Mutex<Option<FoundScheduler>>,
-    /// Whether a failure to persist the value was logged.
+    /// True if a failure to persist the value was logged.
     told: Mutex<bool>,
-    /// Whether it was off at the last observation of a follower.
+    /// True if it was off at the last observation of a follower.
     off_at_follower: Mutex<bool>,
 }
 
@@ -131,7 +131,7 @@ impl EventScheduler {
         Ok(())
     }
 
-    /// Whether events are to run at the primary.
+    /// True if events are to run at the primary.
     pub async fn wanted(&self) -> bool {
         let options = self.options().await;
         wanted(self.inner.key, *self.found(), options)
@@ -298,9 +298,9 @@ pub enum EventsWanted {
 /// The server's configuration before the member switched its scheduler off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FoundScheduler {
-    /// Whether events were to run.
+    /// True if events were to run.
     pub(crate) on: bool,
-    /// Whether that was persisted (`SET PERSIST`).
+    /// True if that was persisted (`SET PERSIST`).
     pub(crate) persisted: bool,
 }
 
@@ -356,7 +356,7 @@ impl SchedulerSeen {
     }
 }
 
-/// Whether events are to run at the primary. `options` is the value in the start options.
+/// True if events are to run at the primary. `options` is the value in the start options.
 pub(super) fn wanted(
     key: EventsWanted,
     on_record: Option<FoundScheduler>,

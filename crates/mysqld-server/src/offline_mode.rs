@@ -84,7 +84,7 @@ pub async fn lower(connect: &ConnectOptions) -> Result<SetOffline, LinkError> {
     Ok(done)
 }
 
-/// Closes the sessions of ordinary accounts, and admits them again immediately. Where they are already blocked, there are none.
+/// Closes the sessions of ordinary accounts, and admits them again immediately. Without effect if they are already blocked.
 ///
 /// # Errors
 /// When the server cannot be reached, or refuses.

@@ -19,7 +19,7 @@ pub enum ReadOnlyError {
          acknowledged; restore a quorum and it finishes"
     )]
     BehindCommits,
-    /// It is not wanted any more.
+    /// It is no longer wanted.
     #[error("the switchover for which it was to be closed is off")]
     CalledOff,
     /// The server cannot be reached, or refuses.
@@ -44,7 +44,7 @@ impl ReadOnlyError {
 pub struct EventsAtOpening {
     /// Events should run.
     pub wanted: bool,
-    /// Except these one-time events, whose time is over.
+    /// Except these one-time events, which are over.
     pub over: Vec<NamedEvent>,
 }
 

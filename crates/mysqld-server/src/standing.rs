@@ -58,7 +58,7 @@ impl StandingFile {
         }
     }
 
-    /// Whether the primary role was recorded last.
+    /// True if the primary role was recorded last.
     pub fn is_of_the_primary(&self) -> bool {
         matches!(self.load(), Some(Standing::Primary { .. }))
     }

@@ -332,7 +332,7 @@ fn every_drift_is_found_with_the_sql_that_mends_it() {
             "rpl_semi_sync_source_enabled = ON",
         ),
     ];
-    for (name, value, check, severity, mends) in table {
+    for (name, value, check, severity, fix) in table {
         let mut observed = perfect(NEW);
         observed.variables.insert(name.to_owned(), value.to_owned());
         let findings = preflight(&observed, &requirements());
@@ -342,7 +342,7 @@ fn every_drift_is_found_with_the_sql_that_mends_it() {
             finding.found.contains(name) && finding.found.contains(value),
             "{finding}"
         );
-        assert!(finding.fix.to_string().contains(mends), "{finding}");
+        assert!(finding.fix.to_string().contains(fix), "{finding}");
         assert!(!finding.why.is_empty());
     }
 }

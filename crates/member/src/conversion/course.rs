@@ -79,7 +79,7 @@ impl<W: Work> Course<W> {
         obstacles.map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Whether all steps are complete.
+    /// True if all steps are complete.
     pub fn is_done(&self) -> bool {
         self.planned.is_ok() && self.steps().iter().all(|planned| planned.done)
     }
@@ -428,7 +428,7 @@ mod write_pause_tests {
     #[test]
     fn a_pause_is_known_when_it_was_seen_from_begin_to_end() {
         let begin = Instant::now();
-        // Whether it was closed at each of these milliseconds.
+        // True if it was closed at each of these milliseconds.
         let table: [(&[bool], Option<u64>); 6] = [
             (&[false, true, true, false, false], Some(2)),
             (&[false, true, false, true, false], Some(3)),

@@ -116,7 +116,7 @@ pub struct BinlogAccount {
     pub user: String,
     /// Its password, or why it cannot be read.
     pub password: Result<Secret, String>,
-    /// Whether it is reached over TLS.
+    /// True if it is reached over TLS.
     pub tls: bool,
 }
 

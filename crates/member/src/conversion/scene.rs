@@ -228,7 +228,7 @@ impl Everybody {
         answer.is_some_and(|(_, answer)| answer.as_ref().is_ok_and(acts))
     }
 
-    /// Whether the ring's log is applied to a member's mysqld.
+    /// True if the ring's log is applied to a member's mysqld.
     pub(super) fn follows(&self, name: &str) -> bool {
         let mut members = self.ring.members.iter();
         let member = members.find(|(place, _)| place.name == name);
@@ -264,7 +264,7 @@ impl Everybody {
             })
             .map(|(place, _)| {
                 format!(
-                    "the clock of `{}` is more than a second off: what it is behind will be counted wrongly; set it by NTP",
+                    "the clock of `{}` is more than a second off: its lag will be computed wrongly; set it by NTP",
                     place.name
                 )
             })

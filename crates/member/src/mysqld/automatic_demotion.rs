@@ -100,9 +100,9 @@ impl DemotionTask {
         let target = match self.transfer_target().await {
             Ok((_, state)) if state.behind.is_some_and(|lacks| lacks > at_most) => return false,
             Ok((target, _)) => target,
-            Err(nobody) => {
+            Err(none) => {
                 self.tell(Some(format!(
-                    "its mysqld cannot be the primary ({why}), and neither can any other: {nobody}"
+                    "its mysqld cannot be the primary ({why}), and neither can any other: {none}"
                 )));
                 return false;
             }

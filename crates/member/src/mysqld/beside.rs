@@ -65,7 +65,7 @@ impl MysqldBeside {
     ) -> io::Result<Self> {
         let (member, incarnation) = reached.member;
         let requirements = requirements(settings, member, incarnation);
-        let nobody = OtherMysqlds {
+        let no_others = OtherMysqlds {
             asked: true,
             ..OtherMysqlds::default()
         };
@@ -77,7 +77,7 @@ impl MysqldBeside {
             commits: None,
             spill: SpillFolder::default(),
             owner: Some(reached.owner),
-            others: watch::Sender::new(nobody).subscribe(),
+            others: watch::Sender::new(no_others).subscribe(),
         };
         let management = MysqldManagement::begin(
             config,

@@ -68,7 +68,7 @@ impl ManagedProcess {
         }
     }
 
-    /// Whether it was recorded: not while the takeover is incomplete, and not where the process has ended.
+    /// True if it was recorded: not while the takeover is incomplete, and not where the process has ended.
     fn record(&self, pid: ProcessId) -> io::Result<bool> {
         let Some(started) = pid.started() else {
             return Ok(false);

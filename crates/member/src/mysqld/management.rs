@@ -360,7 +360,7 @@ impl MysqldManagement {
             Refusal::new(
                 kind,
                 what,
-                "see `witness status`, and mysqld's error log; the member goes on trying",
+                "see `witness status`, and mysqld's error log; the member keeps trying",
             )
         };
         match restarted {
@@ -471,7 +471,7 @@ impl MysqldManagement {
                     self.stop_acting().await;
                     if let Err(cause) = self.open_without_the_ring().await {
                         tracing::warn!(
-                            "mysqld is not opened again: {cause}; `witness enable-raft` and `witness disable-raft` go on"
+                            "mysqld is not opened again: {cause}; `witness enable-raft` and `witness disable-raft` continue"
                         );
                     }
                     return;

@@ -1,4 +1,4 @@
-//! Starts the tasks beside one mysqld.
+//! Starts the tasks for one mysqld.
 
 use std::path::PathBuf;
 use std::sync::Arc;

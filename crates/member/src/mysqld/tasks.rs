@@ -139,7 +139,7 @@ impl Running {
     async fn end(self) {
         self.stop.cancel();
         if let Err(error) = self.task.await {
-            tracing::error!(%error, "a task beside mysqld ended badly");
+            tracing::error!(%error, "a task for mysqld failed");
         }
     }
 }
@@ -366,7 +366,7 @@ fn written_for_good(tables: &[String]) -> Option<String> {
 
 fn unprotected_because(report: &WatchReport, stale: bool) -> Vec<String> {
     match &report.protection {
-        Protection::Protected if stale => vec!["it was not looked at for some seconds".to_owned()],
+        Protection::Protected if stale => vec!["it was not observed for some seconds".to_owned()],
         Protection::Protected => Vec::new(),
         Protection::Unprotected { findings } => findings.iter().map(ToString::to_string).collect(),
         Protection::Unknown { cause } => vec![cause.clone()],

@@ -112,20 +112,18 @@ pub(crate) fn fit(
     own: Option<&MysqlView>,
 ) -> Result<(), Refusal> {
     let Some(theirs) = theirs else {
-        return Err(refused(format!(
-            "the mysqld beside `{name}` cannot be seen"
-        )));
+        return Err(refused(format!("the mysqld of `{name}` is not reported")));
     };
     if !theirs.following && !theirs.writable {
         return Err(refused(format!(
-            "the mysqld beside `{name}` is no source of a copy: {}",
+            "the mysqld of `{name}` is no source of a copy: {}",
             theirs.role
         )));
     }
     let ours = own.and_then(|own| own.version.as_ref());
     match (ours, &theirs.version) {
         (Some(ours), Some(theirs)) if series(ours) != series(theirs) => Err(refused(format!(
-            "the mysqld beside `{name}` is a {theirs}, and this one a {ours}; MySQL copies between servers of one series only"
+            "the mysqld of `{name}` is a {theirs}, and this one a {ours}; MySQL copies between servers of one series only"
         ))),
         _ => Ok(()),
     }
@@ -155,7 +153,7 @@ fn unreachable(name: &str, error: &dyn std::fmt::Display) -> Refusal {
     refused(format!("`{name}` cannot be asked: {error}"))
 }
 
-// The recipient's interface to the member whose mysqld is copied.
+// The recipient's interface to the donor of a copy.
 
 /// The donor member.
 pub trait Donor: Send + Sync {

@@ -138,7 +138,7 @@ impl Provisioner {
         Ok(Some(Hold::Working { what }))
     }
 
-    /// Whether the running server has lost executed GTIDs. During a copy it does.
+    /// True if the running server has lost executed GTIDs. During a copy it does.
     fn was_reset(&self) -> bool {
         let report = self.reports.borrow();
         let answers = !matches!(report.protection, Protection::Unknown { .. });
@@ -157,7 +157,7 @@ impl Provisioner {
         let server = self.reports.borrow().server.clone();
         let lost = server.map_or(0, |server| server.lost.count());
         let why = format!(
-            "mysqld had executed {lost} transactions that its gtid_executed does not name any more, as behind RESET BINARY LOGS AND GTIDS: \
+            "mysqld had executed {lost} transactions that its gtid_executed no longer names, as after RESET BINARY LOGS AND GTIDS: \
              nothing says what is in its data. Give it a copy of another member's: `witness reprovision --from`"
         );
         self.note("", NoteStep::Needed { why: why.clone() })?;
@@ -353,7 +353,7 @@ impl Provisioner {
         Ok(())
     }
 
-    /// All steps before the first byte is removed, and the statement that removes it. `touched`: whether this attempt or an earlier one has
+    /// All steps before the first byte is removed, and the statement that removes it. `touched`: true if this attempt or an earlier one has
     /// removed something from the server.
     async fn begin(
         &self,
@@ -476,7 +476,7 @@ impl Provisioner {
         match tokio::time::timeout(SOON, self.ring.settled()).await {
             Ok(Ok(committed)) => Ok(committed),
             Ok(Err(error)) => Err(unsettled(&error.to_string())),
-            Err(_) => Err(unsettled("nobody leads with a quorum behind it")),
+            Err(_) => Err(unsettled("no member leads with a quorum")),
         }
     }
 
@@ -690,7 +690,7 @@ mod keeping_tests {
             .unwrap()
     }
 
-    /// A follower's three transactions, whose file was purged, or that were never in a binlog.
+    /// A follower's three transactions without a binlog file.
     #[test]
     fn incomplete_copies_of_errant_transactions_need_force() {
         let (errant, executed) = (set("7-9"), set("1-9"));

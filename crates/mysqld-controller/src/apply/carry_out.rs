@@ -63,7 +63,7 @@ pub(crate) struct Apply<R> {
     found_in: Option<(Incarnation, Term)>,
     /// The server's last standing, as recorded on disk.
     standing: Option<Standing>,
-    /// Whether the applier has run since the server was the primary, in this run of the member or an earlier one.
+    /// True if the applier has run since the server was the primary, in this run of the member or an earlier one.
     followed: bool,
     /// Transactions of appliers that have ended.
     applied_before: u64,
@@ -124,7 +124,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    /// Whether the applier has run since the server was the primary, so that a comparison closes it first.
+    /// True if the applier has run since the server was the primary, so that a comparison closes it first.
     pub(crate) fn followed(&self) -> bool {
         self.followed
     }

@@ -100,7 +100,7 @@ pub(super) async fn compare<R: Ring>(
     })
 }
 
-/// What the server has executed, queried on a separate connection.
+/// Executed transactions of the server, queried on a separate connection.
 ///
 /// # Errors
 /// It cannot be queried, or its answer cannot be read.

@@ -77,7 +77,7 @@ impl Errant {
 }
 
 impl fmt::Display for Errant {
-    /// What they are and how to resolve them.
+    /// Their kind, and the remedy.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, gtids) = (self.gtids.count(), shortened(self.gtids.to_string()));
         write!(
@@ -91,7 +91,7 @@ impl fmt::Display for Errant {
             ),
             Some(Kind::Emptied(tables)) => write!(
                 f,
-                "No client has written them: mysqld empties an in-memory table (ENGINE = MEMORY) when it is used first behind a \
+                "No client has written them: mysqld empties an in-memory table (ENGINE = MEMORY) when it is used first after a \
                  start, and does so in a transaction of its own: {}. At the primary, ALTER TABLE … ENGINE = InnoDB, or drop \
                  them; then run `witness reprovision MEMBER --from`, which helps only until the next restart while there are such \
                  tables",

@@ -61,7 +61,7 @@ pub(crate) enum RoleError {
     OutOfOrder(String, LinkError),
     #[error(transparent)]
     Threads(#[from] ThreadsEnded),
-    #[error("mysqld cannot be looked at: {0}")]
+    #[error("mysqld cannot be observed: {0}")]
     ThreadsUnknown(LinkError),
     #[error("the replica threads could not be ended: {0}")]
     ThreadsRun(LinkError),
@@ -91,7 +91,7 @@ pub(crate) enum ThreadsEnded {
     /// They apply so many seconds late.
     #[error(
         "mysqld's replica threads were told to apply everything {0} s late (SOURCE_DELAY), and this server would be the primary that \
-         much later: the channel is made anew without it. A delayed copy is a replica of its own that reads a member's binlog server"
+         much later: the channel is created again without it. A delayed copy is a replica of its own that reads a member's binlog server"
     )]
     Delayed(String),
     #[error(
@@ -105,7 +105,7 @@ pub(crate) enum ThreadsEnded {
     /// The receiver's login was refused, with this message.
     #[error("the member's binlog server does not let mysqld's replica threads in: {0}")]
     Denied(String),
-    #[error("mysqld's replica threads do not run; somebody has ended them")]
+    #[error("mysqld's replica threads do not run; another session has ended them")]
     Stopped,
 }
 

@@ -109,7 +109,7 @@ pub(super) struct Follower {
     pub(super) step: watch::Receiver<Step>,
     pub(super) progress: Arc<Progress>,
     lag: Lag,
-    /// Whether the server is to be the primary once everything is applied.
+    /// True if the server is to be the primary once everything is applied.
     promoting: watch::Sender<bool>,
     held_up: watch::Receiver<HeldUp>,
 }

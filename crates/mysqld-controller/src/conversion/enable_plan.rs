@@ -11,7 +11,7 @@
 //! Until the ring has all of the primary's transactions, a takeover can fail. The primary is then returned unchanged: its binlog is not
 //! trimmed. Only afterwards is it taken over, and followers are managed.
 //!
-//! No follower is managed before the primary: a managed one whose member came to lead would open its server next to the plain primary.
+//! No follower is managed before the primary: a managed one with a leading member would open its server next to the plain primary.
 
 #[cfg(test)]
 mod tests;
@@ -34,13 +34,13 @@ pub struct EnableServer {
     pub name: String,
     /// The observation, or why it failed.
     pub look: Result<ServerLook, String>,
-    /// Whether the member is instructed not to manage it.
+    /// True if the member is instructed not to manage it.
     pub unmanaged: bool,
     /// Whether the member manages it. With `unmanaged` as well, it is taking a primary over.
     pub managed: bool,
-    /// Whether it was the primary when its member stopped managing it: it may be closed since.
+    /// True if it was the primary when its member stopped managing it: it may be closed since.
     pub was_primary: bool,
-    /// Whether the ring's log is applied to it.
+    /// True if the ring's log is applied to it.
     pub follows: bool,
 }
 

@@ -49,6 +49,6 @@ impl fmt::Display for Obstacle {
 pub struct Planned<S> {
     /// The step.
     pub step: S,
-    /// Whether it is done already.
+    /// True if it is done already.
     pub done: bool,
 }

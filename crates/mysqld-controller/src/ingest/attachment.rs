@@ -53,8 +53,8 @@ pub enum AttachRefusal {
     },
     /// The primary has assigned earlier GTIDs to other transactions.
     #[error(
-        "mysqld has given {again} to other transactions than those that the ring has of it, as behind RESET BINARY LOGS AND \
-         GTIDS: nothing of it can be told from what the ring has. Reprovision it from another member"
+        "mysqld has given {again} to other transactions than those that the ring has of it, as after RESET BINARY LOGS AND \
+         GTIDS: nothing of it can be derived from what the ring has. Reprovision it from another member"
     )]
     GivenAgain {
         /// The GTIDs that were assigned twice.
@@ -140,8 +140,8 @@ fn last_before_what_waits(have: &GtidSet, primary: &PrimaryGtids) -> Option<Gtid
 // Transactions that waited in the primary when an attachment began, and have to arrive before anything is acknowledged. Pure.
 //
 // ```text
-//  binlog.3: … 4 5 │ binlog.4: 6      5 waits, the binlog was rotated behind it; 4 is executed, 6 is new
-//                  └─ a dump of binlog.4 alone: an ACK for 6 would let 5 through, which nobody was given
+//  binlog.3: … 4 5 │ binlog.4: 6      5 waits, the binlog was rotated after it; 4 is executed, 6 is new
+//                  └─ a dump of binlog.4 alone: an ACK for 6 would release 5, which no member has
 // ```
 //
 // An ACK covers everything before its position, whether the dump has sent it or not. Where the dump begins too late, skipped transactions
@@ -175,7 +175,7 @@ pub struct Awaited {
 /// The dump skipped a transaction that waits for an ACK.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "mysqld did not send {missing}, which wait in it for an ACK, and has sent newer ones: its binlog was rotated behind them. Nothing \
+    "mysqld did not send {missing}, which wait in it for an ACK, and has sent newer ones: its binlog was rotated after them. Nothing \
      is acknowledged, or they would be let through without the ring having them. Kill this mysqld, so that another one becomes the \
      primary"
 )]
@@ -217,7 +217,7 @@ impl Awaited {
         }
     }
 
-    /// Whether an awaited transaction was written before it.
+    /// True if an awaited transaction was written before it.
     fn is_newer(&self, gtid: &Gtid) -> bool {
         if self.is_over() || self.executed.contains(gtid) {
             return false;

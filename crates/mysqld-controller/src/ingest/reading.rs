@@ -34,7 +34,7 @@ pub(super) struct Shared<'a> {
     pub(super) all_permits: u32,
     /// Rotations in flight.
     pub(super) rotating: AtomicU64,
-    /// Whether a transaction that waits in the primary has not arrived yet, so that nothing may be acknowledged. An ACK for the last one
+    /// True if a transaction that waits in the primary has not arrived yet, so that nothing may be acknowledged. An ACK for the last one
     /// covers the earlier ones.
     pub(super) awaits: AtomicBool,
     /// Notified once, when the ring no longer lags.
@@ -72,7 +72,7 @@ fn permits(bytes: u64, all: u32) -> u32 {
 pub(super) struct Received(GtidSet);
 
 impl Received {
-    /// Whether this is its first arrival.
+    /// True if this is its first arrival.
     fn is_new(&mut self, gtid: Gtid) -> bool {
         self.0.add(gtid)
     }
@@ -456,7 +456,7 @@ mod rotation_tests {
 
     #[test]
     fn a_file_ends_where_the_primary_numbers_anew() {
-        for (last, next, anew) in [
+        for (last, next, restarts) in [
             (0, 1, false),
             (1, 2, false),
             (7, 50, false),
@@ -468,7 +468,7 @@ mod rotation_tests {
             (0, 0, false),
             (0, 50, false),
         ] {
-            assert_eq!(numbers_begin_anew(last, next), anew, "{last} {next}");
+            assert_eq!(numbers_begin_anew(last, next), restarts, "{last} {next}");
         }
     }
 

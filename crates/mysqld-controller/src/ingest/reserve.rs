@@ -165,7 +165,7 @@ pub(super) fn checksum(variable: Option<&str>) -> ChecksumAlgorithm {
     }
 }
 
-/// Whether the server is reachable but did not answer in time.
+/// True if the server is reachable but did not answer in time.
 fn timed_out(failure: &IngestError) -> bool {
     matches!(
         failure,

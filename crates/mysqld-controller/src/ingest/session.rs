@@ -254,7 +254,7 @@ impl Session {
                     // It needs a connection, and clients may have taken all of them.
                     Err(error) if waits_already => {
                         warn!(
-                            "the primary could not be looked at again, which is left to the watch: {error}"
+                            "the primary could not be observed again, which is left to the watch: {error}"
                         );
                         Ok(UNREACHABLE_ACKS)
                     }

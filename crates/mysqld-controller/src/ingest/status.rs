@@ -59,7 +59,7 @@ pub struct Failing {
     pub since: Instant,
     /// Why the last one failed.
     pub cause: String,
-    /// Whether the cause was that the primary lacks transactions of the ring.
+    /// True if the cause was that the primary lacks transactions of the ring.
     pub lacks_the_log: bool,
 }
 
@@ -67,11 +67,11 @@ pub struct Failing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) cause: String,
-    /// Whether a transaction was acknowledged before.
+    /// True if a transaction was acknowledged before.
     pub(crate) acknowledged: bool,
     /// Whether the ring caused it, and not the primary: another primary would not help.
     pub(crate) of_the_ring: bool,
-    /// Whether the primary lacks transactions that the ring has.
+    /// True if the primary lacks transactions that the ring has.
     pub(crate) lacks_the_log: bool,
 }
 
@@ -91,7 +91,7 @@ impl IngestStatus {
         }
     }
 
-    /// Whether the primary's transactions arrive as they are made.
+    /// True if the primary's transactions arrive as they are made.
     pub fn is_attached(&self) -> bool {
         self.state == IngestState::Attached
     }
@@ -368,7 +368,7 @@ impl IngestError {
         )
     }
 
-    /// Whether the primary lacks transactions that the ring has.
+    /// True if the primary lacks transactions that the ring has.
     pub(crate) fn lacks_the_log(&self) -> bool {
         matches!(self, Self::Attach(AttachRefusal::PrimaryLacks { .. }))
     }

@@ -19,9 +19,9 @@ const AGAIN_AFTER: Duration = Duration::from_secs(300);
 pub struct DemotionFacts {
     /// The term in which this member's mysqld should be the primary.
     pub leads: Option<Term>,
-    /// Whether an operator has paused failover.
+    /// True if an operator has paused failover.
     pub paused: bool,
-    /// Whether its mysqld is the primary.
+    /// True if its mysqld is the primary.
     pub health: PrimaryHealth,
 }
 
@@ -343,7 +343,7 @@ mod tests {
                 "w.w!",
             ),
             (
-                "another leadership begins anew",
+                "another leadership starts the patience again",
                 vec![
                     (0, seen(3, unable())),
                     (31, seen(5, unable())),
@@ -420,13 +420,13 @@ mod tests {
         // The leadership returned, and mysqld was sound for a while before it broke in a later term.
         demotion.attempted(true, at(215));
         let fit = PrimaryHealth::Fit;
-        let mended = [
+        let repaired = [
             (340, seen(9, fit.clone())),
             (370, seen(9, fit.clone())),
             (371, seen(9, unable())),
             (401, seen(9, unable())),
         ];
-        assert_eq!(verdicts(&mut demotion, begin, &mended), "..w!");
+        assert_eq!(verdicts(&mut demotion, begin, &repaired), "..w!");
         // An ended process is waited for, up to the limit.
         demotion.attempted(true, at(401));
         let in_pieces = [

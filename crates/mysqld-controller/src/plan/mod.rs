@@ -48,7 +48,7 @@ pub struct Plan {
     pub read: ReadFenceAction,
     /// The action on the ring's log.
     pub apply: ApplyAction,
-    /// Whether mysqld is killed and restarted.
+    /// True if mysqld is killed and restarted.
     pub kill: Option<Kill>,
     /// When to observe again although nothing has changed.
     pub next: Option<Instant>,
@@ -131,7 +131,7 @@ fn next_look(facts: &Facts, memory: &ReadFenceMemory, now: Instant) -> Option<In
 }
 
 impl Plan {
-    /// Whether no action is due.
+    /// True if no action is due.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.write, WriteAction::Stay(_) | WriteAction::Wait)
             && self.read == ReadFenceAction::Stay

@@ -225,7 +225,7 @@ mod tests {
                 ".....!",
             ),
             (
-                "the member was started anew beside an open primary",
+                "the member was restarted next to an open primary",
                 vec![
                     (0, restarted(primary(NO))),
                     (9, restarted(primary(NO))),
@@ -267,7 +267,7 @@ mod tests {
                 "...",
             ),
             (
-                "started anew and closed, it is nobody's primary",
+                "restarted and closed, it is no primary",
                 vec![
                     (0, primary(SERVING)),
                     (1, restarted(closed(NO))),
@@ -276,7 +276,7 @@ mod tests {
                 "...",
             ),
             (
-                "nobody else's mysqld could be the primary",
+                "no other mysqld could be the primary",
                 vec![(0, alone(primary(SERVING))), (99, alone(primary(SILENT)))],
                 "..",
             ),

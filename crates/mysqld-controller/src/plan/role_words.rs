@@ -33,7 +33,7 @@ const ANSWERS: &str = "mysqld has to answer";
 const WRITE: &str = "clients can still write";
 const SEEN_HERE: [&str; 3] = [RING_SAYS, ANSWERS, WRITE];
 
-/// The first question of an operator who reads the log later. The cause of a stop is logged where it is found.
+/// Answers the first question of an operator with only the log. The cause of a stop is logged where it is found.
 pub(crate) fn log_change(was: &RoleState, now: &RoleState) {
     match now {
         _ if std::mem::discriminant(was) == std::mem::discriminant(now) => {}

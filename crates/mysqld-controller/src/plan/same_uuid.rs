@@ -13,7 +13,7 @@ use crate::watch::{Protection, WatchReport};
 /// down: that mysqld may return unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OtherMysqlds {
-    /// Whether all were queried at least once.
+    /// True if all were queried at least once.
     pub asked: bool,
     /// Name of the member and UUID of its server.
     pub uuids: BTreeMap<MemberId, (String, String)>,
@@ -34,7 +34,7 @@ pub(crate) struct Own<'a> {
     pub(crate) uuid: Option<&'a str>,
     /// Whether another member leads, with the primary.
     pub(crate) primary_elsewhere: bool,
-    /// Whether it was the ring's primary at the last comparison.
+    /// True if it was the ring's primary at the last comparison.
     pub(crate) was_primary: bool,
     /// Whether another program starts it (`mysql.mode = "attach"`).
     pub(crate) attached: bool,
@@ -45,14 +45,14 @@ pub(crate) struct Own<'a> {
 pub struct Verdict {
     /// Why the server is not used, if so.
     pub hold: Option<Hold>,
-    /// Whether the server is not touched at all: it may be another member's.
+    /// True if the server is not touched at all: it may be another member's.
     pub hands_off: bool,
     /// The warning about a primary that continues.
     pub warning: Option<String>,
 }
 
 impl OtherMysqlds {
-    /// Whether another member has reported this UUID.
+    /// True if another member has reported this UUID.
     pub(crate) fn have(&self, uuid: Option<&String>) -> bool {
         self.uuids.values().any(|(_, theirs)| Some(theirs) == uuid)
     }

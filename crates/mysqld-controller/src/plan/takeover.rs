@@ -44,7 +44,7 @@ pub fn next(progress: Progress) -> Next {
         return Next::Taken;
     }
     if !progress.leads {
-        return Next::GiveBack("this member does not lead any more");
+        return Next::GiveBack("this member no longer leads");
     }
     if progress.silent_for >= SILENT {
         return Next::GiveBack("mysqld does not answer");

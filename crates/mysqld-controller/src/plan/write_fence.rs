@@ -51,7 +51,7 @@ impl fmt::Display for CloseReason {
         match self {
             Self::NotLeader => f.write_str("this member does not lead"),
             Self::QuorumSilent => f.write_str("no quorum of the ring answers"),
-            Self::Unprotected => f.write_str("commits may go on without the ring"),
+            Self::Unprotected => f.write_str("commits may complete without the ring"),
             Self::Incomplete => {
                 f.write_str("part of the ring's log is not known to be applied here yet")
             }
@@ -145,7 +145,7 @@ pub(super) fn decide(facts: &Facts, memory: &WriteMemory) -> WriteAction {
         (Protection::Protected, readiness) if facts.followed && !readiness.allows(term) && open => {
             return close(CloseReason::Incomplete);
         }
-        // Where it is already open, nothing contradicts that so far.
+        // If it is already open, nothing contradicts that so far.
         (Protection::Protected, readiness) if !readiness.allows(term) && !open => {
             return WriteAction::Stay(StayReason::Closed(CloseReason::Incomplete));
         }

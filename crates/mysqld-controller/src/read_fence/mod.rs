@@ -59,7 +59,7 @@ impl ReadFence {
         self.not_before
     }
 
-    /// Whether ordinary accounts are blocked: the watch's report, unless this fence has newer knowledge.
+    /// True if ordinary accounts are blocked: the watch's report, unless this fence has newer knowledge.
     pub(crate) fn is_offline(&self, report: &WatchReport) -> bool {
         match self.changed {
             Some((at, offline)) if at >= report.looked_at => offline,
@@ -117,7 +117,7 @@ impl ReadFence {
         self.failed = None;
     }
 
-    /// Whether that failure is new.
+    /// True if that failure is new.
     fn fail(&mut self, why: &str) -> bool {
         self.not_before = Some(Instant::now() + RETRY);
         let before = self.failed.replace(why.to_owned());

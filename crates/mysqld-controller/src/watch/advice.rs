@@ -152,7 +152,7 @@ impl PersistedWatch {
                 true => match reset(connection, &name).await {
                     Ok(()) => {
                         warn!(
-                            "{name} was persisted as {value}, and is not any more (RESET PERSIST): {WHY}"
+                            "{name} was persisted as {value}, and no longer is (RESET PERSIST): {WHY}"
                         );
                         continue;
                     }

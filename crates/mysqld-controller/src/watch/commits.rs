@@ -151,7 +151,7 @@ impl Begun {
     }
 }
 
-// Whether the file system of a server's data directory has room.
+// True if the file system of a server's data directory has room.
 
 /// With less than this a table's file may fail to grow: InnoDB requests 4 MiB at a time, and more where a row is larger.
 const ROOM: u64 = 64 << 20;
@@ -172,7 +172,7 @@ impl Room {
         }
     }
 
-    /// Whether too little is left for all users except root. A file system that gives no answer, or is remote, counts as having room.
+    /// True if too little is left for all users except root. A file system that gives no answer, or is remote, counts as having room.
     pub(super) async fn is_gone(&mut self) -> bool {
         let Some(folder) = &self.folder else {
             return false;
@@ -211,7 +211,7 @@ mod tests {
         })
     }
 
-    /// One session whose statement has run for `seconds`, after `ended` commits.
+    /// One session with a statement that has run for `seconds`, after `ended` commits.
     fn one(seconds: u64, ended: Option<u64>) -> CommitSight {
         CommitSight::Answered(CommitLook {
             start: 1,
@@ -310,7 +310,7 @@ mod tests {
                 vec![None, Some(0)],
             ),
             (
-                "nobody commits",
+                "no session commits",
                 vec![
                     (answered("a:1-7", 100, &[]), calm),
                     (answered("a:1-7", 100, &[]), calm),

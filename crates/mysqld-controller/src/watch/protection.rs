@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::watch::commits::Standing;
 use crate::watch::starts::HadGtids;
 
-/// Whether commits are sure to wait for the ring.
+/// True if commits are sure to wait for the ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Protection {
     /// All settings are as they must be.
@@ -28,7 +28,7 @@ pub enum Protection {
 }
 
 impl Protection {
-    /// Whether commits are sure to wait.
+    /// True if commits are sure to wait.
     pub fn is_protected(&self) -> bool {
         matches!(self, Self::Protected)
     }
@@ -88,7 +88,7 @@ pub struct ServerFacts {
     pub read_only: ReadOnly,
     /// Sessions that wait for an ACK.
     pub waiting_sessions: u64,
-    /// Whether ordinary accounts are blocked (`offline_mode`).
+    /// True if ordinary accounts are blocked (`offline_mode`).
     pub offline: bool,
     /// Allowed settings that have a cost after a crash, with the fix.
     pub advice: Vec<String>,
@@ -130,7 +130,7 @@ impl ServerFacts {
 /// The watcher's report after each observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WatchReport {
-    /// Whether commits are sure to wait for the ring.
+    /// True if commits are sure to wait for the ring.
     pub protection: Protection,
     /// Since when the verdict and its reasons are unchanged.
     pub since: Instant,
@@ -150,7 +150,7 @@ impl WatchReport {
     /// The report before the first observation.
     pub fn unknown(now: Instant) -> Self {
         let protection = Protection::Unknown {
-            cause: "mysqld has not been looked at yet".to_owned(),
+            cause: "mysqld has not been observed yet".to_owned(),
         };
         Self {
             protection,

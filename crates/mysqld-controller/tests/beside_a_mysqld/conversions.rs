@@ -33,7 +33,7 @@ async fn commits_that_nobody_acknowledges_are_let_through() -> Result<()> {
     assert_eq!(client.variable("rpl_semi_sync_source_enabled")?, "0");
     let dumps =
         "SELECT COUNT(*) FROM performance_schema.processlist WHERE command LIKE 'Binlog Dump%'";
-    eventually("nobody is left that acknowledged", || {
+    eventually("the acknowledging replica is gone", || {
         Ok(server.client().value(dumps)? == "0")
     })
     .await

@@ -29,7 +29,7 @@ pub(crate) struct Door {
 
 impl StartGuard for Door {
     fn what(&self) -> &str {
-        "the door is looked at"
+        "the port is probed"
     }
 
     fn before_start(&self) -> BoxFuture<'_, Result<(), GuardError>> {

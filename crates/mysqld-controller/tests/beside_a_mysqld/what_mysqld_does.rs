@@ -70,9 +70,7 @@ async fn killing_a_session_does_not_end_its_wait_in_mysqld() -> Result<()> {
     still_waits(&mut waiting).await?;
     server.client().sql(&format!("KILL {session}"))?;
     // The client gets a lost connection: the outcome is unknown, which is correct.
-    let told = waiting
-        .finish(LIMIT)
-        .expect_err("a commit that nobody acknowledged");
+    let told = waiting.finish(LIMIT).expect_err("an unacknowledged commit");
     assert!(told.to_string().contains("Lost connection"), "{told}");
     tokio::time::sleep(A_WHILE).await;
     assert!(!visible(&server, 1)?);

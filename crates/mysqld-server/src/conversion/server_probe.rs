@@ -203,7 +203,7 @@ async fn tables_in_memory(connection: &mut Connection) -> Result<Vec<String>, Li
 fn of_tables_in_memory(tables: &[String]) -> Option<String> {
     let some = some_of(tables)?;
     Some(format!(
-        "it has tables in memory, {some}: mysqld empties each when it is used first behind a start, in a transaction of its \
+        "it has tables in memory, {some}: mysqld empties each when it is used first after a start, in a transaction of its \
          own, with which a follower can neither follow nor become the primary; ALTER TABLE … ENGINE = InnoDB at the primary, or \
          drop them"
     ))
@@ -213,7 +213,7 @@ fn of_tables_in_memory(tables: &[String]) -> Option<String> {
 fn of_other_engines(tables: &[String]) -> Option<String> {
     let some = some_of(tables)?;
     Some(format!(
-        "it has tables whose engine is not InnoDB, {some}: their rows are there before the ring has acknowledged them and cannot be \
+        "it has tables of other engines than InnoDB, {some}: their rows are there before the ring has acknowledged them and cannot be \
          taken back, a follower that has to begin a transaction again writes them twice, and `witness reprovision` copies none of \
          them; ALTER TABLE … ENGINE = InnoDB at the primary, or drop them"
     ))
@@ -349,8 +349,7 @@ async fn takes_tls(connection: &mut Connection) -> Result<bool, LinkError> {
     Ok(value.is_some_and(|value| value.eq_ignore_ascii_case("yes")))
 }
 
-// State of an unmanaged server for clients of plain replication: whether it is the primary, and whether it replicates. A cheap query, run
-// every second.
+// State of an unmanaged server for clients of plain replication. A cheap query, run every second.
 
 /// One observation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

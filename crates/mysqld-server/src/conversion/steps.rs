@@ -64,7 +64,7 @@ pub async fn prepare(
 ) -> Result<(), ConversionError> {
     let mut connection = open(connect).await?;
     let observed = observe(&mut connection, Depth::Watch).await;
-    let observed = observed.map_err(doing("looking at its settings"))?;
+    let observed = observed.map_err(doing("reading its settings"))?;
     let plan = Plan::make(&observed, requirements, Phase::BeforeAttach);
     let applied = apply(&mut connection, &plan).await;
     applied.map_err(doing("setting it up"))?;
@@ -108,14 +108,14 @@ pub async fn stop_acknowledging(connect: &ConnectOptions) -> Result<(), Conversi
     let enabled = connection
         .query("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_replica_enabled', 'rpl_semi_sync_slave_enabled')")
         .await
-        .map_err(doing("looking at semi-sync"))?;
+        .map_err(doing("reading the state of semi-sync"))?;
     let names = enabled
         .rows
         .iter()
         .filter(|row| row.text_at(1) == Some("ON"));
     let names: Vec<&str> = names.filter_map(|row| row.text_at(0)).collect();
     let channels = connection.query("SHOW REPLICA STATUS").await;
-    let channels = channels.map_err(doing("looking at its own replication"))?;
+    let channels = channels.map_err(doing("reading its own replication"))?;
     // The receiver requests ACKs when it connects, so it has to reconnect. A server that has left its source has none.
     let connect_again: &[&str] = match (names.first(), channels.first()) {
         (Some(_), Some(_)) => &["STOP REPLICA IO_THREAD", "START REPLICA IO_THREAD"],
@@ -140,7 +140,7 @@ pub async fn leave_source(connect: &ConnectOptions) -> Result<(), ConversionErro
     close(connect).await?;
     let mut connection = open(connect).await?;
     let channels = connection.query("SHOW REPLICA STATUS").await;
-    let channels = channels.map_err(doing("looking at its own replication"))?;
+    let channels = channels.map_err(doing("reading its own replication"))?;
     let statements: &[&str] = match channels.first() {
         Some(_) => &["STOP REPLICA", "RESET REPLICA ALL"],
         None => &[],
@@ -201,7 +201,7 @@ pub async fn follow_source(
 ) -> Result<(), ConversionError> {
     let mut connection = open(connect).await?;
     let channels = connection.query("SHOW REPLICA STATUS").await;
-    let channels = channels.map_err(doing("looking at its own replication"))?;
+    let channels = channels.map_err(doing("reading its own replication"))?;
     let names = channels.rows.iter();
     let names: Vec<&str> = names.filter_map(|row| row.text("Channel_Name")).collect();
     // With a named channel, mysqld refuses a second one without a name (3079).

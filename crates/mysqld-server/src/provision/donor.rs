@@ -28,7 +28,7 @@ pub struct CloneOffer {
     /// Its privileges in the form of SHOW GRANTS; empty from a member of an earlier program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub member_grants: Vec<String>,
-    /// Whether the data are encrypted, so that the copy is useless without a keyring.
+    /// True if the data are encrypted, so that the copy is useless without a keyring.
     #[serde(default)]
     pub keyring_needed: bool,
     /// Approximate size of its tables and indexes in bytes.
@@ -101,7 +101,7 @@ pub async fn offer(
         "whether there is TLS",
     )
     .await?;
-    // Where TLS is available, the data are transferred only under TLS.
+    // With TLS available, the data are transferred only under TLS.
     let require = if tls == "Yes" { "SSL" } else { "NONE" };
     let make = [
         format!(
@@ -323,7 +323,7 @@ pub(super) async fn is_encrypted(connection: &mut Connection) -> Result<bool, Li
     .await
 }
 
-/// Whether the server has an active keyring, a component or, before 9.0, a plugin.
+/// True if the server has an active keyring, a component or, before 9.0, a plugin.
 pub(super) async fn has_keyring(connection: &mut Connection) -> Result<bool, LinkError> {
     asked(
         connection,

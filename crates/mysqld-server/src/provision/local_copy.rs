@@ -28,9 +28,9 @@ pub struct LocalSource {
     pub server_uuid: Uuid,
     /// Approximate size of a copy in bytes: tablespaces, and the redo log written during the copy.
     pub bytes: u64,
-    /// Whether anything is encrypted, so that reading it needs the server's keyring.
+    /// True if anything is encrypted, so that reading it needs the server's keyring.
     pub keyring_needed: bool,
-    /// Some tables whose engine is not InnoDB: they are empty in a copy. Only those that the account may read are visible.
+    /// Some tables of other engines than InnoDB: they are empty in a copy. Only those that the account may read are visible.
     pub other_engines: Vec<String>,
 }
 

@@ -43,7 +43,7 @@ pub enum ProvisionError {
     },
     /// The donor has tables, named here, that a copy would contain without their rows.
     #[error(
-        "a copy would have no rows of tables whose engine is not InnoDB, as {0}; ALTER TABLE … ENGINE = InnoDB at the primary, or drop them"
+        "a copy would have no rows of tables of other engines than InnoDB, as {0}; ALTER TABLE … ENGINE = InnoDB at the primary, or drop them"
     )]
     OtherEngines(String),
     /// The donor's data are encrypted, and the recipient cannot decrypt them.
@@ -54,7 +54,7 @@ pub enum ProvisionError {
     NoKeyring,
     /// Another session repeatedly closes the recipient for writes, which the copy needs open. Nothing was removed.
     #[error(
-        "somebody sets super_read_only at this mysqld, under which no copy begins; find who does, and run the command again"
+        "another session sets super_read_only at this mysqld, under which no copy begins; find it, and run the command again"
     )]
     Closed,
     /// Sessions of this mysqld wait for an ACK; a restart would let their commits through.

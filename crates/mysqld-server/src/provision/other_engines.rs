@@ -14,7 +14,7 @@ pub(crate) const OF_THE_SYSTEM: [&str; 4] =
 /// Files with rows of MyISAM, ARCHIVE and CSV.
 const WITH_ROWS: [&str; 3] = ["MYD", "ARZ", "CSV"];
 
-/// Some of the tables whose engine is not InnoDB, from the server and its data directory. MySQL lists a table only to accounts that
+/// Some of the tables of other engines than InnoDB, from the server and its data directory. MySQL lists a table only to accounts that
 /// may read it, which excludes an account for a mysqld with replica threads of its own; a directory on another host is unavailable.
 /// Tables in memory do not count, since their rows end with the server anyway, and neither do tables without rows of their
 /// own. The queries open no table.

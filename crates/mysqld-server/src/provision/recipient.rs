@@ -157,7 +157,7 @@ pub async fn copy(
             Err(LinkError::Server(error))
                 if error.code == server_code::OPTION_PREVENTS_STATEMENT =>
             {
-                tracing::info!(%error, "the copy is begun again: mysqld was closed meanwhile");
+                tracing::info!(%error, "the copy is begun again: mysqld was closed in between");
                 make_ready(connect, host, offer).await?;
             }
             Err(error) => return Err(ProvisionError::at("the copy ended")(error)),
@@ -186,7 +186,7 @@ pub enum CopyState {
     Ending,
     /// No copy is in progress.
     Not {
-        /// Whether mysqld has begun to remove its own data.
+        /// True if mysqld has begun to remove its own data.
         begun: bool,
         /// mysqld's report of the last attempt.
         error: Option<String>,

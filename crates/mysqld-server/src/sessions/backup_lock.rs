@@ -38,7 +38,7 @@ fn in_words(holder: &BlockingSession) -> String {
 /// The server cannot be reached.
 pub async fn backup_under_way(connect: &ConnectOptions) -> Result<Option<String>, LinkError> {
     let mut session = Connection::open_with_own_settings(connect).await?;
-    // Where backups are not visible, treat the server as fit.
+    // If backups are not visible, treat the server as fit.
     let holders = holders(&mut session).await.unwrap_or_default();
     session.close().await;
     Ok(holders.first().map(in_words))

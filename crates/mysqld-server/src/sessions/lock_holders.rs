@@ -121,7 +121,7 @@ fn locked(holders: &Mutex<Holders>) -> MutexGuard<'_, Holders> {
 pub struct HeldUp {
     /// All holders, as text.
     pub by: Vec<String>,
-    /// Whether a prepared XA transaction does, by locks that a mysqld start ends.
+    /// True if a prepared XA transaction does, by locks that a mysqld start ends.
     pub by_prepared: bool,
 }
 
@@ -261,7 +261,7 @@ enum InTheWay {
         holds: String,
         /// The statement that waits.
         waiting: String,
-        /// Whether it has only the locks of the rows that it changed, which a mysqld start does not end.
+        /// True if it has only the locks of the rows that it changed, which a mysqld start does not end.
         of_rows: bool,
     },
 }
@@ -381,7 +381,7 @@ impl Holder {
             InTheWay::Session(session) => {
                 let BlockingSession { id, account, .. } = session;
                 let ends = match session.of_member {
-                    true => "It is the member's own, which nobody else kills: if it does not end by itself, it does",
+                    true => "It is the member's own, which no other session kills: if it does not end by itself, it does",
                     false => "It ends by itself, or",
                 };
                 (
@@ -622,7 +622,7 @@ mod tests {
         holders.note(vec![own], at(2));
         assert!(holders.overdue(Duration::ZERO, at(2)).is_empty());
         let told = holders.not_told(at(2)).join("");
-        assert!(told.ends_with("It is the member's own, which nobody else kills: if it does not end by itself, it does by KILL 7"), "{told}");
+        assert!(told.ends_with("It is the member's own, which no other session kills: if it does not end by itself, it does by KILL 7"), "{told}");
     }
 
     /// No session could be killed, and ending it by hand would be errant.

@@ -1,5 +1,5 @@
 //! Finds and ends sessions at mysqld. Those with a lock that blocks the member are found in `performance_schema`: [`lock_holders`] of a
-//! follower, [`long_statements`] before a switchover, [`backup_lock`]. Where it is off, none are visible.
+//! follower, [`long_statements`] before a switchover, [`backup_lock`]. Without it, none are visible.
 
 pub mod backup_lock;
 pub mod lock_holders;
@@ -35,7 +35,7 @@ pub struct BlockingSession {
     pub holds: String,
     /// The statement that waits for it, where queried.
     pub waiting: Option<String>,
-    /// Whether it is a member's own, where queried.
+    /// True if it is a member's own, where queried.
     pub of_member: bool,
 }
 

@@ -16,7 +16,7 @@ use crate::settings::observed::SemiSyncReplica;
 pub enum Check {
     /// Version and product of the server.
     Version,
-    /// Whether the binlog is enabled.
+    /// The binlog is enabled.
     BinlogEnabled,
     /// `gtid_mode`, which must be ON.
     GtidMode,
@@ -32,15 +32,15 @@ pub enum Check {
     BinlogFilter,
     /// `binlog_encryption`, which prevents trimming a binlog after a crash.
     BinlogEncryption,
-    /// `log_replica_updates`: whether transactions of mysqld's own replica threads are in its binlog.
+    /// `log_replica_updates`: transactions of mysqld's own replica threads are in its binlog.
     ReplicaUpdates,
     /// `replica_preserve_commit_order` and `binlog_order_commits`: whether readers of a follower see transactions in the log's order.
     CommitOrder,
     /// `binlog_error_action`: mysqld's reaction when it cannot write its binlog.
     BinlogErrorAction,
-    /// `sync_binlog`: whether a commit is durable in the binlog.
+    /// `sync_binlog`: a commit is durable in the binlog.
     SyncBinlog,
-    /// `innodb_flush_log_at_trx_commit`: whether a commit is durable in InnoDB.
+    /// `innodb_flush_log_at_trx_commit`: a commit is durable in InnoDB.
     RedoFlush,
     /// `ALTER INSTANCE DISABLE INNODB REDO_LOG`: a crash then leaves a data directory that cannot be started.
     RedoLog,
@@ -56,11 +56,11 @@ pub enum Check {
     SemiSyncTimeout,
     /// How many ACKs it waits for.
     SemiSyncReplicaCount,
-    /// Whether it waits while no replica is attached.
+    /// It waits while no replica is attached.
     SemiSyncWaitNoReplica,
     /// Where in the commit it waits.
     SemiSyncWaitPoint,
-    /// Whether it has turned itself off.
+    /// It has turned itself off.
     SemiSyncStatus,
     /// Whether a foreign replica's ACK would count.
     ForeignAcker,
@@ -70,7 +70,7 @@ pub enum Check {
     ShutdownPrivilege,
     /// Whether the password of our account expires.
     AccountExpires,
-    /// `log_bin`: whether the server's binlog is where the member reads it after a crash.
+    /// `log_bin`: the server's binlog is where the member reads it after a crash.
     BinlogPlace,
     /// A persisted value that overrides the member's settings at the next start.
     Persisted,
@@ -195,7 +195,7 @@ pub struct Requirements {
     pub replica_uuid: Uuid,
     /// Whether the member changes settings where possible. If not, it only reports.
     pub manage_settings: bool,
-    /// Whether to accept a server whose version or product is not fully tested.
+    /// Accepts a server of a version or product that is not fully tested.
     pub accept_unproven: bool,
     /// Whether a missing semi-sync plugin may be installed, which needs `super_read_only` off for a moment.
     pub may_install_plugin: bool,

@@ -209,7 +209,7 @@ impl Grants {
         &self.account
     }
 
-    /// Whether the account has a privilege.
+    /// True if the account has a privilege.
     pub fn has(&self, privilege: Privilege) -> bool {
         let (name, on) = privilege.clause();
         let wider = privilege.included_in();

@@ -93,7 +93,7 @@ impl Observed {
         self.status.get(&name.to_lowercase()).map(String::as_str)
     }
 
-    /// Whether a variable is ON.
+    /// True if a variable is ON.
     pub fn is_on(&self, name: &str) -> bool {
         self.variable(name).is_some_and(says_on)
     }

@@ -177,7 +177,7 @@ fn stored_grants() -> String {
 }
 
 const BY_A_DUMP: &str = "A dump with --all-databases that was loaded at the primary replaces the accounts at every member. Sessions from \
-     before go on, and the member cannot do its work behind the next restart or failover.";
+     before go on, and the member cannot do its work after the next restart or failover.";
 
 /// A member's knowledge of its account. Pure.
 #[derive(Debug)]
@@ -285,11 +285,11 @@ impl OwnAccount {
             true => native_grants(name),
             false => rows_grants(name),
         };
-        let anew = [
+        let recreate = [
             format!("DROP USER IF EXISTS {name}"),
             format!("CREATE USER {name} IDENTIFIED BY '…' PASSWORD EXPIRE NEVER"),
         ];
-        anew.into_iter().chain(rights).collect()
+        recreate.into_iter().chain(rights).collect()
     }
 }
 
@@ -298,9 +298,9 @@ impl fmt::Display for Lost {
         const UNTIL: &str =
             "mysqld goes by what it has loaded until its next start or FLUSH PRIVILEGES";
         match self {
-            Self::Refused(words) => write!(f, "is not let in any more: {words}"),
+            Self::Refused(words) => write!(f, "is no longer let in: {words}"),
             Self::Sessions(words) => f.write_str(words),
-            Self::Gone => write!(f, "is in no grant table any more; {UNTIL}"),
+            Self::Gone => write!(f, "is no longer in any grant table; {UNTIL}"),
             Self::OtherPassword => write!(
                 f,
                 "has another password in the grant tables than mysqld has loaded; {UNTIL}"
@@ -355,7 +355,7 @@ mod tests {
                 let_in(ALL, Some(Stored::OtherPassword)),
                 "has another password",
             ),
-            (refused(), "is not let in any more: Access denied"),
+            (refused(), "is no longer let in: Access denied"),
         ] {
             let told = account.see(login).unwrap();
             assert!(told.contains(what) && told.contains(made_again), "{told}");

@@ -51,7 +51,7 @@ pub fn reset_statement(name: &str) -> String {
 
 /// Why such a value must be removed.
 pub const WHY: &str = "mysqld takes a persisted value before its command line and its option files, so that its next start \
-     would be open for writes, or let commits go on without the ring";
+     would be open for writes, or let commits complete without the ring";
 
 /// Contradicting values of a running server; `None` where the account may not read them.
 ///

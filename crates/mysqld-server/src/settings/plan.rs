@@ -123,7 +123,7 @@ impl Plan {
         self
     }
 
-    /// Whether it has no statements.
+    /// True if it has no statements.
     pub fn is_empty(&self) -> bool {
         self.statements.is_empty()
     }

@@ -145,7 +145,7 @@ impl Findings<'_> {
             unprotected,
             "binlog_error_action",
             "ABORT_SERVER",
-            "after a failed write of the binlog, commits would go on without one",
+            "after a failed write of the binlog, commits would complete without one",
             Fix::sql("SET PERSIST binlog_error_action = 'ABORT_SERVER'"),
         );
         self.expect(
@@ -390,7 +390,7 @@ const FOR_NATIVE: [(Privilege, &str); 12] = [
     ),
     (
         Privilege::BinlogAdmin,
-        "the member cannot remove binlog files that nobody may follow",
+        "the member cannot remove binlog files that no replica may follow",
     ),
     (
         Privilege::Process,
@@ -526,7 +526,7 @@ impl Findings<'_> {
                 Check::SemiSyncTimeout,
                 unprotected,
                 format!("{} is {milliseconds} ms", names.timeout()),
-                "after that time a commit goes on without the ring",
+                "after that time a commit completes without the ring",
                 Fix::sql(format!("SET PERSIST {} = {TIMEOUT_MS}", names.timeout())),
             );
         }
@@ -547,7 +547,7 @@ impl Findings<'_> {
                 Check::SemiSyncWaitNoReplica,
                 names.wait_no_replica(),
                 "ON",
-                "commits would go on without the ring while the member is not attached",
+                "commits would complete without the ring while the member is not attached",
             ),
             (
                 Check::SemiSyncWaitPoint,
@@ -576,7 +576,7 @@ impl Findings<'_> {
                 Check::SemiSyncStatus,
                 unprotected,
                 format!("{} is OFF although semi-sync is enabled", names.status()),
-                "it has given up waiting (a timeout), and commits go on without the ring until the member has caught up",
+                "it has given up waiting (a timeout), and commits complete without the ring until the member has caught up",
                 Fix::Manual(
                     "let the member attach: its ACKs turn it on again; and check why the timeout was finite".to_owned(),
                 ),
@@ -586,7 +586,7 @@ impl Findings<'_> {
     }
 
     fn foreign_ackers(&mut self, names: SemiSyncNames, requirements: &Requirements) {
-        let why = "its ACK counts too, so a commit may go on without the ring";
+        let why = "its ACK counts too, so a commit may complete without the ring";
         let fix = || {
             Fix::Manual(
                 "on that replica: SET PERSIST rpl_semi_sync_replica_enabled = OFF; STOP REPLICA IO_THREAD; START \

@@ -365,12 +365,12 @@ pub struct CommitLook {
     pub binlog_bytes: u64,
     /// The sessions in commit.
     pub committing: Vec<Committing>,
-    /// Where its data directory has no room: how many statements that start has refused for lack of space.
+    /// If its data directory has no room: statements refused for lack of space since that start.
     pub refused: Option<u64>,
 }
 
 impl CommitLook {
-    /// Whether nothing was written in between.
+    /// True if nothing was written in between.
     pub fn is_like(&self, later: &Self) -> bool {
         self.start == later.start
             && self.executed == later.executed
@@ -507,7 +507,7 @@ async fn run(connection: &mut Connection, sql: &str) -> Result<(), ApplyError> {
 pub enum StopWaitingError {
     /// Some do at the moment, and would be let through without an ACK. Nothing was changed.
     #[error(
-        "{0} commits wait for an ACK, and would be let through. Where nobody leads, bring a quorum of the ring back, and try again; where another member leads, kill mysqld (kill -9) and start it again, if the member does not: it recovers what the ring has"
+        "{0} commits wait for an ACK, and would be let through. Where no member leads, bring a quorum of the ring back, and try again; where another member leads, kill mysqld (kill -9) and start it again, if the member does not: it recovers what the ring has"
     )]
     CommitsWait(u64),
     /// The server cannot be queried or set.

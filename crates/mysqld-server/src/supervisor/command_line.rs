@@ -49,7 +49,7 @@ impl ServerCommand {
         format!("--datadir={}", self.data_dir.display())
     }
 
-    /// Where the error log is written.
+    /// Path of the error log.
     pub fn error_log_file(&self) -> PathBuf {
         match self.error_log.extension() {
             Some(_) => self.error_log.clone(),

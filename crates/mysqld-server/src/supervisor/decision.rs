@@ -1,5 +1,5 @@
 //! The pure decision about the process: start, adopt, stop. `plan::kill` of the crate `mysqld-controller` decides when a running one
-//! is killed for the ring (`anew`).
+//! is killed for the ring (`restart`).
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ pub struct Situation {
     /// The goal of the supervisor.
     pub wanted: Wanted,
     /// Whether to end the running one and start another, and how.
-    pub anew: Option<Restart>,
+    pub restart: Option<Restart>,
     /// Whether an empty data directory may be initialised.
     pub may_initialise: bool,
     /// True until a new data directory is initialised in place of this one.
@@ -134,7 +134,7 @@ pub fn decide(situation: &Situation, now: Instant) -> Action {
 }
 
 fn keep_running(situation: &Situation, now: Instant) -> Action {
-    match (situation.found, situation.anew) {
+    match (situation.found, situation.restart) {
         (Found::Known(pid) | Found::Unknown(pid), Some(Restart::Kill)) => {
             return Action::Kill(pid);
         }
@@ -144,7 +144,7 @@ fn keep_running(situation: &Situation, now: Instant) -> Action {
     match situation.found {
         Found::Known(_) => return Action::Wait,
         Found::Unknown(pid) => return Action::Adopt(pid),
-        // It belongs to an attempt whose outcome is lost.
+        // It belongs to an attempt with an unknown outcome.
         Found::Initialiser(pid) => return Action::Kill(pid),
         // Its recovery commits transactions that were not acknowledged.
         Found::Unguarded(pid) => return Action::Kill(pid),
@@ -236,7 +236,7 @@ mod tests {
             found: Found::Nothing,
             data_dir: DataDir::Ready,
             wanted: Wanted::Running,
-            anew: None,
+            restart: None,
             may_initialise: true,
             new_data: false,
             not_before: Some(now),
@@ -342,18 +342,21 @@ mod tests {
     #[test]
     fn a_server_is_started_anew_without_being_asked_to_stop() {
         let now = Instant::now();
-        let anew = |found| Situation {
+        let restart = |found| Situation {
             found,
-            anew: Some(Restart::Kill),
+            restart: Some(Restart::Kill),
             ..situation(now)
         };
         // Asked to stop, it would let its waiting commits through.
-        assert_eq!(decide(&anew(Found::Known(PID)), now), Action::Kill(PID));
-        assert_eq!(decide(&anew(Found::Unknown(PID)), now), Action::Kill(PID));
-        assert_eq!(decide(&anew(Found::Nothing), now), Action::Start);
+        assert_eq!(decide(&restart(Found::Known(PID)), now), Action::Kill(PID));
+        assert_eq!(
+            decide(&restart(Found::Unknown(PID)), now),
+            Action::Kill(PID)
+        );
+        assert_eq!(decide(&restart(Found::Nothing), now), Action::Start);
         let stopped = Situation {
             wanted: Wanted::Stopped,
-            ..anew(Found::Known(PID))
+            ..restart(Found::Known(PID))
         };
         assert_eq!(decide(&stopped, now), Action::Drain(PID));
     }
@@ -364,7 +367,7 @@ mod tests {
         let restarted = |found, stopping| Situation {
             found,
             stopping,
-            anew: Some(Restart::Stop),
+            restart: Some(Restart::Stop),
             not_before: None,
             ..situation(now)
         };

@@ -46,7 +46,7 @@ pub trait ExternalServer: Send + Sync + fmt::Debug {
         Identity::of(id)
     }
 
-    /// Whether a process that served the data directory still does.
+    /// True if a process that served the data directory still does.
     fn serves(&self, id: ProcessId, mark: &Mark) -> bool {
         process::serves(id, mark)
     }

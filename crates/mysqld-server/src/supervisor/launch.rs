@@ -38,7 +38,7 @@ pub enum SupervisorError {
     #[error("`{0}` tells no version: {1}")]
     NoVersion(String, String),
     /// An initialisation was no longer wanted.
-    #[error("it was not wanted any more, and was killed")]
+    #[error("it was no longer wanted, and was killed")]
     Unwanted,
     /// An initialisation took longer than this.
     #[error("it did not end within {0:?}, and was killed")]
@@ -47,7 +47,7 @@ pub enum SupervisorError {
     #[error("mysqld ended ({0})")]
     Ended(ExitStatus),
     /// mysqld ended before it had a process id.
-    #[error("it ended at once")]
+    #[error("it ended immediately")]
     EndedAtOnce,
     /// An external mysqld does not run after its start.
     #[error(
@@ -73,7 +73,7 @@ pub enum SupervisorError {
     #[error("{0}")]
     NotStarted(String),
     /// The supervisor has ended.
-    #[error("the member stops to look after its mysqld")]
+    #[error("the member stops managing its mysqld")]
     SupervisorEnded,
 }
 

@@ -34,7 +34,7 @@ pub struct SupervisorOptions {
     /// Whether persisted values that contradict the member's command line may be removed from `mysqld-auto.cnf` before a start. If
     /// not, such a server is not started.
     pub may_take_out_persisted: bool,
-    /// Whether an empty data directory is initialised.
+    /// True if an empty data directory is initialised.
     pub may_initialise: bool,
     /// How long commits may take to drain before a stop.
     pub drain_limit: Duration,
@@ -72,7 +72,7 @@ impl SupervisorOptions {
         }
     }
 
-    /// Whether a process that served the data directory still does.
+    /// True if a process that served the data directory still does.
     pub(super) fn serves(&self, id: ProcessId) -> bool {
         let mark = self.mark();
         match &self.external {
@@ -163,7 +163,7 @@ pub struct SupervisorStatus {
 pub struct SupervisorHandle {
     pub(super) wanted: watch::Sender<Wanted>,
     /// Number of restart requests, and the kind of the last one.
-    pub(super) anew: watch::Sender<(u64, Restart)>,
+    pub(super) restart: watch::Sender<(u64, Restart)>,
     /// True until a new data directory is initialised for mysqld.
     pub(super) new_data: watch::Sender<bool>,
     /// Whether this supervisor can initialise one.
@@ -190,7 +190,7 @@ impl SupervisorHandle {
     }
 
     fn start_anew(&self, how: Restart) {
-        self.anew.send_modify(|(times, last)| {
+        self.restart.send_modify(|(times, last)| {
             *times += 1;
             *last = how;
         });
@@ -250,7 +250,7 @@ pub type GuardError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Asked before each start of mysqld, the first one too, while none runs on the data directory.
 pub trait StartGuard: Send + Sync + 'static {
-    /// What it does or waits for, for the status.
+    /// Its activity, for the status.
     fn what(&self) -> &str;
 
     /// Prepares for a start. Bounded, and cancel safe: after a drop, another call may follow immediately. Calls

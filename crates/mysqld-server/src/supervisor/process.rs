@@ -21,7 +21,7 @@ const MOST_WRAPPING: usize = 5;
 pub struct Mark {
     /// This is in its command line.
     pub(super) argument: String,
-    /// Or it is a mysqld whose working directory is this, its data directory. Where the working directory is unreadable,
+    /// Or it is a mysqld with this working directory, its data directory. If the working directory is unreadable,
     /// the pid file identifies it.
     pub(super) works_in: Option<PathBuf>,
     pub(super) pid_file: PathBuf,
@@ -59,7 +59,7 @@ pub(super) fn find(mark: &Mark) -> Found {
     }
 }
 
-/// Where the system has no process files, only the pid file remains.
+/// If the system has no process files, only the pid file remains.
 fn find_by_pid_file(pid_file: &Path) -> Found {
     match pid_in(pid_file) {
         Some(id) if lives(id) => Found::Unknown(id),
@@ -77,7 +77,7 @@ pub(crate) fn pid_of(text: &str) -> Option<ProcessId> {
     number.filter(|number| *number > 0).map(ProcessId)
 }
 
-/// Whether a process that served the data directory still does. An ending process does until its last
+/// True if a process that served the data directory still does. An ending process does until its last
 /// thread ends: it has lost its command line by then, perhaps in the middle of a read, but still has its files and the
 /// locks on them.
 pub(super) fn serves(id: ProcessId, mark: &Mark) -> bool {
@@ -87,7 +87,7 @@ pub(super) fn serves(id: ProcessId, mark: &Mark) -> bool {
     Process::read(id).is_some_and(|process| mark.fits(&process)) || is_ending(id)
 }
 
-/// Whether a process has lost its memory, and so its command line, while some of its threads may still hold its files.
+/// True if a process has lost its memory, and so its command line, while some of its threads may still hold its files.
 fn is_ending(id: ProcessId) -> bool {
     let stat = Path::new(PROC).join(id.0.to_string()).join("stat");
     fs::read_to_string(stat).is_ok_and(|stat| is_ending_in(&stat))
@@ -238,7 +238,7 @@ pub(crate) fn parent_of(stat: &str) -> Option<ProcessId> {
     field(stat, 1)?.parse().ok().map(ProcessId)
 }
 
-/// Whether a process is ending by the kernel's flag (`PF_EXITING`) but not gone: its first thread has not
+/// True if a process is ending by the kernel's flag (`PF_EXITING`) but not gone: its first thread has not
 /// ended, or another one exists. The list of its threads is no evidence, since reading it may break off while they end.
 pub(crate) fn is_ending_in(stat: &str) -> bool {
     const EXITING: u32 = 0x4;

@@ -33,7 +33,7 @@ pub struct Supervisor {
     pub(super) commits_wait: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     pub(super) wanted: watch::Receiver<Wanted>,
     /// Number and kind of restart requests, and how many were executed.
-    pub(super) anew: (watch::Receiver<(u64, Restart)>, u64),
+    pub(super) restart: (watch::Receiver<(u64, Restart)>, u64),
     /// True until a new data directory is initialised for mysqld.
     pub(super) new_data: watch::Sender<bool>,
     pub(super) status: watch::Sender<SupervisorStatus>,
@@ -82,7 +82,7 @@ impl Supervisor {
     /// A supervisor that is not running yet.
     pub fn new(options: SupervisorOptions) -> (Self, SupervisorHandle) {
         let (wanted, wanted_receiver) = watch::channel(Wanted::Running);
-        let (anew, anew_receiver) = watch::channel((0, Restart::Kill));
+        let (restart, restart_receiver) = watch::channel((0, Restart::Kill));
         let beginning = SupervisorStatus {
             state: SupervisorState::Beginning,
             since: Instant::now(),
@@ -98,7 +98,7 @@ impl Supervisor {
             guard: None,
             commits_wait: None,
             wanted: wanted_receiver,
-            anew: (anew_receiver, 0),
+            restart: (restart_receiver, 0),
             new_data: new_data.clone(),
             status,
             server: None,
@@ -115,7 +115,7 @@ impl Supervisor {
             supervisor,
             SupervisorHandle {
                 wanted,
-                anew,
+                restart,
                 new_data,
                 initialises,
                 status: status_receiver,
@@ -165,13 +165,13 @@ impl Supervisor {
 
     fn situation(&mut self) -> Result<Situation, SupervisorError> {
         let found = self.found();
-        let (times, how) = *self.anew.0.borrow_and_update();
+        let (times, how) = *self.restart.0.borrow_and_update();
         if found == Found::Nothing {
-            self.anew.1 = times;
+            self.restart.1 = times;
         }
-        let anew = (times > self.anew.1).then_some(how);
+        let restart = (times > self.restart.1).then_some(how);
         let wanted = *self.wanted.borrow_and_update();
-        if wanted != Wanted::Stopped && anew != Some(Restart::Stop) {
+        if wanted != Wanted::Stopped && restart != Some(Restart::Stop) {
             self.stopping = None;
         }
         let data_dir = match found {
@@ -186,7 +186,7 @@ impl Supervisor {
             found,
             data_dir,
             wanted,
-            anew,
+            restart,
             may_initialise: self.options.may_initialise,
             new_data: *self.new_data.borrow(),
             not_before: self.not_before,
@@ -216,7 +216,7 @@ impl Supervisor {
         };
         let ran = server.since.elapsed();
         self.server = None;
-        if self.anew.0.borrow().0 > self.anew.1 {
+        if self.restart.0.borrow().0 > self.restart.1 {
             info!("{cause}: it is restarted");
         } else if *self.wanted.borrow() == Wanted::Running {
             self.backoff.ended_after(ran);
@@ -321,7 +321,7 @@ impl Supervisor {
                 tokio::time::sleep(POLL).await;
             },
             // An error means that no request can follow.
-            Ok(()) = self.anew.0.changed() => {}
+            Ok(()) = self.restart.0.changed() => {}
             () = tokio::time::sleep(POLL) => {}
         }
     }
@@ -513,7 +513,7 @@ impl Supervisor {
         self.options.server.pid_file.with_extension("init.sql")
     }
 
-    /// Whether the state has changed.
+    /// True if the state has changed.
     pub(super) fn go(&self, state: SupervisorState) -> bool {
         self.status.send_if_modified(|status| {
             let changed = status.state != state;
@@ -585,6 +585,6 @@ async fn attempt(account: &ConnectOptions) -> Result<Drained, LinkError> {
     Ok(match (observed.is_super_read_only(), waiting) {
         (true, 0) => Drained::Yes,
         (true, _) => Drained::No(format!("{waiting} sessions wait for an ACK")),
-        (false, _) => Drained::No("somebody opens it for writes".to_owned()),
+        (false, _) => Drained::No("another session opens it for writes".to_owned()),
     })
 }

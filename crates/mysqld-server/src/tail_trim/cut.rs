@@ -333,7 +333,7 @@ const SUFFIX: &str = ".json";
 const MAX_DOCUMENT_BYTES: u64 = 16 << 20;
 
 impl TrimmedTail {
-    /// Where the tails of a member's mysqld are kept.
+    /// Directory of the kept tails of a member's mysqld.
     pub fn directory(member_dir: &Path) -> PathBuf {
         member_dir.join("trimmed").join("mysqld")
     }

@@ -39,7 +39,7 @@ pub(super) enum Beginning {
 pub(super) struct FileHeader {
     /// Whether its server did not close it.
     pub(super) in_use: bool,
-    /// Whether it is the first that its server wrote after a start.
+    /// True if it is the first that its server wrote after a start.
     pub(super) after_a_start: bool,
     /// The GTIDs in earlier files.
     pub(super) previous: GtidSet,

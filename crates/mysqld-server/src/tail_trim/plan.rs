@@ -250,7 +250,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether all transactions that the ring has from this server were found before the damaged one. Those that
+    /// True if all transactions that the ring has from this server were found before the damaged one. Those that
     /// the ring has from others arrive again, unless the engines have them with their GTIDs.
     fn is_all_in_front(&self, damaged: Option<Gtid>) -> bool {
         let found = self.not_found.as_ref().is_some_and(GtidSet::is_empty);

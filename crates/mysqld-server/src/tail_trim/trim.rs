@@ -315,7 +315,7 @@ pub struct EncryptedInUse {
 }
 
 impl EncryptedInUse {
-    /// Whether the server has closed the file since: then it has cleared the flag, and no other bit of that byte.
+    /// True if the server has closed the file since: then it has cleared the flag, and no other bit of that byte.
     pub(super) fn was_closed(&self, file: &Path, flags: Option<u8>) -> bool {
         let cleared = self.flags ^ (EventFlags::BINLOG_IN_USE.0 as u8);
         self.file == file && flags == Some(cleared)
@@ -340,7 +340,7 @@ impl StartRecord {
     }
 }
 
-/// Whether the last of the files was written after the recorded start, and no other start followed.
+/// True if the last of the files was written after the recorded start, and no other start followed.
 ///
 /// # Errors
 /// When a file cannot be read.
@@ -514,7 +514,7 @@ mod history_tests {
             let files: Vec<PathBuf> = names.iter().enumerate().map(write).collect();
             let ours = |record| is_ours(record, &place, &files).unwrap();
             assert_eq!(ours(Some(&record)), expected, "{names:?}");
-            assert!(!ours(None), "a start that nobody wrote down is not ours");
+            assert!(!ours(None), "an unrecorded start is not ours");
         }
     }
 

@@ -1,5 +1,5 @@
 //! Decides, event by event, whether a cut of the binlog removes a transaction completely. Pure. The engines' recovery rolls back prepared
-//! transactions that the binlog does not name: those that end with an XID, XA transactions, and DDL whose event has an
+//! transactions that the binlog does not name: those that end with an XID, XA transactions, and DDL with an event that has an
 //! XID. Every other statement was complete before mysqld wrote it to the binlog, and some of those with an XID have changed files by
 //! then. `docs/mysqld-facts.md` lists the statements.
 
@@ -44,7 +44,7 @@ pub enum NotUndone {
     /// A completed statement that exceeded the binlog's cache, on a table of an engine without transactions.
     #[error("it changes something that is not in the binlog")]
     NotInBinlog,
-    /// Rows of tables whose engine has no transactions.
+    /// Rows of tables without transactions.
     #[error("it changes tables of an engine without transactions")]
     WithoutTransactions,
     /// For this reason, the effect of this statement remains.
@@ -146,7 +146,7 @@ const ROWS_ALONE: [&str; 8] = [
     "VIEW",
 ];
 
-/// Whether a transaction that is this one statement changes no data, as far as its event shows.
+/// True if a transaction that is this one statement changes no data, as far as its event shows.
 pub fn changes_no_data(event: EventRef<'_>, query: &Query<'_>) -> bool {
     let server = ServerFacts {
         version: ATOMIC_SCHEMAS,
@@ -222,7 +222,7 @@ impl<'a> Alone<'a> {
 }
 
 /// CREATE … IF NOT EXISTS of an existing object, and DROP … IF EXISTS of a missing one; temporary tables, which end with
-/// mysqld. `of_tables`: whether that is known of tables. `words` follow CREATE or DROP.
+/// mysqld. `of_tables`: true if that is known of tables. `words` follow CREATE or DROP.
 fn changes_nothing(words: Words<'_>, of_tables: bool) -> bool {
     /// Before the kind: OR REPLACE, DEFINER = name @ host, SQL SECURITY DEFINER and the like.
     const MOST: usize = 20;

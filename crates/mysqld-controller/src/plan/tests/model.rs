@@ -189,7 +189,7 @@ impl World {
         } = self.mysqld;
         assert!(
             read_only != ReadOnly::Off || waits,
-            "a client's commit waits for nobody: {self:#?}"
+            "a client's commit waits for no member: {self:#?}"
         );
     }
 

@@ -139,7 +139,7 @@ impl Copying {
         if !source.other_engines.is_empty() {
             return Err(refused(
                 format!(
-                    "a copy would have no rows of tables whose engine is not InnoDB, as {}",
+                    "a copy would have no rows of tables of other engines than InnoDB, as {}",
                     source.other_engines.join(", ")
                 ),
                 "alter them to ENGINE=InnoDB, or back up a stopped server with --data-directory",
