@@ -26,7 +26,10 @@ pub enum Standing {
     /// The ring's log is applied to it, or will be.
     Following,
     /// It had all of the log and nothing else when this leadership began.
-    Primary { term: u64 },
+    Primary {
+        /// The term of that leadership.
+        term: u64,
+    },
 }
 
 impl Standing {

@@ -14,9 +14,7 @@ use mysqld_controller::ingest::{IngestFigures, IngestState, IngestStatus};
 use mysqld_controller::plan::same_uuid::uuid_of;
 use mysqld_controller::primary_health::{HealthObserver, lag_ms, not_received};
 use mysqld_controller::primary_writer::PrimaryWriter;
-use mysqld_controller::status::{
-    ReadFenceReason, Readiness, RoleState, RoleStatus, WriteFenceState, WriteFenceStatus,
-};
+use mysqld_controller::status::{ReadFenceReason, Readiness, RoleState, RoleStatus, WriteFenceState, WriteFenceStatus};
 use mysqld_controller::watch::{Protection, WatchReport};
 use mysqld_server::offline_mode;
 use mysqld_server::supervisor::{SupervisorHandle, SupervisorState};
@@ -145,12 +143,6 @@ impl Running {
 }
 
 impl MysqldTasks {
-    /// Returns a source of mysqld's current view.
-    pub(crate) fn viewer(&self) -> impl Fn() -> MysqlView + Send + Sync + 'static {
-        let parts = self.parts.clone();
-        move || parts.view(Instant::now())
-    }
-
     /// Makes the guard reload the configuration.
     pub(crate) fn renew_guard(&self) {
         if let Some(guard) = &self.guard {
@@ -256,7 +248,8 @@ impl Parts {
         all.chain(held_up_by.into_iter().flatten()).collect()
     }
 
-    fn view(&self, now: Instant) -> MysqlView {
+    /// The current view of mysqld.
+    pub(super) fn view(&self, now: Instant) -> MysqlView {
         let ingest = self.health.ingest.borrow().clone();
         let report = self.health.reports.borrow().clone();
         let write_fence = self.controller.write_fence.borrow().clone();

@@ -7,11 +7,9 @@ use binlog_format::events::without_secrets;
 use binlog_format::gtid::Gtid;
 use mysql_link::{ConnectOptions, Connection, LinkError, QueryResult};
 use mysqld_server::ReplicationSource;
-use mysqld_server::channels::{OWN_CHANNEL as CHANNEL, drop_channel};
+use mysqld_server::channels::{OWN_CHANNEL as CHANNEL, drop_channel, filters_of_channel, lenience};
 use mysqld_server::sessions::spare_connection;
-use mysqld_server::settings::{
-    FORCE_REDO_LOG, filters_of_channel, lenience, stop_waiting_for_acks,
-};
+use mysqld_server::settings::{FORCE_REDO_LOG, stop_waiting_for_acks};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

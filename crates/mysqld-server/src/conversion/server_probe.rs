@@ -6,10 +6,11 @@ use mysql_link::{ConnectOptions, Connection, LinkError, Row};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::channels::{filters_of_channel, filters_of_server, lenience};
 use crate::provision::other_engines::other_engines;
 use crate::settings::{
-    Check, Depth, Observed, Requirements, SemiSyncNames, Severity, binlog_filters,
-    filters_of_channel, filters_of_server, lenience, not_persisted, observe, preflight,
+    Check, Depth, Observed, Requirements, SemiSyncNames, Severity, binlog_filters, not_persisted,
+    observe, preflight,
 };
 
 /// A channel of a server's own replication.

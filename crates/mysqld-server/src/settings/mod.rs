@@ -11,8 +11,6 @@ mod plan;
 mod preflight;
 mod probe;
 
-pub(crate) use crate::channels::filters_of_server;
-pub use crate::channels::{Lenience, filters_of_channel, lenience};
 pub(crate) use crate::settings::finding::TIMEOUT_MS;
 pub use crate::settings::finding::{
     Check, Finding, Fix, LARGEST_CACHE, MEMBER_ACKS, Requirements, Severity, UNREACHABLE_ACKS,

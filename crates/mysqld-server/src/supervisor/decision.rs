@@ -199,6 +199,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
+    /// From the first wait to the longest one.
     pub fn new(first: Duration, longest: Duration) -> Self {
         Self {
             first,
