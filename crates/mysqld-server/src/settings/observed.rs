@@ -152,6 +152,7 @@ impl Observed {
     }
 }
 
+/// True for the values that mysqld reports for a variable that is on.
 pub fn says_on(value: &str) -> bool {
     value.eq_ignore_ascii_case("ON") || value == "1"
 }
