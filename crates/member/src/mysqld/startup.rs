@@ -15,18 +15,18 @@ use mysqld_controller::plan::facts::LockoutPatience;
 use mysqld_controller::plan::same_uuid::OtherMysqlds;
 use mysqld_controller::primary_health::HealthObserver;
 use mysqld_controller::primary_writer::{LogRoom, PrimaryWriter};
-use mysqld_controller::status::Readiness;
+use mysqld_controller::status::{Hold, Readiness};
 use mysqld_controller::watch::{WatchOptions, Watcher};
 use mysqld_controller::write_fence::WriteFenceOptions;
 use mysqld_controller::{
-    Controller, ControllerInputs, ControllerOptions, ProtectionStart, RingObserver, TailTrim,
-    ToGuard,
+    Controller, ControllerInputs, ControllerOptions, ControllerStatus, ProtectionStart,
+    RingObserver, TailTrim, ToGuard,
 };
 use mysqld_server::ReplicationSource;
 use mysqld_server::events::EventScheduler;
 use mysqld_server::settings::{OwnAccount, Requirements};
 use mysqld_server::standing::StandingFile;
-use mysqld_server::supervisor::{ExternalServer, Supervisor, SupervisorOptions};
+use mysqld_server::supervisor::{ExternalServer, Supervisor, SupervisorHandle, SupervisorOptions};
 use mysqld_server::tail_trim::TailTrimOptions;
 use spilling_bytes::SpillFolder;
 use tokio::sync::watch;
@@ -132,43 +132,9 @@ impl Setup {
             ingest: ingest_status,
             role: told.role.clone(),
         };
-        let candidacy = Arc::new(Candidacy {
-            ring: ring.clone(),
-            connect: ConnectOptions {
-                program_name: "witness-candidacy".to_owned(),
-                ..self.connect.clone()
-            },
-            health: health.clone(),
-            readiness: may_lead,
-        });
-        let writer = PrimaryWriter {
-            transferring,
-            write_fence: told.write_fence.clone(),
-            statements: self.settings.longest_wait_for_statements(),
-            health: health.clone(),
-            supervisor: handle.clone(),
-            room: LogRoom::new({
-                let member = member.clone();
-                move || member.is_full_alone()
-            }),
-        };
-        let provisioner = Arc::new(Provisioner {
-            own: self.config.own.id,
-            member_dir: self.config.data_dir.clone(),
-            mysqld: CopiedMysqld {
-                connect: self.connect.clone(),
-                role: told.role.clone(),
-                applies_rows: !self.settings.native,
-                supervisor: handle,
-            },
-            ring,
-            write_fence: told.write_fence.clone(),
-            reports: health.reports.clone(),
-            hold,
-            busy: tokio::sync::Mutex::new(()),
-            command: tokio::sync::Mutex::new(()),
-            copied_at: watch::Sender::new(None),
-        });
+        let candidacy = Arc::new(self.candidacy(&ring, health.clone(), may_lead));
+        let writer = self.writer(transferring, &told, health.clone(), handle.clone());
+        let provisioner = Arc::new(self.provisioner(ring, &told, &health, handle, hold));
         let (costing, promotion) = Running::costing(&candidacy);
         MysqldTasks {
             parts: Parts {
@@ -197,6 +163,68 @@ impl Setup {
             costing,
             candidacy,
             checking: Running::until_stopped(checks),
+        }
+    }
+
+    fn candidacy(
+        &self,
+        ring: &Arc<RingHandle>,
+        health: HealthObserver,
+        readiness: watch::Receiver<Readiness>,
+    ) -> Candidacy {
+        Candidacy {
+            ring: ring.clone(),
+            connect: ConnectOptions {
+                program_name: "witness-candidacy".to_owned(),
+                ..self.connect.clone()
+            },
+            health,
+            readiness,
+        }
+    }
+
+    fn writer(
+        &self,
+        transferring: watch::Sender<bool>,
+        told: &ControllerStatus,
+        health: HealthObserver,
+        supervisor: Option<Arc<SupervisorHandle>>,
+    ) -> PrimaryWriter {
+        let member = self.ring.member.clone();
+        PrimaryWriter {
+            transferring,
+            write_fence: told.write_fence.clone(),
+            statements: self.settings.longest_wait_for_statements(),
+            health,
+            supervisor,
+            room: LogRoom::new(move || member.is_full_alone()),
+        }
+    }
+
+    fn provisioner(
+        &self,
+        ring: Arc<RingHandle>,
+        told: &ControllerStatus,
+        health: &HealthObserver,
+        supervisor: Option<Arc<SupervisorHandle>>,
+        hold: watch::Sender<Option<Hold>>,
+    ) -> Provisioner {
+        Provisioner {
+            own: self.config.own.id,
+            member_dir: self.config.data_dir.clone(),
+            mysqld: CopiedMysqld {
+                connect: self.connect.clone(),
+                role: told.role.clone(),
+                applies_rows: !self.settings.native,
+                supervisor,
+            },
+            ring,
+            write_fence: told.write_fence.clone(),
+            reports: health.reports.clone(),
+            hold,
+            busy: tokio::sync::Mutex::new(()),
+            command: tokio::sync::Mutex::new(()),
+            copied_at: watch::Sender::new(None),
         }
     }
 
