@@ -19,9 +19,7 @@ pub use crate::settings::finding::{
 pub use crate::settings::grants::{Grants, NATIVE_RIGHTS, Privilege, native_grants, rows_grants};
 pub use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica, says_on};
 pub use crate::settings::own_account::{Account, Login, OwnAccount, log_in};
-pub(crate) use crate::settings::persisted::{
-    PersistedValues, contradicts, not_persisted, reset_start,
-};
+pub(crate) use crate::settings::persisted::{PersistedValues, contradicts, not_persisted};
 pub use crate::settings::persisted::{WHY, contradicting, persist_start, reset, reset_statement};
 pub use crate::settings::plan::{FORCE_REDO_LOG, Phase, Plan, Statement};
 pub use crate::settings::preflight::preflight;

@@ -16,7 +16,6 @@ use crate::supervisor::decision::{Found, ProcessId, Wanted};
 use crate::supervisor::external::booted_open;
 use crate::supervisor::launch::SupervisorError;
 use crate::supervisor::options::SupervisorState;
-use crate::supervisor::starting;
 use crate::supervisor::supervisor_task::{Server, Supervisor};
 
 /// From a check that found nothing to its confirmation.
@@ -106,7 +105,7 @@ impl Supervisor {
             self.options.server.data_dir.clone(),
             self.options.may_take_out_persisted,
         );
-        let look = long_work::on_disk(move || persisted_file::contradicting(&data_dir, may));
+        let look = long_work::on_disk(move || contradicting(&data_dir, may));
         let found = look.await.map_err(SupervisorError::PersistedFile)?;
         let words: Vec<_> = found
             .iter()
