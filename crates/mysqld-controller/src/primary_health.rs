@@ -267,6 +267,7 @@ mod tests {
     use raft_types::Term;
 
     use super::*;
+    use crate::status::WaitingFor;
     use crate::watch::Standing;
 
     fn failed() -> SupervisorState {
@@ -448,7 +449,7 @@ mod tests {
         let late = role(RoleState::Following, Some(5_001));
         let stopped = role(stopped(), None);
         let waiting = RoleState::Waiting {
-            what: "clients can still write".to_owned(),
+            what: WaitingFor::Writers,
         };
         let waiting = role(waiting, None);
         let (applying, was_primary) = (Readiness::Applying, Readiness::In(Term(3)));

@@ -53,8 +53,8 @@ pub enum RoleState {
     },
     /// It should follow, and waits.
     Waiting {
-        /// What it waits for, as a message.
-        what: String,
+        /// The event that it waits for.
+        what: WaitingFor,
     },
     /// It neither follows nor may be the primary; an operator must act.
     Stopped {
@@ -66,6 +66,30 @@ pub enum RoleState {
         /// Why it was killed, as a message.
         why: String,
     },
+}
+
+/// What a mysqld that should follow waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WaitingFor {
+    /// The ring's report of its committed transactions.
+    Ring,
+    /// An answer of mysqld.
+    Answer,
+    /// The close for writes.
+    Writers,
+    /// The next attempt, or a step of a copy, as a message.
+    Step(String),
+}
+
+impl fmt::Display for WaitingFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ring => "the ring has to say which transactions are committed",
+            Self::Answer => "mysqld has to answer",
+            Self::Writers => "clients can still write",
+            Self::Step(what) => what,
+        })
+    }
 }
 
 /// Why a server is left alone: its data are being replaced.
@@ -86,7 +110,9 @@ pub enum Hold {
 impl From<Hold> for RoleState {
     fn from(hold: Hold) -> Self {
         match hold {
-            Hold::Working { what } => Self::Waiting { what },
+            Hold::Working { what } => Self::Waiting {
+                what: WaitingFor::Step(what),
+            },
             Hold::Interrupted { cause } => Self::Stopped { cause },
         }
     }

@@ -29,7 +29,7 @@ use crate::apply::follower::{FollowOptions, Follower, Started, Step};
 use crate::plan::facts::{Applier, ApplyAction, Incarnation};
 use crate::plan::role_words::log_change;
 use crate::ring::{CommittedLog, Leading, Ring};
-use crate::status::{Readiness, RoleState, RoleStatus};
+use crate::status::{Readiness, RoleState, RoleStatus, WaitingFor};
 
 /// From a failed query to the next one, and between two progress figures while the applier catches up.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -288,7 +288,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             && let Err(cause) = self.stand(Standing::Following).await
         {
             self.retry_at = Some(Instant::now() + self.options.retry);
-            let what = cause.to_string();
+            let what = WaitingFor::Step(cause.to_string());
             self.go(RoleState::Waiting { what });
             return;
         }
@@ -343,7 +343,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
     /// Retries in this leadership after a failure.
     fn wait(&mut self, term: Term, cause: &RoleError) {
         self.again = Some((term, Instant::now() + AGAIN));
-        let what = cause.to_string();
+        let what = WaitingFor::Step(cause.to_string());
         self.go(RoleState::Waiting { what });
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use mysql_link::{Connection, DumpError, DumpOptions, ReplicationStream, Secret};
 use mysqld_controller::apply::FollowOptions;
-use mysqld_controller::status::{RoleState, RoleStatus};
+use mysqld_controller::status::{RoleState, RoleStatus, WaitingFor};
 use mysqld_controller::watch::{WatchOptions, Watcher};
 use mysqld_server::sessions::backup_lock::backup_under_way;
 use mysqld_server::standing::StandingFile;
@@ -165,7 +165,7 @@ async fn a_backup_that_may_not_be_killed_is_named_and_no_file_is_begun_meanwhile
     .await?;
     follower.ring.set_leadership(Leadership::Serving(TERM));
     let waits = follower
-        .is(|state| matches!(state, RoleState::Waiting { what } if what.contains("LOCK INSTANCE FOR BACKUP")));
+        .is(|state| matches!(state, RoleState::Waiting { what: WaitingFor::Step(what) } if what.contains("LOCK INSTANCE FOR BACKUP")));
     waits.await?;
     // Some more attempts.
     tokio::time::sleep(Duration::from_millis(1500)).await;
