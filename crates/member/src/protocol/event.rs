@@ -227,11 +227,6 @@ pub struct KeptFile {
 pub(crate) struct CommandProgress(pub(crate) mpsc::Sender<Bytes>);
 
 impl CommandProgress {
-    /// For a command without a listening client.
-    pub(crate) fn unheard() -> Self {
-        Self(mpsc::channel(1).0)
-    }
-
     pub(crate) fn tell(&self, event: &CommandEvent) {
         // An event is plain values, which always have a JSON form.
         let json = serde_json::to_vec(event).unwrap_or_default();

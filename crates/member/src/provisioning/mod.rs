@@ -7,7 +7,9 @@ mod replaced_statement;
 
 pub(crate) use copied_mysqld::CopiedMysqld;
 pub use donor_member::Donor;
-pub(crate) use donor_member::{DonorMember, fit};
+pub(crate) use donor_member::DonorMember;
+#[cfg(feature = "simulation")]
+pub(crate) use donor_member::fit;
 
 use std::convert::Infallible;
 use std::io;

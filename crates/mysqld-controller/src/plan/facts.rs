@@ -94,43 +94,6 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Before the first observation.
-    pub fn unknown(fence_after: Duration, lockout: LockoutPatience) -> Self {
-        Self {
-            leading: Leading::No(Duration::ZERO),
-            others: false,
-            transferring: false,
-            held: false,
-            stopping: false,
-            server: None,
-            protection: Protection::Unknown {
-                cause: String::new(),
-            },
-            attached: false,
-            takes_in: false,
-            locked_out: None,
-            ending: None,
-            waits: false,
-            sessions_wait: false,
-            held_up_by_prepared: false,
-            can_restart: false,
-            runs: false,
-            just_killed: false,
-            readiness: Readiness::Unknown,
-            found_in: None,
-            followed: false,
-            applier: Applier::Off,
-            applying: None,
-            compare_not_before: None,
-            write_fence: WriteFenceState::Unknown,
-            write_memory: Some(WriteMemory::default()),
-            read_fence_moves: false,
-            read_not_before: None,
-            fence_after,
-            lockout,
-        }
-    }
-
     /// The facts of a server that must not be touched: as if never observed. A running applier ends first.
     pub(crate) fn untouched(self) -> Self {
         if self.applier.on().is_some() || self.applying.is_some() {
@@ -293,4 +256,44 @@ pub enum Kill {
     UnaskedStop,
     /// The applier waits for locks of an XA-prepared transaction from the server's time as the primary.
     HeldUpByPrepared,
+}
+
+#[cfg(test)]
+impl Facts {
+    /// Before the first observation.
+    pub(crate) fn unknown(fence_after: Duration, lockout: LockoutPatience) -> Self {
+        Self {
+            leading: Leading::No(Duration::ZERO),
+            others: false,
+            transferring: false,
+            held: false,
+            stopping: false,
+            server: None,
+            protection: Protection::Unknown {
+                cause: String::new(),
+            },
+            attached: false,
+            takes_in: false,
+            locked_out: None,
+            ending: None,
+            waits: false,
+            sessions_wait: false,
+            held_up_by_prepared: false,
+            can_restart: false,
+            runs: false,
+            just_killed: false,
+            readiness: Readiness::Unknown,
+            found_in: None,
+            followed: false,
+            applier: Applier::Off,
+            applying: None,
+            compare_not_before: None,
+            write_fence: WriteFenceState::Unknown,
+            write_memory: Some(WriteMemory::default()),
+            read_fence_moves: false,
+            read_not_before: None,
+            fence_after,
+            lockout,
+        }
+    }
 }

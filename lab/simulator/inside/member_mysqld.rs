@@ -1,4 +1,4 @@
-//! The mysqld of a member whose Raft, log and transport belong to a simulation. The same code manages every member's mysqld.
+//! The mysqld of a member with a simulated Raft, log and transport, as a module of `member`. The same code manages every member's mysqld.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use mysqld_server::provision::CloneOffer;
 use mysqld_server::supervisor::ExternalServer;
 use raft_types::{Incarnation, MemberId, UnixSeconds};
 use spilling_bytes::SpillFolder;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::connection::requirements;
 use super::management::MysqldManagement;
@@ -119,7 +119,7 @@ impl MysqldBeside {
         let provisioner = self.provisioner()?;
         fit(donor.name(), theirs, Some(&self.view()))?;
         provisioner
-            .provision(donor, force, &CommandProgress::unheard())
+            .provision(donor, force, &CommandProgress(mpsc::channel(1).0))
             .await
     }
 
