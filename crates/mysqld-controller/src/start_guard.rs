@@ -313,10 +313,7 @@ impl ProtectionStart {
         };
         let mut connection = Connection::open_with_own_settings(connect).await?;
         let index = connection.query("SELECT @@GLOBAL.log_bin_index").await?;
-        let index = index
-            .first()
-            .and_then(|row| row.text_at(0))
-            .map(PathBuf::from);
+        let index = index.value().map(PathBuf::from);
         let place = match index {
             // The server's answer overrides its member's configuration.
             Some(index) => place.elsewhere(&index).unwrap_or(place),

@@ -152,7 +152,7 @@ pub async fn drop_channel(connection: &mut Connection) -> Result<(), LinkError> 
         "SELECT COUNT(*) FROM performance_schema.replication_connection_configuration WHERE channel_name = '{OWN_CHANNEL}'"
     );
     let there = connection.query(there).await?;
-    if there.first().and_then(|row| row.text_at(0)) == Some("0") {
+    if there.value() == Some("0") {
         return Ok(());
     }
     let stop = format!("STOP REPLICA FOR CHANNEL '{OWN_CHANNEL}'");

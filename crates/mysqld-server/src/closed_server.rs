@@ -75,7 +75,7 @@ pub async fn execute_instead(
         under_gtid(connect, gtid, &[statement], logged).await?;
         let is_executed = format!("SELECT GTID_SUBSET('{gtid}', @@GLOBAL.gtid_executed)");
         let answer = connection.query(is_executed).await?;
-        match answer.first().and_then(|row| row.text_at(0)) {
+        match answer.value() {
             Some("1") => Ok(()),
             _ => under_gtid(connect, gtid, &["BEGIN", "COMMIT"], logged).await,
         }

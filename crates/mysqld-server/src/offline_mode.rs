@@ -39,10 +39,7 @@ pub async fn raise_in_start_before(
 ) -> Result<Option<SetOffline>, LinkError> {
     let mut connection = Connection::open_with_own_settings(connect).await?;
     let answer = connection.query(UPTIME).await?;
-    let up: Option<u64> = answer
-        .first()
-        .and_then(|row| row.text_at(0))
-        .and_then(|seconds| seconds.parse().ok());
+    let up: Option<u64> = answer.value().and_then(|seconds| seconds.parse().ok());
     // mysqld reports whole seconds, so one second is uncertain.
     let is_new = up.is_some_and(|up| Duration::from_secs(up + 1) < ago);
     let done = match is_new {
@@ -112,11 +109,11 @@ const WHO: &str = "SELECT variable_source = 'DYNAMIC' AND set_user = SUBSTRING_I
 /// `None` while it is off. An account without the privilege to query the owner assumes another account.
 async fn look(connection: &mut Connection) -> Result<Option<Owner>, LinkError> {
     let on = connection.query("SELECT @@GLOBAL.offline_mode").await?;
-    if on.first().and_then(|row| row.text_at(0)) != Some("1") {
+    if on.value() != Some("1") {
         return Ok(None);
     }
     match connection.query(WHO).await {
-        Ok(answer) => match answer.first().and_then(|row| row.text_at(0)) {
+        Ok(answer) => match answer.value() {
             Some("1") => Ok(Some(Owner::Us)),
             _ => Ok(Some(Owner::Other)),
         },

@@ -295,7 +295,7 @@ impl OneAtATime {
             .map_err(failed)?;
         let asked = format!("SELECT GET_LOCK('{LOCK_NAME}', 0)");
         let taken = connection.query(&asked).await.map_err(failed)?;
-        let taken = taken.first().and_then(|row| row.text_at(0));
+        let taken = taken.value();
         if taken != Some("1") {
             return Err(busy(&format!(
                 "the lock `{LOCK_NAME}` of the primary's mysqld"
@@ -353,7 +353,7 @@ async fn watch(mut connection: Connection, mut ended: oneshot::Receiver<()>) -> 
     let mut last = false;
     loop {
         let asked = connection.query("SELECT @@GLOBAL.read_only").await.ok()?;
-        let closed = asked.first().and_then(|row| row.text_at(0)) == Some("1");
+        let closed = asked.value() == Some("1");
         seen.look(closed, Instant::now());
         if last {
             return seen.pause();

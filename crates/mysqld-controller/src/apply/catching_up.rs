@@ -146,7 +146,7 @@ fn unreadable(variable: &'static str) -> impl FnOnce(ParseGtidError) -> CompareE
 
 async fn text(connection: &mut Connection, query: &str) -> Result<String, CompareError> {
     let answer = connection.query(query).await?;
-    let text = answer.first().and_then(|row| row.text_at(0));
+    let text = answer.value();
     let text = text.ok_or_else(|| CompareError::NoText(query.to_owned()));
     Ok(text?.to_owned())
 }

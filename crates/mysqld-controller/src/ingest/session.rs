@@ -366,7 +366,7 @@ async fn further_sessions(
         opened => return opened,
     };
     let limit = first.query("SELECT @@GLOBAL.max_connections").await?;
-    let limit = limit.first().and_then(|row| row.text_at(0)?.parse().ok());
+    let limit = limit.value().and_then(|value| value.parse().ok());
     let limit: u64 = limit.ok_or(full)?;
     let set = |limit| format!("SET GLOBAL max_connections = {limit}");
     first.execute(&set(limit + 2)).await?;
@@ -394,7 +394,7 @@ pub(super) async fn raise_acks(connect: &ConnectOptions) {
                 }
                 answer => answer?,
             };
-            if enabled.first().and_then(|row| row.text_at(0)) == Some("1") {
+            if enabled.value() == Some("1") {
                 await_acks(&mut connection, names, UNREACHABLE_ACKS).await?;
             }
         }
@@ -441,7 +441,7 @@ async fn primary_gtids(control: &mut Connection) -> Result<PrimaryGtids, IngestE
 
 async fn text(control: &mut Connection, what: &'static str) -> Result<String, IngestError> {
     let result = control.query(&format!("SELECT @@GLOBAL.{what}")).await?;
-    let value = result.first().and_then(|row| row.text_at(0));
+    let value = result.value();
     value.map(str::to_owned).ok_or(IngestError::Unreadable {
         what,
         reason: "it is no text".to_owned(),

@@ -109,7 +109,7 @@ async fn ask(connection: &mut Connection, query: &str) -> Result<Vec<String>, Li
         Err(LinkError::Server(_)) => Ok(Vec::new()),
         answer => {
             let answer = answer?;
-            let texts = answer.rows.iter().filter_map(|row| row.text_at(0));
+            let texts = answer.values();
             Ok(texts.map(str::to_owned).collect())
         }
     }

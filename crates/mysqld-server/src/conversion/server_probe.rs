@@ -196,7 +196,7 @@ async fn tables_in_memory(connection: &mut Connection) -> Result<Vec<String>, Li
              AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') ORDER BY 1 LIMIT 5",
         )
         .await?;
-    let tables = tables.rows.iter().filter_map(|row| row.text_at(0));
+    let tables = tables.values();
     Ok(tables.map(str::to_owned).collect())
 }
 
@@ -346,7 +346,7 @@ async fn takes_tls(connection: &mut Connection) -> Result<bool, LinkError> {
              'Enabled'",
         )
         .await?;
-    let value = enabled.first().and_then(|row| row.text_at(0));
+    let value = enabled.value();
     Ok(value.is_some_and(|value| value.eq_ignore_ascii_case("yes")))
 }
 

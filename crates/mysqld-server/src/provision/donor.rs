@@ -79,7 +79,7 @@ pub async fn offer(
         .map_err(ProvisionError::at("whether data are encrypted"))?;
     let grants = connection.query("SHOW GRANTS").await;
     let grants = grants.map_err(ProvisionError::at("what the member's account may"))?;
-    let grants = grants.rows.iter().filter_map(|row| row.text_at(0));
+    let grants = grants.values();
     let member_grants = grants.map(str::to_owned).collect();
     let account = CloneAccount::random(recipient);
     // Long, and with characters of every kind that a server's policy may require.
@@ -182,7 +182,7 @@ pub(super) async fn drop_accounts(
 ) -> Result<(), LinkError> {
     let found = format!("SELECT user FROM mysql.user WHERE host = '%' AND user LIKE '{pattern}'");
     let found = connection.query(found).await?;
-    let names = found.rows.iter().filter_map(|row| row.text_at(0));
+    let names = found.values();
     let accounts = names.filter_map(|name| CloneAccount::try_from(name.to_owned()).ok());
     for account in accounts.collect::<Vec<_>>() {
         connection
@@ -268,7 +268,7 @@ pub(super) async fn has_plugin(connection: &mut Connection) -> Result<bool, Link
     let answer = connection
         .query("SELECT COUNT(*) FROM information_schema.plugins WHERE plugin_name = 'clone' AND plugin_status = 'ACTIVE'")
         .await?;
-    Ok(answer.first().and_then(|row| row.text_at(0)) == Some("1"))
+    Ok(answer.value() == Some("1"))
 }
 
 pub(super) async fn install_plugin(connection: &mut Connection) -> Result<(), LinkError> {
@@ -296,7 +296,7 @@ pub(super) async fn value(
         .query(query)
         .await
         .map_err(ProvisionError::at(what))?;
-    let text = answer.first().and_then(|row| row.text_at(0));
+    let text = answer.value();
     text.map(str::to_owned)
         .ok_or(ProvisionError::Answer { what })
 }
@@ -336,7 +336,7 @@ pub(super) async fn has_keyring(connection: &mut Connection) -> Result<bool, Lin
 
 async fn asked(connection: &mut Connection, question: &str) -> Result<bool, LinkError> {
     let answer = connection.query(question).await?;
-    Ok(answer.first().and_then(|row| row.text_at(0)) == Some("1"))
+    Ok(answer.value() == Some("1"))
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub(crate) async fn other_engines(connection: &mut Connection) -> Result<Vec<Str
         .filter_map(|row| row.text_at(0).map(str::to_owned))
         .collect();
     let place = connection.query("SELECT @@GLOBAL.datadir").await?;
-    if let Some(place) = place.first().and_then(|row| row.text_at(0)) {
+    if let Some(place) = place.value() {
         let place = place.to_owned();
         tables.extend(long_work::on_disk(move || with_files(Path::new(&place))).await);
     }

@@ -215,7 +215,7 @@ async fn state(
 ) -> Result<CopyState, LinkError> {
     let there = format!("SELECT COUNT(*) FROM mysql.user WHERE user = '{account}'");
     let there = connection.query(there).await?;
-    if there.first().and_then(|row| row.text_at(0)) != Some("0") {
+    if there.value() != Some("0") {
         return Ok(CopyState::There);
     }
     if !has_plugin(connection).await? {

@@ -172,7 +172,7 @@ async fn owners(
     session: &mut Connection,
 ) -> Result<Vec<InTheWay>, LinkError> {
     let answer = session.query("SELECT @@GLOBAL.gtid_owned").await?;
-    let owned = answer.first().and_then(|row| row.text_at(0));
+    let owned = answer.value();
     let owned = parse_gtid_owners(owned.unwrap_or_default()).unwrap_or_default();
     let Some(log) = (match owned.is_empty() {
         true => None,

@@ -41,7 +41,7 @@ pub(crate) async fn let_commits_through(
     let mut replica = Connection::open_with_own_settings(connect).await?;
     let id = replica.id();
     let gtids = replica.query("SELECT @@GLOBAL.gtid_executed").await?;
-    let gtids = gtids.first().and_then(|row| row.text_at(0));
+    let gtids = gtids.value();
     // Waiting transactions are not in `gtid_executed` yet, so the dump sends them.
     let have: GtidSet = gtids
         .and_then(|gtids| gtids.parse().ok())

@@ -81,9 +81,7 @@ pub async fn log_in(connect: &ConnectOptions) -> Result<Login, LinkError> {
     let sessions = connection
         .query("SELECT @@SESSION.max_user_connections")
         .await?;
-    let sessions = sessions
-        .first()
-        .and_then(|row| row.text_at(0)?.parse().ok());
+    let sessions = sessions.value().and_then(|value| value.parse().ok());
     let loaded = grants(&mut connection).await?;
     let stored = stored(&mut connection).await?;
     connection.close().await;
@@ -119,7 +117,7 @@ async fn stored(connection: &mut Connection) -> Result<Option<Stored>, LinkError
     let Some(lines) = unless_refused(connection.query(stored_grants()).await)? else {
         return Ok(Some(Stored::Rights(None)));
     };
-    let lines = lines.rows.iter().filter_map(|row| row.text_at(0));
+    let lines = lines.values();
     let rights = Grants::parse("", lines);
     Ok(Some(Stored::Rights(Some(rights))))
 }
@@ -135,10 +133,7 @@ async fn loaded_password(connection: &mut Connection) -> Result<Option<String>, 
         set => drop(set?),
     }
     let made = connection.query("SHOW CREATE USER CURRENT_USER()").await?;
-    Ok(made
-        .first()
-        .and_then(|row| row.text_at(0))
-        .map(str::to_owned))
+    Ok(made.value().map(str::to_owned))
 }
 
 /// Without escape characters and the characters that they escape. Two hashes cannot differ in these alone.

@@ -221,16 +221,9 @@ async fn semi_sync_replicas(
 
 pub(super) async fn grants(connection: &mut Connection) -> Result<Grants, LinkError> {
     let account = connection.query("SELECT CURRENT_USER()").await?;
-    let account = account
-        .first()
-        .and_then(|row| row.text_at(0))
-        .unwrap_or_default()
-        .to_owned();
+    let account = account.value().unwrap_or_default().to_owned();
     let lines = connection.query("SHOW GRANTS").await?;
-    Ok(Grants::parse(
-        &account,
-        lines.rows.iter().filter_map(|row| row.text_at(0)),
-    ))
+    Ok(Grants::parse(&account, lines.values()))
 }
 
 /// After how many days the password of our account expires. Passwords of other plugins than these do not.
@@ -241,7 +234,7 @@ async fn account_expires(connection: &mut Connection) -> Result<Option<u64>, Lin
     let Some(answer) = unless_refused(connection.query(lifetime).await)? else {
         return Ok(None);
     };
-    let days = answer.first().and_then(|row| row.text_at(0)?.parse().ok());
+    let days = answer.value().and_then(|value| value.parse().ok());
     Ok(days.filter(|days| *days > 0))
 }
 
@@ -253,7 +246,7 @@ async fn may_shut_down(connection: &mut Connection, own: &str) -> Result<Vec<Str
              AND grantee NOT LIKE '''mysql.%' ORDER BY grantee",
         )
         .await?;
-    let names = grantees.rows.iter().filter_map(|row| row.text_at(0));
+    let names = grantees.values();
     Ok(names
         .filter(|name| *name != own)
         .map(str::to_owned)
@@ -305,7 +298,7 @@ pub async fn server_clock(connection: &mut Connection) -> Result<Option<Duration
          WHERE thread_id = PS_CURRENT_THREAD_ID()";
     match connection.query(clock).await {
         Ok(answer) => {
-            let picoseconds = answer.first().and_then(|row| row.text_at(0)?.parse().ok());
+            let picoseconds = answer.value().and_then(|value| value.parse().ok());
             Ok(picoseconds.map(|picoseconds: u64| Duration::from_micros(picoseconds / 1_000_000)))
         }
         Err(LinkError::Server(_)) => Ok(None),

@@ -112,7 +112,7 @@ async fn purged(account: &ConnectOptions) -> Result<GtidSet, LinkError> {
     let mut connection = Connection::open_with_own_settings(account).await?;
     let answer = connection.query("SELECT @@GLOBAL.gtid_purged").await?;
     connection.close().await;
-    let purged = answer.first().and_then(|row| row.text_at(0)?.parse().ok());
+    let purged = answer.value().and_then(|value| value.parse().ok());
     Ok(purged.unwrap_or_default())
 }
 
