@@ -216,7 +216,7 @@ impl SourceTls {
 impl ReplicationSource {
     /// The statement that makes a server follow it, and retry while the source is away: by default a receiver gives up permanently
     /// after ten attempts (9.7), which is ten seconds here. `further` is appended: more options, and the channel.
-    pub(crate) fn change(&self, further: &str) -> String {
+    pub fn change(&self, further: &str) -> String {
         format!(
             "CHANGE REPLICATION SOURCE TO SOURCE_HOST = {}, SOURCE_PORT = {}, SOURCE_USER = {}, SOURCE_PASSWORD = {}, \
              {}, SOURCE_AUTO_POSITION = 1, SOURCE_CONNECT_RETRY = 1, \

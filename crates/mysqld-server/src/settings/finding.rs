@@ -227,7 +227,7 @@ impl Requirements {
     }
 
     /// The server id and the UUID of the member's second dump, which only acknowledges.
-    pub(crate) fn second_replica(&self) -> (u32, Uuid) {
+    pub fn second_replica(&self) -> (u32, Uuid) {
         let id = (self.replica_server_id ^ SECOND).max(1);
         (
             id,
@@ -236,7 +236,7 @@ impl Requirements {
     }
 
     /// Whether a semi-sync replica is one of the member's two.
-    pub(crate) fn is_ours(&self, replica: &SemiSyncReplica) -> bool {
+    pub fn is_ours(&self, replica: &SemiSyncReplica) -> bool {
         let ours = [self.replica_uuid, self.second_replica().1];
         replica.uuid.is_some_and(|uuid| ours.contains(&uuid))
     }

@@ -73,7 +73,7 @@ pub struct Observed {
 
 impl Observed {
     /// Compares the place of its binlog with the one that the member reads.
-    pub(crate) fn compare_place(&mut self, expected: Option<&BinlogPlace>) {
+    pub fn compare_place(&mut self, expected: Option<&BinlogPlace>) {
         let index = self
             .variable("log_bin_index")
             .unwrap_or_default()
@@ -106,7 +106,7 @@ impl Observed {
     }
 
     /// Settings that, in addition to its text, determine the effect of a DDL statement and are not in the log. By lower-case name.
-    pub(crate) fn ddl_settings(&self) -> BTreeMap<String, String> {
+    pub fn ddl_settings(&self) -> BTreeMap<String, String> {
         let seen = DDL_SETTINGS.iter().filter_map(|name| {
             // A listing of variables shows a switch as a word, and a query as a number.
             let value = match (*name, self.variable(name)?) {
