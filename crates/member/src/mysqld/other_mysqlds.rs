@@ -91,12 +91,12 @@ mod tests {
 
     #[test]
     fn what_a_member_said_last_counts_until_it_says_something_else_or_is_gone() {
-        let record = |name: &str| MemberRecord {
+        let named = |name: &str| MemberRecord {
             name: name.to_owned(),
             ..MemberRecord::default()
         };
         let both: BTreeMap<_, _> =
-            [(MemberId(2), record("db-2")), (MemberId(3), record("db-3"))].into();
+            [(MemberId(2), named("db-2")), (MemberId(3), named("db-3"))].into();
         let mut others = OtherMysqlds::default();
         let said = |uuid: &str| Said {
             uuid: Some(uuid.to_owned()),
@@ -119,7 +119,7 @@ mod tests {
         record(&mut others, &both, [(MemberId(2), said(OTHER))]);
         assert!(others.released.is_empty());
         assert_eq!(others.uuids[&MemberId(2)].1, OTHER);
-        let one: BTreeMap<_, _> = [(MemberId(3), record("db-3"))].into();
+        let one: BTreeMap<_, _> = [(MemberId(3), named("db-3"))].into();
         record(&mut others, &one, []);
         assert!(others.uuids.is_empty());
     }

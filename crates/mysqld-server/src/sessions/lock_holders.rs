@@ -434,7 +434,6 @@ const SHOWN: usize = 100;
 
 #[cfg(test)]
 mod tests {
-    use futures::future::BoxFuture;
     use mysql_link::Endpoint;
     use testkit::mysql_tree::MysqlTree;
     use testkit::mysqld::Mysqld;
