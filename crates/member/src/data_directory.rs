@@ -5,7 +5,7 @@ use std::io;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use mysqld_controller::durable_file;
+use mysqld_server::durable_file;
 use raft_types::{FormatMismatch, FormatRange, FormatVersion, MemberId};
 use ring_admin::{Identity, IdentityBook, IdentityPages, LogOrigin};
 use rustix::fs::{Access, AtFlags, CWD, accessat};

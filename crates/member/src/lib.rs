@@ -47,10 +47,9 @@ pub use commands::Commands;
 pub use credentials::{UnusableFile, unusable_files};
 pub use data_directory::{IdentityFileError, LockError};
 pub use error::MemberError;
-pub use mysqld::{
-    ConvertedMysqld, GUARD, GUARDS, GuardCommand, MysqldBeside, RELOAD, Reached, connect_options,
-    guarded_server,
-};
+#[cfg(feature = "simulation")]
+pub use mysqld::{ConvertedMysqld, MysqldBeside, Reached};
+pub use mysqld::{GUARD, GUARDS, GuardCommand, RELOAD, connect_options, guarded_server};
 pub use own_host::HeardHereAlone;
 pub use phases::{Joined, Opened, Running, Surroundings};
 pub use provisioning::Donor;

@@ -5,25 +5,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
+use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
+use mysqld_server::standing::StandingFile;
+use mysqld_server::supervisor::{SupervisorHandle, SupervisorState};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::apply::{Apply, ApplyOrder, FollowOptions};
-use crate::executor::Executor;
 use crate::ingest::{IngestFigures, IngestStatus};
-use crate::leading::{RingObserver, Woken, due};
 use crate::plan::facts::{Applier, ApplyAction, Facts, Kill, LockoutPatience, ServerView};
 use crate::plan::read_fence::{ReadFenceAction, ReadFenceMemory};
 use crate::plan::role_words::role_state;
+use crate::plan::same_uuid::{OtherMysqlds, Own, Verdict, judge, uuid_of};
 use crate::plan::write_fence::{CloseReason, WriteAction, is_attached_and_looked_at};
 use crate::plan::{Plan, decide};
 use crate::read_fence::ReadFence;
-use crate::ring::{CommittedLog, Ring, RingChanges};
+use crate::ring::{CommittedLog, Ring, RingChanges, RingObserver, Woken, changed, due};
 use crate::status::{Hold, ReadFenceStatus, Readiness, RoleStatus, WriteFenceStatus};
-use crate::supervisor::{SupervisorHandle, SupervisorState};
 use crate::watch::{ReadOnly, WatchReport};
 use crate::write_fence::{WriteFence, WriteFenceOptions};
 
@@ -47,6 +48,10 @@ pub struct ControllerOptions {
     pub fence_after: Duration,
     /// How long a mysqld that refuses all logins is tolerated.
     pub lockout: LockoutPatience,
+    /// Whether another program starts mysqld.
+    pub attached: bool,
+    /// Records whether it was the primary.
+    pub standing: StandingFile,
 }
 
 /// Inputs from observers and operators.
@@ -60,11 +65,11 @@ pub struct ControllerInputs {
     pub figures: Arc<IngestFigures>,
     /// The supervisor that can restart mysqld, if there is one.
     pub supervisor: Option<Arc<SupervisorHandle>>,
-    /// Whether the member must not act on the server.
+    /// True if the server's data are being replaced.
     pub hold: watch::Receiver<Option<Hold>>,
-    /// Whether the member must not touch the server at all: it may be another member's.
-    pub hands_off: watch::Receiver<bool>,
-    /// Whether a leadership transfer is imminent.
+    /// The other members' reports about their mysqlds.
+    pub others: watch::Receiver<OtherMysqlds>,
+    /// True if a leadership transfer is imminent.
     pub transferring: watch::Receiver<bool>,
 }
 
@@ -77,6 +82,8 @@ pub struct ControllerStatus {
     pub read_fence: watch::Receiver<ReadFenceStatus>,
     /// The server's role in the ring; `None` where nothing is applied to it.
     pub role: Option<watch::Receiver<RoleStatus>>,
+    /// Result of the comparison of UUIDs with the other members' servers.
+    pub same_uuid: watch::Receiver<Verdict>,
 }
 
 /// Reports to the guard that the member is alive, and whether clients use the server as a primary that another one could succeed.
@@ -89,6 +96,15 @@ pub struct Controller<R> {
     inputs: ControllerInputs,
     fence_after: Duration,
     lockout: LockoutPatience,
+    attached: bool,
+    standing: StandingFile,
+    /// The last UUID that mysqld reported: one that is briefly down keeps it.
+    uuid: Option<String>,
+    same_uuid: watch::Sender<Verdict>,
+    /// Why the member must not act on the server, if so.
+    hold: Option<Hold>,
+    /// Whether the member must not touch the server at all: it may be another member's.
+    hands_off: bool,
     readiness: watch::Receiver<Readiness>,
     status: ControllerStatus,
     write: Executor<WriteFence>,
@@ -101,7 +117,7 @@ pub struct Controller<R> {
     /// Whether mysqld had followed before that action.
     followed: bool,
     memory: ReadFenceMemory,
-    /// Whether mysqld was killed for locks of prepared transactions since it was last the primary. Only a primary's clients take such
+    /// True if mysqld was killed for locks of prepared transactions since it was last the primary. Only a primary's clients take such
     /// locks, so that a second kill would not help.
     killed_for_prepared: bool,
     /// Time of the last kill: earlier observations say nothing about the present mysqld.
@@ -112,7 +128,7 @@ pub struct Controller<R> {
 
 impl<R: Ring + CommittedLog> Controller<R> {
     /// A controller that is not running yet, and its status. It reports through `readiness`, which ingest obeys, whether the server may
-    /// become the primary. Where nothing is applied, `readiness` does not change.
+    /// become the primary. If nothing is applied, `readiness` does not change.
     pub fn new(
         observer: Arc<RingObserver<R>>,
         options: ControllerOptions,
@@ -126,10 +142,12 @@ impl<R: Ring + CommittedLog> Controller<R> {
             Apply::new(ring, apply, options.origin, readiness.clone())
         });
         let (apply, role) = applied.unzip();
+        let (verdicts, same_uuid) = watch::channel(Verdict::default());
         let status = ControllerStatus {
             write_fence,
             read_fence,
             role,
+            same_uuid,
         };
         let controller = Self {
             changes: observer.ring().changes(),
@@ -137,6 +155,12 @@ impl<R: Ring + CommittedLog> Controller<R> {
             inputs,
             fence_after: options.fence_after,
             lockout: options.lockout,
+            attached: options.attached,
+            standing: options.standing,
+            uuid: None,
+            same_uuid: verdicts,
+            hold: None,
+            hands_off: false,
             readiness: readiness.subscribe(),
             status: status.clone(),
             write: Executor::Idle(write),
@@ -185,7 +209,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
             };
         }
         let report = self.inputs.reports.borrow().clone();
-        if !*self.inputs.hands_off.borrow()
+        if !self.hands_off
             && let Executor::Idle(write) = self.write
             && let Some(read_only) = write.read_only(&report)
             && read_only != ReadOnly::Everybody
@@ -228,7 +252,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
             () = changed(&mut self.inputs.reports) => {}
             () = changed(&mut self.inputs.ingest) => {}
             () = changed(&mut self.inputs.hold) => {}
-            () = changed(&mut self.inputs.hands_off) => {}
+            () = changed(&mut self.inputs.others) => {}
             () = changed(&mut self.inputs.transferring) => {}
             () = tokio::time::sleep(TICK), if self.guard.is_some() => {}
             woken = due(next) => return woken,
@@ -236,7 +260,36 @@ impl<R: Ring + CommittedLog> Controller<R> {
         Woken::Told
     }
 
+    /// Compares its UUID with those of the other members' servers. A copy in progress comes first, since it waits for its own hold, and its
+    /// command was given for this server.
+    fn judge_uuid(&mut self) {
+        self.uuid = uuid_of(&self.inputs.reports.borrow()).or(self.uuid.take());
+        let others = self.inputs.others.borrow_and_update();
+        let own = Own {
+            uuid: self.uuid.as_deref(),
+            primary_elsewhere: self.observer.ring().primary_elsewhere().is_some(),
+            was_primary: others.have(self.uuid.as_ref()) && self.standing.is_of_the_primary(),
+            attached: self.attached,
+        };
+        let verdict = judge(own, &others);
+        let copied = self.inputs.hold.borrow_and_update().clone();
+        self.hands_off = verdict.hands_off && copied.is_none();
+        self.hold = copied.or_else(|| verdict.hold.clone());
+        self.same_uuid.send_if_modified(|before| {
+            let changed = *before != verdict;
+            if let Some(warning) = verdict.warning.as_ref().filter(|_| changed) {
+                warn!("{warning}");
+            }
+            if let (true, Some(Hold::Interrupted { cause })) = (changed, &verdict.hold) {
+                warn!("mysqld is not used: {cause}");
+            }
+            *before = verdict;
+            changed
+        });
+    }
+
     fn facts(&mut self, now: Instant) -> Facts {
+        self.judge_uuid();
         let leading = self.observer.look();
         let report = self.inputs.reports.borrow_and_update();
         let ingest = self.inputs.ingest.borrow_and_update();
@@ -274,13 +327,11 @@ impl<R: Ring + CommittedLog> Controller<R> {
         self.killed_for_prepared &= !matches!(readiness, Readiness::In(_));
         let role = self.status.role.as_ref();
         let held_up_by_prepared = role.is_some_and(|role| role.borrow().held_up_by_prepared);
-        let held = self.inputs.hold.borrow_and_update().is_some();
-        let hands_off = *self.inputs.hands_off.borrow_and_update();
         let facts = Facts {
             leading,
             others: self.observer.ring().others_may_be_primary(),
             transferring: *self.inputs.transferring.borrow_and_update(),
-            held,
+            held: self.hold.is_some(),
             stopping: self.stopping,
             server,
             protection: report.protection.clone(),
@@ -317,7 +368,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
             fence_after: self.fence_after,
             lockout: self.lockout,
         };
-        match hands_off {
+        match self.hands_off {
             true => facts.untouched(),
             false => facts,
         }
@@ -396,8 +447,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
         match action {
             ApplyAction::Stay | ApplyAction::Kill(_) => {
                 if let Some(apply) = executor.idle().filter(|_| !facts.just_killed) {
-                    let hold = self.inputs.hold.borrow().clone();
-                    let state = role_state(facts, hold, &apply.state());
+                    let state = role_state(facts, self.hold.clone(), &apply.state());
                     apply.show(state);
                 }
             }
@@ -435,9 +485,69 @@ impl<R: Ring + CommittedLog> Controller<R> {
     }
 }
 
-/// Waits for a change; indefinitely after the sender is gone. Cancel safe.
-async fn changed<T>(told: &mut watch::Receiver<T>) {
-    if told.changed().await.is_err() {
-        std::future::pending().await
+// Executors carry out one order at a time, concurrently and without waiting for each other.
+
+/// An executor and its state.
+pub(crate) enum Executor<T> {
+    /// Ready for the next order.
+    Idle(T),
+    /// Carries out an order; idle afterwards.
+    Busy(BoxFuture<'static, T>),
+    /// Placeholder during the change of state.
+    Away,
+}
+
+impl<T: Send + 'static> Executor<T> {
+    /// The executor, if it is idle.
+    pub(crate) fn idle(&mut self) -> Option<&mut T> {
+        match self {
+            Self::Idle(executor) => Some(executor),
+            Self::Busy(_) | Self::Away => None,
+        }
+    }
+
+    /// Starts an order; the executor is idle afterwards. A busy executor continues with its present order.
+    pub(crate) fn begin<F>(&mut self, order: impl FnOnce(T) -> F)
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        *self = match std::mem::replace(self, Self::Away) {
+            Self::Idle(executor) => Self::Busy(Box::pin(order(executor))),
+            other => other,
+        };
+    }
+
+    /// Waits until it has carried out its order; indefinitely where it has none. Cancel safe.
+    pub(crate) async fn finished(&mut self) {
+        match self {
+            Self::Busy(order) => *self = Self::Idle(order.await),
+            Self::Idle(_) | Self::Away => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_order_goes_on_although_nobody_waits_for_it() {
+        let mut executor = Executor::Idle(1);
+        assert_eq!(executor.finished().now_or_never(), None);
+        let (go, gone) = oneshot::channel();
+        executor.begin(|count| async move {
+            gone.await.unwrap();
+            count + 1
+        });
+        assert_eq!(executor.finished().now_or_never(), None);
+        assert_eq!(executor.idle(), None);
+        // A busy executor ignores a second order.
+        executor.begin(|count| async move { count + 10 });
+        go.send(()).unwrap();
+        executor.finished().await;
+        assert_eq!(executor.idle(), Some(&mut 2));
     }
 }

@@ -4,7 +4,6 @@ use std::fmt;
 
 use binlog_format::gtid::GtidSet;
 use raft_types::{MemberId, Term};
-use serde::Serialize;
 use tokio::time::Instant;
 
 /// Whether the server may become the primary.
@@ -39,8 +38,7 @@ impl Readiness {
 }
 
 /// The current role of a mysqld in its ring.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RoleState {
     /// Unknown: mysqld was not observed yet, or there is no leader.
     Unknown,
@@ -51,12 +49,12 @@ pub enum RoleState {
     /// This member leads, and its mysqld does not have the whole log yet.
     CatchingUp {
         /// How many transactions it lacks.
-        behind: u64,
+        lacks: u64,
     },
     /// It should follow, and waits.
     Waiting {
-        /// What it waits for, as a message.
-        what: String,
+        /// The event that it waits for.
+        what: WaitingFor,
     },
     /// It neither follows nor may be the primary; an operator must act.
     Stopped {
@@ -68,6 +66,30 @@ pub enum RoleState {
         /// Why it was killed, as a message.
         why: String,
     },
+}
+
+/// What a mysqld that should follow waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WaitingFor {
+    /// The ring's report of its committed transactions.
+    Ring,
+    /// An answer of mysqld.
+    Answer,
+    /// The close for writes.
+    Writers,
+    /// The next attempt, or a step of a copy, as a message.
+    Step(String),
+}
+
+impl fmt::Display for WaitingFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ring => "the ring has to say which transactions are committed",
+            Self::Answer => "mysqld has to answer",
+            Self::Writers => "clients can still write",
+            Self::Step(what) => what,
+        })
+    }
 }
 
 /// Why a server is left alone: its data are being replaced.
@@ -88,7 +110,9 @@ pub enum Hold {
 impl From<Hold> for RoleState {
     fn from(hold: Hold) -> Self {
         match hold {
-            Hold::Working { what } => Self::Waiting { what },
+            Hold::Working { what } => Self::Waiting {
+                what: WaitingFor::Step(what),
+            },
             Hold::Interrupted { cause } => Self::Stopped { cause },
         }
     }
@@ -134,8 +158,7 @@ impl RoleStatus {
 }
 
 /// Whether clients may write, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteFenceState {
     /// They may.
     Open,
@@ -153,7 +176,7 @@ pub enum WriteFenceState {
         /// The start of mysqld in which closing waited for commits; `None` where it failed for another reason.
         stuck_in: Option<u64>,
     },
-    /// They are about to be allowed. Whether they already are is unknown.
+    /// They are about to be allowed. They may be already.
     Opening,
     /// They may not, but should: opening has not succeeded yet.
     NotOpened {
@@ -174,8 +197,7 @@ pub struct WriteFenceStatus {
 }
 
 /// Why ordinary accounts are blocked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadFenceReason {
     /// No quorum of the ring answers.
     QuorumSilent,

@@ -5,8 +5,8 @@ use binlog_server::fuzzing as server;
 use bytes::Bytes;
 use mysql_link::wire::{Packet, PacketDecoder, encode_packet};
 use mysql_link::{Endpoint, ServerVersion, fuzzing as client, version_support};
-use mysqld_controller::fuzzing as controller;
-use mysqld_controller::settings::Grants;
+use mysqld_server::fuzzing as mysqld;
+use mysqld_server::settings::Grants;
 
 use crate::{Target, mend};
 
@@ -74,7 +74,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target::new(
         "mysqld-files",
         "the index and the UUID of a mysqld, what the system says of its process, and its options",
-        controller::server_file,
+        mysqld::server_file,
     ),
     Target::new(
         "mysqld-binlog",
@@ -150,5 +150,5 @@ fn server_words(bytes: &[u8]) -> bool {
 }
 
 fn mysqld_binlog(bytes: &[u8]) -> bool {
-    controller::last_binlog(bytes) | controller::last_binlog(&mend::binlog_file(bytes))
+    mysqld::last_binlog(bytes) | mysqld::last_binlog(&mend::binlog_file(bytes))
 }

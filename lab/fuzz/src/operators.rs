@@ -2,7 +2,7 @@
 
 use member::protocol::{CommandEvent, Order};
 use member::status::MemberView;
-use mysqld_controller::fuzzing as controller;
+use mysqld_server::fuzzing as server;
 use witness_bin::fuzzing as program;
 
 use crate::{Target, document, is_written_the_same};
@@ -52,7 +52,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target::new(
         "mysqld-note",
         "what a member notes of the mysqld beside it: its standing, a copy, a start, its events, a tail that was cut off",
-        |bytes| is_written_the_same(bytes, controller::note),
+        |bytes| is_written_the_same(bytes, server::note),
     ),
     Target::new(
         "conversion-journal",

@@ -61,13 +61,13 @@ fn a_ring_whose_accounts_were_replaced_says_what_makes_them_again() {
         set.client(primary).sql(&replaced).unwrap();
     }
     for database in DATABASES {
-        says(&set, database, "is in no grant table any more");
+        says(&set, database, "is no longer in any grant table");
     }
     let clients = Writers::of(&set, 2, 0);
     clients.wait_for_more(20, SOON).unwrap();
     set.client(primary).sql("FLUSH PRIVILEGES").unwrap();
     for database in DATABASES {
-        says(&set, database, "is not let in any more: Access denied");
+        says(&set, database, "is no longer let in: Access denied");
     }
     clients.wait_for_more(20, SOON).unwrap();
 

@@ -10,12 +10,12 @@ use binlog_format::gtid::GtidSet;
 use binlog_server::{CommittedFiles, FileNumber, KeptFile, LogFile, Position, ReadError};
 use binlog_store::{LogPlace, MARKER_MAGIC, Marker};
 use bytes::Bytes;
+use mysqld_controller::plan::same_uuid::OtherMysqlds;
 use raft_types::OpId;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::binlog_serving::older_log::OlderLog;
-use crate::mysqld::OtherMysqlds;
 use crate::ring_handle::RingHandle;
 use crate::status::ArchiveView;
 

@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use transport::{AdminClient, AdminError, CommandCaller, CommandSource, Right, TransportConfig};
 
+#[cfg(feature = "simulation")]
 pub(crate) use crate::commands::mysqld_orders::OrderedMysqld;
 use crate::log_keeping;
 use crate::other_members::OtherMembers;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use mysql_link::{ConnectOptions, Secret};
-use mysqld_controller::conversion::{ConversionError, look, steps};
-use mysqld_controller::provision::{CloneAccount, CloneOffer, ProvisionError};
-use mysqld_controller::{ReplicationSource, SourceTls, provision};
+use mysqld_server::conversion::{ConversionError, look, steps};
+use mysqld_server::provision::{CloneAccount, CloneOffer, ProvisionError};
+use mysqld_server::{ReplicationSource, SourceTls, provision};
 use raft_types::{MemberId, RingId};
 use ring_admin::{IdentityBook, LogOrigin, RingState};
 use tokio::sync::oneshot;
@@ -91,14 +91,14 @@ pub(crate) async fn restart(member_state: &Arc<MemberState>, force: bool) -> Res
 }
 
 fn done(outcome: Result<(), ConversionError>) -> Result<(), Refusal> {
-    told(outcome.map_err(|error| error.to_string()))
+    told(outcome)
 }
 
-fn told(outcome: Result<(), String>) -> Result<(), Refusal> {
+fn told<E: std::fmt::Display>(outcome: Result<(), E>) -> Result<(), Refusal> {
     outcome.map_err(|cause| {
         Refusal::new(
             RefusalKind::Failed,
-            cause,
+            cause.to_string(),
             "fix that, and run the command again: it continues where it stopped",
         )
     })
@@ -171,7 +171,7 @@ impl<'a> OrderedMysqld<'a> {
         self.answer(false).await
     }
 
-    fn requirements(&self) -> mysqld_controller::settings::Requirements {
+    fn requirements(&self) -> mysqld_server::settings::Requirements {
         let identity = self.book.identity();
         requirements(self.settings, identity.member, identity.incarnation)
     }

@@ -6,14 +6,14 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, Secret, TlsMode};
 use mysqld_controller::conversion::{
-    DetachScene, DetachServer, DetachStep, Obstacle, Planned, plan_detach, steps,
+    DetachScene, DetachServer, DetachStep, Obstacle, Planned, plan_detach,
 };
-use mysqld_controller::{ReplicationSource, SourceTls};
+use mysqld_server::conversion::steps;
+use mysqld_server::{ReplicationSource, SourceTls};
 use uuid::Uuid;
 
-use crate::conversion::course::{Course, Work};
+use crate::conversion::course::{Course, Work, WritePause};
 use crate::conversion::scene::{Everybody, acts, look_of, seen};
-use crate::conversion::write_pause::WritePause;
 use crate::conversion::{Conversion, ConversionFailure, FailureKind, MemberSaid, StockReplica};
 use crate::protocol::{MysqldAnswer, MysqldOrder, ReplicateFrom};
 

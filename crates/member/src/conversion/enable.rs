@@ -6,12 +6,12 @@ use binlog_format::gtid::GtidSet;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use mysqld_controller::conversion::{
-    EnableScene, EnableServer, EnableStep, Obstacle, Planned, ReplicatesFrom, plan_enable, steps,
+    EnableScene, EnableServer, EnableStep, Obstacle, Planned, plan_enable,
 };
+use mysqld_server::conversion::{ReplicatesFrom, steps};
 
-use crate::conversion::course::{Course, Work};
+use crate::conversion::course::{Course, Work, WritePause};
 use crate::conversion::scene::{Everybody, look_of, seen};
-use crate::conversion::write_pause::WritePause;
 use crate::conversion::{Conversion, ConversionFailure, FailureKind, MemberSaid};
 use crate::protocol::{MysqldAnswer, MysqldOrder};
 

@@ -12,25 +12,20 @@
 mod course;
 mod disable;
 mod enable;
-mod journal;
-mod members;
-mod one_at_a_time;
 mod scene;
-mod write_pause;
 
 use std::fmt;
 use std::path::PathBuf;
 
 use mysql_link::{ConnectOptions, Secret};
-use mysqld_controller::{ReplicationSource, SourceTls};
+use mysqld_server::{ReplicationSource, SourceTls};
 use raft_types::MemberId;
 use tokio::time::Instant;
 
-pub use crate::conversion::course::{Course, Work};
+pub use crate::conversion::course::{Course, Journal, JournalEntries, JournalEntry, Work};
 pub use crate::conversion::disable::{Detaching, ReplicationAccount};
 pub use crate::conversion::enable::Enabling;
-pub use crate::conversion::journal::{Journal, JournalEntries, JournalEntry};
-pub use crate::conversion::members::{ConversionMembers, MemberPlace, MemberSaid, RingSeen};
+pub use crate::conversion::scene::{ConversionMembers, MemberPlace, MemberSaid, RingSeen};
 use crate::protocol::{Refusal, RefusalKind};
 
 /// The conversion's direction.
@@ -121,7 +116,7 @@ pub struct BinlogAccount {
     pub user: String,
     /// Its password, or why it cannot be read.
     pub password: Result<Secret, String>,
-    /// Whether it is reached over TLS.
+    /// True if it is reached over TLS.
     pub tls: bool,
 }
 

@@ -1,183 +1,21 @@
-//! A leader whose mysqld cannot be the primary transfers the leadership to a database member whose mysqld can. Causes: mysqld's process has
-//! ended, only this member's log has a full disk, or no progress within `demote_after`. Each transfer of a term's mysqld waits longer, so
-//! that two members with broken mysqlds do not alternate. Paused failover disables it. [`AutomaticDemotion`] decides, the task acts.
+//! Transfers the leadership away from a leader whose mysqld cannot be the primary, when [`AutomaticDemotion`] decides that.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::{DatabaseState, Term};
+use consensus::DatabaseState;
+use mysqld_controller::plan::demotion::{AutomaticDemotion, Demotion, DemotionFacts};
+use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth};
 use raft_types::MemberId;
 use ring_admin::{Member, PromotionError, SOON_THERE};
+use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::mysqld::PrimaryHealth;
 use crate::ring_history::note_promotion;
 
-/// How often the state of mysqld is checked.
-const TICK: Duration = Duration::from_millis(50);
-/// Delay after a failed attempt.
-const RETRY: Duration = Duration::from_secs(1);
-/// Longest delay between two transfers.
-const AGAIN_AFTER: Duration = Duration::from_secs(300);
-
-/// Input of the decision.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
-    /// The term in which this member's mysqld should be the primary.
-    leads: Option<Term>,
-    paused: bool,
-    health: PrimaryHealth,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Verdict {
-    /// Nothing is wrong, or no action is possible.
-    Stay,
-    /// Something is wrong, and may pass before the deadline.
-    Wait {
-        why: String,
-        left: Duration,
-    },
-    GiveWay {
-        why: String,
-    },
-    /// Transfer to a member whose mysqld is level, if any: a promotion takes less time than catching up here.
-    Offer {
-        why: String,
-    },
-}
-
-/// State of the decision.
-#[derive(Debug)]
-struct AutomaticDemotion {
-    patience: Duration,
-    /// The term, the start of the lack of progress, and mysqld's smallest lag in transactions.
-    stuck: Option<(Term, Instant, u64)>,
-    /// Since when this member has not served.
-    silent: Option<Instant>,
-    /// The term, and since when mysqld has been continuously fit.
-    sound: Option<(Term, Instant)>,
-    given_away: Option<GivenAway>,
-    /// Earliest retry after a failed attempt.
-    not_before: Option<Instant>,
-}
-
-/// A transfer since mysqld was last sound.
-#[derive(Debug, Clone, Copy)]
-struct GivenAway {
-    last: Instant,
-    times: u32,
-}
-
-impl GivenAway {
-    /// Earliest next transfer. An ended process restarts and recovers by itself, and its cause may also reach the next primary. Other
-    /// causes may persist: their delay doubles each time.
-    fn not_again_before(self, health: &PrimaryHealth, patience: Duration) -> Instant {
-        let pause = match health {
-            PrimaryHealth::Down(_) => AGAIN_AFTER,
-            // No member transfers back to such a mysqld while another can be the primary.
-            PrimaryHealth::Never(_) => Duration::ZERO,
-            _ => patience.saturating_mul(2_u32.saturating_pow(self.times)),
-        };
-        self.last + pause.min(AGAIN_AFTER)
-    }
-}
-
-impl AutomaticDemotion {
-    fn new(patience: Duration) -> Self {
-        Self {
-            patience,
-            stuck: None,
-            silent: None,
-            sound: None,
-            given_away: None,
-            not_before: None,
-        }
-    }
-
-    /// No quorum answers, or the term has ended. The stuck time is kept for the term, without this interval: on a busy machine the quorum
-    /// is often briefly silent.
-    fn does_not_serve(&mut self, now: Instant) {
-        self.sound = None;
-        self.silent.get_or_insert(now);
-    }
-
-    fn decide(&mut self, seen: &Seen, now: Instant) -> Verdict {
-        let why = seen.health.why();
-        let behind = match &seen.health {
-            PrimaryHealth::Fit => 0,
-            PrimaryHealth::Behind(behind) => *behind,
-            _ => u64::MAX,
-        };
-        self.sound = match (seen.leads, &seen.health, self.sound) {
-            (Some(term), PrimaryHealth::Fit, Some((then, since))) if then == term => {
-                // The fault is fixed, so the leadership does not alternate.
-                if now.saturating_duration_since(since) >= self.patience {
-                    (self.given_away, self.not_before) = (None, None);
-                }
-                Some((then, since))
-            }
-            (Some(term), PrimaryHealth::Fit, _) => Some((term, now)),
-            _ => None,
-        };
-        let Some(term) = seen.leads else {
-            self.does_not_serve(now);
-            return Verdict::Stay;
-        };
-        if let (Some(silent), Some((_, since, _))) = (self.silent.take(), &mut self.stuck) {
-            *since += now.saturating_duration_since(silent);
-        }
-        let Some(why) = why.filter(|_| !seen.paused) else {
-            self.stuck = None;
-            return Verdict::Stay;
-        };
-        let (since, least) = match self.stuck {
-            // Catching up is progress; losing sight of a lagging server is not.
-            Some((then, since, least)) if then == term && behind >= least => (since, least),
-            _ => (now, behind),
-        };
-        self.stuck = Some((term, since, least));
-        // An ended process has to recover, which takes longer than a promotion. On a full disk, commits use the reserve for a short time
-        // only. Without an applier, missing entries never arrive.
-        let at_once = matches!(
-            seen.health,
-            PrimaryHealth::Down(_) | PrimaryHealth::Full(_) | PrimaryHealth::Never(_)
-        );
-        let due = if at_once {
-            since
-        } else {
-            since + self.patience
-        };
-        let again = self
-            .given_away
-            .map(|given| given.not_again_before(&seen.health, self.patience));
-        let not_before = self.not_before.max(again);
-        let due = not_before.map_or(due, |not_before| due.max(not_before));
-        match due.saturating_duration_since(now) {
-            Duration::ZERO => Verdict::GiveWay { why },
-            _ if behind > SOON_THERE
-                && behind != u64::MAX
-                && not_before.is_none_or(|not_before| now >= not_before) =>
-            {
-                Verdict::Offer { why }
-            }
-            left => Verdict::Wait { why, left },
-        }
-    }
-
-    fn attempted(&mut self, given_away: bool, now: Instant) {
-        if given_away {
-            let times = self.given_away.map_or(0, |given| given.times);
-            self.given_away = Some(GivenAway {
-                last: now,
-                times: times.saturating_add(1),
-            });
-        } else {
-            self.not_before = Some(now + RETRY);
-        }
-    }
-}
+/// Longest interval between two checks: the log's room and disk report no changes.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Watches a leader's mysqld.
 pub(crate) struct DemotionTask {
@@ -185,14 +23,27 @@ pub(crate) struct DemotionTask {
     pub(crate) patience: Duration,
     /// The current health of mysqld.
     pub(crate) health: Arc<dyn Fn() -> PrimaryHealth + Send + Sync>,
+    /// Observes its changes from then on, while it is managed.
+    pub(crate) observe: Box<dyn Fn() -> Option<HealthObserver> + Send + Sync>,
     /// Reports the next action.
     pub(crate) told: watch::Sender<Option<String>>,
+}
+
+/// Why no other mysqld can be the primary.
+#[derive(Debug, Error)]
+enum NoTarget {
+    #[error("{0}")]
+    None(String),
+    #[error("member {0} does not report the state of its mysqld")]
+    Unreported(MemberId),
+    #[error("the best of them is member {0}, and {1}")]
+    Unfit(MemberId, String),
 }
 
 impl DemotionTask {
     /// Runs until dropped.
     pub(crate) async fn run(self) {
-        let mut demotion = AutomaticDemotion::new(self.patience);
+        let mut demotion = AutomaticDemotion::new(self.patience, SOON_THERE);
         let mut primacy = self.member.primacy();
         loop {
             let leads = primacy.borrow_and_update().leadership.serving_term();
@@ -204,30 +55,41 @@ impl DemotionTask {
                 }
                 continue;
             }
-            tokio::time::sleep(TICK).await;
+            let mut observer = (self.observe)();
+            let mut pause = LOOK;
             match demotion.decide(&self.see(), Instant::now()) {
-                Verdict::Stay => self.tell(None),
-                Verdict::Wait { why, left } => self.tell(Some(format!(
-                    "automatic demotion in {} s, if another mysqld can be the primary: {why}",
-                    left.as_secs()
-                ))),
-                Verdict::GiveWay { why } => {
-                    let given_away = self.demote(&why, u64::MAX).await;
+                Demotion::Stay => self.tell(None),
+                Demotion::Wait { why, left } => {
+                    pause = left.min(LOOK);
+                    self.tell(Some(format!(
+                        "automatic demotion in {} s, if another mysqld can be the primary: {why}",
+                        left.as_secs()
+                    )));
+                }
+                Demotion::Transfer { why, at_most } => {
+                    let given_away = self.demote(&why, at_most).await;
                     demotion.attempted(given_away, Instant::now());
                 }
-                Verdict::Offer { why } => {
-                    let given_away = self.demote(&why, SOON_THERE).await;
-                    demotion.attempted(given_away, Instant::now());
+            }
+            let changed = async {
+                match &mut observer {
+                    Some(observer) => observer.changed().await,
+                    None => std::future::pending().await,
                 }
+            };
+            tokio::select! {
+                () = changed => {}
+                changed = primacy.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(pause) => {}
             }
         }
     }
 
     /// Without a term nothing else is checked.
-    fn see(&self) -> Seen {
+    fn see(&self) -> DemotionFacts {
         let primacy = self.member.primacy_now();
         let leads = primacy.leadership.serving_term();
-        Seen {
+        DemotionFacts {
             leads,
             paused: primacy.paused,
             health: leads.map_or(PrimaryHealth::Fit, |_| (self.health)()),
@@ -239,9 +101,9 @@ impl DemotionTask {
         let target = match self.transfer_target().await {
             Ok((_, state)) if state.lag.is_some_and(|lag| lag > at_most) => return false,
             Ok((target, _)) => target,
-            Err(nobody) => {
+            Err(none) => {
                 self.tell(Some(format!(
-                    "its mysqld cannot be the primary ({why}), and neither can any other: {nobody}"
+                    "its mysqld cannot be the primary ({why}), and neither can any other: {none}"
                 )));
                 return false;
             }
@@ -250,7 +112,7 @@ impl DemotionTask {
         self.tell(Some(format!(
             "it is transferring the leadership to member {target}: {why}"
         )));
-        let health = self.health.clone();
+        let health = Arc::clone(&self.health);
         // A slow server may have started before the quorum has moved.
         let is_broken = move || health() != PrimaryHealth::Fit;
         let unseen = watch::Sender::default();
@@ -274,13 +136,12 @@ impl DemotionTask {
     }
 
     /// The best of all members that could lead and have a mysqld that could be the primary.
-    async fn transfer_target(&self) -> Result<(MemberId, DatabaseState), String> {
-        match self.member.transfer_target().await? {
-            (target, None) => Err(format!(
-                "member {target} does not report the state of its mysqld"
-            )),
+    async fn transfer_target(&self) -> Result<(MemberId, DatabaseState), NoTarget> {
+        let best = self.member.transfer_target().await;
+        match best.map_err(|why| NoTarget::None(why.to_string()))? {
+            (target, None) => Err(NoTarget::Unreported(target)),
             (target, Some(state)) => match state.unfit {
-                Some(why) => Err(format!("the best of them is member {target}, and {why}")),
+                Some(why) => Err(NoTarget::Unfit(target, why)),
                 None => Ok((target, state)),
             },
         }
@@ -288,266 +149,5 @@ impl DemotionTask {
 
     fn tell(&self, words: Option<String>) {
         self.told.send_replace(words);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PATIENCE: Duration = Duration::from_secs(30);
-
-    fn seen(term: u64, health: PrimaryHealth) -> Seen {
-        Seen {
-            leads: Some(Term(term)),
-            paused: false,
-            health,
-        }
-    }
-
-    fn unable() -> PrimaryHealth {
-        PrimaryHealth::Unable("no".to_owned())
-    }
-
-    #[test]
-    fn a_leader_whose_log_alone_has_no_room_is_demoted_at_once() {
-        let mut demotion = AutomaticDemotion::new(PATIENCE);
-        let seconds = [
-            (0, seen(3, PrimaryHealth::Fit)),
-            (1, seen(3, PrimaryHealth::full())),
-        ];
-        assert_eq!(verdicts(&mut demotion, Instant::now(), &seconds), ".!");
-    }
-
-    /// Between the takeover of the primary and of the last follower, and on the way back: other mysqlds may be able to be the primary.
-    #[test]
-    fn a_leader_that_leaves_its_mysqld_alone_is_demoted() {
-        let mut demotion = AutomaticDemotion::new(PATIENCE);
-        let left_alone = || seen(3, PrimaryHealth::left_alone());
-        let seconds = [(0, left_alone()), (29, left_alone()), (30, left_alone())];
-        assert_eq!(verdicts(&mut demotion, Instant::now(), &seconds), "ww!");
-    }
-
-    #[test]
-    fn a_silence_of_the_quorum_does_not_begin_the_patience_again() {
-        let mut demotion = AutomaticDemotion::new(PATIENCE);
-        let silent = Seen {
-            leads: None,
-            ..seen(3, unable())
-        };
-        let stuck = || seen(3, unable());
-        let seconds = [
-            (0, stuck()),
-            (20, silent),
-            (29, stuck()),
-            (38, stuck()),
-            (39, stuck()),
-            (40, seen(4, unable())),
-        ];
-        assert_eq!(verdicts(&mut demotion, Instant::now(), &seconds), "w.ww!w");
-    }
-
-    #[test]
-    fn a_leader_whose_mysqld_gets_nothing_of_the_log_is_demoted_at_once_each_time() {
-        let begin = Instant::now();
-        let mut demotion = AutomaticDemotion::new(PATIENCE);
-        let never = |term| seen(term, PrimaryHealth::Never("nothing is applied".to_owned()));
-        let first = [(0, seen(3, PrimaryHealth::Fit)), (1, never(3))];
-        assert_eq!(verdicts(&mut demotion, begin, &first), ".!");
-        // No member could take it.
-        demotion.attempted(false, begin + Duration::from_secs(1));
-        let later = [(1, never(3)), (2, never(3))];
-        assert_eq!(verdicts(&mut demotion, begin, &later), "w!");
-        demotion.attempted(true, begin + Duration::from_secs(6));
-        assert_eq!(verdicts(&mut demotion, begin, &[(8, never(5))]), "!");
-    }
-
-    fn down() -> PrimaryHealth {
-        PrimaryHealth::Down("killed".to_owned())
-    }
-
-    /// One a second: `.` stays, `w` waits, `o` offers, `!` transfers.
-    fn verdicts(
-        demotion: &mut AutomaticDemotion,
-        begin: Instant,
-        seconds: &[(u64, Seen)],
-    ) -> String {
-        let verdict = |(second, seen): &(u64, Seen)| match demotion
-            .decide(seen, begin + Duration::from_secs(*second))
-        {
-            Verdict::Stay => '.',
-            Verdict::Wait { .. } => 'w',
-            Verdict::GiveWay { .. } => '!',
-            Verdict::Offer { .. } => 'o',
-        };
-        seconds.iter().map(verdict).collect()
-    }
-
-    #[test]
-    fn only_a_leader_whose_mysqld_makes_no_progress_is_demoted() {
-        let behind = PrimaryHealth::Behind;
-        let follower = Seen {
-            leads: None,
-            ..seen(3, unable())
-        };
-        let paused = Seen {
-            paused: true,
-            ..seen(3, unable())
-        };
-        let table = [
-            (
-                "fit",
-                vec![
-                    (0, seen(3, PrimaryHealth::Fit)),
-                    (99, seen(3, PrimaryHealth::Fit)),
-                ],
-                "..",
-            ),
-            (
-                "follows",
-                vec![(0, follower.clone()), (99, follower.clone())],
-                "..",
-            ),
-            (
-                "paused",
-                vec![(0, paused.clone()), (99, paused.clone())],
-                "..",
-            ),
-            (
-                "unable",
-                vec![
-                    (0, seen(3, unable())),
-                    (29, seen(3, unable())),
-                    (30, seen(3, unable())),
-                ],
-                "ww!",
-            ),
-            (
-                "its process has ended",
-                vec![(0, seen(3, PrimaryHealth::Fit)), (1, seen(3, down()))],
-                ".!",
-            ),
-            (
-                "it was started again and does not answer",
-                vec![(0, seen(3, unable())), (20, seen(3, unable()))],
-                "ww",
-            ),
-            (
-                "came to itself in between",
-                vec![
-                    (0, seen(3, unable())),
-                    (20, seen(3, PrimaryHealth::Fit)),
-                    (31, seen(3, unable())),
-                    (61, seen(3, unable())),
-                ],
-                "w.w!",
-            ),
-            (
-                "another leadership begins anew",
-                vec![
-                    (0, seen(3, unable())),
-                    (31, seen(5, unable())),
-                    (61, seen(5, unable())),
-                ],
-                "ww!",
-            ),
-            (
-                "catches up",
-                vec![
-                    (0, seen(3, behind(900))),
-                    (29, seen(3, behind(500))),
-                    (58, seen(3, behind(100))),
-                    (87, seen(3, behind(1))),
-                ],
-                "owww",
-            ),
-            (
-                "does not catch up, now and then unseen",
-                vec![
-                    (0, seen(3, behind(900))),
-                    (10, seen(3, unable())),
-                    (20, seen(3, behind(900))),
-                    (30, seen(3, behind(901))),
-                ],
-                "owo!",
-            ),
-        ];
-        for (what, seconds, expected) in table {
-            let begin = Instant::now();
-            let mut demotion = AutomaticDemotion::new(PATIENCE);
-            assert_eq!(verdicts(&mut demotion, begin, &seconds), expected, "{what}");
-        }
-    }
-
-    #[test]
-    fn it_is_given_away_again_later_each_time() {
-        let begin = Instant::now();
-        let at = |second| begin + Duration::from_secs(second);
-        let mut demotion = AutomaticDemotion::new(PATIENCE);
-        assert_eq!(
-            verdicts(
-                &mut demotion,
-                begin,
-                &[(0, seen(3, unable())), (30, seen(3, unable()))]
-            ),
-            "w!"
-        );
-        // No member could take it: a retry follows soon, without the patience.
-        demotion.attempted(false, at(30));
-        assert_eq!(
-            verdicts(
-                &mut demotion,
-                begin,
-                &[(30, seen(3, unable())), (31, seen(3, unable()))]
-            ),
-            "w!"
-        );
-        // The leadership returned, and mysqld is no better: wait twice the patience, then four times.
-        demotion.attempted(true, at(35));
-        let back = [
-            (40, seen(5, unable())),
-            (94, seen(5, unable())),
-            (95, seen(5, unable())),
-        ];
-        assert_eq!(verdicts(&mut demotion, begin, &back), "ww!");
-        demotion.attempted(true, at(95));
-        let back = [
-            (100, seen(7, unable())),
-            (214, seen(7, unable())),
-            (215, seen(7, unable())),
-        ];
-        assert_eq!(verdicts(&mut demotion, begin, &back), "ww!");
-        // The leadership returned, and mysqld was sound for a while before it broke in a later term.
-        demotion.attempted(true, at(215));
-        let fit = PrimaryHealth::Fit;
-        let mended = [
-            (340, seen(9, fit.clone())),
-            (370, seen(9, fit.clone())),
-            (371, seen(9, unable())),
-            (401, seen(9, unable())),
-        ];
-        assert_eq!(verdicts(&mut demotion, begin, &mended), "..w!");
-        // An ended process is waited for, up to the limit.
-        demotion.attempted(true, at(401));
-        let in_pieces = [
-            (410, seen(11, fit.clone())),
-            (420, seen(13, fit.clone())),
-            (445, seen(13, fit)),
-            (446, seen(13, down())),
-            (700, seen(13, down())),
-            (701, seen(13, down())),
-        ];
-        assert_eq!(verdicts(&mut demotion, begin, &in_pieces), "...ww!");
-    }
-
-    #[test]
-    fn the_longest_wait_is_five_minutes() {
-        let begin = Instant::now();
-        let mut demotion = AutomaticDemotion::new(PATIENCE);
-        for _ in 0..40 {
-            demotion.attempted(true, begin);
-        }
-        let seconds = [(270, seen(3, unable())), (300, seen(3, unable()))];
-        assert_eq!(verdicts(&mut demotion, begin, &seconds), "w!");
     }
 }

@@ -3,18 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use binlog_store::StoreStats;
 use consensus::DatabaseState;
 use mysql_link::{ConnectOptions, ServerVersion, may_take_over};
-use mysqld_controller::apply::{CompareError, backup_under_way, executed_gtids};
-use mysqld_controller::ingest::IngestStatus;
-use mysqld_controller::status::{Readiness, RoleStatus};
-use mysqld_controller::supervisor::SupervisorStatus;
-use mysqld_controller::watch::WatchReport;
+use mysqld_controller::apply::{CompareError, executed_gtids};
+use mysqld_controller::primary_health::{HealthObserver, NEVER};
+use mysqld_controller::status::Readiness;
+use mysqld_server::sessions::backup_lock::backup_under_way;
 use tokio::sync::watch;
 
-use super::primary_health::{Look, NEVER, PrimaryHealth};
-use crate::mysqld::lag::lag_ms;
 use crate::ring_handle::RingHandle;
+use crate::status::DISK_HANGS;
 
 /// How long mysqld may take to report its executed set. The requester waits for it to decide about the primary.
 const LIMIT: Duration = Duration::from_millis(300);
@@ -22,54 +21,37 @@ const LIMIT: Duration = Duration::from_millis(300);
 pub(crate) struct Candidacy {
     pub(crate) ring: Arc<RingHandle>,
     pub(crate) connect: ConnectOptions,
-    pub(crate) reports: watch::Receiver<WatchReport>,
+    pub(crate) health: HealthObserver,
     pub(crate) readiness: watch::Receiver<Readiness>,
-    pub(crate) ingest: watch::Receiver<IngestStatus>,
-    pub(crate) role: Option<watch::Receiver<RoleStatus>>,
-    pub(crate) supervisor: Option<watch::Receiver<SupervisorStatus>>,
 }
 
 impl Candidacy {
     /// The server's last known version.
     pub(crate) fn version(&self) -> Option<String> {
-        let report = self.reports.borrow();
+        let report = self.health.reports.borrow();
         report.server.as_ref().map(|server| server.version.clone())
     }
 
     /// The current cost after a primary of this version.
     pub(crate) async fn state(&self, primary: Option<String>) -> DatabaseState {
-        let report = self.reports.borrow().clone();
         let version = self.version();
         let too_old = primary
             .zip(version.as_deref())
             .and_then(|(from, to)| too_old(&from, to));
-        let unfit = {
-            let supervisor = self.supervisor.as_ref();
-            let supervisor = supervisor.map(|status| status.borrow().state.clone());
-            let role = self.role.as_ref().map(|role| {
-                let mut role = role.borrow().clone();
-                role.lag_ms = lag_ms(role.lag_ms, self.ring.member.lacks_commits_for());
-                role
+        let readiness = *self.readiness.borrow();
+        let unfit = too_old
+            .or_else(|| log_hangs(&self.ring.log.stats()))
+            .or_else(|| {
+                let lacks = self.ring.member.lacks_commits_for();
+                self.health.unfit(readiness, lacks)
             });
-            let readiness = *self.readiness.borrow();
-            let look = Look {
-                supervisor: supervisor.as_ref(),
-                report: &report,
-                role: role.as_ref(),
-                lacks_the_log: false,
-                failing: None,
-            };
-            let log = PrimaryHealth::of_the_log(&self.ring.log.stats());
-            let log_hangs = log.and_then(|health| health.why());
-            too_old.or(log_hangs).or_else(|| look.unfit(readiness))
-        };
-        let (unfit, behind) = match unfit {
+        let (unfit, lacks) = match unfit {
             Some(why) => (Some(why), None),
             None => match tokio::time::timeout(LIMIT, self.ask()).await {
-                Ok(Ok((None, behind))) if behind > 0 && self.gets_nothing() => {
+                Ok(Ok((None, lacks))) if lacks > 0 && self.gets_nothing() => {
                     (Some(NEVER.to_owned()), None)
                 }
-                Ok(Ok((None, behind))) => (None, Some(behind)),
+                Ok(Ok((None, lacks))) => (None, Some(lacks)),
                 Ok(Ok((backup, _))) => (backup, None),
                 Ok(Err(cause)) => (Some(format!("mysqld cannot be asked: {cause}")), None),
                 Err(_) => (
@@ -80,30 +62,30 @@ impl Candidacy {
         };
         DatabaseState {
             unfit,
-            lag: behind,
+            lag: lacks,
             version,
         }
     }
 
     /// Whether mysqld's missing transactions never arrive. A primary's missing ones only wait for its ACK.
     fn gets_nothing(&self) -> bool {
-        self.role.is_none() && !self.ingest.borrow().is_attached()
+        self.health.role.is_none() && !self.health.ingest.borrow().is_attached()
     }
 
     /// The backup that a promotion would abort, and mysqld's lag in transactions.
     async fn ask(&self) -> Result<(Option<String>, u64), CompareError> {
-        let behind = self.behind().await?;
+        let lacks = self.lacks().await?;
         let readiness = *self.readiness.borrow();
         let backup = match readiness {
             // Its role does not change.
             Readiness::In(_) => None,
             _ => backup_under_way(&self.connect).await?,
         };
-        Ok((backup, behind))
+        Ok((backup, lacks))
     }
 
     /// Committed transactions known to this member that mysqld has not executed.
-    async fn behind(&self) -> Result<u64, CompareError> {
+    async fn lacks(&self) -> Result<u64, CompareError> {
         // In this order: transactions applied in between count as executed.
         let mark = *self.ring.member.committed().borrow();
         let committed = self.ring.log.gtids_committed_in_ring(mark);
@@ -111,6 +93,19 @@ impl Candidacy {
         let lacks = committed.difference(&executed).count();
         Ok(u64::try_from(lacks).unwrap_or(u64::MAX))
     }
+}
+
+/// Why this member's log waits for its disk, if so. Other members confirm its proposals until the log's queue is full; then every commit
+/// waits.
+pub(super) fn log_hangs(stats: &StoreStats) -> Option<String> {
+    // A write that waits for room is not written either.
+    let hangs = stats.busy_for >= DISK_HANGS && !stats.disk_refuses;
+    hangs.then(|| {
+        format!(
+            "the disk of this member's log has not finished a write or an fsync for {} s",
+            stats.busy_for.as_secs()
+        )
+    })
 }
 
 /// Why a server of version `to` must not follow a primary of version `from`. Unreadable versions allow it.
@@ -135,5 +130,21 @@ mod tests {
     fn a_primary_never_moves_to_an_older_version() {
         assert!(too_old("9.7.4", "8.4.9").is_some_and(|why| why.contains("never moves back")));
         assert!(too_old("8.4.9", "9.7.4").is_none() && too_old("9.7.4", "unknown").is_none());
+    }
+
+    #[test]
+    fn a_log_hangs_on_an_unfinished_write_and_not_on_a_full_disk() {
+        let stats = |seconds, disk_refuses| StoreStats {
+            busy_for: Duration::from_secs(seconds),
+            disk_refuses,
+            ..StoreStats::default()
+        };
+        assert_eq!(log_hangs(&stats(4, false)), None);
+        assert_eq!(log_hangs(&stats(60, true)), None);
+        let why = log_hangs(&stats(60, false)).unwrap();
+        assert!(
+            why.contains("this member's log") && why.contains("60 s"),
+            "{why}"
+        );
     }
 }

@@ -9,11 +9,11 @@ use binlog_server::Account;
 use mysql_link::{
     ClientCertificate, ConnectOptions, Endpoint, PublicKeySource, Secret, TlsMode, TlsOptions,
 };
-use mysqld_controller::settings::Requirements;
-use mysqld_controller::supervisor::{
+use mysqld_server::settings::Requirements;
+use mysqld_server::supervisor::{
     AccountRights, ExternalCommands, ExternalServer, ServerCommand, SupervisorOptions,
 };
-use mysqld_controller::{BinlogPlace, ReplicationSource, SourceTls};
+use mysqld_server::{BinlogPlace, ReplicationSource, SourceTls};
 use raft_types::{Incarnation, MemberId};
 
 use crate::settings::{MysqlMode, MysqlSettings, MysqlTls, Settings};

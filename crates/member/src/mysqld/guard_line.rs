@@ -74,7 +74,7 @@ struct State {
     guard: Option<Guard>,
     told: Option<(Instant, bool)>,
     retry_at: Option<Instant>,
-    /// Whether a reload of the configuration is still to be sent to the guard.
+    /// True if a reload of the configuration is still to be sent to the guard.
     reload: bool,
     ended: bool,
 }
@@ -109,7 +109,7 @@ impl GuardLine {
             // It has enough unread messages, all with the same content.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => {
-                tracing::warn!(%error, "nobody would keep readers off mysqld if this member hung: its guard is started again");
+                tracing::warn!(%error, "no process would block readers of mysqld if this member hung: its guard is started again");
                 state.retry_at = Some(now + RETRY);
                 if let Some(mut guard) = state.guard.take() {
                     // It has closed its line, so it ends.
@@ -168,7 +168,7 @@ impl GuardLine {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#[allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 mod tests {
     use super::*;
 

@@ -9,8 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mysqld_controller::durable_file;
-use mysqld_controller::supervisor::{ProcessId, SupervisorState, SupervisorStatus};
+use mysqld_server::durable_file;
+use mysqld_server::supervisor::{ProcessId, SupervisorState, SupervisorStatus};
 use tokio::sync::watch;
 
 use crate::data_directory::UnmanagedNote;
@@ -68,7 +68,7 @@ impl ManagedProcess {
         }
     }
 
-    /// Whether it was recorded: not while the takeover is incomplete, and not where the process has ended.
+    /// True if it was recorded: not while the takeover is incomplete, and not where the process has ended.
     fn record(&self, pid: ProcessId) -> io::Result<bool> {
         let Some(started) = pid.started() else {
             return Ok(false);

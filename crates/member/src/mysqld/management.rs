@@ -8,40 +8,38 @@
 //!             release of a follower: ended, released, then noted
 //! ```
 //!
-//! A primary is taken over in two steps: [`super::takeover`].
+//! A primary is taken over in two steps: [`mysqld_controller::plan::takeover`].
 //!
 //! A member killed in between finds its state in the note. The primary's note is written before it is opened. Only its member may open it
 //! then: no other member had all of the ring's transactions. A follower's note is written last: it proves that mysqld is closed; without it
 //! the member continues to manage.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 use consensus::{DatabaseState, Term};
 use futures::future::BoxFuture;
-use mysql_link::ConnectOptions;
-use mysqld_controller::ReplicationSource;
-use mysqld_controller::conversion::{PlainServer, ServerLook, look, look_at_plain, steps};
-use mysqld_controller::events::EventScheduler;
-use mysqld_controller::ingest::CommitObserver;
+use mysql_link::{ConnectOptions, LinkError};
+use mysqld_controller::plan::takeover::{Next, Progress, next};
+use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth};
+use mysqld_controller::primary_writer::{PauseError, PrimaryWriter};
 use mysqld_controller::ring::Ring;
-use mysqld_controller::settings::Requirements;
-use mysqld_controller::supervisor::ExternalServer;
-use ring_admin::{Database, Writer};
-use spilling_bytes::SpillFolder;
+use mysqld_server::conversion::{
+    ConversionError, PlainServer, ServerLook, look, look_at_plain, steps,
+};
+use mysqld_server::events::EventScheduler;
+use mysqld_server::settings::Requirements;
+use ring_admin::Database;
+use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::automatic_demotion::DemotionTask;
+use super::candidacy::log_hangs;
 use super::connection::supervisor_options;
-use super::guard_line::GuardCommand;
-use super::other_mysqlds::OtherMysqlds;
-use super::primary_health::PrimaryHealth;
-use super::takeover::{self, Next, Progress};
-use super::tasks::{Child, Known, MysqldTasks, manages_events, mode_words};
-use super::writer::PrimaryWriter;
+use super::startup::{Given, Setup, manages_events};
+use super::tasks::{Child, MysqldTasks, mode_words};
 use crate::data_directory::UnmanagedNote;
 use crate::protocol::{Refusal, RefusalKind};
 use crate::provisioning::Provisioner;
@@ -58,68 +56,86 @@ const RING_LIMIT: Duration = Duration::from_secs(1);
 /// How often an unmanaged mysqld is checked for its availability to clients, and how long it may take to answer.
 const PLAIN_LOOK: Duration = Duration::from_secs(1);
 const PLAIN_LIMIT: Duration = Duration::from_secs(3);
+/// Interval between checks of a takeover, without a change of leadership.
+const TAKEOVER_LOOK: Duration = Duration::from_millis(100);
+/// Interval between attempts to remove the note.
+const NOTE_AGAIN: Duration = Duration::from_secs(1);
 /// Interval between checks for waiting commits.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 pub(crate) struct MysqldManagement {
-    config: Arc<Settings>,
-    settings: MysqlSettings,
-    connect: ConnectOptions,
-    requirements: Requirements,
-    native: Option<ReplicationSource>,
-    known: Known,
-    ring: RingHandle,
+    setup: Setup,
     note: UnmanagedNote,
     /// Serializes changes.
     turn: tokio::sync::Mutex<()>,
-    now: Mutex<Option<Managed>>,
+    /// While it is managed.
+    tasks: Mutex<Option<MysqldTasks>>,
     /// State of an unmanaged mysqld for clients.
     plain: Mutex<Plain>,
+}
+
+/// Why the member has not begun or stopped to manage its mysqld.
+#[derive(Debug, Error)]
+pub(crate) enum ManagementError {
+    #[error("this member does not lead")]
+    NotLeading,
+    #[error("this member leads, so its mysqld is no follower")]
+    Leads,
+    #[error("the member ends")]
+    Ends,
+    #[error("the note `hands-off` cannot be {0}: {1}")]
+    Note(&'static str, std::io::Error),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Conversion(#[from] ConversionError),
+    #[error(transparent)]
+    Pause(#[from] PauseError),
+    #[error("{0} commits still wait for the ring")]
+    NotDrained(u64),
+    #[error("event_scheduler cannot be set back: {0}")]
+    Events(LinkError),
+    #[error("its mysqld replicates from another server, so it is not the primary")]
+    Replicates,
+    /// It may be a released follower, which lacks the transactions that the ring has acknowledged since.
+    #[error(
+        "its mysqld is closed for writes, and was not the primary when its member released it; run this beside the primary, or \
+         SET GLOBAL read_only = OFF if clients are to write to this one"
+    )]
+    Closed,
+    #[error("its mysqld takes writes still, so it is no follower")]
+    TakesWrites,
+    #[error("{0} commits wait in its mysqld for the ring, so it is no follower")]
+    CommitsWait(u64),
 }
 
 /// An unmanaged mysqld as clients see it.
 #[derive(Debug, Clone)]
 struct Plain {
-    /// The last answer, or why there was none.
-    seen: Result<PlainServer, String>,
+    /// The last answer, if there was one.
+    seen: Result<PlainServer, Unseen>,
     /// It was the ring's primary, and has been or is being released.
     of_the_primary: bool,
+}
+
+/// Why nothing is known of an unmanaged mysqld.
+#[derive(Debug, Clone, Error)]
+enum Unseen {
+    #[error("it was not asked yet")]
+    Unasked,
+    #[error("it does not answer")]
+    Silent,
+    #[error("it does not answer: {0}")]
+    Refused(Arc<LinkError>),
 }
 
 impl Default for Plain {
     fn default() -> Self {
         Self {
-            seen: Err("it was not asked yet".to_owned()),
+            seen: Err(Unseen::Unasked),
             of_the_primary: false,
         }
     }
-}
-
-/// Input from the member.
-pub(crate) struct Given {
-    /// Source of mysqld's own replica threads, if they apply.
-    pub(crate) native: Option<ReplicationSource>,
-    /// Transactions before the ring's log.
-    pub(crate) origin: GtidSet,
-    /// How a guard is started, if any.
-    pub(crate) guard: Option<GuardCommand>,
-    /// Where the service manager finds the managed process, if any.
-    pub(crate) runtime_dir: Option<PathBuf>,
-    /// Observes how long commits wait.
-    pub(crate) commits: Option<Arc<dyn CommitObserver>>,
-    /// Folder for large incoming transactions.
-    pub(crate) spill: SpillFolder,
-    /// Owner of mysqld, instead of the configured commands.
-    pub(crate) owner: Option<Arc<dyn ExternalServer>>,
-    /// Reports of the other members about their mysqlds.
-    pub(crate) others: watch::Receiver<OtherMysqlds>,
-}
-
-struct Managed {
-    tasks: MysqldTasks,
-    writer: Arc<PrimaryWriter>,
-    viewer: Arc<dyn Fn() -> MysqlView + Send + Sync>,
-    health: Arc<dyn Fn() -> PrimaryHealth + Send + Sync>,
 }
 
 impl MysqldManagement {
@@ -139,25 +155,18 @@ impl MysqldManagement {
             .filter(|options| options.external.is_none())
             .map(|options| options.server);
         let management = Arc::new(Self {
-            known: Known {
+            setup: Setup {
                 events: EventScheduler::new(&config.data_dir, settings.events, command)?,
-                origin: given.origin,
-                guard: given.guard,
-                runtime_dir: given.runtime_dir,
-                commits: given.commits,
-                spill: given.spill,
-                owner: given.owner,
-                others: given.others,
+                config: config.clone(),
+                settings: settings.clone(),
+                connect,
+                requirements,
+                given,
+                ring,
             },
-            config: config.clone(),
-            settings: settings.clone(),
-            connect,
-            requirements,
-            native: given.native,
-            ring,
             note: UnmanagedNote::of(&config.data_dir),
             turn: tokio::sync::Mutex::new(()),
-            now: Mutex::new(None),
+            tasks: Mutex::new(None),
             plain: Mutex::default(),
         });
         if management.note.is_set()? {
@@ -177,57 +186,54 @@ impl MysqldManagement {
         self: &Arc<Self>,
         told: watch::Sender<Option<String>>,
     ) -> Option<DemotionTask> {
-        let member = &self.ring.member;
+        let member = &self.setup.ring.member;
         member.set_writer(self.clone());
         member.set_database(self.clone());
-        let (full, log, seen) = (member.clone(), self.ring.log.clone(), self.clone());
+        let (judged, observed) = (Arc::clone(self), Arc::clone(self));
         Some(DemotionTask {
             member: member.clone(),
-            patience: self.settings.demote_after?,
-            health: Arc::new(move || match full.is_full_alone() {
-                true => PrimaryHealth::full(),
-                false => PrimaryHealth::of_the_log(&log.stats()).unwrap_or_else(|| seen.health()),
-            }),
+            patience: self.setup.settings.demote_after?,
+            health: Arc::new(move || judged.health()),
+            observe: Box::new(move || observed.health_observer()),
             told,
         })
     }
 
     fn start(&self) {
         *self.plain() = Plain::default();
-        let tasks = MysqldTasks::start(
-            &self.config,
-            &self.settings,
-            self.connect.clone(),
-            self.requirements.clone(),
-            self.native.clone(),
-            self.known.clone(),
-            self.ring.clone(),
-        );
-        *self.lock() = Some(Managed {
-            writer: tasks.writer(),
-            viewer: Arc::new(tasks.viewer()),
-            health: Arc::new(tasks.health()),
-            tasks,
-        });
+        let tasks = self.setup.start();
+        *self.lock() = Some(tasks);
     }
 
     pub(crate) fn is_managed(&self) -> bool {
         self.lock().is_some()
     }
 
-    /// Whether mysqld can be the primary; an unmanaged one cannot.
-    pub(crate) fn health(&self) -> PrimaryHealth {
-        let health = self.lock().as_ref().map(|managed| managed.health.clone());
-        health.map_or_else(PrimaryHealth::left_alone, |health| health())
+    /// Whether mysqld can be the primary, and this member's log can take its commits. An unmanaged one cannot.
+    fn health(&self) -> PrimaryHealth {
+        if self.setup.ring.member.is_full_alone() {
+            return PrimaryHealth::full();
+        }
+        if let Some(why) = log_hangs(&self.setup.ring.log.stats()) {
+            return PrimaryHealth::Stalled(why);
+        }
+        let observer = self.lock().as_ref().map(MysqldTasks::health);
+        observer.map_or_else(PrimaryHealth::left_alone, |health| health.of_a_leaders())
+    }
+
+    /// Waits for changes of its health from now on, while it is managed.
+    fn health_observer(&self) -> Option<HealthObserver> {
+        let now = self.lock();
+        now.as_ref().map(|tasks| tasks.health().from_now())
     }
 
     /// The current view of mysqld. A primary being released stays the clients' primary, even while briefly closed: otherwise a load
     /// balancer would close their sessions.
     pub(crate) fn view(&self) -> MysqlView {
         let plain = self.plain().clone();
-        let viewer = self.lock().as_ref().map(|managed| managed.viewer.clone());
-        match viewer.filter(|_| !plain.of_the_primary) {
-            Some(viewer) => viewer(),
+        let parts = self.lock().as_ref().map(|tasks| tasks.parts.clone());
+        match parts.filter(|_| !plain.of_the_primary) {
+            Some(parts) => parts.view(Instant::now()),
             None => self.unmanaged(&plain),
         }
     }
@@ -236,20 +242,20 @@ impl MysqldManagement {
         let words = "unmanaged: `witness enable-raft` lets the member manage it";
         let seen = plain.seen.clone().unwrap_or_default();
         let offline = seen.offline.then(|| "`offline_mode` is ON".to_owned());
-        let silent = plain.seen.as_ref().err();
-        let stands = Some(&seen.error).filter(|error| !error.is_empty());
+        let silent = plain.seen.as_ref().err().map(ToString::to_string);
+        let stands = Some(seen.error).filter(|error| !error.is_empty());
         MysqlView {
-            mode: mode_words(self.settings.mode).to_owned(),
+            mode: mode_words(self.setup.settings.mode).to_owned(),
             state: MysqlView::UNMANAGED.to_owned(),
             unprotected_because: vec![format!("it is {words}")],
             write_fence: words.to_owned(),
             role: words.to_owned(),
-            applies: self.settings.apply_workers.is_some(),
+            applies: self.setup.settings.apply_workers.is_some(),
             writable: seen.writable,
             following: seen.replicates,
             lag_ms: seen.lag_seconds.map(|lag| lag.saturating_mul(1_000)),
             offline,
-            trouble: silent.or(stands).cloned(),
+            trouble: silent.or(stands),
             released: plain.of_the_primary && !self.is_managed(),
             ..MysqlView::default()
         }
@@ -259,10 +265,11 @@ impl MysqldManagement {
     pub(crate) async fn watch_unmanaged(&self) {
         loop {
             if !self.is_managed() {
-                let seen = tokio::time::timeout(PLAIN_LIMIT, look_at_plain(&self.connect)).await;
+                let seen =
+                    tokio::time::timeout(PLAIN_LIMIT, look_at_plain(&self.setup.connect)).await;
                 let seen = match seen {
-                    Ok(seen) => seen.map_err(|error| format!("it does not answer: {error}")),
-                    Err(_) => Err("it does not answer".to_owned()),
+                    Ok(seen) => seen.map_err(|error| Unseen::Refused(Arc::new(error))),
+                    Err(_) => Err(Unseen::Silent),
                 };
                 let was_primary = self.note.is_of_the_primary().unwrap_or(false);
                 // A release or a takeover that has begun since sets the state itself.
@@ -285,15 +292,15 @@ impl MysqldManagement {
 
     /// Makes the guard reload the configuration.
     pub(crate) fn renew_guard(&self) {
-        if let Some(managed) = self.lock().as_ref() {
-            managed.tasks.renew_guard();
+        if let Some(tasks) = self.lock().as_ref() {
+            tasks.renew_guard();
         }
     }
 
     /// Replaces mysqld's data on order, while the member manages it.
     pub(crate) fn provisioner(&self) -> Option<Arc<Provisioner>> {
         let now = self.lock();
-        now.as_ref().map(|managed| managed.tasks.provisioner())
+        now.as_ref().map(MysqldTasks::provisioner)
     }
 
     /// Restarts mysqld gracefully. The primary is first closed for writes and drained; when its process ends, the leadership goes to a
@@ -302,14 +309,10 @@ impl MysqldManagement {
     /// # Errors
     /// When it is refused, or mysqld does not start.
     pub(crate) async fn restart(&self, force: bool) -> Result<(), Refusal> {
-        let managed = self.lock().as_ref().map(|managed| {
-            let tasks = &managed.tasks;
-            (
-                tasks.supervisor(),
-                tasks.provisioner(),
-                managed.writer.clone(),
-            )
-        });
+        let managed = self
+            .lock()
+            .as_ref()
+            .map(|tasks| (tasks.supervisor(), tasks.provisioner(), tasks.writer()));
         let Some((supervisor, provisioner, writer)) = managed else {
             let advice = "restart it yourself, or let the member manage it (`witness enable-raft`)";
             return Err(refused("its mysqld is unmanaged", advice));
@@ -331,14 +334,23 @@ impl MysqldManagement {
                 "check with `witness status` how far it is",
             ));
         };
-        let leads = self.ring.member.leadership_now().leading_term().is_some();
+        let leads = self
+            .setup
+            .ring
+            .member
+            .leadership_now()
+            .leading_term()
+            .is_some();
         if leads && !force {
             let advice = "make another member the primary first (`witness switchover`), or restart it with force: clients cannot write until it is back, or another one has taken over";
             return Err(refused("its mysqld is the primary", advice));
         }
         if leads && let Err(cause) = writer.pause().await {
             writer.resume();
-            return Err(refused(&cause, "nothing was restarted; try again"));
+            return Err(refused(
+                &cause.to_string(),
+                "nothing was restarted; try again",
+            ));
         }
         tracing::info!("mysqld is restarted, as it was ordered");
         let restarted = tokio::time::timeout(RESTART_LIMIT, supervisor.restart()).await;
@@ -349,7 +361,7 @@ impl MysqldManagement {
             Refusal::new(
                 kind,
                 what,
-                "see `witness status`, and mysqld's error log; the member goes on trying",
+                "see `witness status`, and mysqld's error log; the member keeps trying",
             )
         };
         match restarted {
@@ -365,15 +377,13 @@ impl MysqldManagement {
     /// Begins to manage. Idempotent.
     ///
     /// # Errors
-    /// As text: the note cannot be removed.
-    pub(crate) async fn manage(&self) -> Result<(), String> {
+    /// the note cannot be removed.
+    pub(crate) async fn manage(&self) -> Result<(), ManagementError> {
         let _turn = self.turn.lock().await;
         if self.is_managed() {
             return Ok(());
         }
-        self.note
-            .clear()
-            .map_err(|error| format!("the note `hands-off` cannot be removed: {error}"))?;
+        self.note.clear().map_err(note("removed"))?;
         tracing::info!("the member manages its mysqld from now on");
         self.start();
         Ok(())
@@ -383,20 +393,19 @@ impl MysqldManagement {
     /// once begun: the note stays until completion. Idempotent.
     ///
     /// # Errors
-    /// As text: the member does not lead, or its mysqld is not the primary; nothing was done then.
-    pub(crate) async fn take_over(self: &Arc<Self>) -> Result<(), String> {
+    /// the member does not lead, or its mysqld is not the primary; nothing was done then.
+    pub(crate) async fn take_over(self: &Arc<Self>) -> Result<(), ManagementError> {
         let _turn = self.turn.lock().await;
         if self.is_managed() {
             return Ok(());
         }
-        let Some(term) = self.ring.member.leadership_now().serving_term() else {
-            return Err("this member does not lead".to_owned());
+        let Some(term) = self.serving_term() else {
+            return Err(ManagementError::NotLeading);
         };
-        let seen = look(&self.connect, &self.requirements).await;
-        let seen = seen.map_err(|error| error.to_string())?;
-        let drained = self.note.is_of_the_primary();
-        may_be_opened(&seen, drained.map_err(|error| not_read(&error))?)?;
-        written(self.note.set_at_the_primary())?;
+        let seen = self.look().await?;
+        let drained = self.note.is_of_the_primary().map_err(note("read"))?;
+        may_be_opened(&seen, drained)?;
+        self.note.set_at_the_primary().map_err(note("written"))?;
         tracing::info!("the member begins to take the primary over");
         self.start();
         if let Some(writer) = self.writer() {
@@ -411,22 +420,22 @@ impl MysqldManagement {
             self.writer()
                 .is_some_and(|writer| Arc::ptr_eq(&writer, &of))
         };
-        let mut leadership = self.ring.member.leadership();
+        let mut leadership = self.setup.ring.member.leadership();
         let mut answered = Instant::now();
         // The ring needs the primary's binlog as of the moment when commits began to wait. More always arrives.
         let mut wanted: Option<GtidSet> = None;
         loop {
-            let changed = tokio::time::timeout(takeover::LOOK, leadership.changed()).await;
+            let changed = tokio::time::timeout(TAKEOVER_LOOK, leadership.changed()).await;
             // The member has ended, or another operation has released mysqld.
             if matches!(changed, Ok(Err(_))) || !goes_on() {
                 return;
             }
             let mut progress = Progress {
-                leads: self.ring.member.leadership_now().serving_term() == Some(term),
+                leads: self.serving_term() == Some(term),
                 ..Progress::default()
             };
             if progress.leads {
-                match look(&self.connect, &self.requirements).await {
+                match self.look().await {
                     Ok(seen) => {
                         answered = Instant::now();
                         let waits = seen.writable && seen.waits_for_acks && self.is_protected();
@@ -443,7 +452,7 @@ impl MysqldManagement {
             if !goes_on() {
                 return;
             }
-            match takeover::next(progress) {
+            match next(progress) {
                 Next::Wait => {}
                 Next::Taken => match self.note.clear() {
                     Ok(()) => {
@@ -453,7 +462,7 @@ impl MysqldManagement {
                     Err(error) => {
                         tracing::warn!(%error, "the note `hands-off` cannot be removed; tried again");
                         drop(turn);
-                        tokio::time::sleep(takeover::AGAIN).await;
+                        tokio::time::sleep(NOTE_AGAIN).await;
                     }
                 },
                 Next::GiveBack(why) => {
@@ -463,7 +472,7 @@ impl MysqldManagement {
                     self.stop_acting().await;
                     if let Err(cause) = self.open_without_the_ring().await {
                         tracing::warn!(
-                            "mysqld is not opened again: {cause}; `witness enable-raft` and `witness disable-raft` go on"
+                            "mysqld is not opened again: {cause}; `witness enable-raft` and `witness disable-raft` continue"
                         );
                     }
                     return;
@@ -478,24 +487,24 @@ impl MysqldManagement {
     }
 
     async fn ring_has(&self, wanted: &GtidSet) -> bool {
-        let settled = tokio::time::timeout(RING_LIMIT, self.ring.settled()).await;
+        let settled = tokio::time::timeout(RING_LIMIT, self.setup.ring.settled()).await;
         settled.is_ok_and(|settled| settled.is_ok_and(|set| set.contains_set(wanted)))
     }
 
     fn writer(&self) -> Option<Arc<PrimaryWriter>> {
-        self.lock().as_ref().map(|managed| managed.writer.clone())
+        self.lock().as_ref().map(MysqldTasks::writer)
     }
 
     /// Releases the primary, which continues without the ring: it is closed, waiting commits are acknowledged, then commits no longer wait
     /// and it is opened. Idempotent.
     ///
     /// # Errors
-    /// As text. Before the note is written, the primary stays in the ring; after it, repeat the order.
-    pub(crate) async fn release_primary(&self) -> Result<(), String> {
+    /// Before the note is written, the primary stays in the ring; after it, repeat the order.
+    pub(crate) async fn release_primary(&self) -> Result<(), ManagementError> {
         let _turn = self.turn.lock().await;
         if let Some(writer) = self.writer() {
-            if self.ring.member.leadership_now().serving_term().is_none() {
-                return Err("this member does not lead".to_owned());
+            if self.serving_term().is_none() {
+                return Err(ManagementError::NotLeading);
             }
             *self.plain() = Plain {
                 seen: Ok(PlainServer {
@@ -505,7 +514,8 @@ impl MysqldManagement {
                 of_the_primary: true,
             };
             let drained = self.drain(&writer).await;
-            let noted = drained.and_then(|()| written(self.note.set_at_the_primary()));
+            let noted =
+                drained.and_then(|()| self.note.set_at_the_primary().map_err(note("written")));
             if let Err(cause) = noted {
                 *self.plain() = Plain::default();
                 writer.resume();
@@ -517,47 +527,44 @@ impl MysqldManagement {
     }
 
     /// Opens an unmanaged server and releases its waiting commits.
-    async fn open_without_the_ring(&self) -> Result<(), String> {
-        let seen = look(&self.connect, &self.requirements).await;
-        let seen = seen.map_err(|error| error.to_string())?;
-        let drained = self.note.is_of_the_primary();
-        may_be_opened(&seen, drained.map_err(|error| not_read(&error))?)?;
+    async fn open_without_the_ring(&self) -> Result<(), ManagementError> {
+        let seen = self.look().await?;
+        let drained = self.note.is_of_the_primary().map_err(note("read"))?;
+        may_be_opened(&seen, drained)?;
         if seen.writable {
             // Without a ring, commits there wait for replicas that no longer acknowledge.
-            let let_through = steps::stop_waiting(&self.connect, &self.requirements).await;
-            let_through.map_err(|error| error.to_string())?;
+            steps::stop_waiting(&self.setup.connect, &self.setup.requirements).await?;
         }
-        let released = steps::release_primary(&self.connect).await;
-        released.map_err(|error| error.to_string())?;
-        if !manages_events(&self.settings) {
+        steps::release_primary(&self.setup.connect).await?;
+        if !manages_events(&self.setup.settings) {
             return Ok(());
         }
-        let given_back = self.known.events.give_back(&self.connect).await;
-        given_back.map_err(|error| format!("event_scheduler cannot be set back: {error}"))
+        let given_back = self.setup.events.give_back(&self.setup.connect).await;
+        given_back.map_err(ManagementError::Events)
     }
 
     /// Releases a follower, which stays closed for writes. Idempotent.
     ///
     /// # Errors
-    /// As text; the member then continues to manage, if it did before.
-    pub(crate) async fn release_follower(&self) -> Result<(), String> {
+    /// The member then continues to manage, if it did before.
+    pub(crate) async fn release_follower(&self) -> Result<(), ManagementError> {
         let _turn = self.turn.lock().await;
         if !self.is_managed() {
             return match self.note.is_set() {
                 Ok(true) => Ok(()),
-                Ok(false) => Err("the member ends".to_owned()),
-                Err(error) => Err(not_read(&error)),
+                Ok(false) => Err(ManagementError::Ends),
+                Err(error) => Err(note("read")(error)),
             };
         }
-        if self.ring.member.leadership_now().serving_term().is_some() {
-            return Err("this member leads, so its mysqld is no follower".to_owned());
+        if self.serving_term().is_some() {
+            return Err(ManagementError::Leads);
         }
-        let seen = look(&self.connect, &self.requirements).await;
-        is_a_follower(&seen.map_err(|error| error.to_string())?)?;
+        is_a_follower(&self.look().await?)?;
         self.stop_acting().await;
-        let released = steps::release_follower(&self.connect).await;
-        let released = released.map_err(|error| error.to_string());
-        let noted = released.and_then(|()| written(self.note.set()));
+        let released = steps::release_follower(&self.setup.connect).await;
+        let noted = released
+            .map_err(ManagementError::from)
+            .and_then(|()| self.note.set().map_err(note("written")));
         if noted.is_err() {
             self.start();
         }
@@ -565,27 +572,33 @@ impl MysqldManagement {
     }
 
     /// Closes the primary after all running commits, and ensures that nothing waits.
-    async fn drain(&self, writer: &PrimaryWriter) -> Result<(), String> {
+    async fn drain(&self, writer: &PrimaryWriter) -> Result<(), ManagementError> {
         writer.pause().await?;
         let until = Instant::now() + DRAIN_LIMIT;
         loop {
-            let seen = look(&self.connect, &self.requirements).await;
-            let seen = seen.map_err(|error| error.to_string())?;
+            let seen = self.look().await?;
             if seen.waiting_commits == 0 && !seen.writable {
                 return Ok(());
             }
             if Instant::now() > until {
-                let waiting = seen.waiting_commits;
-                return Err(format!("{waiting} commits still wait for the ring"));
+                return Err(ManagementError::NotDrained(seen.waiting_commits));
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 
+    async fn look(&self) -> Result<ServerLook, LinkError> {
+        look(&self.setup.connect, &self.setup.requirements).await
+    }
+
+    fn serving_term(&self) -> Option<Term> {
+        self.setup.ring.member.leadership_now().serving_term()
+    }
+
     async fn stop_acting(&self) {
-        let managed = self.lock().take();
-        if let Some(managed) = managed {
-            managed.tasks.end(Child::IsReleased).await;
+        let tasks = self.lock().take();
+        if let Some(tasks) = tasks {
+            tasks.end(Child::IsReleased).await;
             tracing::info!("the member no longer manages its mysqld");
         }
     }
@@ -593,54 +606,40 @@ impl MysqldManagement {
     /// Stops managing mysqld, because the member ends.
     pub(crate) async fn end(&self, child: Child) {
         let _turn = self.turn.lock().await;
-        let managed = self.lock().take();
-        if let Some(managed) = managed {
-            managed.tasks.end(child).await;
+        let tasks = self.lock().take();
+        if let Some(tasks) = tasks {
+            tasks.end(child).await;
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Managed>> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<MysqldTasks>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn written(outcome: std::io::Result<()>) -> Result<(), String> {
-    outcome.map_err(|error| format!("the note `hands-off` cannot be written: {error}"))
+/// Purpose of an access to the note that failed.
+fn note(done: &'static str) -> impl FnOnce(std::io::Error) -> ManagementError {
+    move |error| ManagementError::Note(done, error)
 }
 
-fn not_read(error: &std::io::Error) -> String {
-    format!("the note `hands-off` cannot be read: {error}")
-}
-
-/// Whether an unmanaged server may be opened as the primary. A closed one may be a released follower, which lacks the transactions that the
-/// ring has acknowledged since.
-fn may_be_opened(seen: &ServerLook, drained_as_primary: bool) -> Result<(), String> {
+/// Whether an unmanaged server may be opened as the primary.
+fn may_be_opened(seen: &ServerLook, drained_as_primary: bool) -> Result<(), ManagementError> {
     if !seen.replicates_from.is_empty() {
-        return Err(
-            "its mysqld replicates from another server, so it is not the primary".to_owned(),
-        );
+        return Err(ManagementError::Replicates);
     }
-    if !seen.writable && !drained_as_primary {
-        return Err(
-            "its mysqld is closed for writes, and was not the primary when its member released it; run this beside the \
-             primary, or SET GLOBAL read_only = OFF if clients are to write to this one"
-                .to_owned(),
-        );
+    match seen.writable || drained_as_primary {
+        true => Ok(()),
+        false => Err(ManagementError::Closed),
     }
-    Ok(())
 }
 
 /// Whether a server can be left as a replica. A recent primary may have transactions that the ring lacks, until its member has closed it
 /// and removed them.
-fn is_a_follower(seen: &ServerLook) -> Result<(), String> {
-    if seen.writable {
-        return Err("its mysqld takes writes still, so it is no follower".to_owned());
-    }
+fn is_a_follower(seen: &ServerLook) -> Result<(), ManagementError> {
     match seen.waiting_commits {
+        _ if seen.writable => Err(ManagementError::TakesWrites),
         0 => Ok(()),
-        waiting => Err(format!(
-            "{waiting} commits wait in its mysqld for the ring, so it is no follower"
-        )),
+        waiting => Err(ManagementError::CommitsWait(waiting)),
     }
 }
 
@@ -651,14 +650,11 @@ fn refused(what: &str, advice: &str) -> Refusal {
 /// An unmanaged mysqld cannot become the primary.
 impl Database for MysqldManagement {
     fn version(&self) -> Option<String> {
-        self.lock().as_ref()?.tasks.candidacy().version()
+        self.lock().as_ref()?.candidacy().version()
     }
 
     fn state(&self, primary: Option<String>) -> BoxFuture<'_, DatabaseState> {
-        let candidacy = self
-            .lock()
-            .as_ref()
-            .map(|managed| managed.tasks.candidacy());
+        let candidacy = self.lock().as_ref().map(MysqldTasks::candidacy);
         Box::pin(async move {
             match candidacy {
                 Some(candidacy) => candidacy.state(primary).await,
@@ -677,7 +673,7 @@ impl Writer for MysqldManagement {
         let writer = self.writer();
         Box::pin(async move {
             match writer {
-                Some(writer) => writer.pause().await,
+                Some(writer) => writer.pause().await.map_err(|error| error.to_string()),
                 None => Ok(()),
             }
         })
@@ -692,7 +688,7 @@ impl Writer for MysqldManagement {
 
 #[cfg(test)]
 mod tests {
-    use mysqld_controller::conversion::ReplicatesFrom;
+    use mysqld_server::conversion::ReplicatesFrom;
 
     use super::*;
 
@@ -723,7 +719,7 @@ mod tests {
 
     #[test]
     fn a_server_that_was_the_primary_a_moment_ago_is_not_released_as_a_follower() {
-        assert_eq!(is_a_follower(&seen(false)), Ok(()));
+        assert!(is_a_follower(&seen(false)).is_ok());
         assert!(is_a_follower(&seen(true)).is_err());
         let waits = ServerLook {
             waiting_commits: 1,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::join_all;
+use mysqld_controller::plan::same_uuid::OtherMysqlds;
 use raft_types::{MemberId, MemberKind, MemberRecord};
 use ring_admin::Member;
 use tokio::sync::watch;
@@ -18,48 +19,25 @@ const FIRST_ROUNDS: u32 = 30;
 /// How long one member may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Last reports of the other database members about their mysqlds. A report stays valid while its member does not answer or its mysqld is
-/// down: that mysqld may return unchanged.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct OtherMysqlds {
-    /// Whether all were queried at least once.
-    pub(crate) asked: bool,
-    /// Name of the member and UUID of its server.
-    pub(crate) said: BTreeMap<MemberId, (String, String)>,
-    /// Names of the members whose mysqlds were the ring's primary, and take writes without it.
-    pub(crate) released: BTreeMap<MemberId, String>,
-}
-
-impl OtherMysqlds {
-    /// A receiver without any reports.
-    pub(crate) fn nobody() -> watch::Receiver<Self> {
-        let nobody = Self {
-            asked: true,
-            ..Self::default()
+/// Records one round of reports, and drops former members.
+fn record(
+    told: &mut OtherMysqlds,
+    members: &BTreeMap<MemberId, MemberRecord>,
+    now: impl IntoIterator<Item = (MemberId, Said)>,
+) {
+    told.asked = true;
+    told.uuids.retain(|id, _| members.contains_key(id));
+    told.released.retain(|id, _| members.contains_key(id));
+    for (id, said) in now {
+        let Some(record) = members.get(&id) else {
+            continue;
         };
-        watch::channel(nobody).1
-    }
-
-    /// Records one round of reports, and drops former members.
-    fn told(
-        &mut self,
-        members: &BTreeMap<MemberId, MemberRecord>,
-        now: impl IntoIterator<Item = (MemberId, Said)>,
-    ) {
-        self.asked = true;
-        self.said.retain(|id, _| members.contains_key(id));
-        self.released.retain(|id, _| members.contains_key(id));
-        for (id, said) in now {
-            let Some(record) = members.get(&id) else {
-                continue;
-            };
-            match said.released {
-                true => self.released.insert(id, record.name.clone()),
-                false => self.released.remove(&id),
-            };
-            if let Some(uuid) = said.uuid {
-                self.said.insert(id, (record.name.clone(), uuid));
-            }
+        match said.released {
+            true => told.released.insert(id, record.name.clone()),
+            false => told.released.remove(&id),
+        };
+        if let Some(uuid) = said.uuid {
+            told.uuids.insert(id, (record.name.clone(), uuid));
         }
     }
 }
@@ -92,7 +70,7 @@ pub(crate) async fn ask_around(
         let all = with_uuid.count() == asked.len();
         told.send_if_modified(|told| {
             let before = told.clone();
-            told.told(&asked, now);
+            record(told, &asked, now);
             *told != before
         });
         round = round.saturating_add(1);
@@ -113,36 +91,36 @@ mod tests {
 
     #[test]
     fn what_a_member_said_last_counts_until_it_says_something_else_or_is_gone() {
-        let record = |name: &str| MemberRecord {
+        let named = |name: &str| MemberRecord {
             name: name.to_owned(),
             ..MemberRecord::default()
         };
         let both: BTreeMap<_, _> =
-            [(MemberId(2), record("db-2")), (MemberId(3), record("db-3"))].into();
+            [(MemberId(2), named("db-2")), (MemberId(3), named("db-3"))].into();
         let mut others = OtherMysqlds::default();
         let said = |uuid: &str| Said {
             uuid: Some(uuid.to_owned()),
             released: false,
         };
-        others.told(&both, [(MemberId(2), said(UUID))]);
+        record(&mut others, &both, [(MemberId(2), said(UUID))]);
         assert!(others.asked);
-        others.told(&both, []);
+        record(&mut others, &both, []);
         assert_eq!(
-            others.said[&MemberId(2)],
+            others.uuids[&MemberId(2)],
             ("db-2".to_owned(), UUID.to_owned())
         );
         let released = Said {
             uuid: None,
             released: true,
         };
-        others.told(&both, [(MemberId(2), released)]);
-        others.told(&both, []);
+        record(&mut others, &both, [(MemberId(2), released)]);
+        record(&mut others, &both, []);
         assert_eq!(others.released[&MemberId(2)], "db-2");
-        others.told(&both, [(MemberId(2), said(OTHER))]);
+        record(&mut others, &both, [(MemberId(2), said(OTHER))]);
         assert!(others.released.is_empty());
-        assert_eq!(others.said[&MemberId(2)].1, OTHER);
-        let one: BTreeMap<_, _> = [(MemberId(3), record("db-3"))].into();
-        others.told(&one, []);
-        assert!(others.said.is_empty());
+        assert_eq!(others.uuids[&MemberId(2)].1, OTHER);
+        let one: BTreeMap<_, _> = [(MemberId(3), named("db-3"))].into();
+        record(&mut others, &one, []);
+        assert!(others.uuids.is_empty());
     }
 }

@@ -1,7 +1,6 @@
 //! Manages a database member's mysqld: runs it as a child if configured, receives its transactions, watches its settings, opens and closes
 //! it for writes. A mysqld that is unreachable or wrongly configured appears in the status and does not end the member.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,107 +8,58 @@ use std::time::Duration;
 use binlog_format::gtid::GtidSet;
 use consensus::DatabaseState;
 use mysql_link::ConnectOptions;
-use mysqld_controller::apply::{FollowOptions, StandingFile};
-use mysqld_controller::events::EventScheduler;
-use mysqld_controller::ingest::{
-    CommitObserver, FileLimits, Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus,
-};
-use mysqld_controller::plan::facts::LockoutPatience;
-use mysqld_controller::read_fence;
-use mysqld_controller::settings::{OwnAccount, Requirements};
+use mysqld_controller::ControllerStatus;
+use mysqld_controller::checks::Warnings;
+use mysqld_controller::ingest::{IngestFigures, IngestState, IngestStatus};
+use mysqld_controller::plan::same_uuid::uuid_of;
+use mysqld_controller::primary_health::{HealthObserver, lag_ms, not_received};
+use mysqld_controller::primary_writer::PrimaryWriter;
 use mysqld_controller::status::{
     ReadFenceReason, Readiness, RoleState, RoleStatus, WriteFenceState, WriteFenceStatus,
 };
-use mysqld_controller::supervisor::{
-    ExternalServer, Supervisor, SupervisorHandle, SupervisorState, SupervisorStatus,
-};
-use mysqld_controller::tail_trim::{ProtectionStart, TailTrim, TailTrimOptions};
-use mysqld_controller::watch::{Protection, WatchOptions, WatchReport, Watcher};
-use mysqld_controller::write_fence::WriteFenceOptions;
-use mysqld_controller::{
-    Controller, ControllerInputs, ControllerOptions, ControllerStatus, ReplicationSource,
-    RingObserver, ToGuard,
-};
+use mysqld_controller::watch::{Protection, WatchReport};
+use mysqld_server::offline_mode;
+use mysqld_server::supervisor::{SupervisorHandle, SupervisorState};
 use ring_admin::Member;
-use spilling_bytes::SpillFolder;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::account_watch;
 use super::candidacy::Candidacy;
-use super::connection::supervisor_options;
-use super::guard_line::{GuardCommand, GuardLine};
-use super::lacks_of_the_ring;
+use super::guard_line::GuardLine;
 use super::managed_process::ManagedProcess;
-use super::other_mysqlds::OtherMysqlds;
-use super::primary_health::{Look, PrimaryHealth, not_received};
-use super::same_uuid;
-use super::same_uuid::Verdict;
-use super::takeover::TakenOverFirst;
-use super::writer::{LogRoom, PrimaryWriter};
-use crate::mysqld::lag::lag_ms;
-use crate::provisioning::{CopiedMysqld, Provisioner, hold_at_start};
-use crate::ring_handle::RingHandle;
-use crate::settings::{MysqlMode, MysqlSettings, Settings};
+use crate::provisioning::Provisioner;
+use crate::settings::MysqlMode;
 use crate::status::{ErrantTransactions, MysqlView};
 
 pub(crate) struct MysqldTasks {
-    parts: Parts,
-    member: Member,
-    controller: Running,
-    guard: Option<Arc<GuardLine>>,
-    ingest: Running,
-    watcher: Running,
-    supervisor: Option<Supervised>,
+    pub(super) parts: Parts,
+    pub(super) controller: Running,
+    pub(super) guard: Option<Arc<GuardLine>>,
+    pub(super) ingest: Running,
+    pub(super) watcher: Running,
+    pub(super) supervisor: Option<Supervised>,
     /// Records a managed mysqld that another program owns.
-    managed: Option<(ManagedProcess, Running)>,
-    provisioner: Arc<Provisioner>,
+    pub(super) managed: Option<(ManagedProcess, Running)>,
+    pub(super) provisioner: Arc<Provisioner>,
     /// Finishes provisioning that an operator began.
-    provisioning: Running,
+    pub(super) provisioning: Running,
     /// The only sender of the readiness where nothing is applied.
-    _readiness: watch::Sender<Readiness>,
-    transferring: Arc<watch::Sender<bool>>,
-    /// Longest wait of a planned switchover for long statements.
-    statements: Duration,
-    connect: ConnectOptions,
-    candidacy: Arc<Candidacy>,
+    pub(super) _readiness: watch::Sender<Readiness>,
+    pub(super) writer: Arc<PrimaryWriter>,
+    pub(super) connect: ConnectOptions,
+    pub(super) candidacy: Arc<Candidacy>,
     /// Periodically queries the cost of a promotion.
-    costing: Running,
-    /// Periodically checks whether the ring gets all of the primary's transactions.
-    comparing: Running,
-    /// Periodically checks whether the member can still log in.
-    logging_in: Running,
-    /// Checks whether another member's mysqld has its UUID.
-    identifying: Running,
-}
-
-/// Input about mysqld and its ring.
-#[derive(Clone)]
-pub(crate) struct Known {
-    /// Configured state of mysqld's events.
-    pub(crate) events: EventScheduler,
-    /// Transactions before the ring's log.
-    pub(crate) origin: GtidSet,
-    /// How a guard is started, if any.
-    pub(crate) guard: Option<GuardCommand>,
-    /// Where the service manager finds the managed process, if any.
-    pub(crate) runtime_dir: Option<PathBuf>,
-    /// Observes how long commits wait.
-    pub(crate) commits: Option<Arc<dyn CommitObserver>>,
-    /// Folder for large incoming transactions.
-    pub(crate) spill: SpillFolder,
-    /// Owner of mysqld, instead of the configured commands.
-    pub(crate) owner: Option<Arc<dyn ExternalServer>>,
-    /// Reports of the other members about their mysqlds.
-    pub(crate) others: watch::Receiver<OtherMysqlds>,
+    pub(super) costing: Running,
+    /// Slow checks with warnings.
+    pub(super) checking: Running,
 }
 
 /// A mysqld run as the member's child.
-struct Supervised {
-    handle: Arc<SupervisorHandle>,
-    task: JoinHandle<()>,
+pub(super) struct Supervised {
+    pub(super) handle: Arc<SupervisorHandle>,
+    pub(super) task: JoinHandle<()>,
 }
 
 /// What happens to a child when its member ends.
@@ -125,27 +75,21 @@ pub(crate) enum Child {
 
 /// Input of a view.
 #[derive(Clone)]
-struct Parts {
-    mode: MysqlMode,
-    member: Member,
-    ingest: watch::Receiver<IngestStatus>,
-    figures: Arc<IngestFigures>,
-    reports: watch::Receiver<WatchReport>,
-    controller: ControllerStatus,
-    supervisor: Option<watch::Receiver<SupervisorStatus>>,
-    promotion: watch::Receiver<Option<DatabaseState>>,
-    /// The primary's transactions that the ring never gets, as text.
-    never_sent: watch::Receiver<Option<String>>,
-    /// The fault of the member's account, as text.
-    account: watch::Receiver<Option<String>>,
-    /// Result of the UUID comparison with the other members' servers.
-    same_uuid: watch::Receiver<Verdict>,
+pub(super) struct Parts {
+    pub(super) mode: MysqlMode,
+    pub(super) member: Member,
+    pub(super) health: HealthObserver,
+    pub(super) figures: Arc<IngestFigures>,
+    pub(super) controller: ControllerStatus,
+    pub(super) promotion: watch::Receiver<Option<DatabaseState>>,
+    /// Warnings of the slow checks.
+    pub(super) checked: Warnings,
     /// Transactions trimmed from mysqld's binlog before its starts.
-    trimmed: Arc<AtomicU64>,
+    pub(super) trimmed: Arc<AtomicU64>,
 }
 
 /// A task and its stop signal.
-struct Running {
+pub(super) struct Running {
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -160,7 +104,7 @@ impl Running {
     }
 
     /// The same for a task without which the member ends.
-    fn essential<F: Future<Output = ()> + Send + 'static>(
+    pub(super) fn essential<F: Future<Output = ()> + Send + 'static>(
         member: &Member,
         what: &'static str,
         run: impl FnOnce(CancellationToken) -> F,
@@ -168,293 +112,40 @@ impl Running {
         Self::start(|stop| member.essential(what, run(stop)))
     }
 
+    /// The same for work that may be dropped anywhere.
+    pub(super) fn until_stopped(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self::start(|stop| async move {
+            tokio::select! {
+                () = work => {}
+                () = stop.cancelled() => {}
+            }
+        })
+    }
+
+    /// Queries the cost of a promotion periodically, for the status.
+    pub(super) fn costing(
+        candidacy: &Arc<Candidacy>,
+    ) -> (Self, watch::Receiver<Option<DatabaseState>>) {
+        let (costs, promotion) = watch::channel(None);
+        let candidacy = Arc::clone(candidacy);
+        let costing = Self::until_stopped(async move {
+            loop {
+                costs.send_replace(Some(candidacy.state(None).await));
+                tokio::time::sleep(COSTS_EVERY).await;
+            }
+        });
+        (costing, promotion)
+    }
+
     async fn end(self) {
         self.stop.cancel();
         if let Err(error) = self.task.await {
-            tracing::error!(%error, "a task beside mysqld ended badly");
+            tracing::error!(%error, "a task for mysqld failed");
         }
     }
 }
 
 impl MysqldTasks {
-    /// Begins to manage mysqld, which applies with its own replica threads from `native`, if given.
-    pub(crate) fn start(
-        config: &Settings,
-        settings: &MysqlSettings,
-        connect: ConnectOptions,
-        requirements: Requirements,
-        native: Option<ReplicationSource>,
-        known: Known,
-        ring: RingHandle,
-    ) -> Self {
-        let mut supervisor = supervisor_options(config, settings, &connect);
-        if let (Some(options), Some(owner)) = (&mut supervisor, known.owner.clone()) {
-            options.external = Some(owner);
-        }
-        let data_dir = supervisor
-            .as_ref()
-            .map(|options| options.server.data_dir.clone());
-        let (member, ring) = (ring.member.clone(), Arc::new(ring));
-        let options = IngestOptions {
-            file_limits: FileLimits {
-                bytes: config.log.max_file_bytes,
-                age: config
-                    .archive
-                    .as_ref()
-                    .and_then(|archive| archive.max_file_age),
-            },
-            in_flight_bytes: u64::from(config.raft.proposals_bytes),
-            report_host: config.own.name.clone(),
-            observer: known.commits,
-            spill: known.spill,
-            ..IngestOptions::new(connect.clone(), requirements.clone())
-        };
-        let (readiness, may_lead) = watch::channel(Readiness::Always);
-        let (transferring, transferred) = watch::channel(false);
-        let ingest = Ingest::new(ring.clone(), options, may_lead.clone());
-        let (ingest_status, figures) = (ingest.status(), ingest.figures());
-        let observer = RingObserver::new(ring.clone());
-        // A mysqld started by the member has passed the start guard.
-        let protection_start = supervisor
-            .as_ref()
-            .filter(|options| options.external.is_some())
-            .map(|options| {
-                let (member_dir, server) = (config.data_dir.clone(), options.server.clone());
-                ProtectionStart::new(TailTrimOptions::new(member_dir, server))
-            });
-        let managed = known
-            .runtime_dir
-            .as_deref()
-            .filter(|_| protection_start.is_some())
-            .map(|runtime_dir| ManagedProcess::new(runtime_dir, &config.data_dir));
-        let mut trimmed = Arc::default();
-        let supervisor = supervisor.map(|options| {
-            let trim = TailTrimOptions::new(config.data_dir.clone(), options.server.clone());
-            let guard = TailTrim::new(ring.clone(), Some(ingest_status.clone()), trim);
-            trimmed = guard.trimmed();
-            let (supervisor, handle) = Supervisor::new(options);
-            let supervisor = supervisor
-                .guarded_by(Arc::new(TakenOverFirst::new(&config.data_dir, guard)))
-                .with_figures(Arc::clone(&figures));
-            let running = member.essential("keeping mysqld running", supervisor.run());
-            let task = tokio::spawn(running);
-            let handle = Arc::new(handle);
-            Supervised { handle, task }
-        });
-        let managed = managed
-            .zip(supervisor.as_ref())
-            .map(|(record, supervised)| {
-                let keeping = record.clone().keep(supervised.handle.status());
-                let keeping = Running::start(|stop| async move {
-                    tokio::select! {
-                        () = keeping => {}
-                        () = stop.cancelled() => {}
-                    }
-                });
-                (record, keeping)
-            });
-        let Known {
-            events,
-            origin,
-            guard,
-            ..
-        } = known;
-        let guard = guard.map(|command| Arc::new(GuardLine::new(command)));
-        let events = Some(events).filter(|_| manages_events(settings));
-        let known_of_account = OwnAccount::new(
-            requirements.native,
-            settings
-                .apply_workers
-                .filter(|_| !settings.native)
-                .unwrap_or(0),
-        );
-        let watching = WatchOptions {
-            events: events.clone(),
-            figures: Some(Arc::clone(&figures)),
-            data_dir,
-            ..WatchOptions::new(connect.clone(), requirements)
-        };
-        let (watcher, reports) = Watcher::new(watching, ingest_status.clone(), may_lead.clone());
-        let (hold, provisioned) = watch::channel(hold_at_start(&config.data_dir));
-        let (held_by_either, held) = watch::channel(provisioned.borrow().clone());
-        let verdict = same_uuid::at_first(settings.mode, &known.others.borrow());
-        let off = verdict.hands_off && provisioned.borrow().is_none();
-        let (hands, hands_off) = watch::channel(off);
-        let (verdicts, same_uuid) = watch::channel(verdict);
-        let merged = same_uuid::merge(provisioned, same_uuid.clone(), held_by_either, hands);
-        let identified = same_uuid::look(
-            ring.clone(),
-            StandingFile::of(&config.data_dir),
-            settings.mode,
-            reports.clone(),
-            known.others.clone(),
-            verdicts,
-        );
-        let options = ControllerOptions {
-            connect: connect.clone(),
-            write_fence: WriteFenceOptions {
-                statement_patience: settings.kill_statements_after,
-                events,
-                protection_start,
-                ..WriteFenceOptions::new(connect.clone())
-            },
-            apply: settings.apply_workers.map(|workers| {
-                let mut options = FollowOptions::new(connect.clone(), &config.data_dir);
-                options.run.workers = workers;
-                options.native = native;
-                options.kill_after = settings.kill_statements_after;
-                options
-            }),
-            origin,
-            fence_after: settings.fence_after,
-            lockout: LockoutPatience::new(settings.demote_after),
-        };
-        let inputs = ControllerInputs {
-            reports: reports.clone(),
-            ingest: ingest_status.clone(),
-            figures: Arc::clone(&figures),
-            supervisor: supervisor
-                .as_ref()
-                .map(|supervised| supervised.handle.clone()),
-            hold: held,
-            hands_off,
-            transferring: transferred,
-        };
-        let (controller, told) = Controller::new(observer, options, inputs, &readiness);
-        let to_guard = guard
-            .clone()
-            .map(|guard| -> ToGuard { Box::new(move |guards| guard.says(guards)) });
-        let controller = controller.guarded_by(to_guard);
-        let (loses, own_account) = watch::channel(None);
-        let logged_in = account_watch::look(connect.clone(), known_of_account, loses);
-        let account = connect.clone();
-        let candidacy = Arc::new(Candidacy {
-            ring: ring.clone(),
-            connect: ConnectOptions {
-                program_name: "witness-candidacy".to_owned(),
-                ..connect.clone()
-            },
-            reports: reports.clone(),
-            readiness: may_lead,
-            ingest: ingest_status.clone(),
-            role: told.role.clone(),
-            supervisor: supervisor
-                .as_ref()
-                .map(|supervised| supervised.handle.status()),
-        });
-        let (costs, promotion) = watch::channel(None);
-        let (lacks, never_sent) = watch::channel(None);
-        let compared = lacks_of_the_ring::look(
-            ring.clone(),
-            ConnectOptions {
-                program_name: "witness-comparison".to_owned(),
-                ..connect.clone()
-            },
-            ingest_status.clone(),
-            lacks,
-        );
-        let provisioner = Arc::new(Provisioner {
-            own: config.own.id,
-            member_dir: config.data_dir.clone(),
-            mysqld: CopiedMysqld {
-                connect,
-                role: told.role.clone(),
-                applies_rows: !settings.native,
-                supervisor: supervisor
-                    .as_ref()
-                    .map(|supervised| Arc::clone(&supervised.handle)),
-            },
-            ring,
-            write_fence: told.write_fence.clone(),
-            reports: reports.clone(),
-            hold,
-            busy: tokio::sync::Mutex::new(()),
-            command: tokio::sync::Mutex::new(()),
-            copied_at: watch::Sender::new(None),
-        });
-        Self {
-            parts: Parts {
-                mode: settings.mode,
-                member: member.clone(),
-                ingest: ingest_status,
-                figures,
-                reports,
-                controller: told,
-                supervisor: supervisor
-                    .as_ref()
-                    .map(|supervised| supervised.handle.status()),
-                promotion,
-                never_sent,
-                account: own_account,
-                same_uuid,
-                trimmed,
-            },
-            supervisor,
-            managed,
-            ingest: Running::essential(&member, "receiving from mysqld", |stop| ingest.run(stop)),
-            watcher: Running::essential(&member, "watching mysqld", |stop| watcher.run(stop)),
-            controller: Running::essential(&member, "acting on mysqld", |stop| {
-                controller.run(stop)
-            }),
-            guard,
-            provisioning: Running::start(|stop| {
-                let finishing = Arc::clone(&provisioner).look_after();
-                async move {
-                    tokio::select! {
-                        () = finishing => {}
-                        () = stop.cancelled() => {}
-                    }
-                }
-            }),
-            provisioner,
-            _readiness: readiness,
-            transferring: Arc::new(transferring),
-            statements: settings.longest_wait_for_statements(),
-            connect: account,
-            costing: Running::start(|stop| {
-                let candidacy = Arc::clone(&candidacy);
-                async move {
-                    loop {
-                        tokio::select! {
-                            () = stop.cancelled() => return,
-                            state = candidacy.state(None) => drop(costs.send_replace(Some(state))),
-                        }
-                        tokio::select! {
-                            () = stop.cancelled() => return,
-                            () = tokio::time::sleep(COSTS_EVERY) => {}
-                        }
-                    }
-                }
-            }),
-            candidacy,
-            identifying: Running::essential(&member, "comparing UUIDs", |stop| async move {
-                tokio::select! {
-                    ((), ()) = async move { tokio::join!(identified, merged) } => {}
-                    () = stop.cancelled() => {}
-                }
-            }),
-            logging_in: Running::start(|stop| async move {
-                tokio::select! {
-                    () = logged_in => {}
-                    () = stop.cancelled() => {}
-                }
-            }),
-            comparing: Running::start(|stop| async move {
-                tokio::select! {
-                    () = compared => {}
-                    () = stop.cancelled() => {}
-                }
-            }),
-            member,
-        }
-    }
-
-    /// Returns a source of mysqld's current view.
-    pub(crate) fn viewer(&self) -> impl Fn() -> MysqlView + Send + Sync + 'static {
-        let parts = self.parts.clone();
-        move || parts.view(Instant::now())
-    }
-
     /// Makes the guard reload the configuration.
     pub(crate) fn renew_guard(&self) {
         if let Some(guard) = &self.guard {
@@ -473,25 +164,9 @@ impl MysqldTasks {
         Arc::clone(&self.provisioner)
     }
 
-    /// Returns a source of mysqld's current health.
-    pub(crate) fn health(&self) -> impl Fn() -> PrimaryHealth + Send + Sync + 'static {
-        let parts = self.parts.clone();
-        move || {
-            let role = parts.controller.role.as_ref();
-            let role = role.map(|status| status.borrow().clone());
-            let supervisor = parts.supervisor.as_ref();
-            let supervisor = supervisor.map(|status| status.borrow().state.clone());
-            let report = parts.reports.borrow().clone();
-            let ingest = parts.ingest.borrow();
-            let look = Look {
-                supervisor: supervisor.as_ref(),
-                report: &report,
-                role: role.as_ref(),
-                lacks_the_log: ingest.lacks_the_log(),
-                failing: ingest.failing(Instant::now()),
-            };
-            look.of_a_leaders()
-        }
+    /// Observes mysqld's health.
+    pub(crate) fn health(&self) -> HealthObserver {
+        self.parts.health.clone()
     }
 
     /// Computes the cost of a promotion.
@@ -501,21 +176,7 @@ impl MysqldTasks {
 
     /// Paused before a leadership transfer.
     pub(crate) fn writer(&self) -> Arc<PrimaryWriter> {
-        Arc::new(PrimaryWriter {
-            transferring: Arc::clone(&self.transferring),
-            write_fence: self.parts.controller.write_fence.clone(),
-            statements: self.statements,
-            reports: self.parts.reports.clone(),
-            ingest: self.parts.ingest.clone(),
-            supervisor: self
-                .supervisor
-                .as_ref()
-                .map(|supervised| supervised.handle.clone()),
-            room: LogRoom::new({
-                let member = self.member.clone();
-                move || member.is_full_alone()
-            }),
-        })
+        Arc::clone(&self.writer)
     }
 
     /// Ends: first closes the primary for writes, so that running commits can still be acknowledged while mysqld stops.
@@ -532,10 +193,8 @@ impl MysqldTasks {
         }
         self.provisioning.end().await;
         self.costing.end().await;
-        self.comparing.end().await;
-        self.logging_in.end().await;
+        self.checking.end().await;
         self.controller.end().await;
-        self.identifying.end().await;
         if let Some(guard) = self.guard {
             // A mysqld that another program stops may run for long without its member.
             let released = match child {
@@ -548,8 +207,8 @@ impl MysqldTasks {
         let guards = self.parts.controller.read_fence.borrow().guards;
         let fenced = match child {
             // No other process would close its sessions while another member's mysqld is the primary.
-            Child::Stays if guards => read_fence::raise(&self.connect).await.map(drop),
-            Child::IsReleased => read_fence::lower(&self.connect).await.map(drop),
+            Child::Stays if guards => offline_mode::raise(&self.connect).await.map(drop),
+            Child::IsReleased => offline_mode::lower(&self.connect).await.map(drop),
             Child::Stays | Child::Stops => Ok(()),
         };
         if let Err(error) = fenced {
@@ -574,29 +233,31 @@ impl MysqldTasks {
 
 impl Parts {
     fn warnings(&self) -> Vec<String> {
-        let supervisor = self.supervisor.as_ref();
+        let supervisor = self.health.supervisor.as_ref();
         let at_start = supervisor.and_then(|status| status.borrow().warning.clone());
-        let same_uuid = self.same_uuid.borrow().warning.clone();
-        let never_sent = self.never_sent.borrow().clone();
+        let same_uuid = self.controller.same_uuid.borrow().warning.clone();
+        let never_sent = self.checked.never_sent.borrow().clone();
         let role = self.controller.role.as_ref();
         let role = role.map(|role| role.borrow().clone());
         let for_good = role
             .as_ref()
             .and_then(|role| written_for_good(&role.without_transactions));
         let held_up_by = role.map(|role| role.held_up_by);
-        let account = self.account.borrow().clone();
-        let seen = self.reports.borrow().server.clone();
+        let account = self.checked.account.borrow().clone();
+        let seen = self.health.reports.borrow().server.clone();
         let advice = seen.into_iter().flat_map(|server| server.advice);
         let all = at_start.into_iter().chain(same_uuid).chain(never_sent);
         let all = all.chain(account).chain(for_good).chain(advice);
         all.chain(held_up_by.into_iter().flatten()).collect()
     }
 
-    fn view(&self, now: Instant) -> MysqlView {
-        let ingest = self.ingest.borrow().clone();
-        let report = self.reports.borrow().clone();
+    /// The current view of mysqld.
+    pub(super) fn view(&self, now: Instant) -> MysqlView {
+        let ingest = self.health.ingest.borrow().clone();
+        let report = self.health.reports.borrow().clone();
         let write_fence = self.controller.write_fence.borrow().clone();
         let supervisor = self
+            .health
             .supervisor
             .as_ref()
             .map(|status| status.borrow().state.clone());
@@ -644,7 +305,7 @@ impl Parts {
             trimmed_total: self.trimmed.load(Ordering::Relaxed),
             demotion: None,
             warnings: self.warnings(),
-            server_uuid: same_uuid::uuid_of(&report),
+            server_uuid: uuid_of(&report),
             promotion: self.promotion.borrow().clone(),
             trouble: trouble(
                 supervisor.as_ref(),
@@ -663,11 +324,6 @@ fn not_the_rings(gtids: &GtidSet) -> Option<ErrantTransactions> {
         transactions,
         gtids: gtids.to_string().replace('\n', ""),
     })
-}
-
-/// Whether the member switches mysqld's events: where it starts mysqld with them off, and where mysqld may follow.
-pub(crate) fn manages_events(settings: &MysqlSettings) -> bool {
-    settings.mode == MysqlMode::Child || settings.apply_workers.is_some()
 }
 
 /// The mode's name in the configuration.
@@ -706,7 +362,7 @@ fn written_for_good(tables: &[String]) -> Option<String> {
 
 fn unprotected_because(report: &WatchReport, stale: bool) -> Vec<String> {
     match &report.protection {
-        Protection::Protected if stale => vec!["it was not looked at for some seconds".to_owned()],
+        Protection::Protected if stale => vec!["it was not observed for some seconds".to_owned()],
         Protection::Protected => Vec::new(),
         Protection::Unprotected { findings } => findings.iter().map(ToString::to_string).collect(),
         Protection::Unknown { cause } => vec![cause.clone()],
@@ -745,8 +401,8 @@ fn role_words(role: Option<&RoleStatus>) -> String {
         RoleState::Unknown => "unknown".to_owned(),
         RoleState::Primary => "primary".to_owned(),
         RoleState::Following => "following".to_owned(),
-        RoleState::CatchingUp { behind } => {
-            format!("catching up: {behind} transactions behind, then the primary")
+        RoleState::CatchingUp { lacks } => {
+            format!("catching up: {lacks} transactions behind, then the primary")
         }
         RoleState::Waiting { what } => format!("waiting: {what}"),
         RoleState::Stopped { cause } => format!("stopped: {cause}"),

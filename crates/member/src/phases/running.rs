@@ -7,6 +7,7 @@ use binlog_store::{LogHandle, StoreError};
 use consensus::log_probe::LogProbe;
 use consensus::{AppliedFloor, Bounds, Fault, MemberConfig};
 use mysql_link::ConnectOptions;
+use mysqld_controller::plan::same_uuid::OtherMysqlds;
 use proxy::{Proxying, Relay, RouteTable};
 use raft_types::LogId;
 use ring_admin::Member;
@@ -15,9 +16,7 @@ use tokio::sync::watch;
 use crate::archiving::archive;
 use crate::error::MemberError;
 use crate::log_keeping::{Retention, purge_as_configured, scrub};
-use crate::mysqld::{
-    Child, Given, MysqldManagement, OtherMysqlds, ask_around, native_source, requirements,
-};
+use crate::mysqld::{Child, Given, MysqldManagement, ask_around, native_source, requirements};
 use crate::other_members::OtherMembers;
 use crate::phases::base::{Base, listen};
 use crate::phases::joining::{Joined, origin_gtids, record_of};

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use mysqld_controller::conversion::ServerLook;
-use mysqld_controller::provision::CloneAccount;
+use mysqld_server::conversion::ServerLook;
+use mysqld_server::provision::CloneAccount;
 use raft_types::{MemberId, MemberRecord, OpId, RingId, UnixSeconds};
 use ring_admin::{PauseRequest, RecordChange, RepairPlan, RulesChange};
 use serde::{Deserialize, Serialize};

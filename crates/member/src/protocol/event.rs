@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use consensus::quorum::RingRules;
 use consensus::{HistoryEntry, MockElection, RingPause};
-use mysqld_controller::provision::CloneOffer;
+use mysqld_server::provision::CloneOffer;
 use raft_types::{MemberRecord, OpId, RingId};
 use ring_admin::{Amendment, MemberEvidence, Promoted, ScheduledSwitchover};
 use serde::{Deserialize, Serialize};
@@ -226,11 +226,6 @@ pub struct KeptFile {
 pub(crate) struct CommandProgress(pub(crate) mpsc::Sender<Bytes>);
 
 impl CommandProgress {
-    /// For a command without a listening client.
-    pub(crate) fn unheard() -> Self {
-        Self(mpsc::channel(1).0)
-    }
-
     pub(crate) fn tell(&self, event: &CommandEvent) {
         // An event is plain values, which always have a JSON form.
         let json = serde_json::to_vec(event).unwrap_or_default();

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_link::ConnectOptions;
-use mysqld_controller::provision::{CloneAccount, CopyState, ProvisionError, executed, look};
 use mysqld_controller::status::{RoleState, RoleStatus};
-use mysqld_controller::supervisor::{SupervisorHandle, SupervisorState};
+use mysqld_server::provision::{CloneAccount, CopyState, ProvisionError, executed, look};
+use mysqld_server::supervisor::{SupervisorHandle, SupervisorState};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;

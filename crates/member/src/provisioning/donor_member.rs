@@ -2,11 +2,10 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use mysqld_controller::provision::{CloneAccount, CloneOffer};
+use mysqld_server::provision::{CloneAccount, CloneOffer};
 use raft_types::{MemberId, MemberKind, MemberRecord};
 use transport::{AdminClient, AdminError};
 
-use super::Donor;
 use crate::other_members::OtherMembers;
 use crate::protocol::{CommandEvent, CommandResult, OperatorCommand, Refusal, RefusalKind};
 use crate::status::MysqlView;
@@ -113,20 +112,18 @@ pub(crate) fn fit(
     own: Option<&MysqlView>,
 ) -> Result<(), Refusal> {
     let Some(theirs) = theirs else {
-        return Err(refused(format!(
-            "the mysqld beside `{name}` cannot be seen"
-        )));
+        return Err(refused(format!("the mysqld of `{name}` is not reported")));
     };
     if !theirs.following && !theirs.writable {
         return Err(refused(format!(
-            "the mysqld beside `{name}` is no source of a copy: {}",
+            "the mysqld of `{name}` is no source of a copy: {}",
             theirs.role
         )));
     }
     let ours = own.and_then(|own| own.version.as_ref());
     match (ours, &theirs.version) {
         (Some(ours), Some(theirs)) if series(ours) != series(theirs) => Err(refused(format!(
-            "the mysqld beside `{name}` is a {theirs}, and this one a {ours}; MySQL copies between servers of one series only"
+            "the mysqld of `{name}` is a {theirs}, and this one a {ours}; MySQL copies between servers of one series only"
         ))),
         _ => Ok(()),
     }
@@ -154,6 +151,29 @@ fn refused(what: String) -> Refusal {
 
 fn unreachable(name: &str, error: &dyn std::fmt::Display) -> Refusal {
     refused(format!("`{name}` cannot be asked: {error}"))
+}
+
+// The recipient's interface to the donor of a copy.
+
+/// The donor member.
+pub trait Donor: Send + Sync {
+    /// The donor's name in the ring.
+    fn name(&self) -> &str;
+
+    /// The host of its mysqld.
+    fn host(&self) -> &str;
+
+    /// Makes it create an account for a copy by `recipient`.
+    ///
+    /// # Errors
+    /// Its refusal, or that it does not answer.
+    fn offer(&self, recipient: MemberId) -> BoxFuture<'_, Result<CloneOffer, Refusal>>;
+
+    /// Makes it remove that account.
+    ///
+    /// # Errors
+    /// As [`Self::offer`].
+    fn withdraw<'a>(&'a self, account: &'a CloneAccount) -> BoxFuture<'a, Result<(), Refusal>>;
 }
 
 #[cfg(test)]

@@ -2,13 +2,14 @@
 //! restart. The role's message names any step that only an operator can continue.
 
 mod copied_mysqld;
-mod donor;
 mod donor_member;
 mod replaced_statement;
 
 pub(crate) use copied_mysqld::CopiedMysqld;
-pub use donor::Donor;
-pub(crate) use donor_member::{DonorMember, fit};
+pub use donor_member::Donor;
+pub(crate) use donor_member::DonorMember;
+#[cfg(feature = "simulation")]
+pub(crate) use donor_member::fit;
 
 use std::convert::Infallible;
 use std::io;
@@ -17,17 +18,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
-use mysqld_controller::provision::{
+use mysqld_controller::Ring;
+use mysqld_controller::status::{Hold, RoleState, WriteFenceState, WriteFenceStatus};
+use mysqld_controller::watch::{Protection, WatchReport};
+use mysqld_server::BinlogPlace;
+use mysqld_server::provision::{
     BeforeALook, CloneAccount, CloneOffer, CopyState, NoteStep, ProvisionError, ProvisionNote,
     copy, executed, finish, log_place, look, make_ready, offer, prepared_transactions,
     roll_back_prepared, schema_sizes,
 };
-use mysqld_controller::status::{Hold, RoleState};
-use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
-use mysqld_controller::tail_trim::{ErrantFile, ErrantFiles, TrimmedTail, errant_files};
-use mysqld_controller::watch::{Protection, WatchReport};
-use mysqld_controller::{BinlogPlace, Ring};
+use mysqld_server::tail_trim::{ErrantFile, ErrantFiles, TrimmedTail, errant_files};
 use raft_types::MemberId;
+use thiserror::Error;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -138,7 +140,7 @@ impl Provisioner {
         Ok(Some(Hold::Working { what }))
     }
 
-    /// Whether the running server has lost executed GTIDs. During a copy it does.
+    /// True if the running server has lost executed GTIDs. During a copy it does.
     fn was_reset(&self) -> bool {
         let report = self.reports.borrow();
         let answers = !matches!(report.protection, Protection::Unknown { .. });
@@ -157,7 +159,7 @@ impl Provisioner {
         let server = self.reports.borrow().server.clone();
         let lost = server.map_or(0, |server| server.lost.count());
         let why = format!(
-            "mysqld had executed {lost} transactions that its gtid_executed does not name any more, as behind RESET BINARY LOGS AND GTIDS: \
+            "mysqld had executed {lost} transactions that its gtid_executed no longer names, as after RESET BINARY LOGS AND GTIDS: \
              nothing says what is in its data. Give it a copy of another member's: `witness reprovision --from`"
         );
         self.note("", NoteStep::Needed { why: why.clone() })?;
@@ -192,7 +194,7 @@ impl Provisioner {
                 let place = place.map_err(at_server)?;
                 plan.needs_force = long_work::on_disk(move || {
                     let files = files_with(place.as_ref(), &executed, &errant);
-                    Ok::<_, Infallible>(why_not_all(&files))
+                    Ok::<_, Infallible>(not_all(files).1.map(|why| why.to_string()))
                 })
                 .await
                 .unwrap_or_else(|never| match never {});
@@ -353,7 +355,7 @@ impl Provisioner {
         Ok(())
     }
 
-    /// All steps before the first byte is removed, and the statement that removes it. `touched`: whether this attempt or an earlier one has
+    /// All steps before the first byte is removed, and the statement that removes it. `touched`: true if this attempt or an earlier one has
     /// removed something from the server.
     async fn begin(
         &self,
@@ -476,7 +478,7 @@ impl Provisioner {
         match tokio::time::timeout(SOON, self.ring.settled()).await {
             Ok(Ok(committed)) => Ok(committed),
             Ok(Err(error)) => Err(unsettled(&error.to_string())),
-            Err(_) => Err(unsettled("nobody leads with a quorum behind it")),
+            Err(_) => Err(unsettled("no member leads with a quorum")),
         }
     }
 
@@ -498,7 +500,7 @@ impl Provisioner {
         let kept = kept.await.map_err(|why| {
             Refusal::new(
                 RefusalKind::Refused,
-                why,
+                why.to_string(),
                 "nothing was changed; fix that, for example by a dump of the schemas that they changed, or add --force to lose them",
             )
         })?;
@@ -593,21 +595,26 @@ fn files_with(
     }
 }
 
-/// Why not all errant transactions can be kept, if so.
-fn why_not_all(found: &io::Result<ErrantFiles>) -> Option<String> {
-    match found {
-        Err(error) => Some(cannot_be_kept(error)),
-        Ok(found) if found.in_no_file.is_empty() => None,
-        Ok(found) => Some(format!(
-            "{} errant transactions are in no binlog file, so that nothing can be kept of them: {}",
-            found.in_no_file.count(),
-            found.in_no_file.to_string().replace('\n', "")
-        )),
-    }
+/// Why not all errant transactions can be kept.
+#[derive(Debug, Error)]
+enum NotKept {
+    #[error("the binlog files with errant transactions cannot be kept: {0}")]
+    Files(#[from] io::Error),
+    #[error(
+        "{} errant transactions are in no binlog file, so that nothing can be kept of them: {}",
+        .0.count(),
+        .0.to_string().replace('\n', "")
+    )]
+    InNoFile(GtidSet),
 }
 
-fn cannot_be_kept(error: &io::Error) -> String {
-    format!("the binlog files with errant transactions cannot be kept: {error}")
+/// The files with errant transactions, and why they are not all, if so.
+fn not_all(files: io::Result<ErrantFiles>) -> (Vec<ErrantFile>, Option<NotKept>) {
+    match files {
+        Err(error) => (Vec::new(), Some(error.into())),
+        Ok(found) if found.in_no_file.is_empty() => (found.files, None),
+        Ok(found) => (found.files, Some(NotKept::InNoFile(found.in_no_file))),
+    }
 }
 
 /// Keeps the files found with `keep`; if forced, as many as possible. Returns why some cannot be kept.
@@ -615,10 +622,10 @@ fn keep(
     found: io::Result<ErrantFiles>,
     force: bool,
     keep: impl Fn(&ErrantFile) -> io::Result<TrimmedTail>,
-) -> Result<Kept, String> {
-    let mut not_kept = why_not_all(&found);
+) -> Result<Kept, NotKept> {
+    let (found, mut not_kept) = not_all(found);
     let mut files = Vec::new();
-    for file in found.unwrap_or_default().files {
+    for file in found {
         if not_kept.is_some() && !force {
             break;
         }
@@ -628,12 +635,15 @@ fn keep(
                 gtids: tail.gtids,
                 kept_as: tail.kept_as,
             }),
-            Err(error) => not_kept = Some(cannot_be_kept(&error)),
+            Err(error) => not_kept = Some(error.into()),
         }
     }
     match not_kept {
         Some(why) if !force => Err(why),
-        not_kept => Ok(Kept { files, not_kept }),
+        not_kept => Ok(Kept {
+            files,
+            not_kept: not_kept.map(|why| why.to_string()),
+        }),
     }
 }
 
@@ -682,9 +692,9 @@ mod keeping_tests {
             .unwrap()
     }
 
-    /// A follower's three transactions, whose file was purged, or that were never in a binlog.
+    /// A follower's three transactions without a binlog file.
     #[test]
-    fn what_cannot_be_kept_is_refused_unless_it_is_forced() {
+    fn incomplete_copies_of_errant_transactions_need_force() {
         let (errant, executed) = (set("7-9"), set("1-9"));
         let found = || files_with(None, &executed, &errant);
         let asked = Cell::new(0);
@@ -694,19 +704,20 @@ mod keeping_tests {
         };
         let why = keep(found(), false, never).unwrap_err();
         assert!(
-            why.contains("3 errant transactions are in no binlog file") && why.contains(":7-9"),
+            matches!(&why, NotKept::InNoFile(lost) if *lost == errant),
             "{why}"
         );
         // The dry run reports the same.
-        assert_eq!(why_not_all(&found()), Some(why.clone()));
+        let dry = not_all(found()).1.map(|why| why.to_string());
+        assert_eq!(dry, Some(why.to_string()));
         let kept = keep(found(), true, never).unwrap();
         assert!(kept.files.is_empty());
-        assert_eq!(kept.not_kept, Some(why));
+        assert_eq!(kept.not_kept, Some(why.to_string()));
         assert_eq!(asked.get(), 0, "there is no file");
     }
 
     #[test]
-    fn files_that_cannot_be_read_are_of_no_importance_where_nothing_is_errant() {
+    fn unreadable_files_do_not_matter_without_errant_transactions() {
         let broken = BinlogPlace::of_index("/nowhere".into(), std::path::Path::new("."));
         let executed = set("1-9");
         let found = |errant| files_with(Some(&broken), &executed, &errant);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use applier::source::Source;
 use binlog_format::gtid::Gtid;
 use mysqld_controller::CommittedLog;
-use mysqld_controller::provision::{execute_instead, executed_and_applied};
 use mysqld_controller::status::{Hold, RoleState, RoleStatus};
+use mysqld_server::provision::{execute_instead, executed_and_applied};
 use raft_types::MAX_TRANSACTION_BYTES;
 
 use super::{Provisioner, at_server};

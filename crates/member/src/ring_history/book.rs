@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use consensus::{HistoryEntry, HistoryEvent, Named, Term};
-use mysqld_controller::durable_file;
+use mysqld_server::durable_file;
 use serde::{Deserialize, Serialize};
 
 /// Fewest entries kept. A file with twice as many is replaced.

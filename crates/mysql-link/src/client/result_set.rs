@@ -23,6 +23,16 @@ impl QueryResult {
     pub fn first(&self) -> Option<&Row> {
         self.rows.first()
     }
+
+    /// The first value of the first row as text.
+    pub fn value(&self) -> Option<&str> {
+        self.first()?.text_at(0)
+    }
+
+    /// The first values of all rows as text.
+    pub fn values(&self) -> impl Iterator<Item = &str> {
+        self.rows.iter().filter_map(|row| row.text_at(0))
+    }
 }
 
 /// One row of an answer; its values are read by name or by place.

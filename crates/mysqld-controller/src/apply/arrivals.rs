@@ -1,5 +1,5 @@
 //! When transactions were committed in this member's log, by this host's clock. This gives the age of transactions that mysqld has not
-//! executed. The log's timestamps come from the primary's clock, which may be ahead of this host's or behind it.
+//! executed. The log's timestamps come from the primary's clock, which differs from this host's.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,11 +31,11 @@ struct Memory {
     moments: VecDeque<Moment>,
 }
 
-/// Transactions that were absent at `behind` and present at `by`.
+/// Transactions that were absent at `after` and present at `by`.
 #[derive(Debug)]
 struct Moment {
     gtids: GtidSet,
-    behind: Instant,
+    after: Instant,
     by: Instant,
 }
 
@@ -93,7 +93,7 @@ impl Memory {
         }
         self.moments.push_back(Moment {
             gtids: new,
-            behind: last,
+            after: last,
             by: now,
         });
     }
@@ -111,13 +111,13 @@ impl Memory {
             .moments
             .iter()
             .find(|moment| moment.gtids.contains(gtid));
-        let (behind, by) = match moment {
-            Some(moment) => (Some(moment.behind), moment.by),
+        let (after, by) = match moment {
+            Some(moment) => (Some(moment.after), moment.by),
             None if self.had.contains(gtid) => (None, first),
             None => (Some(last), now),
         };
         let least = now.duration_since(by);
-        let most = behind.map(|behind| now.duration_since(behind));
+        let most = after.map(|after| now.duration_since(after));
         let Some(told) = by_timestamp else {
             return most;
         };
@@ -129,7 +129,7 @@ impl Memory {
         for moment in self.moments.drain(..) {
             match thinned.back_mut() {
                 Some(before)
-                    if moment.by - before.behind <= now.duration_since(before.behind) / PART =>
+                    if moment.by - before.after <= now.duration_since(before.after) / PART =>
                 {
                     before.gtids.union_with(&moment.gtids);
                     before.by = moment.by;

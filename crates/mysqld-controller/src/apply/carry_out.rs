@@ -7,6 +7,12 @@ use std::time::Duration;
 use applier::run::{StageName, TableRemarks};
 use binlog_format::gtid::GtidSet;
 use mysql_link::Connection;
+use mysqld_server::channels::drop_channel;
+use mysqld_server::follower_binlog::leave_following;
+use mysqld_server::read_only;
+use mysqld_server::sessions::backup_lock::end_backups;
+use mysqld_server::sessions::lock_holders::{HeldUp, Holders};
+use mysqld_server::standing::Standing;
 use raft_types::Term;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -15,21 +21,15 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::apply::arrivals::Arrivals;
-use crate::apply::backup_lock::end_backups;
 use crate::apply::catching_up::{Fitness, compare, lacks_of};
 use crate::apply::errant::Errant;
 use crate::apply::error::RoleError;
 use crate::apply::follower::{FollowOptions, Follower, Started, Step};
-use crate::apply::follower_binlog::leave_following;
-use crate::apply::lock_holders::{HeldUp, Holders};
-use crate::apply::native::drop_channel;
-use crate::apply::standing::Standing;
-use crate::leading::Leading;
+
 use crate::plan::facts::{Applier, ApplyAction, Incarnation};
 use crate::plan::role_words::log_change;
-use crate::ring::{CommittedLog, Ring};
-use crate::status::{Readiness, RoleState, RoleStatus};
-use crate::write_fence::read_only;
+use crate::ring::{CommittedLog, Leading, Ring};
+use crate::status::{Readiness, RoleState, RoleStatus, WaitingFor};
 
 /// From a failed query to the next one, and between two progress figures while the applier catches up.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -63,7 +63,7 @@ pub(crate) struct Apply<R> {
     found_in: Option<(Incarnation, Term)>,
     /// The server's last standing, as recorded on disk.
     standing: Option<Standing>,
-    /// Whether the applier has run since the server was the primary, in this run of the member or an earlier one.
+    /// True if the applier has run since the server was the primary, in this run of the member or an earlier one.
     followed: bool,
     /// Transactions of appliers that have ended.
     applied_before: u64,
@@ -124,7 +124,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    /// Whether the applier has run since the server was the primary, so that a comparison closes it first.
+    /// True if the applier has run since the server was the primary, so that a comparison closes it first.
     pub(crate) fn followed(&self) -> bool {
         self.followed
     }
@@ -288,7 +288,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             && let Err(cause) = self.stand(Standing::Following).await
         {
             self.retry_at = Some(Instant::now() + self.options.retry);
-            let what = cause.to_string();
+            let what = WaitingFor::Step(cause.to_string());
             self.go(RoleState::Waiting { what });
             return;
         }
@@ -343,7 +343,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
     /// Retries in this leadership after a failure.
     fn wait(&mut self, term: Term, cause: &RoleError) {
         self.again = Some((term, Instant::now() + AGAIN));
-        let what = cause.to_string();
+        let what = WaitingFor::Step(cause.to_string());
         self.go(RoleState::Waiting { what });
     }
 
@@ -397,8 +397,8 @@ impl<R: Ring + CommittedLog> Apply<R> {
             if lacks.is_empty() {
                 return Ok(Some(session));
             }
-            let behind = u64::try_from(lacks.count()).unwrap_or(u64::MAX);
-            self.go(RoleState::CatchingUp { behind });
+            let lacks = u64::try_from(lacks.count()).unwrap_or(u64::MAX);
+            self.go(RoleState::CatchingUp { lacks });
         }
     }
 

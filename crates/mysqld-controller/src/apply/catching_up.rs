@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use binlog_format::gtid::{GtidSet, ParseGtidError, parse_gtid_owned};
 use mysql_link::{ConnectOptions, Connection, LinkError};
+use mysqld_server::standing::{Standing, may_propose};
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::apply::standing::{Standing, may_propose};
 use crate::ring::{Ring, RingError};
 
 /// Why a server could not be compared with the log.
@@ -100,7 +100,7 @@ pub(super) async fn compare<R: Ring>(
     })
 }
 
-/// What the server has executed, queried on a separate connection.
+/// Executed transactions of the server, queried on a separate connection.
 ///
 /// # Errors
 /// It cannot be queried, or its answer cannot be read.
@@ -146,7 +146,7 @@ fn unreadable(variable: &'static str) -> impl FnOnce(ParseGtidError) -> CompareE
 
 async fn text(connection: &mut Connection, query: &str) -> Result<String, CompareError> {
     let answer = connection.query(query).await?;
-    let text = answer.first().and_then(|row| row.text_at(0));
+    let text = answer.value();
     let text = text.ok_or_else(|| CompareError::NoText(query.to_owned()));
     Ok(text?.to_owned())
 }

@@ -12,10 +12,10 @@ use binlog_format::events::{Query, StatementKind};
 use binlog_format::framing::FramedTransaction;
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, DumpOptions};
+use mysqld_server::tail_trim::changes_no_data;
 use uuid::Uuid;
 
 use crate::apply::catching_up::executed_gtids;
-use crate::tail_trim::changes_no_data;
 
 /// Errant transactions, with what is known of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Errant {
 }
 
 impl fmt::Display for Errant {
-    /// What they are and how to resolve them.
+    /// Their kind, and the remedy.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, gtids) = (self.gtids.count(), shortened(self.gtids.to_string()));
         write!(
@@ -91,7 +91,7 @@ impl fmt::Display for Errant {
             ),
             Some(Kind::Emptied(tables)) => write!(
                 f,
-                "No client has written them: mysqld empties an in-memory table (ENGINE = MEMORY) when it is used first behind a \
+                "No client has written them: mysqld empties an in-memory table (ENGINE = MEMORY) when it is used first after a \
                  start, and does so in a transaction of its own: {}. At the primary, ALTER TABLE … ENGINE = InnoDB, or drop \
                  them; then run `witness reprovision MEMBER --from`, which helps only until the next restart while there are such \
                  tables",

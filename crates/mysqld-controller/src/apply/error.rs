@@ -3,16 +3,18 @@
 use applier::backend::BackendError;
 use applier::run::ApplyError;
 use mysql_link::LinkError;
+use mysqld_server::channels::StopChannelsError;
+use mysqld_server::follower_binlog::FollowerBinlogError;
+use mysqld_server::read_only::ReadOnlyError;
+use mysqld_server::sessions::backup_lock::BackupError;
+use mysqld_server::settings::StopWaitingError;
+use mysqld_server::standing::StandingError;
 use thiserror::Error;
 use tokio::task::JoinError;
 
 use crate::apply::catching_up::CompareError;
 use crate::apply::errant::Errant;
-use crate::apply::standing::StandingError;
-use crate::foreign_channels::StopChannelsError;
 use crate::ring::RingError;
-use crate::settings::StopWaitingError;
-use crate::write_fence::read_only::ReadOnlyError;
 
 /// Why a step of following, or towards the primary, failed or ended.
 #[derive(Debug, Error)]
@@ -35,15 +37,10 @@ pub(crate) enum RoleError {
     #[error(transparent)]
     ReadOnly(#[from] ReadOnlyError),
     /// A running backup, with its description.
-    #[error("{0}, and clients could not write here: end it")]
-    Backup(String),
-    #[error("mysqld lists its binlog files in an unknown way")]
-    UnknownBinlogList,
-    #[error(
-        "binlog files of the time in which this mysqld followed cannot be dropped, because a dump reads them. A replica would get \
-         empty transactions from them: end it (SHOW PROCESSLIST, `Binlog Dump`)"
-    )]
-    DumpReadsBinlog,
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    #[error(transparent)]
+    FollowerBinlog(#[from] FollowerBinlogError),
     #[error(transparent)]
     Backend(#[from] BackendError),
     #[error("the applier stopped: {}{}", .0, remedy(.0))]
@@ -64,7 +61,7 @@ pub(crate) enum RoleError {
     OutOfOrder(String, LinkError),
     #[error(transparent)]
     Threads(#[from] ThreadsEnded),
-    #[error("mysqld cannot be looked at: {0}")]
+    #[error("mysqld cannot be observed: {0}")]
     ThreadsUnknown(LinkError),
     #[error("the replica threads could not be ended: {0}")]
     ThreadsRun(LinkError),
@@ -94,7 +91,7 @@ pub(crate) enum ThreadsEnded {
     /// They apply so many seconds late.
     #[error(
         "mysqld's replica threads were told to apply everything {0} s late (SOURCE_DELAY), and this server would be the primary that \
-         much later: the channel is made anew without it. A delayed copy is a replica of its own that reads a member's binlog server"
+         much later: the channel is created again without it. A delayed copy is a replica of its own that reads a member's binlog server"
     )]
     Delayed(String),
     #[error(
@@ -108,7 +105,7 @@ pub(crate) enum ThreadsEnded {
     /// The receiver's login was refused, with this message.
     #[error("the member's binlog server does not let mysqld's replica threads in: {0}")]
     Denied(String),
-    #[error("mysqld's replica threads do not run; somebody has ended them")]
+    #[error("mysqld's replica threads do not run; another session has ended them")]
     Stopped,
 }
 

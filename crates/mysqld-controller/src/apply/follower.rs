@@ -10,7 +10,17 @@ use applier::run::{
 };
 use binlog_format::events::CommitTimestamp;
 use binlog_format::gtid::GtidSet;
+use futures::FutureExt;
 use mysql_link::{ConnectOptions, Connection};
+use mysqld_server::ReplicationSource;
+use mysqld_server::channels::{drop_channel, stop_foreign_channels};
+use mysqld_server::events::stop_events;
+use mysqld_server::follower_binlog::{self, Emptied};
+use mysqld_server::offline_mode::close_sessions;
+use mysqld_server::sessions::end_statement_logging;
+use mysqld_server::sessions::lock_holders::{self, HeldUp, Holders};
+use mysqld_server::settings::{FORCE_REDO_LOG, stop_waiting_for_acks};
+use mysqld_server::standing::{Standing, StandingFile};
 use raft_types::Term;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -21,17 +31,9 @@ use crate::apply::arrivals::Arrivals;
 use crate::apply::catching_up::{CompareError, errant, executed_gtids};
 use crate::apply::errant::Errant;
 use crate::apply::error::RoleError;
-use crate::apply::follower_binlog::{self, Emptied};
-use crate::apply::lock_holders::{self, HeldUp, Holders};
-use crate::apply::native::{NativeProgress, drop_channel, replicate};
-use crate::apply::standing::{Standing, StandingFile};
-use crate::events::stop_events;
-use crate::foreign_channels::stop_foreign_channels;
+use crate::apply::native::{NativeProgress, replicate};
 use crate::plan::facts::{Applier, Incarnation};
-use crate::read_fence::close_sessions;
-use crate::replication_source::ReplicationSource;
 use crate::ring::{CommittedLog, Ring};
-use crate::settings::{FORCE_REDO_LOG, end_statement_logging, stop_waiting_for_acks};
 
 /// How long killed sessions may take to end; they were killed because they log statements.
 const OLD_SESSIONS_END: Duration = Duration::from_secs(1);
@@ -107,7 +109,7 @@ pub(super) struct Follower {
     pub(super) step: watch::Receiver<Step>,
     pub(super) progress: Arc<Progress>,
     lag: Lag,
-    /// Whether the server is to be the primary once everything is applied.
+    /// True if the server is to be the primary once everything is applied.
     promoting: watch::Sender<bool>,
     held_up: watch::Receiver<HeldUp>,
 }
@@ -154,14 +156,18 @@ impl Follower {
                 }
             };
             // Before the start, the lag is unknown, and the applier's row may be locked already.
-            let behind = || known_lag.ms().is_none_or(lock_holders::is_far);
+            let lags = || known_lag.ms().is_none_or(lock_holders::is_far);
             let limits = lock_holders::Limits {
                 kill_after: options.kill_after,
                 own_after: options.own_after,
             };
+            let log = || {
+                let ring = Arc::clone(&ring);
+                async move { ring.log().await.ok().map(|log| log.gtids) }.boxed()
+            };
             tokio::select! {
                 ended = following => ended,
-                never = lock_holders::watch(&*ring, &options.connect, limits, &known, behind, promoted, tells) => match never {},
+                never = lock_holders::watch(log, &options.connect, limits, &known, lags, promoted, tells) => match never {},
             }
         });
         Self {
@@ -227,7 +233,7 @@ impl Follower {
     }
 }
 
-/// Lag of the server behind the member's log.
+/// Lag of the server relative to the member's log.
 #[derive(Clone)]
 struct Lag {
     /// Of the applier.

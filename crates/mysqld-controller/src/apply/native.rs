@@ -6,15 +6,15 @@ use std::time::Duration;
 use binlog_format::events::without_secrets;
 use binlog_format::gtid::Gtid;
 use mysql_link::{ConnectOptions, Connection, LinkError, QueryResult};
+use mysqld_server::ReplicationSource;
+use mysqld_server::channels::{OWN_CHANNEL as CHANNEL, drop_channel, filters_of_channel, lenience};
+use mysqld_server::sessions::spare_connection;
+use mysqld_server::settings::{FORCE_REDO_LOG, stop_waiting_for_acks};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::arrivals::Arrivals;
 use crate::apply::error::{RoleError, ThreadsEnded};
-use crate::foreign_channels::OWN_CHANNEL as CHANNEL;
-use crate::replication_source::ReplicationSource;
-use crate::session_limit::within_the_limit;
-use crate::settings::{FORCE_REDO_LOG, filters_of_channel, lenience, stop_waiting_for_acks};
 
 /// Interval between two checks of the threads.
 const LOOK: Duration = Duration::from_millis(250);
@@ -105,26 +105,6 @@ async fn filters(connection: &mut Connection) -> Result<Vec<String>, LinkError> 
     Ok(own.flat_map(filters_of_channel).collect())
 }
 
-/// Ends the threads and removes the channel, whichever process started them. The threads finish the current transaction first.
-///
-/// # Errors
-/// When the server refuses.
-pub(crate) async fn drop_channel(connection: &mut Connection) -> Result<(), LinkError> {
-    let there = format!(
-        "SELECT COUNT(*) FROM performance_schema.replication_connection_configuration WHERE channel_name = '{CHANNEL}'"
-    );
-    let there = connection.query(there).await?;
-    if there.first().and_then(|row| row.text_at(0)) == Some("0") {
-        return Ok(());
-    }
-    let stop = format!("STOP REPLICA FOR CHANNEL '{CHANNEL}'");
-    connection.query_within(stop, AWAY).await?;
-    connection
-        .execute(format!("RESET REPLICA ALL FOR CHANNEL '{CHANNEL}'"))
-        .await?;
-    Ok(())
-}
-
 async fn end(connect: &ConnectOptions) -> Result<(), LinkError> {
     let mut connection = Connection::open_with_own_settings(connect).await?;
     drop_channel(&mut connection).await?;
@@ -195,7 +175,7 @@ impl KeptSessions {
             };
             if !is_there {
                 // The check works without it, and itself finds whether mysqld accepts logins.
-                *kept = within_the_limit(connect).await.unwrap_or(None);
+                *kept = spare_connection(connect).await.unwrap_or(None);
             }
         }
         match &mut self.0[0] {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  followers: released ► the primary: drained, released, opened ► followers: replicate from it
-//!  └ nobody but the primary can be opened from here on       └ what it has, the ring had acknowledged
+//!  └ only the primary can be opened from here on             └ what it has, the ring had acknowledged
 //! ```
 //!
 //! Followers' members release first: a managed one that came to lead would open its server next to the plain primary. Followers replicate
@@ -21,8 +21,8 @@ mod tests;
 use std::fmt;
 
 use binlog_format::gtid::GtidSet;
+use mysqld_server::conversion::ServerLook;
 
-use crate::conversion::server_probe::ServerLook;
 use crate::conversion::{Obstacle, Planned};
 
 /// One database member and its server.
@@ -97,7 +97,7 @@ pub fn plan_detach(scene: &DetachScene) -> Result<Vec<Planned<DetachStep>>, Vec<
     if primary.managed && !(scene.leads && look.writable) {
         obstacles.push(Obstacle::new(
             &primary.name,
-            "the primary is not beside this member, or does not take writes",
+            "the primary is not at this member, or does not take writes",
             "run this command with the configuration of the member that answers /primary, or move the primary here \
              with `witness switchover`",
         ));
@@ -193,8 +193,9 @@ fn not_the_primary(scene: &DetachScene, look: &ServerLook) -> Vec<Obstacle> {
             (false, false) => continue,
         };
         let primary = &scene.primary.name;
-        let words =
-            format!("{shows}, and nobody manages that of {primary}, which is not the primary then");
+        let words = format!(
+            "{shows}, and no member manages that of {primary}, which is not the primary then"
+        );
         found.push(Obstacle::new(&server.name, words, advice));
     }
     if look.writable {

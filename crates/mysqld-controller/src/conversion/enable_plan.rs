@@ -11,7 +11,7 @@
 //! Until the ring has all of the primary's transactions, a takeover can fail. The primary is then returned unchanged: its binlog is not
 //! trimmed. Only afterwards is it taken over, and followers are managed.
 //!
-//! No follower is managed before the primary: a managed one whose member came to lead would open its server next to the plain primary.
+//! No follower is managed before the primary: a managed one with a leading member would open its server next to the plain primary.
 
 #[cfg(test)]
 mod tests;
@@ -19,9 +19,9 @@ mod tests;
 use std::fmt;
 
 use binlog_format::gtid::GtidSet;
+use mysqld_server::conversion::{ReplicatesFrom, ServerLook};
 use uuid::Uuid;
 
-use crate::conversion::server_probe::{ReplicatesFrom, ServerLook};
 use crate::conversion::{Obstacle, Planned};
 
 /// Maximum number of transactions that a replica may lack. With more it has to catch up first, since it could not take over.
@@ -34,13 +34,13 @@ pub struct EnableServer {
     pub name: String,
     /// The observation, or why it failed.
     pub look: Result<ServerLook, String>,
-    /// Whether the member is instructed not to manage it.
+    /// True if the member is instructed not to manage it.
     pub unmanaged: bool,
     /// Whether the member manages it. With `unmanaged` as well, it is taking a primary over.
     pub managed: bool,
-    /// Whether it was the primary when its member stopped managing it: it may be closed since.
+    /// True if it was the primary when its member stopped managing it: it may be closed since.
     pub was_primary: bool,
-    /// Whether the ring's log is applied to it.
+    /// True if the ring's log is applied to it.
     pub follows: bool,
 }
 
@@ -340,12 +340,12 @@ fn of_replica(
             format!("{NOTHING_LEFT_OUT}; then rebuild this server from the primary"),
         ));
     }
-    let behind = written.difference(&own).count();
+    let lacks = written.difference(&own).count();
     // A server that has left the source gets its missing transactions from the ring's log.
-    if behind > MOST_BEHIND && !between {
+    if lacks > MOST_BEHIND && !between {
         found.push(Obstacle::new(
             name,
-            format!("it is {behind} transactions behind"),
+            format!("it is {lacks} transactions behind"),
             format!("wait until it lacks fewer than {MOST_BEHIND}"),
         ));
     }

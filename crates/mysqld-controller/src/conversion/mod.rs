@@ -1,13 +1,9 @@
-//! Conversion of plain MySQL replication into a ring and back. [`look()`] observes a server, [`plan_enable`] and [`plan_detach`] are pure
-//! plans, and [`steps`] holds their statements. The command line drives it; each member acts on its own mysqld. The dangers: two writable
-//! servers, and a commit that does not wait for the ring.
+//! Conversion of plain MySQL replication into a ring and back. [`plan_enable`] and [`plan_detach`] are pure plans over observations of
+//! servers ([`mysqld_server::conversion`], which has their statements too). The command line drives it; each member acts on its own mysqld.
+//! The dangers: two writable servers, and a commit that does not wait for the ring.
 
 mod detach_plan;
 mod enable_plan;
-mod let_through;
-mod plain_server;
-mod server_probe;
-pub mod steps;
 
 use std::fmt;
 
@@ -15,9 +11,6 @@ pub use crate::conversion::detach_plan::{DetachScene, DetachServer, DetachStep, 
 pub use crate::conversion::enable_plan::{
     EnableScene, EnableServer, EnableStep, MOST_BEHIND, plan_enable,
 };
-pub use crate::conversion::plain_server::{PlainServer, look_at_plain};
-pub use crate::conversion::server_probe::{ReplicatesFrom, ServerLook, look};
-pub use crate::conversion::steps::ConversionError;
 
 /// An obstacle, and how to remove it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +49,6 @@ impl fmt::Display for Obstacle {
 pub struct Planned<S> {
     /// The step.
     pub step: S,
-    /// Whether it is done already.
+    /// True if it is done already.
     pub done: bool,
 }

@@ -61,7 +61,7 @@ pub struct Release {
 }
 
 impl Release {
-    /// Whether there is nothing to acknowledge and nothing became free.
+    /// True if there is nothing to acknowledge and nothing became free.
     pub fn is_empty(&self) -> bool {
         self.committed + self.known + self.own == 0 && self.acknowledge.is_none()
     }
@@ -152,7 +152,7 @@ impl<T: Ticket> AckLedger<T> {
         self.entries.is_empty()
     }
 
-    /// The tickets whose outcome was not reported yet.
+    /// The tickets without a reported outcome.
     pub fn into_tickets(self) -> impl Iterator<Item = T> {
         self.entries
             .into_iter()

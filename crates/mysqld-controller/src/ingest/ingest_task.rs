@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mysqld_server::supervisor::Backoff;
 use raft_types::{Term, Ticket};
 use tokio::sync::watch;
 use tokio::sync::watch::error::RecvError;
@@ -11,13 +12,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::backoff::Backoff;
 use crate::ingest::attachment::EarlierLooks;
-use crate::ingest::error::IngestError;
-use crate::ingest::options::IngestOptions;
+use crate::ingest::reading::IngestOptions;
 use crate::ingest::reserve::Reserve;
 use crate::ingest::session::{LOOK_LASTS, Prospect, Session, raise_acks};
-use crate::ingest::status::{Failure, IngestFigures, IngestState, IngestStatus};
+use crate::ingest::status::{Failure, IngestError, IngestFigures, IngestState, IngestStatus};
 use crate::ring::Ring;
 use crate::status::Readiness;
 
@@ -139,9 +138,9 @@ impl<R: Ring> Ingest<R> {
             let error = match attempt {
                 Err(error) => error,
                 Ok(session) => {
-                    let (behind, again) = (session.behind(), session.expected_again());
-                    info!(term = term.0, %behind, %again, "attached to the primary");
-                    self.figures.attached(behind);
+                    let (unproposed, again) = (session.unproposed(), session.expected_again());
+                    info!(term = term.0, %unproposed, %again, "attached to the primary");
+                    self.figures.attached(unproposed);
                     self.go(IngestState::CatchingUp);
                     let began = Instant::now();
                     let caught_up = || self.go(IngestState::Attached);

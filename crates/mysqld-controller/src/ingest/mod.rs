@@ -4,22 +4,17 @@
 mod ack_ledger;
 mod acking;
 mod attachment;
-mod awaited;
-mod awaited_acks;
-mod error;
 mod ingest_task;
-mod options;
 mod reading;
 mod reserve;
-mod rotation;
 mod session;
 mod status;
 
 pub use ack_ledger::{AckLedger, LedgerEntry, NotCommitted, Release, Wait};
 pub use attachment::{AttachRefusal, Attachment, EarlierLooks, attach};
-pub use awaited::{Awaited, NeverSent, PrimaryGtids};
-pub use error::IngestError;
+pub use attachment::{Awaited, NeverSent, PrimaryGtids};
 pub use ingest_task::Ingest;
-pub use options::{CommitObserver, IngestOptions};
-pub use rotation::FileLimits;
+pub use reading::FileLimits;
+pub use reading::{CommitObserver, IngestOptions};
+pub use status::IngestError;
 pub use status::{Failing, IngestFigures, IngestFiguresView, IngestState, IngestStatus};

@@ -1,25 +1,26 @@
 //! The reading side of an attachment: events into transactions, transactions into proposals.
 
+use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use binlog_format::event::HEADER_LEN;
 use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
 use binlog_format::gtid::{Gtid, GtidSet};
 use bytes::Bytes;
-use mysql_link::{DumpEvent, EventReader};
+use mysql_link::{ConnectOptions, DumpEvent, EventReader};
+use mysqld_server::settings::Requirements;
 use raft_types::{AppEntry, ProposalSequence, Rotate, Term, TransactionPayload};
-use spilling_bytes::Gathered;
+use spilling_bytes::{Gathered, SpillFolder};
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::Instant;
 use tracing::info;
 
 use crate::ingest::ack_ledger::{LedgerEntry, Wait};
-use crate::ingest::awaited::Awaited;
-use crate::ingest::error::IngestError;
-use crate::ingest::options::{CommitObserver, IngestOptions};
-use crate::ingest::rotation::{FileLimits, RotationCause, numbers_begin_anew, rotation_due};
-use crate::ingest::status::IngestFigures;
-use crate::ring::{Ring, RingLog};
+use crate::ingest::attachment::Awaited;
+use crate::ingest::status::{IngestError, IngestFigures};
+use crate::ring::{CurrentFile, Ring, RingLog};
 
 /// Bytes per permit.
 const PERMIT_BYTES: u64 = 1024;
@@ -33,7 +34,7 @@ pub(super) struct Shared<'a> {
     pub(super) all_permits: u32,
     /// Rotations in flight.
     pub(super) rotating: AtomicU64,
-    /// Whether a transaction that waits in the primary has not arrived yet, so that nothing may be acknowledged. An ACK for the last one
+    /// True if a transaction that waits in the primary has not arrived yet, so that nothing may be acknowledged. An ACK for the last one
     /// covers the earlier ones.
     pub(super) awaits: AtomicBool,
     /// Notified once, when the ring no longer lags.
@@ -71,7 +72,7 @@ fn permits(bytes: u64, all: u32) -> u32 {
 pub(super) struct Received(GtidSet);
 
 impl Received {
-    /// Whether this is its first arrival.
+    /// True if this is its first arrival.
     fn is_new(&mut self, gtid: Gtid) -> bool {
         self.0.add(gtid)
     }
@@ -88,7 +89,7 @@ pub(super) struct Reading<'a, R: Ring> {
     /// Proposals of the attachment: in the primary's binlog order, without a gap.
     pub(super) sequence: ProposalSequence,
     /// Transactions that the primary had then and the log still lacks.
-    pub(super) behind: GtidSet,
+    pub(super) unproposed: GtidSet,
     /// Transactions that waited in the primary then, and have to arrive.
     pub(super) awaited: Awaited,
     pub(super) received: Received,
@@ -106,7 +107,7 @@ pub(super) struct Reading<'a, R: Ring> {
 impl<R: Ring> Reading<'_, R> {
     /// Reads until something fails. Cancellation at any point loses no ticket: there is no await between a proposal and its ledger entry.
     pub(super) async fn run(mut self) -> Result<std::convert::Infallible, IngestError> {
-        if self.behind.is_empty() {
+        if self.unproposed.is_empty() {
             self.shared.caught_up.notify_one();
         }
         loop {
@@ -169,7 +170,7 @@ impl<R: Ring> Reading<'_, R> {
         self.propose(AppEntry::Transaction(payload), end, bytes, room, came)
             .await?;
         self.sequence_number = transaction.clock.sequence_number;
-        if self.behind.remove(&transaction.gtid) && self.behind.is_empty() {
+        if self.unproposed.remove(&transaction.gtid) && self.unproposed.is_empty() {
             self.shared.caught_up.notify_one();
         }
         Ok(())
@@ -275,6 +276,121 @@ impl<R: Ring> Reading<'_, R> {
     }
 }
 
+// Options of ingest, and its limits.
+
+/// Receives in ingest's task how long commits at the primary wait for the ring: keep it short.
+pub trait CommitObserver: Debug + Send + Sync {
+    /// A transaction was acknowledged `waited` after its last event had arrived.
+    fn acknowledged(&self, waited: Duration);
+}
+
+/// How ingest attaches to the primary, and its limits.
+#[derive(Debug, Clone)]
+pub struct IngestOptions {
+    /// The primary and the member's account.
+    pub connect: ConnectOptions,
+    /// Requirements on the primary, and the member's identity as its replica.
+    pub requirements: Requirements,
+    /// Interval of the primary's heartbeats while it is idle.
+    pub heartbeat: Duration,
+    /// Silence after which the attachment is given up.
+    pub silence_limit: Duration,
+    /// Limits at which the ring's log begins a new file.
+    pub file_limits: FileLimits,
+    /// Limit of payload bytes that are proposed and not committed. A larger transaction is sent alone.
+    pub in_flight_bytes: u64,
+    /// The first and the longest wait between attempts.
+    pub retry: (Duration, Duration),
+    /// The member's host in the primary's `SHOW REPLICAS`.
+    pub report_host: String,
+    /// Folder for large transactions while they arrive; without one, they stay in memory.
+    pub spill: SpillFolder,
+    /// Receives how long each transaction waited.
+    pub observer: Option<Arc<dyn CommitObserver>>,
+}
+
+impl IngestOptions {
+    /// The defaults: a heartbeat each second, files of 1 GiB, 64 MiB in flight.
+    pub fn new(mut connect: ConnectOptions, requirements: Requirements) -> Self {
+        connect.program_name = "witness-ingest".to_owned();
+        Self {
+            connect,
+            requirements,
+            heartbeat: Duration::from_secs(1),
+            silence_limit: Duration::from_secs(5),
+            file_limits: FileLimits {
+                bytes: 1 << 30,
+                age: None,
+            },
+            in_flight_bytes: 64 << 20,
+            retry: (Duration::from_millis(50), Duration::from_secs(2)),
+            report_host: String::new(),
+            spill: SpillFolder::default(),
+            observer: None,
+        }
+    }
+}
+
+// When the ring's log begins a new file. Pure.
+
+/// Why a rotate entry precedes the next transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RotationCause {
+    /// The current file has reached its size.
+    Size,
+    /// The current file has reached its age.
+    Age,
+    /// The primary's format differs from the one that the current file announces.
+    Format,
+    /// The primary restarts its sequence numbers.
+    Clock,
+}
+
+/// Limits at which a file of the ring's log ends before the next transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileLimits {
+    /// Maximum size in bytes.
+    pub bytes: u64,
+    /// Maximum age; `None`: unlimited.
+    pub age: Option<Duration>,
+}
+
+/// Whether the next transaction should begin a new file. `upstream` is the primary's canonical format
+/// description event, and `now` is in seconds since 1970.
+pub(crate) fn rotation_due(
+    current: &CurrentFile,
+    upstream: &[u8],
+    limits: FileLimits,
+    now: u32,
+) -> Option<RotationCause> {
+    // Another leader began the file. If its clock was ahead by the limit or more, the file counts as old: otherwise it would stay young for
+    // that long.
+    let age = Duration::from_secs(now.abs_diff(current.begun).into());
+    if !same_format(&current.format_description, upstream) {
+        Some(RotationCause::Format)
+    } else if current.size >= limits.bytes {
+        Some(RotationCause::Size)
+    } else if limits.age.is_some_and(|limit| age >= limit) {
+        Some(RotationCause::Age)
+    } else {
+        None
+    }
+}
+
+/// Whether the primary restarted its sequence numbers between these two, as with each binlog file. Numbers start at 1; 0 is a transaction
+/// without one.
+///
+/// A replica uses them to find transactions that it may apply in parallel within one file, where they must rise. Gaps are harmless, as
+/// after a change of the primary: the replica waits there until everything before is applied.
+pub(crate) fn numbers_begin_anew(last: i64, next: i64) -> bool {
+    (1..=last).contains(&next)
+}
+
+/// Whether two format description events announce the same format. Their headers (time and server) do not matter.
+fn same_format(ours: &[u8], theirs: &[u8]) -> bool {
+    ours.get(HEADER_LEN..) == theirs.get(HEADER_LEN..)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,5 +405,88 @@ mod tests {
             assert!(received.is_new(gtid(once)));
         }
         assert!(!received.is_new(gtid("2")));
+    }
+}
+
+#[cfg(test)]
+mod rotation_tests {
+    use binlog_format::events::FormatDescription;
+    use bytes::Bytes;
+
+    use super::*;
+
+    const LIMITS: FileLimits = FileLimits {
+        bytes: 100,
+        age: Some(Duration::from_secs(60)),
+    };
+    const NOW: u32 = 10_000;
+
+    fn file(size: u64) -> CurrentFile {
+        CurrentFile {
+            size,
+            begun: NOW,
+            format_description: FormatDescription::built_in_event().into(),
+        }
+    }
+
+    fn due(current: &CurrentFile, upstream: &[u8]) -> Option<RotationCause> {
+        rotation_due(current, upstream, LIMITS, NOW)
+    }
+
+    #[test]
+    fn size_and_format_decide() {
+        let built_in = FormatDescription::built_in_event();
+        assert_eq!(due(&file(10), &built_in), None);
+        assert_eq!(due(&file(100), &built_in), Some(RotationCause::Size));
+        let mut later = built_in.clone();
+        later[..4].copy_from_slice(&[1, 2, 3, 4]);
+        assert_eq!(
+            due(&file(10), &later),
+            None,
+            "the time in the header does not matter"
+        );
+        *later.last_mut().unwrap() ^= 1;
+        assert_eq!(due(&file(10), &later), Some(RotationCause::Format));
+        let empty = CurrentFile {
+            format_description: Bytes::new(),
+            ..file(0)
+        };
+        assert_eq!(due(&empty, &built_in), Some(RotationCause::Format));
+    }
+
+    #[test]
+    fn a_file_ends_where_the_primary_numbers_anew() {
+        for (last, next, restarts) in [
+            (0, 1, false),
+            (1, 2, false),
+            (7, 50, false),
+            (1, 1, true),
+            (50, 1, true),
+            (50, 50, true),
+            // Without a number, it cannot decrease.
+            (50, 0, false),
+            (0, 0, false),
+            (0, 50, false),
+        ] {
+            assert_eq!(numbers_begin_anew(last, next), restarts, "{last} {next}");
+        }
+    }
+
+    #[test]
+    fn a_file_ends_with_its_age_also_where_a_clock_was_ahead() {
+        let built_in = FormatDescription::built_in_event();
+        let begun = |begun| CurrentFile { begun, ..file(10) };
+        for young in [NOW - 59, NOW, NOW + 59] {
+            assert_eq!(due(&begun(young), &built_in), None, "{young}");
+        }
+        for old in [0, NOW - 60, NOW + 60, u32::MAX] {
+            let cause = due(&begun(old), &built_in);
+            assert_eq!(cause, Some(RotationCause::Age), "{old}");
+        }
+        let ageless = FileLimits {
+            age: None,
+            ..LIMITS
+        };
+        assert_eq!(rotation_due(&begun(0), &built_in, ageless, NOW), None);
     }
 }

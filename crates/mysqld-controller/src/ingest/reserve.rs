@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use binlog_format::checksum::ChecksumAlgorithm;
 use mysql_link::{ConnectOptions, Connection, LinkError, Timeouts};
+use mysqld_server::sessions::spare_connection;
+use mysqld_server::settings::{ApplyError, SemiSyncNames, await_acks};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use crate::ingest::acking::DUMPS;
-use crate::ingest::awaited_acks::AwaitedAcks;
-use crate::ingest::error::IngestError;
+use crate::ingest::acking::{AwaitedAcks, DUMPS};
+use crate::ingest::status::IngestError;
 use crate::ring::Ring;
-use crate::session_limit::within_the_limit;
-use crate::settings::{ApplyError, SemiSyncNames, await_acks};
 
 /// Keepalive interval; well below any sensible `wait_timeout`.
 const ALIVE_EVERY: Duration = Duration::from_secs(3);
@@ -94,7 +93,7 @@ impl Reserve {
         }
         while self.sessions.len() < DUMPS {
             // A missing session has no effect until it is needed; then the dump begins in the ordinary way.
-            match within_the_limit(connect).await {
+            match spare_connection(connect).await {
                 Ok(Some(session)) => self.sessions.push(session),
                 Ok(None) | Err(_) => break,
             }
@@ -153,7 +152,7 @@ pub(super) async fn quick_look(
     let answer = session.query(query).await?;
     let text = |column| answer.first().and_then(|row| row.text_at(column));
     Ok(Quick {
-        commits_wait: text(0).is_some_and(crate::settings::says_on),
+        commits_wait: text(0).is_some_and(mysqld_server::settings::says_on),
         checksum: checksum(text(1)),
     })
 }
@@ -166,7 +165,7 @@ pub(super) fn checksum(variable: Option<&str>) -> ChecksumAlgorithm {
     }
 }
 
-/// Whether the server is reachable but did not answer in time.
+/// True if the server is reachable but did not answer in time.
 fn timed_out(failure: &IngestError) -> bool {
     matches!(
         failure,

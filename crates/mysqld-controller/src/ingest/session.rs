@@ -10,26 +10,22 @@ use bytes::Bytes;
 use mysql_link::{
     ConnectOptions, Connection, DumpOptions, LinkError, ReplicationStream, server_code,
 };
+use mysqld_server::settings::{
+    Check, Depth, Grants, MEMBER_ACKS, Observed, Phase, Plan, SemiSyncNames, Severity,
+    UNREACHABLE_ACKS, apply, await_acks, observe, preflight,
+};
 use raft_types::{MAX_TRANSACTION_BYTES, ProposalSequence, Term};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::ingest::ack_ledger::AckLedger;
-use crate::ingest::acking::{DUMPS, Waiting};
-use crate::ingest::attachment::{Attachment, EarlierLooks};
-use crate::ingest::awaited::PrimaryGtids;
-use crate::ingest::awaited_acks::AwaitedAcks;
-use crate::ingest::error::IngestError;
-use crate::ingest::options::IngestOptions;
-use crate::ingest::reading::{Reading, Received, Shared};
+use crate::ingest::acking::{AwaitedAcks, DUMPS, Waiting};
+use crate::ingest::attachment::{Attachment, EarlierLooks, PrimaryGtids};
+use crate::ingest::reading::{IngestOptions, Reading, Received, Shared};
 use crate::ingest::reserve::{Reserve, checksum, quick_look};
-use crate::ingest::status::IngestFigures;
+use crate::ingest::status::{IngestError, IngestFigures};
 use crate::ring::{Ring, RingLog};
-use crate::settings::{
-    Check, Depth, Grants, MEMBER_ACKS, Observed, Phase, Plan, SemiSyncNames, Severity,
-    UNREACHABLE_ACKS, apply, await_acks, observe, preflight,
-};
 
 /// Limit of entries queued between the two sides; their bytes are limited separately.
 const QUEUE: usize = 4096;
@@ -200,8 +196,8 @@ impl Session {
     }
 
     /// Number of transactions that the ring lacks.
-    pub(super) fn behind(&self) -> u128 {
-        self.attachment.behind.count()
+    pub(super) fn unproposed(&self) -> u128 {
+        self.attachment.unproposed.count()
     }
 
     /// Runs until something fails or the leadership ends; then closes the connection immediately. Calls `caught_up` once the ring has
@@ -237,7 +233,7 @@ impl Session {
             sequence_number: self.log.sequence_number,
             log: self.log,
             sequence: ProposalSequence::default(),
-            behind: self.attachment.behind,
+            unproposed: self.attachment.unproposed,
             awaited: self.attachment.awaited,
             received: Received::default(),
             file_limits: options.file_limits,
@@ -258,7 +254,7 @@ impl Session {
                     // It needs a connection, and clients may have taken all of them.
                     Err(error) if waits_already => {
                         warn!(
-                            "the primary could not be looked at again, which is left to the watch: {error}"
+                            "the primary could not be observed again, which is left to the watch: {error}"
                         );
                         Ok(UNREACHABLE_ACKS)
                     }
@@ -318,7 +314,7 @@ async fn make_commits_wait(
             Plan::default(),
         ),
     };
-    let plan = Plan::make(&observed, requirements, Phase::Attached).behind(&done);
+    let plan = Plan::make(&observed, requirements, Phase::Attached).after(&done);
     apply(&mut connection, &plan).await?;
     // Not earlier: other replicas' ACKs for waiting commits may have arrived and count towards this number. The ring has all of those now.
     let names = observed
@@ -370,7 +366,7 @@ async fn further_sessions(
         opened => return opened,
     };
     let limit = first.query("SELECT @@GLOBAL.max_connections").await?;
-    let limit = limit.first().and_then(|row| row.text_at(0)?.parse().ok());
+    let limit = limit.value().and_then(|value| value.parse().ok());
     let limit: u64 = limit.ok_or(full)?;
     let set = |limit| format!("SET GLOBAL max_connections = {limit}");
     first.execute(&set(limit + 2)).await?;
@@ -398,7 +394,7 @@ pub(super) async fn raise_acks(connect: &ConnectOptions) {
                 }
                 answer => answer?,
             };
-            if enabled.first().and_then(|row| row.text_at(0)) == Some("1") {
+            if enabled.value() == Some("1") {
                 await_acks(&mut connection, names, UNREACHABLE_ACKS).await?;
             }
         }
@@ -445,7 +441,7 @@ async fn primary_gtids(control: &mut Connection) -> Result<PrimaryGtids, IngestE
 
 async fn text(control: &mut Connection, what: &'static str) -> Result<String, IngestError> {
     let result = control.query(&format!("SELECT @@GLOBAL.{what}")).await?;
-    let value = result.first().and_then(|row| row.text_at(0));
+    let value = result.value();
     value.map(str::to_owned).ok_or(IngestError::Unreadable {
         what,
         reason: "it is no text".to_owned(),

@@ -3,15 +3,20 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use binlog_format::framing::FramingError;
+use binlog_format::gtid::Gtid;
+use mysql_link::{DumpError, LinkError};
+use mysqld_server::settings::{ApplyError, Finding};
 use raft_types::Term;
-use serde::Serialize;
+use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::ingest::ack_ledger::Release;
+use crate::ingest::ack_ledger::{NotCommitted, Release};
+use crate::ingest::attachment::{AttachRefusal, NeverSent};
+use crate::ring::RingError;
 
 /// State of the attachment to the primary.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IngestState {
     /// The member does not serve as the leader.
     Idle,
@@ -54,7 +59,7 @@ pub struct Failing {
     pub since: Instant,
     /// Why the last one failed.
     pub cause: String,
-    /// Whether the cause was that the primary lacks transactions of the ring.
+    /// True if the cause was that the primary lacks transactions of the ring.
     pub lacks_the_log: bool,
 }
 
@@ -62,11 +67,11 @@ pub struct Failing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) cause: String,
-    /// Whether a transaction was acknowledged before.
+    /// True if a transaction was acknowledged before.
     pub(crate) acknowledged: bool,
     /// Whether the ring caused it, and not the primary: another primary would not help.
     pub(crate) of_the_ring: bool,
-    /// Whether the primary lacks transactions that the ring has.
+    /// True if the primary lacks transactions that the ring has.
     pub(crate) lacks_the_log: bool,
 }
 
@@ -86,7 +91,7 @@ impl IngestStatus {
         }
     }
 
-    /// Whether the primary's transactions arrive as they are made.
+    /// True if the primary's transactions arrive as they are made.
     pub fn is_attached(&self) -> bool {
         self.state == IngestState::Attached
     }
@@ -175,7 +180,7 @@ pub struct IngestFigures {
 }
 
 /// The figures at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IngestFiguresView {
     /// Attachments since the member started.
     pub attachments_total: u64,
@@ -246,9 +251,12 @@ impl IngestFigures {
         }
     }
 
-    /// `behind`: transactions that the primary has committed and the ring lacks.
-    pub(crate) fn attached(&self, behind: u128) {
-        add(&self.not_in_ring, u64::try_from(behind).unwrap_or(u64::MAX));
+    /// `unproposed`: transactions that the primary has committed and the ring lacks.
+    pub(crate) fn attached(&self, unproposed: u128) {
+        add(
+            &self.not_in_ring,
+            u64::try_from(unproposed).unwrap_or(u64::MAX),
+        );
         add(&self.attachments, 1);
     }
 
@@ -295,6 +303,83 @@ impl IngestFigures {
 
 fn add(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
+}
+
+// Why an attachment ended.
+
+/// Why an attachment failed to start, or ended.
+#[derive(Debug, Error)]
+pub enum IngestError {
+    /// The leadership is over: another member attaches now.
+    #[error("this member's leadership is over")]
+    LeadershipOver,
+    /// The primary cannot be reached, or refuses the member.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The primary's settings do not allow it.
+    #[error("the primary is not set up for it: {}", listed(.findings))]
+    NotSetUp {
+        /// The problems, and their remedies.
+        findings: Vec<Finding>,
+    },
+    /// A setting could not be changed.
+    #[error("the primary could not be set up: {0}")]
+    Apply(#[from] ApplyError),
+    /// Primary and ring do not belong together.
+    #[error(transparent)]
+    Attach(#[from] AttachRefusal),
+    /// The dump skipped a transaction that waits for an ACK.
+    #[error(transparent)]
+    NeverSent(#[from] NeverSent),
+    /// The primary sent two transactions with one GTID.
+    #[error(
+        "mysqld sent {0} a second time in one attachment, as after RESET BINARY LOGS AND GTIDS: members would have one of the two \
+         transactions. Kill this mysqld, so that another one becomes the primary, and reprovision it"
+    )]
+    SentAgain(Gtid),
+    /// The primary returned an unreadable value.
+    #[error("the primary's {what} cannot be read: {reason}")]
+    Unreadable {
+        /// Name of the value, as in "executed GTIDs".
+        what: &'static str,
+        /// The problem with it.
+        reason: String,
+    },
+    /// The dump was refused, or ended.
+    #[error(transparent)]
+    Dump(#[from] DumpError),
+    /// The stream cannot be cut into transactions.
+    #[error(transparent)]
+    Framing(#[from] FramingError),
+    /// The ring did not accept a transaction.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// A proposal was not committed.
+    #[error(transparent)]
+    NotCommitted(#[from] NotCommitted),
+}
+
+impl IngestError {
+    /// Whether the ring caused the failure, and not the primary.
+    pub(crate) fn is_of_the_ring(&self) -> bool {
+        matches!(
+            self,
+            Self::LeadershipOver | Self::Ring(_) | Self::NotCommitted(_)
+        )
+    }
+
+    /// True if the primary lacks transactions that the ring has.
+    pub(crate) fn lacks_the_log(&self) -> bool {
+        matches!(self, Self::Attach(AttachRefusal::PrimaryLacks { .. }))
+    }
+}
+
+fn listed(findings: &[Finding]) -> String {
+    findings
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 #[cfg(test)]

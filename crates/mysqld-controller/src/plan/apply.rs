@@ -3,11 +3,11 @@
 use raft_types::Term;
 use tokio::time::Instant;
 
-use crate::leading::Leading;
 use crate::plan::facts::{Applier, ApplyAction as Action, Facts, Incarnation, Kill, Writers};
 use crate::plan::kill::{
     is_locked_out, is_stuck, waits_for_ack, waits_for_prepared, waits_though_closed,
 };
+use crate::ring::Leading;
 use crate::status::Readiness;
 use crate::watch::ReadOnly;
 
@@ -258,7 +258,7 @@ mod tests {
         use Action::Stay;
         let not_closed = |stuck_in| WriteFenceState::NotClosed {
             why: "member 4 leads".to_owned(),
-            cause: "in words".to_owned(),
+            cause: "a cause".to_owned(),
             stuck_in,
         };
         let closed = WriteFenceState::Closed { why: String::new() };
@@ -315,8 +315,8 @@ mod tests {
         assert_eq!(decided(elsewhere, failed, false, true), Action::Stay);
         assert_eq!(decided(elsewhere, failed, true, false), Action::Stay);
         // No leader reports what is committed.
-        let nobody = Leading::No(LONG);
-        assert_eq!(decided(nobody, failed, true, true), Action::Stay);
+        let leaderless = Leading::No(LONG);
+        assert_eq!(decided(leaderless, failed, true, true), Action::Stay);
     }
 
     /// The ring had another leader in between, and the server began to follow: it receives no ACK before it is compared, and must be
@@ -368,8 +368,8 @@ mod tests {
         let over = decided(elsewhere, applying, finishing, true);
         assert_eq!(over, Action::BreakOff);
         assert_eq!(decided(elsewhere, applying, None, false), Action::Stay);
-        let nobody = Leading::No(LONG);
-        assert_eq!(decided(nobody, applying, None, true), Action::Stay);
+        let leaderless = Leading::No(LONG);
+        assert_eq!(decided(leaderless, applying, None, true), Action::Stay);
         // The next start ended the reported applier.
         let old = Applier::Applying(2);
         assert_eq!(decided(elsewhere, old, None, true), Action::EndApplier);
@@ -751,10 +751,10 @@ mod tests {
                             ..facts(leading, writers, server)
                         };
                         // Its waiting commits would keep it open indefinitely, and none was acknowledged.
-                        let somebody =
+                        let has_leader =
                             matches!(leading, Leading::Serving(_) | Leading::Elsewhere(_));
                         let expected = match facts.applier {
-                            Applier::Off | Applier::Failed(_) if somebody && is_stuck(&facts) => {
+                            Applier::Off | Applier::Failed(_) if has_leader && is_stuck(&facts) => {
                                 Action::Kill(Kill::Stuck)
                             }
                             _ => expected,

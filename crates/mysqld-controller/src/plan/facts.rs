@@ -5,7 +5,7 @@ use std::time::Duration;
 use raft_types::Term;
 use tokio::time::Instant;
 
-use crate::leading::Leading;
+use crate::ring::Leading;
 use crate::status::{Readiness, WriteFenceState};
 use crate::watch::{Protection, ReadOnly};
 
@@ -19,7 +19,7 @@ pub struct ServerView {
     pub incarnation: Incarnation,
     /// Which accounts may write, including changes this member made since the last observation.
     pub read_only: ReadOnly,
-    /// Whether ordinary accounts are blocked (`offline_mode`).
+    /// True if ordinary accounts are blocked (`offline_mode`).
     pub offline: bool,
 }
 
@@ -30,16 +30,16 @@ pub struct Facts {
     pub leading: Leading,
     /// Whether another member's mysqld could become the primary. Without one, reads here are never stale.
     pub others: bool,
-    /// Whether a leadership transfer is about to begin.
+    /// True if a leadership transfer is about to begin.
     pub transferring: bool,
-    /// Whether the server's data are being replaced.
+    /// True if the server's data are being replaced.
     pub held: bool,
-    /// Whether this member is being stopped.
+    /// True if this member is being stopped.
     pub stopping: bool,
 
     /// Result of the last successful observation; `None` before the first.
     pub server: Option<ServerView>,
-    /// Whether commits are sure to wait for the ring; unknown when the last observation failed.
+    /// True if commits are sure to wait for the ring; unknown when the last observation failed.
     pub protection: Protection,
     /// Whether ingest receives the primary's transactions in this leadership, and the server was observed after that began.
     pub attached: bool,
@@ -49,7 +49,7 @@ pub struct Facts {
     pub locked_out: Option<Duration>,
     /// How long the server has ended sessions and refused logins, as during a shutdown.
     pub ending: Option<Duration>,
-    /// Whether a received transaction has no ACK yet.
+    /// True if a received transaction has no ACK yet.
     pub waits: bool,
     /// Whether sessions waited for an ACK at the last successful observation.
     pub sessions_wait: bool,
@@ -59,7 +59,7 @@ pub struct Facts {
 
     /// Whether this member can kill mysqld and start it again.
     pub can_restart: bool,
-    /// Whether the process should run and does, as far as this member controls it.
+    /// True if the process should run and does, as far as this member controls it.
     pub runs: bool,
     /// mysqld was killed a moment ago; other facts may be older than that.
     pub just_killed: bool,
@@ -68,7 +68,7 @@ pub struct Facts {
     pub readiness: Readiness,
     /// The start of mysqld and the leadership of that result, if it comes from a comparison.
     pub found_in: Option<(Incarnation, Term)>,
-    /// Whether it has followed since it was the primary: then it is closed before it is compared.
+    /// True if it has followed since it was the primary: then it is closed before it is compared.
     pub followed: bool,
     /// State of the applier.
     pub applier: Applier,
@@ -81,7 +81,7 @@ pub struct Facts {
     pub write_fence: WriteFenceState,
     /// Past actions of the write fence; `None` while it is busy.
     pub write_memory: Option<WriteMemory>,
-    /// Whether the read fence is busy.
+    /// True if the read fence is busy.
     pub read_fence_moves: bool,
     /// After a failure of the read fence: earliest time of the next attempt.
     pub read_not_before: Option<Instant>,
@@ -94,43 +94,6 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Before the first observation.
-    pub fn unknown(fence_after: Duration, lockout: LockoutPatience) -> Self {
-        Self {
-            leading: Leading::No(Duration::ZERO),
-            others: false,
-            transferring: false,
-            held: false,
-            stopping: false,
-            server: None,
-            protection: Protection::Unknown {
-                cause: String::new(),
-            },
-            attached: false,
-            takes_in: false,
-            locked_out: None,
-            ending: None,
-            waits: false,
-            sessions_wait: false,
-            held_up_by_prepared: false,
-            can_restart: false,
-            runs: false,
-            just_killed: false,
-            readiness: Readiness::Unknown,
-            found_in: None,
-            followed: false,
-            applier: Applier::Off,
-            applying: None,
-            compare_not_before: None,
-            write_fence: WriteFenceState::Unknown,
-            write_memory: Some(WriteMemory::default()),
-            read_fence_moves: false,
-            read_not_before: None,
-            fence_after,
-            lockout,
-        }
-    }
-
     /// The facts of a server that must not be touched: as if never observed. A running applier ends first.
     pub(crate) fn untouched(self) -> Self {
         if self.applier.on().is_some() || self.applying.is_some() {
@@ -148,7 +111,7 @@ impl Facts {
         }
     }
 
-    /// Whether the ring's log is being applied to the server.
+    /// True if the ring's log is being applied to the server.
     pub(crate) fn follows(&self) -> bool {
         matches!(self.applier, Applier::Applying(_))
     }
@@ -293,4 +256,44 @@ pub enum Kill {
     UnaskedStop,
     /// The applier waits for locks of an XA-prepared transaction from the server's time as the primary.
     HeldUpByPrepared,
+}
+
+#[cfg(test)]
+impl Facts {
+    /// Before the first observation.
+    pub(crate) fn unknown(fence_after: Duration, lockout: LockoutPatience) -> Self {
+        Self {
+            leading: Leading::No(Duration::ZERO),
+            others: false,
+            transferring: false,
+            held: false,
+            stopping: false,
+            server: None,
+            protection: Protection::Unknown {
+                cause: String::new(),
+            },
+            attached: false,
+            takes_in: false,
+            locked_out: None,
+            ending: None,
+            waits: false,
+            sessions_wait: false,
+            held_up_by_prepared: false,
+            can_restart: false,
+            runs: false,
+            just_killed: false,
+            readiness: Readiness::Unknown,
+            found_in: None,
+            followed: false,
+            applier: Applier::Off,
+            applying: None,
+            compare_not_before: None,
+            write_fence: WriteFenceState::Unknown,
+            write_memory: Some(WriteMemory::default()),
+            read_fence_moves: false,
+            read_not_before: None,
+            fence_after,
+            lockout,
+        }
+    }
 }

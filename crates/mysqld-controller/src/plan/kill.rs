@@ -1,14 +1,12 @@
 //! When the ring requires mysqld to be killed and restarted: pure. The guard ([`crate::read_fence`]) handles readers of a primary
-//! whose member is gone; the supervisor handles kills during an ordered stop.
+//! without its member; the supervisor handles kills during an ordered stop.
 
 use std::time::Duration;
 
-use crate::leading::Leading;
-use crate::plan::facts::{Applier, Facts, Kill, Writers};
+use mysqld_server::supervisor::UNASKED_STOP;
 
-/// How long the ring has after an unrequested shutdown is detected. mysqld gives waiting sessions ten seconds; detection may be
-/// late.
-pub(crate) const UNASKED_STOP: Duration = Duration::from_secs(2);
+use crate::plan::facts::{Applier, Facts, Kill, Writers};
+use crate::ring::Leading;
 
 /// How long a server that refuses every login is tolerated here; `None`: indefinitely.
 pub(super) fn borne_with(facts: &Facts) -> Option<Duration> {
@@ -29,7 +27,7 @@ pub(super) fn waits_for_ack(facts: &Facts) -> bool {
     facts.can_restart && facts.sessions_wait
 }
 
-/// Whether commits wait although it is closed for writes; they do not end by themselves, and no applier can begin before.
+/// True if commits wait although it is closed for writes; they do not end by themselves, and no applier can begin before.
 /// `super_read_only` stops no `XA COMMIT`: one may begin after the close of a planned switchover.
 pub(super) fn waits_though_closed(facts: &Facts) -> bool {
     let closed = Writers::of(&facts.write_fence, facts.seen()) == Writers::None;

@@ -19,12 +19,16 @@
 //! | any | it may be another member's own | no action | no action | no action |
 
 pub mod apply;
+pub mod demotion;
 pub mod facts;
 pub mod kill;
 #[cfg(test)]
+#[path = "tests/model.rs"]
 mod model;
 pub mod read_fence;
 pub(crate) mod role_words;
+pub mod same_uuid;
+pub mod takeover;
 pub mod write_fence;
 
 use std::time::Duration;
@@ -44,7 +48,7 @@ pub struct Plan {
     pub read: ReadFenceAction,
     /// The action on the ring's log.
     pub apply: ApplyAction,
-    /// Whether mysqld is killed and restarted.
+    /// True if mysqld is killed and restarted.
     pub kill: Option<Kill>,
     /// When to observe again although nothing has changed.
     pub next: Option<Instant>,
@@ -127,7 +131,7 @@ fn next_look(facts: &Facts, memory: &ReadFenceMemory, now: Instant) -> Option<In
 }
 
 impl Plan {
-    /// Whether no action is due.
+    /// True if no action is due.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.write, WriteAction::Stay(_) | WriteAction::Wait)
             && self.read == ReadFenceAction::Stay
@@ -141,10 +145,10 @@ mod tests {
     use raft_types::{MemberId, Term};
 
     use super::*;
-    use crate::leading::Leading;
     use crate::plan::facts::{LockoutPatience, ServerView};
     use crate::plan::write_fence::CloseReason::{AnotherLeads, Incomplete, Switchover};
     use crate::plan::write_fence::CloseReason::{QuorumSilent, Unprotected};
+    use crate::ring::Leading;
     use crate::status::{ReadFenceReason, Readiness, WriteFenceState};
     use crate::watch::{Protection, ReadOnly};
 

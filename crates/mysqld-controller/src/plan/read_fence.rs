@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::leading::Leading;
 use crate::plan::facts::Facts;
+use crate::ring::Leading;
 use crate::status::ReadFenceReason;
 use crate::watch::ReadOnly;
 
@@ -225,7 +225,7 @@ mod tests {
                 ".....!",
             ),
             (
-                "the member was started anew beside an open primary",
+                "the member was restarted next to an open primary",
                 vec![
                     (0, restarted(primary(NO))),
                     (9, restarted(primary(NO))),
@@ -249,7 +249,7 @@ mod tests {
                 "....",
             ),
             (
-                "a switchover behind which it does not follow",
+                "a switchover after which it does not follow",
                 vec![
                     (0, primary(SERVING)),
                     (1, closed(ELSEWHERE)),
@@ -267,7 +267,7 @@ mod tests {
                 "...",
             ),
             (
-                "started anew and closed, it is nobody's primary",
+                "restarted and closed, it is no primary",
                 vec![
                     (0, primary(SERVING)),
                     (1, restarted(closed(NO))),
@@ -276,7 +276,7 @@ mod tests {
                 "...",
             ),
             (
-                "nobody else's mysqld could be the primary",
+                "no other mysqld could be the primary",
                 vec![(0, alone(primary(SERVING))), (99, alone(primary(SILENT)))],
                 "..",
             ),

@@ -2,46 +2,43 @@
 
 use tracing::info;
 
-use crate::leading::Leading;
 use crate::plan::facts::{Applier, Facts, Writers};
-use crate::status::{Hold, RoleState};
+use crate::ring::Leading;
+use crate::status::{Hold, RoleState, WaitingFor};
 
 /// The state to report after `before`. A state that needs an operator is reported until it changes.
 pub(crate) fn role_state(facts: &Facts, hold: Option<Hold>, before: &RoleState) -> RoleState {
-    let waiting = |what: &str| RoleState::Waiting {
-        what: what.to_owned(),
-    };
+    let waiting = |what| RoleState::Waiting { what };
     match (facts.applier, hold, facts.leading) {
         (Applier::Applying(_), _, _) => RoleState::Following,
-        (Applier::Asking { .. }, _, _) => waiting(RING_SAYS),
+        (Applier::Asking { .. }, _, _) => waiting(WaitingFor::Ring),
         (_, Some(hold), _) => hold.into(),
         (_, None, Leading::Serving(term)) if facts.readiness.allows(term) => RoleState::Primary,
         (_, None, Leading::Silent(_)) if facts.readiness.is_of_a_primary() => RoleState::Primary,
         _ => match before {
             RoleState::Stopped { .. } => before.clone(),
             // The result of an attempt stays until the next one; anything observed here is checked again.
-            RoleState::Waiting { what } if !SEEN_HERE.contains(&&what[..]) => before.clone(),
-            _ if facts.seen().is_none() => waiting(ANSWERS),
-            _ if Writers::of(&facts.write_fence, facts.seen()) != Writers::None => waiting(WRITE),
+            RoleState::Waiting {
+                what: WaitingFor::Step(_),
+            } => before.clone(),
+            _ if facts.seen().is_none() => waiting(WaitingFor::Answer),
+            _ if Writers::of(&facts.write_fence, facts.seen()) != Writers::None => {
+                waiting(WaitingFor::Writers)
+            }
             _ => RoleState::Unknown,
         },
     }
 }
 
-const RING_SAYS: &str = "the ring has to say which transactions are committed";
-const ANSWERS: &str = "mysqld has to answer";
-const WRITE: &str = "clients can still write";
-const SEEN_HERE: [&str; 3] = [RING_SAYS, ANSWERS, WRITE];
-
-/// The first question of an operator who reads the log later. The cause of a stop is logged where it is found.
+/// Answers the first question of an operator with only the log. The cause of a stop is logged where it is found.
 pub(crate) fn log_change(was: &RoleState, now: &RoleState) {
     match now {
         _ if std::mem::discriminant(was) == std::mem::discriminant(now) => {}
         RoleState::Primary => info!("mysqld is the primary of this leadership"),
         RoleState::Following => info!("mysqld follows the ring"),
-        RoleState::CatchingUp { behind } => {
+        RoleState::CatchingUp { lacks } => {
             info!(
-                behind,
+                lacks,
                 "this member leads, and its mysqld catches up with the log"
             );
         }
@@ -80,18 +77,17 @@ mod tests {
         let (silent, no) = (Leading::Silent(Duration::ZERO), Leading::No(Duration::ZERO));
         let (ready, earlier) = (Readiness::In(TERM), Readiness::In(Term(2)));
         let (lacks, applying) = (Readiness::Lacks, Readiness::Applying);
-        let waiting = |what: &str| RoleState::Waiting {
-            what: what.to_owned(),
-        };
+        let waiting = |what| RoleState::Waiting { what };
+        let step = || waiting(WaitingFor::Step("x".to_owned()));
         let asking = Applier::Asking {
             on: 1,
             for_term: None,
         };
-        let asks = || waiting("the ring has to say which transactions are committed");
+        let asks = || waiting(WaitingFor::Ring);
         let stopped = || RoleState::Stopped {
             cause: "errant".to_owned(),
         };
-        let behind = RoleState::CatchingUp { behind: 3 };
+        let catching_up = RoleState::CatchingUp { lacks: 3 };
         let failed = Failed(Instant::now());
         let table = [
             // The applier's state is independent of the leader and of the previous report.
@@ -122,7 +118,7 @@ mod tests {
                 Primary,
                 asks(),
             ),
-            (serving, Off, ready, Open, Some(1), waiting("x"), Primary),
+            (serving, Off, ready, Open, Some(1), step(), Primary),
             (serving, Off, ready, Closed, None, stopped(), Primary),
             (
                 serving,
@@ -147,16 +143,8 @@ mod tests {
                 stopped(),
                 stopped(),
             ),
-            (
-                serving,
-                Off,
-                earlier,
-                Closed,
-                Some(1),
-                waiting("x"),
-                waiting("x"),
-            ),
-            (no, Off, lacks, Open, None, waiting("x"), waiting("x")),
+            (serving, Off, earlier, Closed, Some(1), step(), step()),
+            (no, Off, lacks, Open, None, step(), step()),
             (
                 elsewhere,
                 Off,
@@ -164,7 +152,7 @@ mod tests {
                 Open,
                 None,
                 Primary,
-                waiting("mysqld has to answer"),
+                waiting(WaitingFor::Answer),
             ),
             (
                 elsewhere,
@@ -173,7 +161,7 @@ mod tests {
                 Open,
                 Some(1),
                 Primary,
-                waiting("clients can still write"),
+                waiting(WaitingFor::Writers),
             ),
             (
                 elsewhere,
@@ -182,7 +170,7 @@ mod tests {
                 Stuck,
                 Some(1),
                 Following,
-                waiting("clients can still write"),
+                waiting(WaitingFor::Writers),
             ),
             // It answers again.
             (
@@ -191,11 +179,11 @@ mod tests {
                 lacks,
                 Stuck,
                 Some(1),
-                waiting("mysqld has to answer"),
-                waiting("clients can still write"),
+                waiting(WaitingFor::Answer),
+                waiting(WaitingFor::Writers),
             ),
             (no, Off, lacks, Closed, Some(1), asks(), Unknown),
-            (serving, Off, lacks, Closed, Some(1), behind, Unknown),
+            (serving, Off, lacks, Closed, Some(1), catching_up, Unknown),
             (no, Off, lacks, Closed, Some(1), Primary, Unknown),
         ];
         for (leading, applier, readiness, writers, server, before, expected) in table {

@@ -4,12 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use raft_types::{MemberId, Term};
-use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::ingest::IngestStatus;
-use crate::leading::Leading;
 use crate::plan::facts::{Facts, WriteMemory};
+use crate::ring::Leading;
 use crate::status::Readiness;
 use crate::watch::{Protection, ReadOnly};
 
@@ -31,8 +30,7 @@ pub enum WriteAction {
 }
 
 /// Why it is or should be closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
     /// This member does not lead.
     NotLeader,
@@ -53,7 +51,7 @@ impl fmt::Display for CloseReason {
         match self {
             Self::NotLeader => f.write_str("this member does not lead"),
             Self::QuorumSilent => f.write_str("no quorum of the ring answers"),
-            Self::Unprotected => f.write_str("commits may go on without the ring"),
+            Self::Unprotected => f.write_str("commits may complete without the ring"),
             Self::Incomplete => {
                 f.write_str("part of the ring's log is not known to be applied here yet")
             }
@@ -147,7 +145,7 @@ pub(super) fn decide(facts: &Facts, memory: &WriteMemory) -> WriteAction {
         (Protection::Protected, readiness) if facts.followed && !readiness.allows(term) && open => {
             return close(CloseReason::Incomplete);
         }
-        // Where it is already open, nothing contradicts that so far.
+        // If it is already open, nothing contradicts that so far.
         (Protection::Protected, readiness) if !readiness.allows(term) && !open => {
             return WriteAction::Stay(StayReason::Closed(CloseReason::Incomplete));
         }

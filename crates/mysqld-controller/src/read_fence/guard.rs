@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{error, warn};
 
-use crate::STATEMENT_LIMIT;
-use crate::read_fence::offline_mode::{SetOffline, raise_in_start_before};
-use crate::supervisor::SupervisorOptions;
+use mysqld_server::STATEMENT_LIMIT;
+use mysqld_server::offline_mode::{SetOffline, raise_in_start_before};
+use mysqld_server::supervisor::SupervisorOptions;
 
 /// Between two checks of the clock.
 const TICK: Duration = Duration::from_millis(200);
@@ -137,7 +137,7 @@ struct Turn {
 }
 
 impl Turn {
-    /// Takes over from the guard of an earlier process of the member. The file need not survive a power cut: no
+    /// Supersedes the guard of an earlier process of the member. The file need not survive a power cut: no
     /// guard does.
     fn take(member_dir: &Path) -> Self {
         let turn = Self {
@@ -156,7 +156,7 @@ impl Turn {
         fs::rename(&new, &self.file)
     }
 
-    /// Whether another guard has taken over. An unreadable file counts as no.
+    /// True if another guard has taken over. An unreadable file counts as no.
     fn is_over(&self) -> bool {
         fs::read_to_string(&self.file).is_ok_and(|whose| whose != self.own)
     }
@@ -263,12 +263,12 @@ impl Silence {
         self.acted = true;
     }
 
-    /// Whether the member has ended.
+    /// True if the member has ended.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether the last heartbeat is older than the usual interval.
+    /// True if the last heartbeat is older than the usual interval.
     pub fn is_silent(&self) -> bool {
         self.ended || self.silent >= MOST_AT_ONCE
     }
@@ -323,25 +323,25 @@ mod tests {
                 "...!!!!!k.",
             ),
             (
-                "it goes on in time",
+                "it continues in time",
                 &[(0, PRIMARY), (3, PRIMARY)],
                 None,
                 "......!",
             ),
             (
-                "it is no primary's any more",
+                "it is no longer the primary's",
                 &[(0, PRIMARY), (3, REPLICA)],
                 None,
                 ".........",
             ),
             (
-                "it went on, and hangs again",
+                "it continued, and hangs again",
                 &[(0, PRIMARY), (5, PRIMARY)],
                 Some(3),
                 "...!....!",
             ),
             (
-                "it ended, and nobody came back",
+                "it ended, and did not return",
                 &[(0, PRIMARY), (1, Word::Ended)],
                 Some(2),
                 "..!e",

@@ -7,11 +7,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::fs::statvfs;
-use serde::Serialize;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::settings::{CommitLook, Committing};
+use mysqld_server::settings::{CommitLook, Committing};
 
 /// Upper bound of the traffic without writes: heartbeats are smaller, pieces of a large transaction are not.
 const RECEIVED_IN_PASSING: u64 = 64 * 1024;
@@ -45,10 +44,9 @@ pub(crate) struct RingSide {
 }
 
 /// The server's commits do not complete, or it does not answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// When that was first observed.
-    #[serde(skip)]
     pub since: Instant,
     /// The observation, as a message.
     pub why: String,
@@ -153,7 +151,7 @@ impl Begun {
     }
 }
 
-// Whether the file system of a server's data directory has room.
+// True if the file system of a server's data directory has room.
 
 /// With less than this a table's file may fail to grow: InnoDB requests 4 MiB at a time, and more where a row is larger.
 const ROOM: u64 = 64 << 20;
@@ -174,7 +172,7 @@ impl Room {
         }
     }
 
-    /// Whether too little is left for all users except root. A file system that gives no answer, or is remote, counts as having room.
+    /// True if too little is left for all users except root. A file system that gives no answer, or is remote, counts as having room.
     pub(super) async fn is_gone(&mut self) -> bool {
         let Some(folder) = &self.folder else {
             return false;
@@ -213,7 +211,7 @@ mod tests {
         })
     }
 
-    /// One session whose statement has run for `seconds`, after `ended` commits.
+    /// One session with a statement that has run for `seconds`, after `ended` commits.
     fn one(seconds: u64, ended: Option<u64>) -> CommitSight {
         CommitSight::Answered(CommitLook {
             start: 1,
@@ -312,7 +310,7 @@ mod tests {
                 vec![None, Some(0)],
             ),
             (
-                "nobody commits",
+                "no session commits",
                 vec![
                     (answered("a:1-7", 100, &[]), calm),
                     (answered("a:1-7", 100, &[]), calm),

@@ -1,12 +1,10 @@
 //! Observes the primary every second, on a connection of its own: is a commit sure to wait for the
 //! ring? Drift is fixed where this member may do so, and always reported. The controller acts on it.
 
+mod advice;
 mod commits;
-mod lost_gtids;
-mod persisted;
 mod protection;
 mod starts;
-mod unlogged;
 mod watcher;
 
 pub use crate::watch::commits::Standing;

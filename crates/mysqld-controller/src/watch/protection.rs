@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 
 use binlog_format::gtid::GtidSet;
-use serde::Serialize;
+use mysqld_server::settings::{Check, Finding, Observed, Requirements, Severity, preflight};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::settings::{Check, Finding, Observed, Requirements, Severity, preflight};
 use crate::watch::commits::Standing;
-use crate::watch::lost_gtids::HadGtids;
+use crate::watch::starts::HadGtids;
 
-/// Whether commits are sure to wait for the ring.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
+/// True if commits are sure to wait for the ring.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Protection {
     /// All settings are as they must be.
     Protected,
@@ -30,7 +28,7 @@ pub enum Protection {
 }
 
 impl Protection {
-    /// Whether commits are sure to wait.
+    /// True if commits are sure to wait.
     pub fn is_protected(&self) -> bool {
         matches!(self, Self::Protected)
     }
@@ -53,8 +51,7 @@ impl Protection {
 }
 
 /// Which accounts may write, by `read_only` and `super_read_only`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadOnly {
     /// Every account with the privileges may.
     Off,
@@ -77,7 +74,7 @@ impl ReadOnly {
 }
 
 /// Result of the last successful observation, in addition to the settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFacts {
     /// `@@version` of the server.
     pub version: String,
@@ -91,17 +88,15 @@ pub struct ServerFacts {
     pub read_only: ReadOnly,
     /// Sessions that wait for an ACK.
     pub waiting_sessions: u64,
-    /// Whether ordinary accounts are blocked (`offline_mode`).
+    /// True if ordinary accounts are blocked (`offline_mode`).
     pub offline: bool,
     /// Allowed settings that have a cost after a crash, with the fix.
     pub advice: Vec<String>,
     /// Settings that, in addition to its text, determine the effect of a statement about tables or accounts; by lower-case name.
     pub ddl_settings: BTreeMap<String, String>,
     /// GTIDs executed in this start that are no longer in `gtid_executed`.
-    #[serde(skip)]
     pub lost: GtidSet,
     /// When the observation began.
-    #[serde(skip)]
     pub seen_at: Instant,
 }
 
@@ -135,7 +130,7 @@ impl ServerFacts {
 /// The watcher's report after each observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WatchReport {
-    /// Whether commits are sure to wait for the ring.
+    /// True if commits are sure to wait for the ring.
     pub protection: Protection,
     /// Since when the verdict and its reasons are unchanged.
     pub since: Instant,
@@ -155,7 +150,7 @@ impl WatchReport {
     /// The report before the first observation.
     pub fn unknown(now: Instant) -> Self {
         let protection = Protection::Unknown {
-            cause: "mysqld has not been looked at yet".to_owned(),
+            cause: "mysqld has not been observed yet".to_owned(),
         };
         Self {
             protection,
@@ -216,8 +211,9 @@ pub(super) fn judge(observed: &Observed, requirements: &Requirements) -> (Protec
 mod tests {
     use std::time::Duration;
 
+    use mysqld_server::settings::Fix;
+
     use super::*;
-    use crate::settings::Fix;
 
     #[test]
     fn the_age_of_a_verdict_grows_while_its_reasons_stay() {

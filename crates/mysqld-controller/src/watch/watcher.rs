@@ -8,28 +8,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_link::{ConnectOptions, Connection, LinkError, Step, server_code};
+use mysqld_server::STATEMENT_LIMIT;
+use mysqld_server::channels::{foreign_channels, stop_foreign_channels};
+use mysqld_server::events::EventScheduler;
+use mysqld_server::settings::{
+    MEMBER_ACKS, Observed, Phase, Plan, Requirements, SemiSyncNames, apply, await_acks,
+    binlog_filters, commits, keeps_replicas_from_releasing, observe_again, semi_sync_clients,
+    server_clock,
+};
+use mysqld_server::supervisor::started_open;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::STATEMENT_LIMIT;
-use crate::events::EventScheduler;
-use crate::foreign_channels::{foreign_channels, stop_foreign_channels};
 use crate::ingest::{IngestFigures, IngestStatus};
-use crate::settings::{
-    MEMBER_ACKS, Observed, Phase, Plan, Requirements, SemiSyncNames, apply, await_acks,
-    binlog_filters, commits, keeps_replicas_from_releasing, observe_again, semi_sync_clients,
-    server_clock,
-};
 use crate::status::Readiness;
-use crate::supervisor::started_open;
+use crate::watch::advice::{PersistedWatch, UnloggedWatch};
 use crate::watch::commits::{CommitSight, CommitWatch, RingSide, Room};
-use crate::watch::lost_gtids::HadGtids;
-use crate::watch::persisted::PersistedWatch;
 use crate::watch::protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
-use crate::watch::starts::{Sighting, Span, Starts};
-use crate::watch::unlogged::UnloggedWatch;
+use crate::watch::starts::{HadGtids, Sighting, Span, Starts};
 
 /// Between two checks for foreign ACKs.
 const ACKERS_EVERY: Duration = Duration::from_millis(100);
@@ -71,8 +69,8 @@ struct Look {
     server: Option<ServerFacts>,
     /// Commit progress.
     commits: CommitSight,
-    /// Whether settings were fixed after the observation.
-    mended: bool,
+    /// True if settings were fixed after the observation.
+    fixed: bool,
 }
 
 /// Why an observation failed.
@@ -146,7 +144,7 @@ pub struct Watcher {
     ending: Ending,
     /// Since when consecutive observations completed no login.
     locked_out: Option<Instant>,
-    /// The last foreign semi-sync replica whose dump was ended.
+    /// The last foreign semi-sync replica with an ended dump.
     foreign_replica: Option<String>,
     /// The last start of mysqld that booted open for writes.
     started_open: Option<u64>,
@@ -229,7 +227,7 @@ impl Watcher {
             // Clients wait for a fix on a closed server. Only once: a fix that does not last is
             // checked at the next interval.
             let closed = |server: &ServerFacts| server.read_only != ReadOnly::Off;
-            again = !again && look.mended && look.server.as_ref().is_some_and(closed);
+            again = !again && look.fixed && look.server.as_ref().is_some_and(closed);
             self.report(look, began);
         }
     }
@@ -281,7 +279,7 @@ impl Watcher {
                     protection: Protection::Unknown { cause },
                     server: None,
                     commits,
-                    mended: false,
+                    fixed: false,
                 }
             }
         }
@@ -356,7 +354,7 @@ impl Watcher {
         self.looked_whole = Some(server.incarnation);
         let requirements = &self.options.requirements;
         let attached = self.ingest.borrow().is_attached();
-        let mut mended = false;
+        let mut fixed = false;
         let plan = match (follows, attached && !protection.is_protected()) {
             (true, _) => Plan::of_a_follower(&observed, requirements),
             (false, true) => Plan::make(&observed, requirements, Phase::Attached),
@@ -372,12 +370,12 @@ impl Watcher {
             apply(&mut connection, &plan)
                 .await
                 .map_err(|error| Failed {
-                    cause: format!("the drift could not be mended: {error}"),
+                    cause: format!("the drift could not be fixed: {error}"),
                     silent: false,
                     gone: false,
                     locked_out: false,
                 })?;
-            mended = true;
+            fixed = true;
         }
         let names = observed.semi_sync().filter(|_| !follows && attached);
         if let Some(names) = names
@@ -396,7 +394,7 @@ impl Watcher {
             protection,
             server: Some(server),
             commits: commits.map_or(CommitSight::Nothing, CommitSight::Answered),
-            mended,
+            fixed,
         })
     }
 
@@ -453,9 +451,9 @@ impl Watcher {
         self.reports.send_modify(|report| {
             match (&report.commits, &standing) {
                 (None, Some(standing)) if !follows => {
-                    warn!("the primary stands still: {}", standing.why)
+                    warn!("the primary has stalled: {}", standing.why)
                 }
-                (Some(_), None) => info!("the primary does not stand still any more"),
+                (Some(_), None) => info!("the primary no longer stalls"),
                 _ => {}
             }
             let next = WatchReport {

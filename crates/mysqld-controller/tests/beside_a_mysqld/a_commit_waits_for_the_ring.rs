@@ -6,7 +6,7 @@ use binlog_format::framing::TransactionFramer;
 use binlog_format::gtid::GtidSet;
 use mysql_link::{Connection, DumpOptions, ReplicationStream};
 use mysqld_controller::ingest::IngestState;
-use mysqld_controller::settings::native_grants;
+use mysqld_server::settings::native_grants;
 use raft_types::{AppEntry, MAX_TRANSACTION_BYTES, Term};
 use testkit::mysqld::Mysqld;
 use tokio::task::JoinHandle;
@@ -81,7 +81,7 @@ async fn nothing_is_acknowledged_by_mysqld_before_the_ring_commits() -> Result<(
     assert_eq!(
         server.client().status("Rpl_semi_sync_source_no_tx")?,
         "0",
-        "a commit went on without an ACK"
+        "a commit completed without an ACK"
     );
     ingest.stop().await
 }
@@ -169,7 +169,7 @@ async fn while_no_quorum_answers_no_replicas_of_mysqld_release_a_commit() -> Res
     still_waits(&mut waiting).await?;
     ensure!(!visible(&server, 1)?);
     // Logins block from here on, and the number is lowered nevertheless.
-    let mut account = server.client().start_sql("CREATE USER somebody")?;
+    let mut account = server.client().start_sql("CREATE USER other")?;
     still_waits(&mut account).await?;
 
     ring.set_leadership(Leadership::Serving(TERM));
@@ -199,7 +199,7 @@ async fn without_super_a_mysqld_goes_on_behind_a_statement_about_accounts() -> R
     ingest.attached().await?;
     ring.set_commits_at_once(false);
     ring.set_leadership(Leadership::Silent(TERM));
-    let mut account = server.client().start_sql("CREATE USER somebody")?;
+    let mut account = server.client().start_sql("CREATE USER other")?;
     still_waits(&mut account).await?;
     ring.set_leadership(Leadership::Serving(TERM));
     ring.set_commits_at_once(true);
@@ -253,7 +253,7 @@ async fn tags_compression_large_and_odd_transactions_of_mysqld() -> Result<()> {
         "SET binlog_transaction_compression = ON; INSERT INTO d.t VALUES (2, REPEAT('c', 100000))".to_owned(),
         format!("INSERT INTO d.t VALUES (3, REPEAT('l', {LARGE}))"),
         format!("SET binlog_transaction_compression = ON; INSERT INTO d.t VALUES (4, REPEAT('l', {LARGE}))"),
-        "CREATE TABLE d.other (id INT PRIMARY KEY) AS SELECT id FROM d.t; CREATE USER somebody".to_owned(),
+        "CREATE TABLE d.other (id INT PRIMARY KEY) AS SELECT id FROM d.t; CREATE USER other".to_owned(),
         "XA START 'x'; INSERT INTO d.t VALUES (5, ''); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x'".to_owned(),
         "XA START 'y'; INSERT INTO d.t VALUES (6, ''); XA END 'y'; XA COMMIT 'y' ONE PHASE".to_owned(),
         "SET gtid_next = 'aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:red:17'; BEGIN; COMMIT".to_owned(),
@@ -387,7 +387,7 @@ async fn large_transactions_get_into_files_of_their_own_although_the_disk_is_beh
     assert_eq!(
         ring.rotations() - before,
         3,
-        "behind each of the three a file begins"
+        "a file begins after each of the three"
     );
     ingest.stop().await
 }

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use mysql_link::{Connection, DumpError, DumpOptions, ReplicationStream, Secret};
-use mysqld_controller::apply::{FollowOptions, StandingFile, backup_under_way};
-use mysqld_controller::status::{RoleState, RoleStatus};
+use mysqld_controller::apply::FollowOptions;
+use mysqld_controller::status::{RoleState, RoleStatus, WaitingFor};
 use mysqld_controller::watch::{WatchOptions, Watcher};
-use mysqld_controller::{ReplicationSource, SourceTls};
+use mysqld_server::sessions::backup_lock::backup_under_way;
+use mysqld_server::standing::StandingFile;
+use mysqld_server::{ReplicationSource, SourceTls};
 use raft_types::{MemberId, Term};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
@@ -144,7 +146,7 @@ async fn a_backup_does_not_keep_a_follower_from_being_the_primary() -> Result<()
     follower.ring.set_leadership(Leadership::Serving(TERM));
     follower.is(|state| *state == RoleState::Primary).await?;
     let ended = tokio::task::spawn_blocking(move || backup.finish(LIMIT)).await?;
-    assert!(ended.is_err(), "the backup goes on");
+    assert!(ended.is_err(), "the backup continues");
     follower.end().await
 }
 
@@ -163,7 +165,7 @@ async fn a_backup_that_may_not_be_killed_is_named_and_no_file_is_begun_meanwhile
     .await?;
     follower.ring.set_leadership(Leadership::Serving(TERM));
     let waits = follower
-        .is(|state| matches!(state, RoleState::Waiting { what } if what.contains("LOCK INSTANCE FOR BACKUP")));
+        .is(|state| matches!(state, RoleState::Waiting { what: WaitingFor::Step(what) } if what.contains("LOCK INSTANCE FOR BACKUP")));
     waits.await?;
     // Some more attempts.
     tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -338,7 +340,7 @@ async fn an_owner_of_a_gtid_of_the_log_is_named_and_killed_at_the_limit() -> Res
     follower.end().await
 }
 
-/// Regression: after a restart of the member whose mysqld had followed, an owned GTID counted as a commit that waits for its ACK.
+/// Regression: after a restart of the member of a former follower, an owned GTID counted as a commit that waits for its ACK.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owned_gtid_of_the_log_does_not_count_as_executed_at_a_former_follower() -> Result<()> {
     let server = launch(&[])?;
@@ -355,7 +357,7 @@ async fn an_owned_gtid_of_the_log_does_not_count_as_executed_at_a_former_followe
         options.kill_after = None;
     })?;
     follower
-        .is(|state| matches!(state, RoleState::CatchingUp { behind: 1 }))
+        .is(|state| matches!(state, RoleState::CatchingUp { lacks: 1 }))
         .await?;
     owner.execute("COMMIT").await?;
     follower.is(|state| *state == RoleState::Primary).await?;
@@ -595,7 +597,7 @@ async fn what_mysqld_does_about_a_table_in_memory_is_told_from_what_clients_have
     follower.server.client().sql("SELECT COUNT(*) FROM d.m")?;
     let stopped = |state: &RoleState| matches!(state, RoleState::Stopped { .. });
     let RoleState::Stopped { cause } = follower.is(stopped).await? else {
-        anyhow::bail!("it goes on");
+        anyhow::bail!("it continues");
     };
     anyhow::ensure!(
         cause.contains("No client has written them") && cause.contains("`d`.`m`. At the primary"),

@@ -208,7 +208,7 @@ async fn a_silent_quorum_keeps_mysqld_waiting() -> Result<()> {
     still_waits(&mut waiting).await?;
     assert!(
         ingest.status.borrow().is_attached(),
-        "it stays attached, so that commits go on at once"
+        "it stays attached, so that commits continue immediately"
     );
     ring.set_commits_at_once(true);
     ring.set_leadership(Leadership::Serving(TERM));

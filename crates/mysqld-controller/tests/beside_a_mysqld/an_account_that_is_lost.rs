@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint};
-use mysqld_controller::settings::{OwnAccount, log_in, native_grants, rows_grants};
+use mysqld_server::settings::{OwnAccount, log_in, native_grants, rows_grants};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
 
@@ -34,10 +34,10 @@ async fn a_replaced_account_is_told_of_with_what_makes_it_again() -> Result<()> 
         let mut account = OwnAccount::new(native, 0);
         ensure!(account.see(log_in(&connect).await?).is_none());
         for (done, told) in [
-            (REPLACED.to_owned(), "is in no grant table any more"),
+            (REPLACED.to_owned(), "is no longer in any grant table"),
             (
                 format!("{REPLACED}; FLUSH PRIVILEGES"),
-                "is not let in any more: Access denied",
+                "is no longer let in: Access denied",
             ),
             (
                 OTHER_PASSWORD.to_owned(),
@@ -45,11 +45,11 @@ async fn a_replaced_account_is_told_of_with_what_makes_it_again() -> Result<()> 
             ),
             (
                 format!("{OTHER_PASSWORD}; FLUSH PRIVILEGES"),
-                "is not let in any more: Access denied",
+                "is no longer let in: Access denied",
             ),
             (
                 format!("ALTER USER {ACCOUNT} ACCOUNT LOCK"),
-                "is not let in any more: Access denied",
+                "is no longer let in: Access denied",
             ),
             (
                 "UPDATE mysql.user SET Repl_slave_priv = 'N' WHERE user = 'member'".to_owned(),

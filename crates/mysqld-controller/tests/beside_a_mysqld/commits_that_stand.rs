@@ -59,7 +59,7 @@ async fn a_server_that_refuses_statements_because_its_disk_is_full_stands_still(
         if let Some(standing) = watched.reports.borrow().commits.clone() {
             break standing;
         }
-        ensure!(struck.elapsed() < LIMIT, "it is not seen to stand still");
+        ensure!(struck.elapsed() < LIMIT, "the stall is not detected");
         tokio::time::sleep(Duration::from_millis(100)).await;
     };
     println!("{standing:?}");

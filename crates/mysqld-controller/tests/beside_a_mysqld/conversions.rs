@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint, Secret};
-use mysqld_controller::conversion::{ConversionError, look, steps};
-use mysqld_controller::settings::Requirements;
-use mysqld_controller::{BinlogPlace, ReplicationSource, SourceTls};
+use mysqld_server::conversion::{ConversionError, look, steps};
+use mysqld_server::settings::Requirements;
+use mysqld_server::{BinlogPlace, ReplicationSource, SourceTls};
 
 use crate::primary::{connect, eventually, finish, launch, requirements, visible};
 
@@ -33,7 +33,7 @@ async fn commits_that_nobody_acknowledges_are_let_through() -> Result<()> {
     assert_eq!(client.variable("rpl_semi_sync_source_enabled")?, "0");
     let dumps =
         "SELECT COUNT(*) FROM performance_schema.processlist WHERE command LIKE 'Binlog Dump%'";
-    eventually("nobody is left that acknowledged", || {
+    eventually("the acknowledging replica is gone", || {
         Ok(server.client().value(dumps)? == "0")
     })
     .await

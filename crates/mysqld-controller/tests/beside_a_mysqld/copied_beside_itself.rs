@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint};
-use mysqld_controller::provision::{
+use mysqld_server::provision::{
     CloneAccount, CloneOffer, LocalCopy, ProvisionError, copy, copy_under_way, end_copy, executed,
     executed_and_applied, local_source, make_ready, offer, prepared_transactions, ready_for_copies,
     roll_back_prepared,
 };
-use mysqld_controller::settings::native_grants;
+use mysqld_server::settings::native_grants;
 use raft_types::MemberId;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions, PendingSql};
@@ -288,7 +288,7 @@ async fn a_primary_that_is_being_closed_is_left_as_it_is_by_whoever_wants_a_copy
     tokio::time::sleep(Duration::from_secs(1)).await;
     let read_only = client.value("SELECT CONCAT(@@GLOBAL.read_only, @@GLOBAL.super_read_only)")?;
     ensure!(read_only == "00", "{read_only}");
-    // Where it is closed, it is closed again.
+    // A closed server is closed again.
     client.sql("SET GLOBAL super_read_only = ON")?;
     offer(&connect, MemberId(3)).await?;
     let read_only = client.value("SELECT CONCAT(@@GLOBAL.read_only, @@GLOBAL.super_read_only)")?;

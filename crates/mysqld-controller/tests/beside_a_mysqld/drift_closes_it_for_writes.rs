@@ -8,13 +8,14 @@ use anyhow::{Context, Result, ensure};
 use binlog_format::gtid::GtidSet;
 use mysql_link::{Connection, DumpOptions, ReplicationStream};
 use mysqld_controller::ControllerOptions;
-use mysqld_controller::conversion;
-use mysqld_controller::events::{EventScheduler, EventsWanted};
-use mysqld_controller::settings::{Check, Requirements};
+use mysqld_controller::ProtectionStart;
 use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
-use mysqld_controller::supervisor::ServerCommand;
-use mysqld_controller::tail_trim::{ProtectionStart, TailTrimOptions};
 use mysqld_controller::watch::{Protection, WatchOptions, WatchReport, Watcher};
+use mysqld_server::conversion;
+use mysqld_server::events::{EventScheduler, EventsWanted};
+use mysqld_server::settings::{Check, Requirements};
+use mysqld_server::supervisor::ServerCommand;
+use mysqld_server::tail_trim::TailTrimOptions;
 use raft_types::{MemberId, Term};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
@@ -248,7 +249,7 @@ async fn mysqld_is_opened_without_waiting_for_the_next_look() -> Result<()> {
     member.stop().await
 }
 
-/// Regression: a primary whose commits would not wait also had the grace period in which commits wait through a member's
+/// Regression: a primary with commits that would not wait also had the grace period in which commits wait through a member's
 /// restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_starts_beside_an_unprotected_mysqld_closes_it_at_once() -> Result<()> {
@@ -264,7 +265,7 @@ async fn a_member_that_starts_beside_an_unprotected_mysqld_closes_it_at_once() -
     let member = Member::start_patient(&server, requirements(), patience);
     member.protected().await?;
     let seen = member.reports.borrow().looked_at;
-    eventually("it looked again, twice", || {
+    eventually("it was observed twice more", || {
         Ok(member.reports.borrow().looked_at > seen + Duration::from_millis(400))
     })
     .await?;
@@ -395,9 +396,10 @@ async fn drift_in_mysqld_is_closed_and_mended() -> Result<()> {
         server
             .client()
             .sql(&format!("SET GLOBAL {name} = {drift}"))?;
-        eventually("it is mended", || {
-            Ok(server.client().variable(name)? == back)
-        })
+        eventually(
+            "it is fixed",
+            || Ok(server.client().variable(name)? == back),
+        )
         .await?;
         // It was closed in the meantime: an open server was opened later.
         let reopened = || {
@@ -427,7 +429,7 @@ async fn a_binlog_that_mysqld_is_told_to_encrypt_is_told_of_while_it_is() -> Res
     ensure!(advice().is_empty());
     let encrypts = |whether| format!("SET GLOBAL binlog_encryption = {whether}");
     server.client().sql(&encrypts("ON"))?;
-    eventually("it is told of", || Ok(!advice().is_empty())).await?;
+    eventually("it is reported", || Ok(!advice().is_empty())).await?;
     ensure!(
         advice()[0].contains("SET PERSIST binlog_encryption = OFF"),
         "{:?}",
@@ -435,7 +437,7 @@ async fn a_binlog_that_mysqld_is_told_to_encrypt_is_told_of_while_it_is() -> Res
     );
     ensure!(member.write_fence.borrow().state == WriteFenceState::Open);
     server.client().sql(&encrypts("OFF"))?;
-    eventually("it is told of no more", || Ok(advice().is_empty())).await?;
+    eventually("it is no longer reported", || Ok(advice().is_empty())).await?;
     member.stop().await
 }
 
@@ -466,13 +468,13 @@ async fn what_a_reset_of_a_mysqld_has_taken_out_of_its_gtids_is_seen() -> Result
         let server = report.server.as_ref();
         server.map(|server| server.lost.to_string())
     };
-    eventually("it is looked at", || Ok(lost().as_deref() == Some(""))).await?;
+    eventually("it is observed", || Ok(lost().as_deref() == Some(""))).await?;
     let executed = || anyhow::Ok(server.client().gtid_executed()?.parse::<GtidSet>()?);
     let before = executed()?;
     server.client().sql("RESET BINARY LOGS AND GTIDS")?;
     let expected = before.difference(&executed()?).to_string();
     ensure!(!expected.is_empty());
-    eventually("what is gone is told", || {
+    eventually("lost GTIDs are reported", || {
         Ok(lost() == Some(expected.clone()))
     })
     .await?;
@@ -585,7 +587,7 @@ async fn commits_that_hang_in_mysqld_do_not_hang_the_member() -> Result<()> {
     );
     // The watch continues in the meantime.
     let seen = member.reports.borrow().looked_at;
-    eventually("it looks again", || {
+    eventually("it observes again", || {
         Ok(member.reports.borrow().looked_at > seen)
     })
     .await?;
@@ -784,7 +786,10 @@ async fn a_start_that_was_open_for_writes_is_told_with_what_the_ring_lacked() ->
     std::fs::write(&script, "INSERT INTO d.t VALUES (41, 'a client');\n")?;
     server.restart()?;
     member.opens().await?;
-    eventually("the open start is told", || Ok(started_open() == Some(2))).await?;
+    eventually("the open start is reported", || {
+        Ok(started_open() == Some(2))
+    })
+    .await?;
     assert_eq!(lacked() - before, 1);
     member.stop().await
 }

@@ -2,7 +2,7 @@
 //! statements, and without any one it refuses some.
 
 use anyhow::Result;
-use mysqld_controller::settings::{NATIVE_RIGHTS, Privilege, native_grants};
+use mysqld_server::settings::{NATIVE_RIGHTS, Privilege, native_grants};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions};
 

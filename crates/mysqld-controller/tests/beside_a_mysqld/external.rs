@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use mysql_link::ServerVersion;
-use mysqld_controller::supervisor::{
+use mysqld_server::supervisor::{
     ExternalCommands, GuardError, StartGuard, SupervisorOptions, SupervisorState,
 };
 use tokio::process::Command;

@@ -9,9 +9,10 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use mysqld_controller::TailTrim;
 use mysqld_controller::ingest::IngestOptions;
-use mysqld_controller::supervisor::{GuardError, StartGuard, SupervisorState};
-use mysqld_controller::tail_trim::{TailTrim, TailTrimOptions, TrimmedTail};
+use mysqld_server::supervisor::{GuardError, StartGuard, SupervisorState};
+use mysqld_server::tail_trim::{TailTrimOptions, TrimmedTail};
 use raft_types::Term;
 
 use crate::primary::{A_WHILE, LIMIT, Running, eventually, requirements};
@@ -28,7 +29,7 @@ pub(crate) struct Door {
 
 impl StartGuard for Door {
     fn what(&self) -> &str {
-        "the door is looked at"
+        "the port is probed"
     }
 
     fn before_start(&self) -> BoxFuture<'_, Result<(), GuardError>> {

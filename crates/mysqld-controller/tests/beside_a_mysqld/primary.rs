@@ -9,13 +9,15 @@ use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Endpoint};
 use mysqld_controller::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
 use mysqld_controller::plan::facts::LockoutPatience;
-use mysqld_controller::settings::Requirements;
+use mysqld_controller::plan::same_uuid::OtherMysqlds;
 use mysqld_controller::status::Readiness;
 use mysqld_controller::watch::WatchReport;
 use mysqld_controller::write_fence::WriteFenceOptions;
 use mysqld_controller::{
     Controller, ControllerInputs, ControllerOptions, ControllerStatus, RingObserver,
 };
+use mysqld_server::settings::Requirements;
+use mysqld_server::standing::StandingFile;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions, PendingSql};
 use tokio::sync::watch;
@@ -142,6 +144,8 @@ pub(crate) fn controller_options(account: ConnectOptions) -> ControllerOptions {
         origin: GtidSet::default(),
         fence_after: Duration::from_millis(500),
         lockout: LockoutPatience::new(None),
+        attached: false,
+        standing: StandingFile::of(Path::new("/nowhere")),
     }
 }
 
@@ -166,7 +170,7 @@ impl Controlled {
             figures: Arc::clone(&ingest.figures),
             supervisor: None,
             hold: watch::channel(None).1,
-            hands_off: watch::channel(false).1,
+            others: watch::channel(OtherMysqlds::default()).1,
             transferring: handed_over,
         };
         let observer = RingObserver::new(Arc::clone(ring));

@@ -303,8 +303,8 @@ impl Ring for MemoryRing {
         let committed = *self.committed.borrow();
         let mut gtids = state.log.gtids.clone();
         for (index, entry) in state.entries.iter().enumerate() {
-            let behind = committed.is_none_or(|mark| index as u64 > mark.index);
-            if let Some(gtid) = gtid_of(entry).filter(|_| behind) {
+            let uncommitted = committed.is_none_or(|mark| index as u64 > mark.index);
+            if let Some(gtid) = gtid_of(entry).filter(|_| uncommitted) {
                 gtids.remove(&gtid);
             }
         }

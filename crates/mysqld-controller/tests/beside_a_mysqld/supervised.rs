@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError};
 use mysqld_controller::ingest::IngestOptions;
-use mysqld_controller::supervisor::{
+use mysqld_server::supervisor::{
     ProcessId, ServerCommand, StartGuard, Supervisor, SupervisorHandle, SupervisorOptions,
     SupervisorState,
 };
@@ -462,7 +462,7 @@ pub(crate) async fn persist(home: &Home) -> Result<()> {
     Ok(())
 }
 
-/// Whether writes are blocked, commits wait, and other persisted values are in force.
+/// True if writes are blocked, commits wait, and other persisted values are in force.
 pub(crate) async fn boots_closed(home: &Home) -> Result<()> {
     let mut connection = home.connect().await?;
     for (name, value) in [

@@ -4,8 +4,8 @@ use anyhow::{Result, ensure};
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Endpoint};
 use mysqld_controller::apply::never_sent;
-use mysqld_controller::provision::{BeforeALook, executed, log_place};
-use mysqld_controller::tail_trim::{ErrantFiles, errant_files};
+use mysqld_server::provision::{BeforeALook, executed, log_place};
+use mysqld_server::tail_trim::{ErrantFiles, errant_files};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
 

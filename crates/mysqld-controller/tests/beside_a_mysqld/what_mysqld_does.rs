@@ -7,7 +7,7 @@ use anyhow::Result;
 use binlog_format::event::EventType;
 use binlog_format::gtid::GtidSet;
 use mysql_link::{Connection, DumpOptions, LinkError, ReplicationStream, server_code};
-use mysqld_controller::settings::{Depth, observe, observe_again};
+use mysqld_server::settings::{Depth, observe, observe_again};
 use testkit::mysqld::{Mysqld, PendingSql};
 
 use crate::primary::{A_WHILE, LIMIT, OUR_UUID, connect, eventually, launch, still_waits, visible};
@@ -70,9 +70,7 @@ async fn killing_a_session_does_not_end_its_wait_in_mysqld() -> Result<()> {
     still_waits(&mut waiting).await?;
     server.client().sql(&format!("KILL {session}"))?;
     // The client gets a lost connection: the outcome is unknown, which is correct.
-    let told = waiting
-        .finish(LIMIT)
-        .expect_err("a commit that nobody acknowledged");
+    let told = waiting.finish(LIMIT).expect_err("an unacknowledged commit");
     assert!(told.to_string().contains("Lost connection"), "{told}");
     tokio::time::sleep(A_WHILE).await;
     assert!(!visible(&server, 1)?);

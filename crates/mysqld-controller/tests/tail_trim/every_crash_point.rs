@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use binlog_format::gtid::GtidSet;
-use mysqld_controller::tail_trim::{FileOffset, TrimmedTail};
+use mysqld_server::tail_trim::{FileOffset, TrimmedTail};
 use tempfile::TempDir;
 use testkit::mysqld::PendingSql;
 use testkit::mysqld::client::verified_sql;
@@ -194,8 +194,8 @@ const SOME_POINTS: usize = 6;
 fn cut_points(crashed: &Snapshot, from: FileOffset) -> Result<Vec<u64>> {
     let borders = event_borders(&crashed.last_file)?;
     let mut points = Vec::new();
-    let behind = borders.iter().filter(|(at, _)| *at >= from.0);
-    for (at, _) in behind {
+    let after = borders.iter().filter(|(at, _)| *at >= from.0);
+    for (at, _) in after {
         // Within the header, and within the body.
         points.extend([*at, at + 11, at + 25]);
     }

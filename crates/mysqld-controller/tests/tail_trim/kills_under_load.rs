@@ -71,7 +71,7 @@ async fn committed(server: &CrashingServer, index: u64) -> Result<()> {
     while server.ring.last_index() < Some(index) {
         ensure!(
             Instant::now() < deadline,
-            "the load stands still: {:?}",
+            "the load stalls: {:?}",
             server.server.client().sql("SHOW PROCESSLIST; XA RECOVER")
         );
         tokio::time::sleep(Duration::from_millis(1)).await;

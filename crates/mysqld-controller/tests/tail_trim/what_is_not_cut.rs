@@ -5,8 +5,9 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
 use mysql_link::{ConnectOptions, Endpoint};
-use mysqld_controller::supervisor::StartGuard;
-use mysqld_controller::tail_trim::{NotUndone, Refusal, TailTrimError};
+use mysqld_controller::TailTrimError;
+use mysqld_server::supervisor::StartGuard;
+use mysqld_server::tail_trim::{NotUndone, Refusal};
 
 use crate::crashing_server::{CrashingServer, LIMIT, event_borders, guard, transaction_starts};
 use crate::ring_in_memory::{Leadership, MemoryRing};
@@ -50,6 +51,23 @@ fn remains(error: &TailTrimError, because: &str) -> bool {
         return false;
     };
     matches!(reason, NotUndone::Statement(why, _) if *why == because)
+}
+
+#[tokio::test]
+async fn starts_are_refused_while_a_takeover_is_incomplete() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let guard = guard(&MemoryRing::new(), directory.path(), directory.path());
+    let guard = guard.not_while(|| Ok(true));
+    let refused = guard.before_start().await.err();
+    let refused = refused
+        .as_ref()
+        .and_then(|error| error.downcast_ref::<TailTrimError>());
+    ensure!(
+        matches!(refused, Some(TailTrimError::TakingOver)),
+        "{refused:?}"
+    );
+    ensure!(guard.may_start_itself());
+    Ok(())
 }
 
 async fn left_alone(server: &mut CrashingServer) -> Result<()> {

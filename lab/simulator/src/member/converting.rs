@@ -12,7 +12,7 @@ use member::conversion::{
 };
 use member::protocol::{MysqldAnswer, MysqldOrder, Refusal};
 use mysql_link::ConnectOptions;
-use mysqld_controller::SourceTls;
+use mysqld_server::SourceTls;
 use raft_types::MemberId;
 use tokio::time::Instant;
 

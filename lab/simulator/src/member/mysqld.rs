@@ -19,12 +19,13 @@ use member::settings::{
 use member::status::ClientAddresses;
 use member::{ConvertedMysqld, MysqldBeside, Reached, RingHandle, connect_options};
 use mysql_link::{ConnectOptions, Dialer, ServerVersion};
-use mysqld_controller::events::EventsWanted;
-use mysqld_controller::supervisor::{
+use mysqld_controller::CommittedLog;
+use mysqld_model::{Account, FindServer, LostTail, Mysqld, MysqldOptions, ReplicaSource, Rights};
+use mysqld_server::events::EventsWanted;
+use mysqld_server::supervisor::{
     ExternalServer, Found, Identity, Mark, ProcessId, ServerCommand, SupervisorError,
 };
-use mysqld_controller::{CommittedLog, ReplicationSource, SourceTls};
-use mysqld_model::{Account, FindServer, LostTail, Mysqld, MysqldOptions, ReplicaSource, Rights};
+use mysqld_server::{ReplicationSource, SourceTls};
 use raft_types::{MAX_TRANSACTION_BYTES, MemberKind};
 use tempfile::TempDir;
 use testkit::disk::Survival;

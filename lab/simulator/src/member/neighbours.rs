@@ -10,8 +10,8 @@ use futures::future::BoxFuture;
 use member::protocol::{Refusal, RefusalKind};
 use member::{Donor, MysqldBeside};
 use mysql_link::ConnectOptions;
-use mysqld_controller::provision::{self, CloneAccount, CloneOffer, ProvisionError};
 use mysqld_model::{FindServer, Mysqld};
+use mysqld_server::provision::{self, CloneAccount, CloneOffer, ProvisionError};
 use raft_types::MemberId;
 use tokio::sync::oneshot;
 

@@ -1,5 +1,6 @@
+use mysqld_server::conversion::ReplicatesFrom;
+
 use crate::conversion::detach_plan::*;
-use crate::conversion::server_probe::ReplicatesFrom;
 
 const PRIMARY: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
 
@@ -132,11 +133,11 @@ fn every_obstacle_has_its_own_words() {
         ),
         (
             |scene| scene.leads = false,
-            "db-1: the primary is not beside this member",
+            "db-1: the primary is not at this member",
         ),
         (
             |scene| look(&mut scene.primary).writable = false,
-            "db-1: the primary is not beside this member, or does not take writes",
+            "db-1: the primary is not at this member, or does not take writes",
         ),
         (
             |scene| scene.primary.look = Err("refused".into()),

@@ -14,7 +14,7 @@ use binlog_format::gtid::GtidSet;
 use member::connect_options;
 use member::settings::MysqlSettings;
 use member::status::MemberView;
-use mysqld_controller::tail_trim::lock_data;
+use mysqld_server::tail_trim::lock_data;
 use raft_types::{MemberId, OpId, RingId};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use archive::base_backup::BaseName;
 use binlog_format::gtid::GtidSet;
 use mysql_link::ConnectOptions;
-use mysqld_controller::provision::{
+use mysqld_server::provision::{
     LocalCopy, LocalSource, ProvisionError, copy_under_way, end_copy, executed,
     executed_and_applied, local_source, ready_for_copies,
 };
@@ -139,7 +139,7 @@ impl Copying {
         if !source.other_engines.is_empty() {
             return Err(refused(
                 format!(
-                    "a copy would have no rows of tables whose engine is not InnoDB, as {}",
+                    "a copy would have no rows of tables of other engines than InnoDB, as {}",
                     source.other_engines.join(", ")
                 ),
                 "alter them to ENGINE=InnoDB, or back up a stopped server with --data-directory",

@@ -7,7 +7,7 @@ use member::connect_options;
 use member::conversion::{BinlogAccount, Conversion, ConversionMembers, Direction, StockReplica};
 use member::settings::{BinlogServerSettings, MysqlSettings, PasswordSource, Settings};
 use mysql_link::{ConnectOptions, Endpoint, Secret};
-use mysqld_controller::SourceTls;
+use mysqld_server::SourceTls;
 use tokio::time::Instant;
 
 use crate::cli::conversion::asked_members::AskedMembers;

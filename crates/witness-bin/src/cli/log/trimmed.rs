@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use binlog_format::gtid::GtidSet;
 use binlog_store::{CutTail, DiskFileSystem};
-use mysqld_controller::tail_trim::TrimmedTail;
+use mysqld_server::tail_trim::TrimmedTail;
 use serde::Serialize;
 
 use super::entry_line::time_text;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use member::settings::{
     BinlogServerSettings, ExternalMysqld, MysqlMode, MysqlSettings, MysqlTls, PasswordSource,
 };
-use mysqld_controller::events::EventsWanted;
+use mysqld_server::events::EventsWanted;
 use uuid::Uuid;
 
 use crate::config::key::{Setting, check_pair, section};

@@ -12,10 +12,10 @@ use binlog_format::gtid::GtidSet;
 use mysql_link::{
     ConnectOptions, Connection, DumpError, DumpOptions, Endpoint, LinkError, ReplicationStream,
 };
-use mysqld_controller::settings::native_grants;
 use mysqld_model::{
     Account, FindServer, Mysqld as Model, MysqldOptions as ModelOptions, Rights, table_statements,
 };
+use mysqld_server::settings::native_grants;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use testkit::mysql_tree::MysqlTree;

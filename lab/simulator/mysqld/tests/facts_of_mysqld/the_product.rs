@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use mysql_link::{ConnectOptions, Endpoint};
+use mysqld_controller::TailTrim;
 use mysqld_controller::ingest::{Ingest, IngestOptions, IngestState};
-use mysqld_controller::settings::Requirements;
 use mysqld_controller::status::Readiness;
-use mysqld_controller::supervisor::{ServerCommand, StartGuard};
-use mysqld_controller::tail_trim::{TailTrim, TailTrimOptions, TrimmedTail};
 use mysqld_model::{ClientSession, Mysqld, Transaction};
+use mysqld_server::settings::Requirements;
+use mysqld_server::supervisor::{ServerCommand, StartGuard};
+use mysqld_server::tail_trim::{TailTrimOptions, TrimmedTail};
 use raft_types::Term;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

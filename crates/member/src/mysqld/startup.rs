@@ -1,0 +1,350 @@
+//! Starts the tasks for one mysqld.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use binlog_format::gtid::GtidSet;
+use mysql_link::ConnectOptions;
+use mysqld_controller::apply::FollowOptions;
+use mysqld_controller::checks::Checks;
+use mysqld_controller::ingest::{
+    CommitObserver, FileLimits, Ingest, IngestFigures, IngestOptions, IngestStatus,
+};
+use mysqld_controller::plan::facts::LockoutPatience;
+use mysqld_controller::plan::same_uuid::OtherMysqlds;
+use mysqld_controller::primary_health::HealthObserver;
+use mysqld_controller::primary_writer::{LogRoom, PrimaryWriter};
+use mysqld_controller::status::{Hold, Readiness};
+use mysqld_controller::watch::{WatchOptions, Watcher};
+use mysqld_controller::write_fence::WriteFenceOptions;
+use mysqld_controller::{
+    Controller, ControllerInputs, ControllerOptions, ControllerStatus, ProtectionStart,
+    RingObserver, TailTrim, ToGuard,
+};
+use mysqld_server::ReplicationSource;
+use mysqld_server::events::EventScheduler;
+use mysqld_server::settings::{OwnAccount, Requirements};
+use mysqld_server::standing::StandingFile;
+use mysqld_server::supervisor::{ExternalServer, Supervisor, SupervisorHandle, SupervisorOptions};
+use mysqld_server::tail_trim::TailTrimOptions;
+use spilling_bytes::SpillFolder;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::candidacy::Candidacy;
+use super::connection::supervisor_options;
+use super::guard_line::{GuardCommand, GuardLine};
+use super::managed_process::ManagedProcess;
+use super::tasks::{MysqldTasks, Parts, Running, Supervised};
+use crate::data_directory::UnmanagedNote;
+use crate::provisioning::{CopiedMysqld, Provisioner, hold_at_start};
+use crate::ring_handle::RingHandle;
+use crate::settings::{MysqlMode, MysqlSettings, Settings};
+
+/// Input from the member.
+pub(crate) struct Given {
+    /// Source of mysqld's own replica threads, if they apply.
+    pub(crate) native: Option<ReplicationSource>,
+    /// Transactions before the ring's log.
+    pub(crate) origin: GtidSet,
+    /// How a guard is started, if any.
+    pub(crate) guard: Option<GuardCommand>,
+    /// Where the service manager finds the managed process, if any.
+    pub(crate) runtime_dir: Option<PathBuf>,
+    /// Observes how long commits wait.
+    pub(crate) commits: Option<Arc<dyn CommitObserver>>,
+    /// Folder for large incoming transactions.
+    pub(crate) spill: SpillFolder,
+    /// Owner of mysqld, instead of the configured commands.
+    pub(crate) owner: Option<Arc<dyn ExternalServer>>,
+    /// Reports of the other members about their mysqlds.
+    pub(crate) others: watch::Receiver<OtherMysqlds>,
+}
+
+/// What stays the same from one start of the tasks to the next.
+pub(super) struct Setup {
+    pub(super) config: Arc<Settings>,
+    pub(super) settings: MysqlSettings,
+    pub(super) connect: ConnectOptions,
+    pub(super) requirements: Requirements,
+    /// Configured state of mysqld's events.
+    pub(super) events: EventScheduler,
+    pub(super) given: Given,
+    pub(super) ring: RingHandle,
+}
+
+impl Setup {
+    /// Begins to manage mysqld.
+    pub(super) fn start(&self) -> MysqldTasks {
+        let (member, ring) = (self.ring.member.clone(), Arc::new(self.ring.clone()));
+        let options = self.supervisor_options();
+        let data_dir = options
+            .as_ref()
+            .map(|options| options.server.data_dir.clone());
+        // A mysqld started by the member has passed the start guard.
+        let external = options
+            .as_ref()
+            .filter(|options| options.external.is_some());
+        let protection_start =
+            external.map(|options| ProtectionStart::new(self.trim_options(options)));
+        let (readiness, may_lead) = watch::channel(Readiness::Always);
+        let (transferring, transferred) = watch::channel(false);
+        let ingest = Ingest::new(ring.clone(), self.ingest_options(), may_lead.clone());
+        let (ingest_status, figures) = (ingest.status(), ingest.figures());
+        let (supervisor, trimmed) = options
+            .map(|options| self.supervise(options, &ring, &ingest_status, &figures))
+            .unzip();
+        let handle = supervisor
+            .as_ref()
+            .map(|supervised| supervised.handle.clone());
+        let managed = self.record_process(protection_start.is_some(), supervisor.as_ref());
+        let guard = self.given.guard.clone();
+        let guard = guard.map(|command| Arc::new(GuardLine::new(command)));
+        let watching = WatchOptions {
+            events: self.managed_events(),
+            figures: Some(Arc::clone(&figures)),
+            data_dir,
+            ..WatchOptions::new(self.connect.clone(), self.requirements.clone())
+        };
+        let (watcher, reports) = Watcher::new(watching, ingest_status.clone(), may_lead.clone());
+        let (hold, provisioned) = watch::channel(hold_at_start(&self.config.data_dir));
+        let inputs = ControllerInputs {
+            reports: reports.clone(),
+            ingest: ingest_status.clone(),
+            figures: Arc::clone(&figures),
+            supervisor: handle.clone(),
+            hold: provisioned,
+            others: self.given.others.clone(),
+            transferring: transferred,
+        };
+        let observer = RingObserver::new(ring.clone());
+        let options = self.controller_options(protection_start);
+        let (controller, told) = Controller::new(observer, options, inputs, &readiness);
+        let to_guard = guard
+            .clone()
+            .map(|guard| -> ToGuard { Box::new(move |guards| guard.says(guards)) });
+        let controller = controller.guarded_by(to_guard);
+        let (checks, checked) = self.checks(&ring, &ingest_status).start();
+        let health = HealthObserver {
+            supervisor: handle.as_ref().map(|handle| handle.status()),
+            reports,
+            ingest: ingest_status,
+            role: told.role.clone(),
+        };
+        let candidacy = Arc::new(self.candidacy(&ring, health.clone(), may_lead));
+        let writer = self.writer(transferring, &told, health.clone(), handle.clone());
+        let provisioner = Arc::new(self.provisioner(ring, &told, &health, handle, hold));
+        let (costing, promotion) = Running::costing(&candidacy);
+        MysqldTasks {
+            parts: Parts {
+                mode: self.settings.mode,
+                member: member.clone(),
+                health,
+                figures,
+                controller: told,
+                promotion,
+                checked,
+                trimmed: trimmed.unwrap_or_default(),
+            },
+            supervisor,
+            managed,
+            ingest: Running::essential(&member, "receiving from mysqld", |stop| ingest.run(stop)),
+            watcher: Running::essential(&member, "watching mysqld", |stop| watcher.run(stop)),
+            controller: Running::essential(&member, "acting on mysqld", |stop| {
+                controller.run(stop)
+            }),
+            guard,
+            provisioning: Running::until_stopped(Arc::clone(&provisioner).look_after()),
+            provisioner,
+            _readiness: readiness,
+            writer: Arc::new(writer),
+            connect: self.connect.clone(),
+            costing,
+            candidacy,
+            checking: Running::until_stopped(checks),
+        }
+    }
+
+    fn candidacy(
+        &self,
+        ring: &Arc<RingHandle>,
+        health: HealthObserver,
+        readiness: watch::Receiver<Readiness>,
+    ) -> Candidacy {
+        Candidacy {
+            ring: ring.clone(),
+            connect: ConnectOptions {
+                program_name: "witness-candidacy".to_owned(),
+                ..self.connect.clone()
+            },
+            health,
+            readiness,
+        }
+    }
+
+    fn writer(
+        &self,
+        transferring: watch::Sender<bool>,
+        told: &ControllerStatus,
+        health: HealthObserver,
+        supervisor: Option<Arc<SupervisorHandle>>,
+    ) -> PrimaryWriter {
+        let member = self.ring.member.clone();
+        PrimaryWriter {
+            transferring,
+            write_fence: told.write_fence.clone(),
+            statements: self.settings.longest_wait_for_statements(),
+            health,
+            supervisor,
+            room: LogRoom::new(move || member.is_full_alone()),
+        }
+    }
+
+    fn provisioner(
+        &self,
+        ring: Arc<RingHandle>,
+        told: &ControllerStatus,
+        health: &HealthObserver,
+        supervisor: Option<Arc<SupervisorHandle>>,
+        hold: watch::Sender<Option<Hold>>,
+    ) -> Provisioner {
+        Provisioner {
+            own: self.config.own.id,
+            member_dir: self.config.data_dir.clone(),
+            mysqld: CopiedMysqld {
+                connect: self.connect.clone(),
+                role: told.role.clone(),
+                applies_rows: !self.settings.native,
+                supervisor,
+            },
+            ring,
+            write_fence: told.write_fence.clone(),
+            reports: health.reports.clone(),
+            hold,
+            busy: tokio::sync::Mutex::new(()),
+            command: tokio::sync::Mutex::new(()),
+            copied_at: watch::Sender::new(None),
+        }
+    }
+
+    fn supervisor_options(&self) -> Option<SupervisorOptions> {
+        let mut options = supervisor_options(&self.config, &self.settings, &self.connect)?;
+        if let Some(owner) = &self.given.owner {
+            options.external = Some(owner.clone());
+        }
+        Some(options)
+    }
+
+    fn trim_options(&self, options: &SupervisorOptions) -> TailTrimOptions {
+        TailTrimOptions::new(self.config.data_dir.clone(), options.server.clone())
+    }
+
+    fn ingest_options(&self) -> IngestOptions {
+        let archive = self.config.archive.as_ref();
+        IngestOptions {
+            file_limits: FileLimits {
+                bytes: self.config.log.max_file_bytes,
+                age: archive.and_then(|archive| archive.max_file_age),
+            },
+            in_flight_bytes: u64::from(self.config.raft.proposals_bytes),
+            report_host: self.config.own.name.clone(),
+            observer: self.given.commits.clone(),
+            spill: self.given.spill.clone(),
+            ..IngestOptions::new(self.connect.clone(), self.requirements.clone())
+        }
+    }
+
+    /// Runs mysqld, guarded by the start guard. Also returns the count of transactions that the guard cuts off.
+    fn supervise(
+        &self,
+        options: SupervisorOptions,
+        ring: &Arc<RingHandle>,
+        ingest: &watch::Receiver<IngestStatus>,
+        figures: &Arc<IngestFigures>,
+    ) -> (Supervised, Arc<AtomicU64>) {
+        let note = UnmanagedNote::of(&self.config.data_dir);
+        let trim = self.trim_options(&options);
+        let guard = TailTrim::new(ring.clone(), Some(ingest.clone()), trim)
+            .not_while(move || note.is_set());
+        let trimmed = guard.trimmed();
+        let figures = Arc::clone(figures);
+        let commits_wait = move || {
+            let figures = figures.view(Instant::now());
+            figures.oldest_unacknowledged.is_some()
+        };
+        let (supervisor, handle) = Supervisor::new(options);
+        let supervisor = supervisor
+            .guarded_by(Arc::new(guard))
+            .with_waiting_commits(commits_wait);
+        let member = &self.ring.member;
+        let running = member.essential("keeping mysqld running", supervisor.run());
+        let supervised = Supervised {
+            handle: Arc::new(handle),
+            task: tokio::spawn(running),
+        };
+        (supervised, trimmed)
+    }
+
+    /// Records the process of a mysqld that another program owns.
+    fn record_process(
+        &self,
+        is_external: bool,
+        supervisor: Option<&Supervised>,
+    ) -> Option<(ManagedProcess, Running)> {
+        let runtime_dir = self.given.runtime_dir.as_deref().filter(|_| is_external)?;
+        let record = ManagedProcess::new(runtime_dir, &self.config.data_dir);
+        let keeping = record.clone().keep(supervisor?.handle.status());
+        Some((record, Running::until_stopped(keeping)))
+    }
+
+    /// The scheduler of mysqld's events, where the member switches it.
+    fn managed_events(&self) -> Option<EventScheduler> {
+        Some(self.events.clone()).filter(|_| manages_events(&self.settings))
+    }
+
+    fn controller_options(&self, protection_start: Option<ProtectionStart>) -> ControllerOptions {
+        let (settings, connect) = (&self.settings, &self.connect);
+        ControllerOptions {
+            connect: connect.clone(),
+            write_fence: WriteFenceOptions {
+                statement_patience: settings.kill_statements_after,
+                events: self.managed_events(),
+                protection_start,
+                ..WriteFenceOptions::new(connect.clone())
+            },
+            apply: settings.apply_workers.map(|workers| {
+                let mut options = FollowOptions::new(connect.clone(), &self.config.data_dir);
+                options.run.workers = workers;
+                options.native = self.given.native.clone();
+                options.kill_after = settings.kill_statements_after;
+                options
+            }),
+            origin: self.given.origin.clone(),
+            fence_after: settings.fence_after,
+            lockout: LockoutPatience::new(settings.demote_after),
+            attached: settings.mode == MysqlMode::Attach,
+            standing: StandingFile::of(&self.config.data_dir),
+        }
+    }
+
+    fn checks(
+        &self,
+        ring: &Arc<RingHandle>,
+        ingest: &watch::Receiver<IngestStatus>,
+    ) -> Checks<RingHandle> {
+        let workers = self.settings.apply_workers;
+        let workers = workers.filter(|_| !self.settings.native).unwrap_or(0);
+        Checks {
+            ring: ring.clone(),
+            connect: self.connect.clone(),
+            account: OwnAccount::new(self.requirements.native, workers),
+            ingest: ingest.clone(),
+        }
+    }
+}
+
+/// Whether the member switches mysqld's events: where it starts mysqld with them off, and where mysqld may follow.
+pub(super) fn manages_events(settings: &MysqlSettings) -> bool {
+    settings.mode == MysqlMode::Child || settings.apply_workers.is_some()
+}

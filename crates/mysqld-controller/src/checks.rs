@@ -1,0 +1,152 @@
+//! Slow checks of mysqld, in addition to the watch, each with a warning for `witness status`: whether the member can still log in, and will be
+//! able to after mysqld's next start; and whether the primary has transactions that never reach the ring. A dump loaded with `SET GTID_PURGED` and
+//! `SQL_LOG_BIN = 0`, mysqldump's defaults, is in no binlog file.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use binlog_format::gtid::GtidSet;
+use mysql_link::ConnectOptions;
+use mysqld_server::settings::{OwnAccount, log_in};
+use tokio::sync::watch;
+
+use crate::apply::never_sent;
+use crate::ingest::IngestStatus;
+use crate::ring::Ring;
+
+/// Interval between checks of the account.
+const LOG_IN_EVERY: Duration = Duration::from_secs(10);
+/// Interval between comparisons with the ring, as at a follower.
+const COMPARE_EVERY: Duration = Duration::from_secs(20);
+
+/// Inputs of the checks.
+#[derive(Debug)]
+pub struct Checks<R> {
+    /// The ring with which the primary is compared.
+    pub ring: Arc<R>,
+    /// mysqld and the member's account.
+    pub connect: ConnectOptions,
+    /// What is known of that account.
+    pub account: OwnAccount,
+    /// Whether the primary's transactions arrive.
+    pub ingest: watch::Receiver<IngestStatus>,
+}
+
+/// The warnings of the checks.
+#[derive(Debug, Clone)]
+pub struct Warnings {
+    /// The fault of the member's account.
+    pub account: watch::Receiver<Option<String>>,
+    /// The primary's transactions that the ring never gets.
+    pub never_sent: watch::Receiver<Option<String>>,
+}
+
+impl<R: Ring> Checks<R> {
+    /// The checks, to be polled, and their warnings. A failed check changes nothing.
+    pub fn start(self) -> (impl Future<Output = ()> + Send, Warnings) {
+        let (account_fault, account) = watch::channel(None);
+        let (lacks, never_sent) = watch::channel(None);
+        let logs_in = log_in_periodically(self.connect.clone(), self.account, account_fault);
+        let compares = compare_periodically(self.ring, self.connect, self.ingest, lacks);
+        let both = async move {
+            tokio::join!(logs_in, compares);
+        };
+        let warnings = Warnings {
+            account,
+            never_sent,
+        };
+        (both, warnings)
+    }
+}
+
+async fn log_in_periodically(
+    connect: ConnectOptions,
+    mut account: OwnAccount,
+    told: watch::Sender<Option<String>>,
+) {
+    loop {
+        match log_in(&connect).await {
+            Ok(login) => tell(&told, account.see(login)),
+            Err(error) => {
+                tracing::debug!(%error, "whether the member's account is let in is not known for now");
+            }
+        }
+        tokio::time::sleep(LOG_IN_EVERY).await;
+    }
+}
+
+/// Compares while attached to the primary.
+async fn compare_periodically<R: Ring>(
+    ring: Arc<R>,
+    connect: ConnectOptions,
+    ingest: watch::Receiver<IngestStatus>,
+    told: watch::Sender<Option<String>>,
+) {
+    let connect = ConnectOptions {
+        program_name: "witness-comparison".to_owned(),
+        ..connect
+    };
+    loop {
+        tokio::time::sleep(COMPARE_EVERY).await;
+        let attached = ingest.borrow().is_attached();
+        let lacks = match attached {
+            true => never_sent(&*ring, &connect).await,
+            false => Ok(GtidSet::new()),
+        };
+        match lacks {
+            Ok(lacks) => tell(&told, never_sent_warning(&lacks)),
+            Err(cause) => {
+                tracing::debug!(%cause, "what the primary has is not compared with the ring for now");
+            }
+        }
+    }
+}
+
+/// Sends a warning, and logs it when it changes.
+fn tell(told: &watch::Sender<Option<String>>, warning: Option<String>) {
+    let changed = told.send_if_modified(|told| {
+        let changed = *told != warning;
+        told.clone_from(&warning);
+        changed
+    });
+    if let Some(warning) = warning.filter(|_| changed) {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// The warning for an operator.
+fn never_sent_warning(lacks: &GtidSet) -> Option<String> {
+    const SHOWN: usize = 300;
+    if lacks.is_empty() {
+        return None;
+    }
+    let mut gtids = lacks.to_string().replace('\n', "");
+    if gtids.len() > SHOWN {
+        gtids = gtids.chars().take(SHOWN).chain(['…']).collect();
+    }
+    Some(format!(
+        "{} transactions of its mysqld were loaded without the binlog, and the ring does not have them: {gtids}. The other servers \
+         lack these data, and a promotion loses them. Dump the schemas with `--databases … --set-gtid-purged=OFF`, load that here, \
+         then switch over and reprovision this one with --force",
+        lacks.count()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transactions_loaded_without_the_binlog_are_reported() {
+        assert_eq!(never_sent_warning(&GtidSet::new()), None);
+        let dump = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb:1-5000"
+            .parse()
+            .unwrap();
+        let message = never_sent_warning(&dump).unwrap();
+        assert!(
+            message.starts_with("5000 transactions of its mysqld were loaded without the binlog")
+                && message.contains("bbbb:1-5000. The other"),
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,344 @@
+//! The guard of mysqld's starts: it asks the ring, reads the file, cuts it, and records that a start follows.
+//! It asks the ring only when there may be something to cut, so that a cleanly stopped server
+//! starts without a quorum.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use binlog_format::gtid::GtidSet;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use mysql_link::{ConnectOptions, Connection, LinkError};
+use mysqld_server::BinlogPlace;
+use mysqld_server::provision::{NoteStep, ProvisionNote};
+use mysqld_server::supervisor::{GuardError, StartGuard, SupervisorError};
+use mysqld_server::tail_trim::{
+    Refusal, Survey, TailTrimOptions, Trimmed, check_start, last_written, record_after_rotation,
+    record_in_use, record_start, restore, survey, trim_last,
+};
+use thiserror::Error;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::ingest::{IngestState, IngestStatus};
+use crate::ring::{Ring, RingError};
+
+/// Why a binlog could not be made ready for a start, or for its first crash.
+#[derive(Debug, Error)]
+pub enum TailTrimError {
+    /// The place of the binlog is unknown.
+    #[error(transparent)]
+    Place(#[from] SupervisorError),
+    /// The binlog of this index cannot be read or changed.
+    #[error("mysqld's binlog, as {} lists it, cannot be made ready for a start: {}", .0.display(), .1)]
+    Disk(PathBuf, io::Error),
+    /// It must not be cut, and mysqld must not start.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The ring does not report what it has committed.
+    #[error("{}: {}", WAITS, .0)]
+    Ring(RingError),
+    /// The ring has not answered in time.
+    #[error("{}", WAITS)]
+    NoAnswer,
+    /// The running server cannot be queried, or refuses a statement.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The ring does not have all of a primary that is taken over.
+    #[error("its takeover is not complete")]
+    TakingOver,
+    /// True if a primary is taken over is unknown.
+    #[error("the note `hands-off` cannot be read: {0}")]
+    TakeoverUnknown(io::Error),
+    /// The record of a start cannot be read or stored.
+    #[error("{0}")]
+    Record(#[from] io::Error),
+}
+
+/// The start guard that cuts transactions the ring has not committed off mysqld's last binlog file.
+pub struct TailTrim<R: Ring> {
+    ring: Arc<R>,
+    ingest: Option<watch::Receiver<IngestStatus>>,
+    options: TailTrimOptions,
+    /// A dropped attempt may still be accessing the disk.
+    at_work: Arc<Mutex<()>>,
+    taking_over: Box<dyn Fn() -> io::Result<bool> + Send + Sync>,
+    /// Transactions cut off since the member started.
+    trimmed: Arc<AtomicU64>,
+}
+
+const WAITS: &str = "waiting for the ring to say which transactions are committed";
+
+impl<R: Ring> TailTrim<R> {
+    /// A guard. `ingest`, where there is one, must have released the server that ended before the ring
+    /// is asked: the answer would lack its later proposals.
+    pub fn new(
+        ring: Arc<R>,
+        ingest: Option<watch::Receiver<IngestStatus>>,
+        options: TailTrimOptions,
+    ) -> Self {
+        Self {
+            ring,
+            ingest,
+            options,
+            at_work: Arc::default(),
+            taking_over: Box::new(|| Ok(false)),
+            trimmed: Arc::default(),
+        }
+    }
+
+    /// Refuses starts while the takeover of a primary is not complete, by this test. Until then its commits did not wait for the ring, and
+    /// must not be cut.
+    pub fn not_while(
+        mut self,
+        taking_over: impl Fn() -> io::Result<bool> + Send + Sync + 'static,
+    ) -> Self {
+        self.taking_over = Box::new(taking_over);
+        self
+    }
+
+    /// The counter of transactions cut off.
+    pub fn trimmed(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.trimmed)
+    }
+
+    async fn trim(&self) -> Result<(), TailTrimError> {
+        if (self.taking_over)().map_err(TailTrimError::TakeoverUnknown)? {
+            return Err(TailTrimError::TakingOver);
+        }
+        let Some(place) = self.options.place().await? else {
+            return Ok(());
+        };
+        let provisioned = |_: &BinlogPlace, member_dir: &Path| ProvisionNote::load(member_dir);
+        let note = self.on_disk(place.clone(), provisioned).await?;
+        match note.map(|note| (note.step, note.donor)) {
+            None => {
+                self.restore(&place).await?;
+                self.cut(&place).await?;
+            }
+            // The copy may fail, and the server be used again. A server that cannot be cut is started anyway.
+            Some((NoteStep::Starting, donor)) => {
+                if let Err(why) = self.cut(&place).await {
+                    info!(%donor, "mysqld's binlog stays as it is, since its data are about to be replaced: {why}");
+                }
+            }
+            // It is not used before it has a copy, for which it must run.
+            Some((NoteStep::Needed { why }, _)) => {
+                info!(
+                    "mysqld's binlog stays as it is, since it needs a copy of another one's data: {why}"
+                );
+            }
+            Some((NoteStep::Copying { .. } | NoteStep::Copied, donor)) => {
+                info!(%donor, "mysqld's binlog stays as it is: its data are being replaced");
+            }
+        }
+        self.on_disk(place, record_start).await
+    }
+
+    async fn restore(&self, place: &BinlogPlace) -> Result<(), TailTrimError> {
+        let limit = self.options.max_transaction_bytes;
+        let work = move |place: &BinlogPlace, member_dir: &Path| restore(place, member_dir, limit);
+        if let Some(gtids) = self.on_disk(place.clone(), work).await? {
+            warn!(%gtids, "transactions that mysqld had committed without the ring are in its binlog again");
+        }
+        Ok(())
+    }
+
+    /// Cuts off transactions that the ring has not committed, if any; or returns why that is impossible.
+    async fn cut(&self, place: &BinlogPlace) -> Result<(), TailTrimError> {
+        let place = &self.on_disk(place.clone(), last_written).await?;
+        let survey = self.on_disk(place.clone(), survey).await?;
+        let done = match survey {
+            Survey::Settled(keep) => Trimmed::Kept(keep),
+            Survey::Refused(refusal) => return Err(refusal.into()),
+            Survey::Ask => {
+                let committed = self.settled().await?;
+                let limit = self.options.max_transaction_bytes;
+                let work = move |place: &BinlogPlace, member_dir: &Path| {
+                    trim_last(place, member_dir, &committed, limit)
+                };
+                self.on_disk(place.clone(), work).await?
+            }
+        };
+        match done {
+            Trimmed::Kept(keep) => info!("mysqld's binlog stays as it is: {keep}"),
+            Trimmed::Cut(tail) => {
+                self.trimmed
+                    .fetch_add(tail.transactions(), Ordering::Relaxed);
+                warn!(
+                    file = %tail.from.display(),
+                    offset = %tail.offset,
+                    bytes = tail.bytes,
+                    gtids = %tail.gtids,
+                    "transactions that the ring has not committed were cut off mysqld's binlog, and are kept; see `witness log trimmed`"
+                );
+            }
+            Trimmed::Refused(refusal) => return Err(refusal.into()),
+        }
+        Ok(())
+    }
+
+    /// The transactions that the ring has committed.
+    async fn settled(&self) -> Result<GtidSet, TailTrimError> {
+        let answer = async {
+            self.nothing_comes_in().await?;
+            self.ring.settled().await
+        };
+        match tokio::time::timeout(self.options.ring_limit, answer).await {
+            Ok(Ok(committed)) => Ok(committed),
+            Ok(Err(error)) => Err(TailTrimError::Ring(error)),
+            Err(_) => Err(TailTrimError::NoAnswer),
+        }
+    }
+
+    /// If the member leads, waits until every transaction received from the ended server is committed: otherwise it would be
+    /// cut and return through the ring.
+    async fn nothing_comes_in(&self) -> Result<(), RingError> {
+        if let Some(ingest) = &self.ingest {
+            let reads = |state: &IngestState| {
+                matches!(state, IngestState::CatchingUp | IngestState::Attached)
+            };
+            // An error means that it has ended.
+            let _ = ingest
+                .clone()
+                .wait_for(|status| !reads(&status.state))
+                .await;
+        }
+        let Some(term) = self.ring.serving_term() else {
+            return Ok(());
+        };
+        let end = self.ring.log().await?.end;
+        let mut committed = self.ring.committed();
+        tokio::select! {
+            _ = committed.wait_for(|mark| *mark >= end) => {}
+            () = self.ring.leadership_over(term) => {}
+        }
+        Ok(())
+    }
+
+    /// Runs disk operations one at a time.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        place: BinlogPlace,
+        work: impl FnOnce(&BinlogPlace, &Path) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, TailTrimError> {
+        let at_work = self.at_work.clone();
+        let member_dir = self.options.member_dir.clone();
+        let index = place.index().to_owned();
+        let done = long_work::on_disk(move || {
+            let _alone = at_work.lock().unwrap_or_else(PoisonError::into_inner);
+            work(&place, &member_dir)
+        });
+        done.await
+            .map_err(|error| TailTrimError::Disk(index, error))
+    }
+}
+
+impl<R: Ring> StartGuard for TailTrim<R> {
+    fn what(&self) -> &str {
+        WAITS
+    }
+
+    fn before_start(&self) -> BoxFuture<'_, Result<(), GuardError>> {
+        async { self.trim().await.map_err(GuardError::from) }.boxed()
+    }
+
+    fn after_start<'a>(
+        &'a self,
+        account: &'a ConnectOptions,
+    ) -> BoxFuture<'a, Result<(), GuardError>> {
+        let checked = check_start(&self.options.member_dir, account);
+        async { checked.await.map_err(GuardError::from) }.boxed()
+    }
+
+    fn may_start_itself(&self) -> bool {
+        !matches!((self.taking_over)(), Ok(false))
+            || !matches!(ProvisionNote::load(&self.options.member_dir), Ok(None))
+    }
+
+    fn before_stop(&self) -> BoxFuture<'_, ()> {
+        let recorded = async {
+            let Some(place) = self.options.place().await? else {
+                return Ok(());
+            };
+            self.on_disk(place, record_in_use).await
+        };
+        recorded
+            .map(|recorded: Result<(), TailTrimError>| {
+                if let Err(cause) = recorded {
+                    warn!("the state of mysqld's binlog in use could not be written down: {cause}");
+                }
+            })
+            .boxed()
+    }
+}
+
+impl<R: Ring> std::fmt::Debug for TailTrim<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TailTrim")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+// The first file of a server that ran before its member: commits from before the ring did not wait for it, so
+// a file with such transactions is never cut. Before the primary is opened for the first time, a new file is begun
+// in which all commits wait, and that is recorded as a start would be.
+
+/// Begins a new binlog file on a server that ran before its member, so that its first crash can be trimmed.
+#[derive(Debug, Clone)]
+pub struct ProtectionStart {
+    options: TailTrimOptions,
+}
+
+impl ProtectionStart {
+    /// For the server that the guard with these options guards.
+    pub fn new(options: TailTrimOptions) -> Self {
+        Self { options }
+    }
+
+    /// Ensures that the current file contains only transactions that wait for the ring, on a server that is
+    /// closed for writes, with commits that are sure to wait from here on. Does nothing where that already holds.
+    ///
+    /// Further files begun by others in the meantime do not matter: the record names the file that was the last before
+    /// ours, and no commit happens between closing and the opening that follows.
+    ///
+    /// # Errors
+    /// [`TailTrimError`]; the only consequence is that the first crash may not be trimmed.
+    pub async fn ensure(&self, connect: &ConnectOptions) -> Result<(), TailTrimError> {
+        let Some(place) = self.options.place().await? else {
+            return Ok(());
+        };
+        let mut connection = Connection::open_with_own_settings(connect).await?;
+        let index = connection.query("SELECT @@GLOBAL.log_bin_index").await?;
+        let index = index.value().map(PathBuf::from);
+        let place = match index {
+            // The server's answer overrides its member's configuration.
+            Some(index) => place.elsewhere(&index).unwrap_or(place),
+            None => place,
+        };
+        let Some(record) =
+            on_disk(place.clone(), self.options.clone(), record_after_rotation).await?
+        else {
+            connection.close().await;
+            return Ok(());
+        };
+        connection.execute("FLUSH BINARY LOGS").await?;
+        connection.close().await;
+        let file = record.last_file.clone();
+        let store = move |_: &BinlogPlace, member_dir: &Path| record.store(member_dir);
+        on_disk(place, self.options.clone(), store).await?;
+        info!(after = ?file, "after a crash mysqld's binlog can be trimmed from here on");
+        Ok(())
+    }
+}
+
+async fn on_disk<T: Send + 'static>(
+    place: BinlogPlace,
+    options: TailTrimOptions,
+    work: impl FnOnce(&BinlogPlace, &Path) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    long_work::on_disk(move || work(&place, &options.member_dir)).await
+}

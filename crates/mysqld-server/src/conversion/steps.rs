@@ -1,0 +1,233 @@
+//! The statements of a conversion, one function for each step. Each may be run again: completed parts are left unchanged.
+
+use std::time::Duration;
+
+use mysql_link::{ConnectOptions, Connection, literal};
+use thiserror::Error;
+
+use crate::channels::ReplicationSource;
+use crate::follower_binlog::leave_following;
+use crate::read_only::{self, EventsAtOpening};
+use crate::sessions::{end_statement_logging, let_commits_through};
+use crate::settings::{
+    Depth, Phase, Plan, Requirements, StopWaitingError, apply, observe, stop_waiting_for_acks,
+    wait_as_a_plain_source,
+};
+
+/// How long killed sessions may take to end.
+const END_OF_SESSIONS: Duration = Duration::from_secs(10);
+
+/// Why a step was not done.
+#[derive(Debug, Error)]
+pub enum ConversionError {
+    /// A step failed.
+    #[error("{doing} failed: {source}")]
+    Step {
+        /// Purpose of the step.
+        doing: &'static str,
+        /// The error of the step.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Semi-sync was not switched off.
+    #[error("switching semi-sync off failed: {0}")]
+    StopWaiting(#[from] StopWaitingError),
+    /// The server replicates through so many channels.
+    #[error(
+        "giving it a source failed: it replicates through {0} channels; nothing was changed there"
+    )]
+    SeveralChannels(usize),
+}
+
+fn doing<E>(doing: &'static str) -> impl FnOnce(E) -> ConversionError
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    move |source| ConversionError::Step {
+        doing,
+        source: source.into(),
+    }
+}
+
+async fn open(connect: &ConnectOptions) -> Result<Connection, ConversionError> {
+    Connection::open_with_own_settings(connect)
+        .await
+        .map_err(doing("connecting"))
+}
+
+/// Applies the ring's settings to a future primary, except semi-sync waiting. This shortens the time in which clients cannot write.
+///
+/// # Errors
+/// When a setting cannot be changed.
+pub async fn prepare(
+    connect: &ConnectOptions,
+    requirements: &Requirements,
+) -> Result<(), ConversionError> {
+    let mut connection = open(connect).await?;
+    let observed = observe(&mut connection, Depth::Watch).await;
+    let observed = observed.map_err(doing("reading its settings"))?;
+    let plan = Plan::make(&observed, requirements, Phase::BeforeAttach);
+    let applied = apply(&mut connection, &plan).await;
+    applied.map_err(doing("setting it up"))?;
+    // Sessions older than the change to ROW keep their format.
+    let ended = end_statement_logging(&mut connection, END_OF_SESSIONS).await;
+    ended.map_err(doing("closing sessions from before binlog_format was ROW"))?;
+    connection.close().await;
+    Ok(())
+}
+
+/// Stops commits on the server from waiting for ACKs, before a ring manages it. Its replicas stop acknowledging next, and commits would
+/// wait for them. Lets waiting commits through, as the replicas' ACK would.
+///
+/// # Errors
+/// When it cannot be set.
+pub async fn stop_waiting(
+    connect: &ConnectOptions,
+    requirements: &Requirements,
+) -> Result<(), ConversionError> {
+    let let_through = let_commits_through(connect, requirements).await;
+    let_through.map_err(doing("switching semi-sync off"))
+}
+
+/// Stops commits on a future replica from waiting: transactions from its source would wait for an ACK.
+///
+/// # Errors
+/// [`StopWaitingError::CommitsWait`] while one does; when it cannot be set.
+pub async fn wait_for_nobody(connect: &ConnectOptions) -> Result<(), ConversionError> {
+    let mut connection = open(connect).await?;
+    stop_waiting_for_acks(&mut connection).await?;
+    connection.close().await;
+    Ok(())
+}
+
+/// Makes the server stop acknowledging; it continues to replicate.
+///
+/// # Errors
+/// When it cannot be set, or its receiver does not restart.
+pub async fn stop_acknowledging(connect: &ConnectOptions) -> Result<(), ConversionError> {
+    let mut connection = open(connect).await?;
+    let enabled = connection
+        .query("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_replica_enabled', 'rpl_semi_sync_slave_enabled')")
+        .await
+        .map_err(doing("reading the state of semi-sync"))?;
+    let names = enabled
+        .rows
+        .iter()
+        .filter(|row| row.text_at(1) == Some("ON"));
+    let names: Vec<&str> = names.filter_map(|row| row.text_at(0)).collect();
+    let channels = connection.query("SHOW REPLICA STATUS").await;
+    let channels = channels.map_err(doing("reading its own replication"))?;
+    // The receiver requests ACKs when it connects, so it has to reconnect. A server that has left its source has none.
+    let connect_again: &[&str] = match (names.first(), channels.first()) {
+        (Some(_), Some(_)) => &["STOP REPLICA IO_THREAD", "START REPLICA IO_THREAD"],
+        _ => &[],
+    };
+    let off = names.iter().map(|name| format!("SET GLOBAL {name} = OFF"));
+    let again = connect_again.iter().map(|&statement| statement.to_owned());
+    let statements: Vec<String> = off.chain(again).collect();
+    for statement in statements {
+        let run = connection.execute(&statement).await;
+        run.map_err(doing("switching semi-sync off at the replica"))?;
+    }
+    connection.close().await;
+    Ok(())
+}
+
+/// Stops the server's own replication and removes its source. Closes it for writes first: only its member writes to it from now on.
+///
+/// # Errors
+/// When it cannot be closed, or does not stop.
+pub async fn leave_source(connect: &ConnectOptions) -> Result<(), ConversionError> {
+    close(connect).await?;
+    let mut connection = open(connect).await?;
+    let channels = connection.query("SHOW REPLICA STATUS").await;
+    let channels = channels.map_err(doing("reading its own replication"))?;
+    let statements: &[&str] = match channels.first() {
+        Some(_) => &["STOP REPLICA", "RESET REPLICA ALL"],
+        None => &[],
+    };
+    for statement in statements {
+        let run = connection
+            .query_within(statement, Duration::from_secs(60))
+            .await;
+        run.map_err(doing("ending its own replication"))?;
+    }
+    connection.close().await;
+    Ok(())
+}
+
+async fn close(connect: &ConnectOptions) -> Result<(), ConversionError> {
+    let closed = read_only::close(connect, Duration::from_secs(1)).await;
+    closed.map_err(doing("closing it for writes"))
+}
+
+/// Turns the closed, unmanaged primary into a plain one: commits wait for no ACK, and clients may write.
+///
+/// # Errors
+/// [`StopWaitingError::CommitsWait`] while one does; when it cannot be set.
+pub async fn release_primary(connect: &ConnectOptions) -> Result<(), ConversionError> {
+    let mut connection = open(connect).await?;
+    stop_waiting_for_acks(&mut connection).await?;
+    let plain = wait_as_a_plain_source(&mut connection).await;
+    plain.map_err(doing("giving semi-sync its own timeout back"))?;
+    connection.close().await;
+    let opened = read_only::open(connect, &EventsAtOpening::default()).await;
+    opened.map_err(doing("opening it for writes"))
+}
+
+/// Prepares a former follower for a source: closes it for writes, stops commits from waiting, and syncs its binlog again. Also drops the
+/// binlog files that name transactions without holding them. (Its commits wait for an ACK where it was started and does not follow yet.)
+///
+/// # Errors
+/// [`StopWaitingError::CommitsWait`] while one does; when it cannot be closed or set.
+pub async fn release_follower(connect: &ConnectOptions) -> Result<(), ConversionError> {
+    close(connect).await?;
+    let mut connection = open(connect).await?;
+    stop_waiting_for_acks(&mut connection).await?;
+    let plain = wait_as_a_plain_source(&mut connection).await;
+    plain.map_err(doing("giving semi-sync its own timeout back"))?;
+    let left = leave_following(&mut connection, connect).await;
+    left.map_err(doing("dropping the binlog of its time as a follower"))?;
+    connection.close().await;
+    Ok(())
+}
+
+/// Makes the server replicate from this source, through its present channel, and stay closed for writes.
+///
+/// # Errors
+/// When it has several channels, or a statement fails.
+pub async fn follow_source(
+    connect: &ConnectOptions,
+    source: &ReplicationSource,
+) -> Result<(), ConversionError> {
+    let mut connection = open(connect).await?;
+    let channels = connection.query("SHOW REPLICA STATUS").await;
+    let channels = channels.map_err(doing("reading its own replication"))?;
+    let names = channels.rows.iter();
+    let names: Vec<&str> = names.filter_map(|row| row.text("Channel_Name")).collect();
+    // With a named channel, mysqld refuses a second one without a name (3079).
+    let of_channel = match names[..] {
+        [] | [""] => String::new(),
+        [name] => format!(" FOR CHANNEL {}", literal(name)),
+        _ => return Err(ConversionError::SeveralChannels(names.len())),
+    };
+    close(connect).await?;
+    let change = source.change(&of_channel);
+    for (statement, what) in [
+        (
+            format!("STOP REPLICA{of_channel}"),
+            "stopping its replication",
+        ),
+        (change, "giving it a source"),
+        (
+            format!("START REPLICA{of_channel}"),
+            "starting its replication",
+        ),
+    ] {
+        let run = connection
+            .query_within(statement, Duration::from_secs(60))
+            .await;
+        run.map_err(doing(what))?;
+    }
+    connection.close().await;
+    Ok(())
+}

@@ -1,0 +1,503 @@
+//! Events of a schema (`CREATE EVENT`), which run at the primary and at no follower. mysqld's scheduler is off from its start and while it
+//! follows. Opening the primary for writes switches it on, if it was configured to be on.
+//!
+//! No follower runs one: `event_scheduler` is off before the applier or the replica threads begin, and only the opening of the primary
+//! switches it on. A start begins with it off: in mode `child` by the command line, and everywhere by the persisted value, which takes
+//! precedence. Until the opening, `super_read_only` is on, so that a scheduler switched on by an operator executes nothing.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use applier::events::{NamedEvent, OVER, listed};
+use mysql_link::{ConnectOptions, Connection, LinkError};
+use serde::{Deserialize, Serialize};
+use tokio::sync::OnceCell;
+use tracing::{info, warn};
+
+use crate::durable_file;
+use crate::supervisor::ServerCommand;
+
+const FILE: &str = "mysqld-events.json";
+
+/// Switches `event_scheduler` on and off as the role of mysqld changes; clones share the record.
+#[derive(Debug, Clone)]
+pub struct EventScheduler {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    key: EventsWanted,
+    file: PathBuf,
+    /// The member's command to start the server, if it starts it.
+    command: Option<ServerCommand>,
+    options: OnceCell<Option<bool>>,
+    found: Mutex<Option<FoundScheduler>>,
+    /// True if a failure to persist the value was logged.
+    told: Mutex<bool>,
+    /// True if it was off at the last observation of a follower.
+    off_at_follower: Mutex<bool>,
+}
+
+impl EventScheduler {
+    /// For the server of the member with this data directory; `command` starts the server, where the member does so itself.
+    ///
+    /// # Errors
+    /// When the record of the server's configuration cannot be read.
+    pub fn new(
+        member_dir: &Path,
+        key: EventsWanted,
+        command: Option<ServerCommand>,
+    ) -> io::Result<Self> {
+        let file = member_dir.join(FILE);
+        let found: Option<Option<FoundScheduler>> = durable_file::load(&file)?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                key,
+                file,
+                command,
+                options: OnceCell::new(),
+                found: Mutex::new(found.flatten()),
+                told: Mutex::new(false),
+                off_at_follower: Mutex::new(false),
+            }),
+        })
+    }
+
+    /// Observes the server: records the operator's configuration, then makes the next start begin with the scheduler off. `follows`: only
+    /// the applier writes to it, and events must not run now.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub async fn look(&self, connection: &mut Connection, follows: bool) -> Result<(), LinkError> {
+        let seen = seen(connection).await?;
+        // Runs a program, so do it before the opening, which clients wait for.
+        self.options().await;
+        let starts_off = self.inner.command.is_some();
+        let before = *self.found();
+        let found = seen.found(before, starts_off);
+        if found != before
+            && let Err(error) = self.record(found).await
+        {
+            warn!("what event_scheduler is configured to cannot be written down: {error}");
+            return Ok(());
+        }
+        if seen.may_start_on(starts_off) {
+            self.persist_off(connection).await?;
+        }
+        let running = seen.running.eq_ignore_ascii_case("ON");
+        // A recent primary still has it on.
+        let was_off =
+            std::mem::replace(&mut *lock(&self.inner.off_at_follower), follows && !running);
+        if follows && running {
+            if was_off {
+                warn!(
+                    "event_scheduler was switched on at a follower, where no event may run; it is switched off again"
+                );
+            }
+            connection
+                .execute("SET GLOBAL event_scheduler = OFF")
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn record(&self, found: Option<FoundScheduler>) -> io::Result<()> {
+        let file = self.inner.file.clone();
+        long_work::on_disk(move || durable_file::store(&file, &found)).await?;
+        *self.found() = found;
+        Ok(())
+    }
+
+    /// The running value does not change.
+    async fn persist_off(&self, connection: &mut Connection) -> Result<(), LinkError> {
+        match connection
+            .execute("SET PERSIST_ONLY event_scheduler = OFF")
+            .await
+        {
+            Ok(_) => info!(
+                "event_scheduler is persisted as OFF, so that mysqld runs no event before the member knows what it is"
+            ),
+            Err(LinkError::Server(error)) => {
+                if !std::mem::replace(&mut *lock(&self.inner.told), true) {
+                    warn!(
+                        "event_scheduler cannot be persisted as OFF, put it into mysqld's option file: {error}"
+                    );
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// True if events are to run at the primary.
+    pub async fn wanted(&self) -> bool {
+        let options = self.options().await;
+        wanted(self.inner.key, *self.found(), options)
+    }
+
+    /// The value in the server's start options.
+    async fn options(&self) -> Option<bool> {
+        *self.inner.options.get_or_init(|| self.configured()).await
+    }
+
+    async fn configured(&self) -> Option<bool> {
+        let command = self.inner.command.as_ref()?;
+        match command.options_in_force().await {
+            Ok(options) => of_options(options.iter().map(String::as_str)),
+            Err(cause) => {
+                warn!("what event_scheduler is in mysqld's option files is not known: {cause}");
+                None
+            }
+        }
+    }
+
+    /// The server leaves the ring as a primary: restores its configured scheduler value.
+    ///
+    /// # Errors
+    /// When the server refuses a statement.
+    pub async fn give_back(&self, connect: &ConnectOptions) -> Result<(), LinkError> {
+        let on = if self.wanted().await { "ON" } else { "OFF" };
+        let mut connection = Connection::open_with_own_settings(connect).await?;
+        let persisted = self.found().is_some_and(|found| found.persisted);
+        match persisted {
+            true => {
+                let persist = format!("SET PERSIST_ONLY event_scheduler = {on}");
+                connection.execute(&persist).await?;
+            }
+            false if self.inner.command.is_none() => {
+                connection
+                    .execute("RESET PERSIST IF EXISTS event_scheduler")
+                    .await?;
+            }
+            false => {}
+        }
+        switch(&mut connection, on).await?;
+        connection.close().await;
+        Ok(())
+    }
+
+    fn found(&self) -> std::sync::MutexGuard<'_, Option<FoundScheduler>> {
+        lock(&self.inner.found)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn seen(connection: &mut Connection) -> Result<SchedulerSeen, LinkError> {
+    let running = "SELECT @@GLOBAL.event_scheduler";
+    let persisted = "SELECT @@GLOBAL.event_scheduler, (SELECT variable_value FROM \
+         performance_schema.persisted_variables WHERE variable_name = 'event_scheduler')";
+    let answer = match connection.query(persisted).await {
+        // The account lacks the privilege to read that.
+        Err(LinkError::Server(_)) => connection.query(running).await?,
+        answer => answer?,
+    };
+    let text = |place| answer.first().and_then(|row| row.text_at(place));
+    Ok(SchedulerSeen {
+        running: text(0).unwrap_or_default().to_owned(),
+        persisted: text(1).map(str::to_owned),
+    })
+}
+
+/// Switches it, unless a start option disabled it.
+async fn switch(connection: &mut Connection, to: &str) -> Result<(), LinkError> {
+    if seen(connection).await?.is_disabled() {
+        return Ok(());
+    }
+    let set = format!("SET GLOBAL event_scheduler = {to}");
+    connection.execute(&set).await.map(drop)
+}
+
+/// Prevents further events from starting. A running one continues until it writes.
+///
+/// # Errors
+/// When the connection fails.
+pub async fn stop_events(connection: &mut Connection) -> Result<(), LinkError> {
+    switch(connection, "OFF").await
+}
+
+// Two kinds of events are altered at a primary; the statements are ordinary transactions there.
+//
+// * Events that arrived through its own replica threads, which store them as `REPLICA_SIDE_DISABLED`. A primary runs them, so they
+//   are enabled once it is open, as after a promotion by hand. Replica threads elsewhere store them as disabled there.
+// * Preserved one-time events in the past (`ON COMPLETION PRESERVE`). The server that ran one disables it without a log entry, so a former
+//   follower would run it again as the primary. It is disabled before the scheduler is on. The member cannot detect one that never ran
+//   for lack of a primary: a logged skip is better than a second run.
+
+/// Queries the events that the scheduler would run a second time; none where the account lacks the privilege.
+///
+/// # Errors
+/// When the connection fails.
+pub async fn events_that_are_over(connect: &ConnectOptions) -> Result<Vec<NamedEvent>, LinkError> {
+    let mut connection = Connection::open_with_own_settings(connect).await?;
+    let events = applier::events::events_that_are_over(&mut connection).await?;
+    connection.close().await;
+    Ok(events)
+}
+
+/// Disables them, on a primary that blocks only ordinary accounts. Logs each one that cannot be disabled.
+///
+/// # Errors
+/// When the connection fails; a retry continues where it stopped.
+pub(crate) async fn disable_what_is_over(
+    connection: &mut Connection,
+    events: &[NamedEvent],
+) -> Result<(), LinkError> {
+    applier::events::disable_what_is_over(
+        connection,
+        events,
+        "an event that was to run once, at a time that is over, does not run at the new primary: the server that was the primary then ran it, if there was one",
+    )
+    .await
+}
+
+/// Enables events that another server's thread replicated, on an open primary; events disabled here for replicas stay so. One that cannot
+/// be enabled does not block the others.
+///
+/// # Errors
+/// When the connection fails; a retry continues where it stopped.
+pub async fn enable_replicated(connect: &ConnectOptions) -> Result<(), LinkError> {
+    let replicated = format!(
+        "status IN ('REPLICA_SIDE_DISABLED', 'SLAVESIDE_DISABLED') AND originator <> @@GLOBAL.server_id AND NOT ({OVER})"
+    );
+    let mut connection = Connection::open_with_own_settings(connect).await?;
+    for event in listed(&mut connection, &replicated).await? {
+        match connection.execute(event.altered("ENABLE")).await {
+            Ok(_) => {
+                info!(schema = %event.schema, event = %event.name, "an event that came by replication runs here now")
+            }
+            Err(LinkError::Server(error)) => {
+                warn!(schema = %event.schema, event = %event.name, "an event that came by replication cannot be enabled: {error}");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    connection.close().await;
+    Ok(())
+}
+
+// The operator's choice whether events run at the primary, pure. Sources: the member's configuration, values persisted or found on the
+// server, and its start options.
+
+/// The member's configuration (`mysql.event_scheduler`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EventsWanted {
+    /// As mysqld is configured.
+    #[default]
+    AsMysqld,
+    /// Events run while this mysqld is the primary.
+    Yes,
+    /// Events never run.
+    No,
+}
+
+/// The server's configuration before the member switched its scheduler off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FoundScheduler {
+    /// True if events were to run.
+    pub(crate) on: bool,
+    /// True if that was persisted (`SET PERSIST`).
+    pub(crate) persisted: bool,
+}
+
+/// One observation of the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SchedulerSeen {
+    /// `@@GLOBAL.event_scheduler`.
+    pub(super) running: String,
+    /// The persisted value, if there is one.
+    pub(super) persisted: Option<String>,
+}
+
+impl SchedulerSeen {
+    /// Whether it cannot be switched, because a start option disabled it.
+    pub(super) fn is_disabled(&self) -> bool {
+        self.running.eq_ignore_ascii_case("DISABLED")
+    }
+
+    /// The record after this observation. `starts_off`: the member starts the server with its scheduler off, so that the running value does
+    /// not show the operator's.
+    pub(super) fn found(
+        &self,
+        on_record: Option<FoundScheduler>,
+        starts_off: bool,
+    ) -> Option<FoundScheduler> {
+        let persisted = self.persisted.as_deref().map(is_on);
+        match (persisted, on_record) {
+            // Only an operator persists that.
+            (Some(true), _) => Some(FoundScheduler {
+                on: true,
+                persisted: true,
+            }),
+            // The member set it, if there is a record.
+            (_, Some(known)) => Some(known),
+            (Some(false), None) => Some(FoundScheduler {
+                on: false,
+                persisted: true,
+            }),
+            (None, None) if starts_off => None,
+            (None, None) => Some(FoundScheduler {
+                on: is_on(&self.running),
+                persisted: false,
+            }),
+        }
+    }
+
+    /// Whether the next start would begin with the scheduler on, unless it is persisted as off.
+    pub(super) fn may_start_on(&self, starts_off: bool) -> bool {
+        match self.persisted.as_deref().map(is_on) {
+            Some(on) => on,
+            None => !starts_off && !self.is_disabled(),
+        }
+    }
+}
+
+/// True if events are to run at the primary. `options` is the value in the start options.
+pub(super) fn wanted(
+    key: EventsWanted,
+    on_record: Option<FoundScheduler>,
+    options: Option<bool>,
+) -> bool {
+    match (key, on_record, options) {
+        (EventsWanted::Yes, ..) => true,
+        (EventsWanted::No, ..) => false,
+        (EventsWanted::AsMysqld, Some(found), _) => found.on,
+        (EventsWanted::AsMysqld, None, Some(on)) => on,
+        // mysqld's own default, since 8.0.
+        (EventsWanted::AsMysqld, None, None) => true,
+    }
+}
+
+/// The value in the start options, of which the last one wins.
+pub(super) fn of_options<'a>(options: impl IntoIterator<Item = &'a str>) -> Option<bool> {
+    let mut on = None;
+    for option in options {
+        let Some(option) = option.strip_prefix("--") else {
+            continue;
+        };
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, value),
+            None => (option, "ON"),
+        };
+        let name = name.replace('_', "-");
+        match name.strip_prefix("loose-").unwrap_or(&name) {
+            "event-scheduler" | "enable-event-scheduler" => on = Some(is_on(value)),
+            "skip-event-scheduler" | "disable-event-scheduler" => on = Some(false),
+            _ => {}
+        }
+    }
+    on
+}
+
+fn is_on(value: &str) -> bool {
+    ["ON", "1", "TRUE"].contains(&value.to_ascii_uppercase().as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(on: bool, persisted: bool) -> Option<FoundScheduler> {
+        Some(FoundScheduler { on, persisted })
+    }
+
+    #[test]
+    fn what_an_operator_wants_is_kept_through_the_members_own_switching() {
+        // Running, persisted, recorded, started off by the member; then the record, and whether a start may begin with it on.
+        let table = [
+            // Mode `child`: the command line sets it off, so the running value shows nothing.
+            ("OFF", None, None, true, None, false),
+            ("ON", None, None, true, None, false),
+            ("OFF", Some("ON"), None, true, found(true, true), true),
+            ("OFF", Some("OFF"), None, true, found(false, true), false),
+            (
+                "OFF",
+                Some("OFF"),
+                found(true, true),
+                true,
+                found(true, true),
+                false,
+            ),
+            // Persisted again while the ring exists.
+            (
+                "ON",
+                Some("ON"),
+                found(false, true),
+                true,
+                found(true, true),
+                true,
+            ),
+            // Started by another process.
+            ("ON", None, None, false, found(true, false), true),
+            ("OFF", None, None, false, found(false, false), true),
+            ("DISABLED", None, None, false, found(false, false), false),
+            // The member's own off, after there is a record.
+            (
+                "OFF",
+                Some("OFF"),
+                found(true, false),
+                false,
+                found(true, false),
+                false,
+            ),
+            (
+                "OFF",
+                None,
+                found(true, false),
+                false,
+                found(true, false),
+                true,
+            ),
+        ];
+        for (running, persisted, on_record, starts_off, expected, may_start_on) in table {
+            let seen = SchedulerSeen {
+                running: running.to_owned(),
+                persisted: persisted.map(str::to_owned),
+            };
+            let after = seen.found(on_record, starts_off);
+            assert_eq!(after, expected, "{seen:?} {on_record:?}");
+            assert_eq!(seen.may_start_on(starts_off), may_start_on, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn the_members_key_wins_then_the_server_then_its_options() {
+        use EventsWanted::AsMysqld;
+        use EventsWanted::No;
+        use EventsWanted::Yes;
+        let table = [
+            (Yes, found(false, true), Some(false), true),
+            (No, found(true, true), Some(true), false),
+            (AsMysqld, found(false, true), Some(true), false),
+            (AsMysqld, None, Some(false), false),
+            (AsMysqld, None, None, true),
+        ];
+        for (key, on_record, options, expected) in table {
+            assert_eq!(wanted(key, on_record, options), expected, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn options_are_read_as_mysqld_reads_them() {
+        let table: [(&[&str], Option<bool>); 8] = [
+            (&["--port=1"], None),
+            (&["--event-scheduler"], Some(true)),
+            (&["--event_scheduler=on"], Some(true)),
+            (
+                &["--event-scheduler=1", "--event-scheduler=OFF"],
+                Some(false),
+            ),
+            (&["--loose-event-scheduler=DISABLED"], Some(false)),
+            (&["--skip-event-scheduler"], Some(false)),
+            (&["--event-scheduler=0"], Some(false)),
+            (&["event-scheduler=ON"], None),
+        ];
+        for (options, expected) in table {
+            assert_eq!(of_options(options.iter().copied()), expected, "{options:?}");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! A copy of a server's data on its own machine, for a base backup: `CLONE LOCAL DATA DIRECTORY`. The server keeps running.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use binlog_format::gtid::GtidSet;
+use mysql_link::{ConnectOptions, Connection, literal};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::closed_server::AdministratorsWrite;
+use crate::provision::ProvisionError;
+use crate::provision::donor::{has_plugin, install_plugin, is_encrypted, number, reach, value};
+use crate::provision::other_engines::other_engines;
+
+/// The longest that a copy may take.
+const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How long mysqld may take to end a killed copy.
+const END: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The server to copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalSource {
+    /// Version of the server.
+    pub version: String,
+    /// Its `server_uuid`.
+    pub server_uuid: Uuid,
+    /// Approximate size of a copy in bytes: tablespaces, and the redo log written during the copy.
+    pub bytes: u64,
+    /// True if anything is encrypted, so that reading it needs the server's keyring.
+    pub keyring_needed: bool,
+    /// Some tables of other engines than InnoDB: they are empty in a copy. Only those that the account may read are visible.
+    pub other_engines: Vec<String>,
+}
+
+/// Describes the server to copy.
+///
+/// # Errors
+/// [`ProvisionError`].
+pub async fn local_source(connect: &ConnectOptions) -> Result<LocalSource, ProvisionError> {
+    let mut connection = reach(connect).await?;
+    let version = value(&mut connection, "SELECT VERSION()", "the version").await?;
+    let what = "server_uuid";
+    let server_uuid = value(&mut connection, "SELECT @@GLOBAL.server_uuid", what).await?;
+    let server_uuid = server_uuid.parse();
+    let server_uuid = server_uuid.map_err(|_| ProvisionError::Answer { what })?;
+    // The system tablespace, which is not among the others, and the redo log count as one: both may be as large as that.
+    let tablespaces = number(
+        &mut connection,
+        "SELECT CAST(IFNULL(SUM(file_size), 0) AS UNSIGNED) FROM information_schema.innodb_tablespaces",
+        "the size of the data",
+    )
+    .await?;
+    let redo = number(
+        &mut connection,
+        "SELECT CAST(IFNULL(MAX(variable_value), 0) AS UNSIGNED) FROM performance_schema.global_variables \
+         WHERE variable_name = 'innodb_redo_log_capacity'",
+        "the size of the redo log",
+    )
+    .await?;
+    let keyring_needed = is_encrypted(&mut connection)
+        .await
+        .map_err(ProvisionError::at("whether data are encrypted"))?;
+    let other_engines = other_engines(&mut connection)
+        .await
+        .map_err(ProvisionError::at("which engines tables have"))?;
+    connection.close().await;
+    Ok(LocalSource {
+        version,
+        server_uuid,
+        bytes: tablespaces.saturating_add(redo.saturating_mul(2)),
+        keyring_needed,
+        other_engines,
+    })
+}
+
+/// The most that a copy which ends now can contain: `gtid_executed`, and transactions that an applier has committed
+/// and not entered there yet.
+///
+/// # Errors
+/// [`ProvisionError`].
+pub async fn executed_and_applied(connect: &ConnectOptions) -> Result<GtidSet, ProvisionError> {
+    let mut connection = reach(connect).await?;
+    let what = "what an applier has committed";
+    // An account without privileges on the table does not see it: mysqld's own threads apply there.
+    let there = number(
+        &mut connection,
+        "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'witness_applier' AND table_name = 'checkpoint'",
+        what,
+    )
+    .await?;
+    // In this order: a GTID in the row and not yet in the variable may move to the variable a moment later. The lock
+    // waits for a commit in progress.
+    let row =
+        "SELECT IFNULL(MAX(gtids), '') FROM witness_applier.checkpoint WHERE id = 1 FOR SHARE";
+    let applied = match there {
+        0 => String::new(),
+        _ => value(&mut connection, row, what).await?,
+    };
+    let applied: GtidSet = applied
+        .parse()
+        .map_err(|_| ProvisionError::Answer { what })?;
+    let executed = gtid_executed(&mut connection).await?;
+    connection.close().await;
+    Ok(applied.union(&executed))
+}
+
+/// The GTIDs that a server has executed: every later copy contains them.
+///
+/// # Errors
+/// [`ProvisionError`].
+pub async fn executed(connect: &ConnectOptions) -> Result<GtidSet, ProvisionError> {
+    let mut connection = reach(connect).await?;
+    let executed = gtid_executed(&mut connection).await?;
+    connection.close().await;
+    Ok(executed)
+}
+
+async fn gtid_executed(connection: &mut Connection) -> Result<GtidSet, ProvisionError> {
+    let what = "gtid_executed";
+    let text = value(connection, "SELECT @@GLOBAL.gtid_executed", what).await?;
+    text.parse().map_err(|_| ProvisionError::Answer { what })
+}
+
+/// Installs the clone plugin, where it is missing. Nothing of that is written to its binlog.
+///
+/// # Errors
+/// [`ProvisionError`].
+pub async fn ready_for_copies(connect: &ConnectOptions) -> Result<(), ProvisionError> {
+    let mut connection = reach(connect).await?;
+    let what = "the clone plugin cannot be installed";
+    let has = has_plugin(&mut connection).await;
+    if has.map_err(ProvisionError::at(what))? {
+        return Ok(());
+    }
+    let open = AdministratorsWrite::begin(&mut connection).await;
+    let open = open.map_err(ProvisionError::at(what))?;
+    let installed = install_plugin(&mut connection).await;
+    let closed = open.end(&mut connection).await;
+    closed.map_err(ProvisionError::at("the server cannot be closed again"))?;
+    installed.map_err(ProvisionError::at(what))?;
+    connection.close().await;
+    Ok(())
+}
+
+/// A copy that is about to be made.
+#[derive(Debug)]
+pub struct LocalCopy {
+    connection: Connection,
+}
+
+impl LocalCopy {
+    /// Connects; nothing is copied yet.
+    ///
+    /// # Errors
+    /// [`ProvisionError`].
+    pub async fn open(connect: &ConnectOptions) -> Result<Self, ProvisionError> {
+        Ok(Self {
+            connection: reach(connect).await?,
+        })
+    }
+
+    /// The connection id of the copying session, for [`end_copy`].
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.connection.id()
+    }
+
+    /// Copies the data into a directory, which mysqld creates; it must not exist. On return, the copy is complete and
+    /// durable, as of a moment during the copy. mysqld continues it when this is dropped.
+    ///
+    /// # Errors
+    /// [`ProvisionError`]; mysqld removes its partial copy, as far as it can.
+    pub async fn copy(mut self, into: &Path) -> Result<(), ProvisionError> {
+        let into = into.to_string_lossy();
+        let statement = format!("CLONE LOCAL DATA DIRECTORY = {}", literal(&into));
+        let copied = (self.connection)
+            .query_within(statement, LONGEST_COPY)
+            .await;
+        copied.map_err(ProvisionError::at("mysqld did not copy its data"))?;
+        self.connection.close().await;
+        Ok(())
+    }
+}
+
+/// A copy in progress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyUnderWay {
+    /// The connection id of the copying session.
+    pub id: u32,
+    /// Target directory.
+    pub into: PathBuf,
+}
+
+/// The server's copy in progress, if any.
+///
+/// # Errors
+/// [`ProvisionError`].
+pub async fn copy_under_way(
+    connect: &ConnectOptions,
+) -> Result<Option<CopyUnderWay>, ProvisionError> {
+    let what = "mysqld does not say whether a copy is under way";
+    let mut connection = reach(connect).await?;
+    if !has_plugin(&mut connection)
+        .await
+        .map_err(ProvisionError::at(what))?
+    {
+        return Ok(None);
+    }
+    // The table keeps its entry from before a restart: only the session counts.
+    let answer = connection
+        .query(
+            "SELECT s.pid, s.destination FROM performance_schema.clone_status s WHERE s.state = 'In Progress' \
+             AND EXISTS (SELECT 1 FROM performance_schema.threads t WHERE t.processlist_id = s.pid)",
+        )
+        .await
+        .map_err(ProvisionError::at(what))?;
+    let Some(row) = answer.first() else {
+        return Ok(None);
+    };
+    let id = row.text_at(0).and_then(|id| id.parse().ok());
+    let id = id.ok_or(ProvisionError::Answer { what })?;
+    let into = row.text_at(1).unwrap_or_default().into();
+    Ok(Some(CopyUnderWay { id, into }))
+}
+
+/// Ends a copy, and waits until no session writes to it.
+///
+/// # Errors
+/// [`ProvisionError`]; it may continue.
+pub async fn end_copy(connect: &ConnectOptions, id: u32) -> Result<(), ProvisionError> {
+    let what = "the copy cannot be ended";
+    let killed = Connection::kill(connect, id).await;
+    killed.map_err(ProvisionError::at(what))?;
+    let deadline = Instant::now() + END;
+    let mut connection = reach(connect).await?;
+    let left =
+        format!("SELECT COUNT(*) FROM performance_schema.threads WHERE processlist_id = {id}");
+    while number(&mut connection, &left, what).await? > 0 {
+        if Instant::now() >= deadline {
+            return Err(ProvisionError::Answer { what });
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    connection.close().await;
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! Gives a mysqld that can no longer follow a copy of another member's data, by MySQL's clone plugin. The *donor* creates an
+//! account for this one copy, under a unique name; the *recipient* has its data replaced and is restarted.
+//! That account is the proof: it is in the recipient's tables exactly while the copy is there. From before
+//! the first removal until that proof a [note](ProvisionNote) on disk blocks all other actions on the server.
+
+mod donor;
+mod local_copy;
+mod note;
+pub(crate) mod other_engines;
+mod recipient;
+
+use mysql_link::LinkError;
+use thiserror::Error;
+
+pub use crate::closed_server::execute_instead;
+pub use crate::provision::donor::{CloneAccount, CloneOffer, NoCloneAccount, offer, withdraw};
+pub use crate::provision::local_copy::{
+    CopyUnderWay, LocalCopy, LocalSource, copy_under_way, end_copy, executed, executed_and_applied,
+    local_source, ready_for_copies,
+};
+pub use crate::provision::note::{NoteStep, ProvisionNote};
+pub use crate::provision::recipient::{
+    BeforeALook, CopyState, copy, finish, log_place, look, make_ready, prepared_transactions,
+    roll_back_prepared, schema_sizes,
+};
+
+/// Why a step of provisioning failed at a mysqld, with what an operator must check.
+#[derive(Debug, Error)]
+pub enum ProvisionError {
+    /// mysqld refused a statement, or cannot be reached.
+    #[error("{what}: {source}")]
+    Server {
+        /// The purpose of the statement.
+        what: &'static str,
+        /// The error of the statement or connection.
+        source: LinkError,
+    },
+    /// mysqld's answer is invalid.
+    #[error("{what} cannot be read from mysqld's answer")]
+    Answer {
+        /// Name of the queried value.
+        what: &'static str,
+    },
+    /// The donor has tables, named here, that a copy would contain without their rows.
+    #[error(
+        "a copy would have no rows of tables of other engines than InnoDB, as {0}; ALTER TABLE … ENGINE = InnoDB at the primary, or drop them"
+    )]
+    OtherEngines(String),
+    /// The donor's data are encrypted, and the recipient cannot decrypt them.
+    #[error(
+        "the donor's data are encrypted, and this mysqld has no keyring at work: its copy could not be read; start it with one, or name \
+         another donor"
+    )]
+    NoKeyring,
+    /// Another session repeatedly closes the recipient for writes, which the copy needs open. Nothing was removed.
+    #[error(
+        "another session sets super_read_only at this mysqld, under which no copy begins; find it, and run the command again"
+    )]
+    Closed,
+    /// Sessions of this mysqld wait for an ACK; a restart would let their commits through.
+    #[error(
+        "commits wait for an ACK in this mysqld, and would be let through; wait until it was started again"
+    )]
+    CommitsWait,
+}
+
+impl ProvisionError {
+    pub(super) fn at(what: &'static str) -> impl FnOnce(LinkError) -> Self {
+        move |source| Self::Server { what, source }
+    }
+}

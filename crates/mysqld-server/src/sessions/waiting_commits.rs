@@ -1,0 +1,117 @@
+//! Lets commits that wait for an ACK through, and stops further ones from waiting.
+//!
+//! ```text
+//!  one session:      SET GLOBAL rpl_semi_sync_source_enabled = OFF   waits for commits that wait (9.7.4)
+//!  another session:  a dump that acknowledges all that comes         lets them through
+//! ```
+//!
+//! Where no replica acknowledges, as after a restart of a primary whose replicas stopped acknowledging, both would wait indefinitely
+//! without the second.
+
+use std::convert::Infallible;
+
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::framing::{FramingError, TransactionFramer};
+use binlog_format::gtid::GtidSet;
+use mysql_link::{
+    ConnectOptions, Connection, DumpError, DumpOptions, LinkError, ReplicationStream,
+};
+use raft_types::MAX_TRANSACTION_BYTES;
+use thiserror::Error;
+
+use crate::settings::{Depth, Requirements, await_acks, observe, switch_off};
+
+/// Stops commits from waiting for ACKs. Acknowledges those that wait.
+///
+/// # Errors
+/// When the server cannot be queried or set, or not in time.
+pub(crate) async fn let_commits_through(
+    connect: &ConnectOptions,
+    requirements: &Requirements,
+) -> Result<(), LinkError> {
+    let mut connection = Connection::open_with_own_settings(connect).await?;
+    let observed = observe(&mut connection, Depth::Watch).await?;
+    let names = observed.semi_sync();
+    let Some(names) = names.filter(|names| observed.is_on(&names.enabled())) else {
+        connection.close().await;
+        return Ok(());
+    };
+    // One dump acknowledges here.
+    await_acks(&mut connection, names, 1).await?;
+    let mut replica = Connection::open_with_own_settings(connect).await?;
+    let id = replica.id();
+    let gtids = replica.query("SELECT @@GLOBAL.gtid_executed").await?;
+    let gtids = gtids.value();
+    // Waiting transactions are not in `gtid_executed` yet, so the dump sends them.
+    let have: GtidSet = gtids
+        .and_then(|gtids| gtids.parse().ok())
+        .unwrap_or_default();
+    let checksum = match observed.variable("binlog_checksum") {
+        Some("NONE") => ChecksumAlgorithm::None,
+        _ => ChecksumAlgorithm::Crc32,
+    };
+    let acknowledging = async {
+        match acknowledge(replica, requirements, have, checksum).await {
+            Ok(never) => match never {},
+            // Other replicas may acknowledge, or no commit waits.
+            Err(why) => tracing::warn!("commits that wait cannot be acknowledged: {why}"),
+        }
+        std::future::pending::<Infallible>().await
+    };
+    let switched = tokio::select! {
+        biased;
+        switched = switch_off(&mut connection, &observed) => switched,
+        never = acknowledging => match never {},
+    };
+    // The server notices late that a dump's replica is gone, and would list it as an acknowledging one.
+    if let Err(error) = Connection::kill(connect, id).await {
+        tracing::warn!("the dump that acknowledged could not be ended: {error}");
+    }
+    if switched.is_err() {
+        // It would continue after the commits, and take effect when the ring already manages the server.
+        if let Err(error) = Connection::kill(connect, connection.id()).await {
+            tracing::warn!("a statement that hangs could not be ended: {error}");
+        }
+    }
+    connection.close().await;
+    switched
+}
+
+/// Why the dump that acknowledges has ended.
+#[derive(Debug, Error)]
+enum DumpEnded {
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Dump(#[from] DumpError),
+    #[error(transparent)]
+    Framing(#[from] FramingError),
+}
+
+/// Acknowledges every waiting commit until the connection breaks.
+async fn acknowledge(
+    connection: Connection,
+    requirements: &Requirements,
+    have: GtidSet,
+    checksum: ChecksumAlgorithm,
+) -> Result<Infallible, DumpEnded> {
+    let options = DumpOptions {
+        // A registration would wait for a statement about accounts that waits.
+        register: false,
+        ..DumpOptions::new(
+            requirements.replica_server_id,
+            requirements.replica_uuid,
+            have,
+        )
+    };
+    let mut dump = ReplicationStream::start(connection, &options).await?;
+    let framer = TransactionFramer::new(checksum, MAX_TRANSACTION_BYTES);
+    let mut framer = framer.without_payloads();
+    loop {
+        let event = dump.next().await?;
+        framer.push(&event.event)?;
+        if event.ack_wanted {
+            dump.ack(framer.position()).await?;
+        }
+    }
+}

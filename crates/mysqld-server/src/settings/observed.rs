@@ -1,0 +1,247 @@
+//! Observations of a server: names and values as the server reports them, read by purpose, in both generations of names.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use mysql_link::ServerVersion;
+use uuid::Uuid;
+
+use crate::binlog_place::BinlogPlace;
+use crate::settings::grants::Grants;
+
+/// Extent of an observation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// Settings that may change at run time: every second.
+    Watch,
+    /// Everything: when attaching.
+    Preflight,
+}
+
+/// A client with a running semi-sync dump on the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SemiSyncReplica {
+    /// The server's connection id.
+    pub connection_id: u64,
+    /// Its server UUID, if it announced one.
+    pub uuid: Option<Uuid>,
+}
+
+const LOWER_CASE_TABLE_NAMES: &str = "lower_case_table_names";
+
+/// The status variable for whether InnoDB writes its redo log (8.0.21 and later).
+pub(crate) const REDO_LOG: &str = "innodb_redo_log_enabled";
+
+/// Settings that must be equal at all servers of a ring: a DDL statement is replicated to the others as text only.
+pub(crate) const DDL_SETTINGS: [&str; 10] = [
+    "default_storage_engine",
+    "explicit_defaults_for_timestamp",
+    "innodb_default_row_format",
+    "innodb_file_per_table",
+    "innodb_native_foreign_keys",
+    "innodb_strict_mode",
+    "log_bin_trust_function_creators",
+    LOWER_CASE_TABLE_NAMES,
+    "old_alter_table",
+    "partial_revokes",
+];
+
+/// Settings and state of a mysqld, from one observation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// The version that the server announced.
+    pub version: ServerVersion,
+    /// Global variables by lower-case name.
+    pub variables: BTreeMap<String, String>,
+    /// Global status counters by lower-case name.
+    pub status: BTreeMap<String, String>,
+    /// Attached semi-sync replicas; `None` when that could not be queried.
+    pub semi_sync_replicas: Option<Vec<SemiSyncReplica>>,
+    /// The privileges of our account; `None` unless queried.
+    pub grants: Option<Grants>,
+    /// Other accounts and roles that may run `SHUTDOWN` and `RESTART`; `None` unless queried.
+    pub may_shut_down: Option<Vec<String>>,
+    /// `binlog-do-db` and `binlog-ignore-db`; empty when there are none, `None` unless queried.
+    pub binlog_filters: Option<Vec<String>>,
+    /// After how many days the password of our account expires; `None` where it does not, or the account may not query it.
+    pub account_expires: Option<u64>,
+    /// The index of its binlog, where that differs from the one that the member reads.
+    pub binlog_elsewhere: Option<PathBuf>,
+    /// Persisted values that contradict the member's start settings, by variable; `None` unless queried.
+    pub persisted: Option<BTreeMap<String, String>>,
+}
+
+impl Observed {
+    /// Compares the place of its binlog with the one that the member reads.
+    pub fn compare_place(&mut self, expected: Option<&BinlogPlace>) {
+        let index = self
+            .variable("log_bin_index")
+            .unwrap_or_default()
+            .to_owned();
+        let expected = expected.filter(|_| !index.is_empty());
+        let elsewhere = expected.and_then(|place| place.elsewhere(Path::new(&index)));
+        self.binlog_elsewhere = elsewhere.map(|place| place.index().to_owned());
+    }
+
+    /// Value of a global variable by its lower-case name; `None` where the server has no such variable.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str)
+    }
+
+    /// Value of a global status counter by its name; `None` where the server has no such counter.
+    pub fn status(&self, name: &str) -> Option<&str> {
+        self.status.get(&name.to_lowercase()).map(String::as_str)
+    }
+
+    /// True if a variable is ON.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.variable(name).is_some_and(says_on)
+    }
+
+    /// The names of the semi-sync plugin that is loaded, if one is.
+    pub fn semi_sync(&self) -> Option<SemiSyncNames> {
+        [SemiSyncNames::Source, SemiSyncNames::Master]
+            .into_iter()
+            .find(|names| self.variables.contains_key(&names.enabled()))
+    }
+
+    /// Settings that, in addition to its text, determine the effect of a DDL statement and are not in the log. By lower-case name.
+    pub fn ddl_settings(&self) -> BTreeMap<String, String> {
+        let seen = DDL_SETTINGS.iter().filter_map(|name| {
+            // A listing of variables shows a switch as a word, and a query as a number.
+            let value = match (*name, self.variable(name)?) {
+                (LOWER_CASE_TABLE_NAMES, number) => number,
+                (_, "1") => "ON",
+                (_, "0") => "OFF",
+                (_, value) => value,
+            };
+            Some(((*name).to_owned(), value.to_lowercase()))
+        });
+        seen.collect()
+    }
+
+    /// Whether no account may write, not even administrators. Also true while another session's `SET` of it
+    /// still waits for its locks.
+    pub fn is_super_read_only(&self) -> bool {
+        self.is_on("super_read_only")
+    }
+
+    /// Whether ordinary clients may write.
+    pub fn is_writable(&self) -> bool {
+        !self.is_super_read_only() && !self.is_on("read_only")
+    }
+
+    /// Sessions that wait for an ACK at the moment.
+    pub fn waiting_sessions(&self) -> u64 {
+        let count = self
+            .semi_sync()
+            .and_then(|names| self.status(&names.wait_sessions()));
+        count.and_then(|count| count.parse().ok()).unwrap_or(0)
+    }
+
+    /// Seconds since the server started.
+    pub fn uptime_seconds(&self) -> Option<u64> {
+        self.status("uptime")
+            .and_then(|seconds| seconds.parse().ok())
+    }
+
+    /// `@@server_uuid`; `None` where it was not read.
+    pub fn server_uuid(&self) -> Option<Uuid> {
+        self.variable("server_uuid")
+            .and_then(|uuid| uuid.parse().ok())
+    }
+}
+
+/// True for the values that mysqld reports for a variable that is on.
+pub fn says_on(value: &str) -> bool {
+    value.eq_ignore_ascii_case("ON") || value == "1"
+}
+
+// The two generations of semi-sync names: source and replica from 8.0.26 on, master and slave before
+// (and later too, where the old plugin is still loaded).
+
+/// The names of one generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SemiSyncNames {
+    /// `rpl_semi_sync_source_…`, from 8.0.26 on.
+    Source,
+    /// `rpl_semi_sync_master_…`, before 8.0.26.
+    Master,
+}
+
+impl SemiSyncNames {
+    /// The generation to install on a server that has none loaded.
+    pub fn of_version(version: ServerVersion) -> Self {
+        if version >= ServerVersion::SOURCE_REPLICA_NAMES {
+            Self::Source
+        } else {
+            Self::Master
+        }
+    }
+
+    /// Name under which the source's plugin is installed.
+    pub fn plugin(self) -> &'static str {
+        match self {
+            Self::Source => "rpl_semi_sync_source",
+            Self::Master => "rpl_semi_sync_master",
+        }
+    }
+
+    /// File of the source's plugin.
+    pub fn library(self) -> &'static str {
+        match self {
+            Self::Source => "semisync_source.so",
+            Self::Master => "semisync_master.so",
+        }
+    }
+
+    /// Name of the variable that enables semi-sync at the source.
+    pub fn enabled(self) -> String {
+        self.variable("enabled")
+    }
+
+    /// Milliseconds after which it stops waiting.
+    pub fn timeout(self) -> String {
+        self.variable("timeout")
+    }
+
+    /// How many ACKs each commit waits for.
+    pub fn replica_count(self) -> String {
+        match self {
+            Self::Source => self.variable("wait_for_replica_count"),
+            Self::Master => self.variable("wait_for_slave_count"),
+        }
+    }
+
+    /// Whether it waits without replicas.
+    pub fn wait_no_replica(self) -> String {
+        match self {
+            Self::Source => self.variable("wait_no_replica"),
+            Self::Master => self.variable("wait_no_slave"),
+        }
+    }
+
+    /// Where in the commit it waits.
+    pub fn wait_point(self) -> String {
+        self.variable("wait_point")
+    }
+
+    /// The status counter for whether it currently waits at all.
+    pub fn status(self) -> String {
+        self.variable("status")
+    }
+
+    /// The status counter of attached semi-sync replicas.
+    pub fn clients(self) -> String {
+        self.variable("clients")
+    }
+
+    /// The status counter of sessions that wait for an ACK.
+    pub fn wait_sessions(self) -> String {
+        self.variable("wait_sessions")
+    }
+
+    fn variable(self, suffix: &str) -> String {
+        format!("{}_{suffix}", self.plugin())
+    }
+}

@@ -1,0 +1,511 @@
+//! The pure decision about the process: start, adopt, stop. `plan::kill` of the crate `mysqld-controller` decides when a running one
+//! is killed for the ring (`restart`).
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long the ring has after an unrequested shutdown is detected. mysqld gives waiting sessions ten seconds; detection may be
+/// late.
+pub const UNASKED_STOP: Duration = Duration::from_secs(2);
+
+/// A process id of the operating system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(transparent)]
+pub struct ProcessId(pub i32);
+
+/// The process that runs on the data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// No mysqld runs on it.
+    Nothing,
+    /// A mysqld known to this supervisor.
+    Known(ProcessId),
+    /// A mysqld that this member started before its own restart.
+    Unknown(ProcessId),
+    /// A leftover process that initialises the data directory.
+    Initialiser(ProcessId),
+    /// A mysqld that another program has started since: the start guard was not asked.
+    Unguarded(ProcessId),
+}
+
+/// The content of the data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataDir {
+    /// Data that mysqld can start on.
+    Ready,
+    /// Empty or missing.
+    Empty,
+    /// An initialisation of ours that did not finish.
+    HalfInitialised,
+}
+
+/// The goal of the supervisor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// A running mysqld, restarted when it ends.
+    Running,
+    /// No mysqld; one that runs is drained and stopped.
+    Stopped,
+    /// This supervisor ends, and mysqld keeps running.
+    LeftAlone,
+}
+
+/// How to end a mysqld that is then restarted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Restart {
+    /// Immediately: its waiting commits are not let through.
+    Kill,
+    /// Cleanly, as in a stop.
+    Stop,
+}
+
+/// Progress of a stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopping {
+    /// When the stop began.
+    pub since: Instant,
+    /// Whether no commit waits and none can begin to.
+    pub drained: bool,
+    /// Since when it no longer listens although its commits wait for the ring: another party has requested its shutdown, and in some
+    /// seconds it reports to waiting clients that their commits succeeded.
+    pub ends_unasked: Option<Instant>,
+    /// When mysqld was asked to stop.
+    pub asked: Option<Instant>,
+}
+
+/// Everything that the decision depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Situation {
+    /// The process that runs on the data directory, if one does.
+    pub found: Found,
+    /// What is in the data directory.
+    pub data_dir: DataDir,
+    /// The goal of the supervisor.
+    pub wanted: Wanted,
+    /// Whether to end the running one and start another, and how.
+    pub restart: Option<Restart>,
+    /// Whether an empty data directory may be initialised.
+    pub may_initialise: bool,
+    /// True until a new data directory is initialised in place of this one.
+    pub new_data: bool,
+    /// After failures: no attempt before this.
+    pub not_before: Option<Instant>,
+    /// Progress of the stop, if one is in progress.
+    pub stopping: Option<Stopping>,
+    /// How long commits may take to drain.
+    pub drain_limit: Duration,
+    /// How long mysqld may take to stop once asked.
+    pub stop_limit: Duration,
+}
+
+/// The supervisor's next action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Start mysqld on its data directory.
+    Start,
+    /// Rename the data directory, so that a new one can be initialised in its place.
+    SetDataAside,
+    /// Initialise the data directory, after wiping files of an earlier attempt.
+    Initialise,
+    /// Refuse: the data directory is empty and may not be initialised.
+    RefuseEmpty,
+    /// Take control of a mysqld that this supervisor did not start.
+    Adopt(ProcessId),
+    /// Close it for writes and let commits finish.
+    Drain(ProcessId),
+    /// Ask it to stop cleanly.
+    Ask(ProcessId),
+    /// Kill it; the next check finds it gone.
+    Kill(ProcessId),
+    /// No action until something changes.
+    Wait,
+    /// The goal is reached: the supervisor ends.
+    End,
+}
+
+/// The supervisor's decision: the next action for what runs and what is wanted.
+pub fn decide(situation: &Situation, now: Instant) -> Action {
+    match situation.wanted {
+        Wanted::LeftAlone => Action::End,
+        Wanted::Running => keep_running(situation, now),
+        Wanted::Stopped => stop(situation, now),
+    }
+}
+
+fn keep_running(situation: &Situation, now: Instant) -> Action {
+    match (situation.found, situation.restart) {
+        (Found::Known(pid) | Found::Unknown(pid), Some(Restart::Kill)) => {
+            return Action::Kill(pid);
+        }
+        (Found::Known(_) | Found::Unknown(_), Some(Restart::Stop)) => return stop(situation, now),
+        _ => {}
+    }
+    match situation.found {
+        Found::Known(_) => return Action::Wait,
+        Found::Unknown(pid) => return Action::Adopt(pid),
+        // It belongs to an attempt with an unknown outcome.
+        Found::Initialiser(pid) => return Action::Kill(pid),
+        // Its recovery commits transactions that were not acknowledged.
+        Found::Unguarded(pid) => return Action::Kill(pid),
+        Found::Nothing => {}
+    }
+    if situation.not_before.is_some_and(|at| now < at) {
+        return Action::Wait;
+    }
+    match situation.data_dir {
+        DataDir::Ready if situation.new_data => Action::SetDataAside,
+        DataDir::Ready => Action::Start,
+        DataDir::HalfInitialised => Action::Initialise,
+        DataDir::Empty if situation.may_initialise || situation.new_data => Action::Initialise,
+        DataDir::Empty => Action::RefuseEmpty,
+    }
+}
+
+fn stop(situation: &Situation, now: Instant) -> Action {
+    let pid = match situation.found {
+        Found::Nothing => return Action::End,
+        Found::Initialiser(pid) | Found::Unguarded(pid) => return Action::Kill(pid),
+        Found::Known(pid) | Found::Unknown(pid) => pid,
+    };
+    let Some(stopping) = situation.stopping else {
+        return Action::Drain(pid);
+    };
+    let passed = |since: Instant, limit: Duration| now.saturating_duration_since(since) >= limit;
+    match stopping.asked {
+        Some(asked) if passed(asked, situation.stop_limit) => Action::Kill(pid),
+        Some(_) => Action::Wait,
+        None if stopping.drained => Action::Ask(pid),
+        // Asked to stop, it would report waiting commits as successful.
+        None if passed(stopping.since, situation.drain_limit) => Action::Kill(pid),
+        None if stopping
+            .ends_unasked
+            .is_some_and(|since| passed(since, UNASKED_STOP)) =>
+        {
+            Action::Kill(pid)
+        }
+        None => Action::Drain(pid),
+    }
+}
+
+// Waits between failed attempts: each twice as long as the one before, up to a limit.
+
+/// Growing waits between attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    first: Duration,
+    longest: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    /// From the first wait to the longest one.
+    pub fn new(first: Duration, longest: Duration) -> Self {
+        Self {
+            first,
+            longest,
+            next: first.min(longest),
+        }
+    }
+
+    /// The wait after one more failure.
+    pub fn fail(&mut self) -> Duration {
+        let wait = self.next;
+        self.next = self.next.saturating_mul(2).min(self.longest);
+        wait
+    }
+
+    /// The attempt had begun and ended after `lasted`. It counts as a success only if it outlasted the longest wait: repeated immediate
+    /// failures back off like failed starts.
+    pub fn ended_after(&mut self, lasted: Duration) {
+        if lasted >= self.longest {
+            self.next = self.first.min(self.longest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PID: ProcessId = ProcessId(42);
+    const DRAIN: Duration = Duration::from_secs(10);
+    const STOP: Duration = Duration::from_secs(60);
+
+    fn situation(now: Instant) -> Situation {
+        Situation {
+            found: Found::Nothing,
+            data_dir: DataDir::Ready,
+            wanted: Wanted::Running,
+            restart: None,
+            may_initialise: true,
+            new_data: false,
+            not_before: Some(now),
+            stopping: None,
+            drain_limit: DRAIN,
+            stop_limit: STOP,
+        }
+    }
+
+    #[test]
+    fn a_server_is_kept_running() {
+        let now = Instant::now();
+        let later = Some(now + Duration::from_millis(1));
+        let table = [
+            (Found::Nothing, DataDir::Ready, true, None, Action::Start),
+            (
+                Found::Nothing,
+                DataDir::Ready,
+                false,
+                Some(now),
+                Action::Start,
+            ),
+            (Found::Nothing, DataDir::Ready, true, later, Action::Wait),
+            (
+                Found::Nothing,
+                DataDir::Empty,
+                true,
+                None,
+                Action::Initialise,
+            ),
+            (Found::Nothing, DataDir::Empty, true, later, Action::Wait),
+            (
+                Found::Nothing,
+                DataDir::Empty,
+                false,
+                None,
+                Action::RefuseEmpty,
+            ),
+            (
+                Found::Nothing,
+                DataDir::HalfInitialised,
+                false,
+                None,
+                Action::Initialise,
+            ),
+            (Found::Known(PID), DataDir::Ready, true, None, Action::Wait),
+            (
+                Found::Unknown(PID),
+                DataDir::Ready,
+                true,
+                later,
+                Action::Adopt(PID),
+            ),
+            (
+                Found::Initialiser(PID),
+                DataDir::HalfInitialised,
+                true,
+                None,
+                Action::Kill(PID),
+            ),
+            (
+                Found::Unguarded(PID),
+                DataDir::Ready,
+                true,
+                later,
+                Action::Kill(PID),
+            ),
+        ];
+        for (found, data_dir, may_initialise, not_before, expected) in table {
+            let situation = Situation {
+                found,
+                data_dir,
+                may_initialise,
+                not_before,
+                ..situation(now)
+            };
+            assert_eq!(decide(&situation, now), expected, "{situation:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_gets_a_new_data_directory_while_none_runs() {
+        let now = Instant::now();
+        let table = [
+            (Found::Nothing, DataDir::Ready, Action::SetDataAside),
+            // After a crash of the member between the two.
+            (Found::Nothing, DataDir::Empty, Action::Initialise),
+            (Found::Nothing, DataDir::HalfInitialised, Action::Initialise),
+            (Found::Known(PID), DataDir::Ready, Action::Wait),
+        ];
+        for (found, data_dir, expected) in table {
+            let situation = Situation {
+                found,
+                data_dir,
+                may_initialise: false,
+                new_data: true,
+                ..situation(now)
+            };
+            assert_eq!(decide(&situation, now), expected, "{situation:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_started_anew_without_being_asked_to_stop() {
+        let now = Instant::now();
+        let restart = |found| Situation {
+            found,
+            restart: Some(Restart::Kill),
+            ..situation(now)
+        };
+        // Asked to stop, it would let its waiting commits through.
+        assert_eq!(decide(&restart(Found::Known(PID)), now), Action::Kill(PID));
+        assert_eq!(
+            decide(&restart(Found::Unknown(PID)), now),
+            Action::Kill(PID)
+        );
+        assert_eq!(decide(&restart(Found::Nothing), now), Action::Start);
+        let stopped = Situation {
+            wanted: Wanted::Stopped,
+            ..restart(Found::Known(PID))
+        };
+        assert_eq!(decide(&stopped, now), Action::Drain(PID));
+    }
+
+    #[test]
+    fn a_server_is_restarted_as_it_is_stopped_and_then_started() {
+        let now = Instant::now();
+        let restarted = |found, stopping| Situation {
+            found,
+            stopping,
+            restart: Some(Restart::Stop),
+            not_before: None,
+            ..situation(now)
+        };
+        let stopping = |drained, asked| {
+            Some(Stopping {
+                since: now,
+                drained,
+                ends_unasked: None,
+                asked,
+            })
+        };
+        let known = Found::Known(PID);
+        let table = [
+            (restarted(known, None), Action::Drain(PID)),
+            (restarted(known, stopping(true, None)), Action::Ask(PID)),
+            (restarted(known, stopping(true, Some(now))), Action::Wait),
+            (restarted(Found::Unknown(PID), None), Action::Drain(PID)),
+            (restarted(Found::Nothing, None), Action::Start),
+        ];
+        for (situation, expected) in table {
+            assert_eq!(decide(&situation, now), expected, "{situation:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_stopped_without_lying_to_clients() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let stopping = |drained, asked| {
+            Some(Stopping {
+                since: began,
+                drained,
+                ends_unasked: None,
+                asked,
+            })
+        };
+        let table = [
+            (Found::Nothing, None, 0, Action::End),
+            (Found::Known(PID), None, 0, Action::Drain(PID)),
+            (Found::Unknown(PID), None, 0, Action::Drain(PID)),
+            (Found::Initialiser(PID), None, 0, Action::Kill(PID)),
+            (
+                Found::Known(PID),
+                stopping(false, None),
+                9,
+                Action::Drain(PID),
+            ),
+            (Found::Known(PID), stopping(true, None), 9, Action::Ask(PID)),
+            (
+                Found::Known(PID),
+                stopping(false, None),
+                10,
+                Action::Kill(PID),
+            ),
+            (
+                Found::Known(PID),
+                stopping(true, Some(at(5))),
+                6,
+                Action::Wait,
+            ),
+            (
+                Found::Known(PID),
+                stopping(true, Some(at(5))),
+                65,
+                Action::Kill(PID),
+            ),
+            (Found::Nothing, stopping(true, Some(at(5))), 6, Action::End),
+        ];
+        for (found, stopping, seconds, expected) in table {
+            let situation = Situation {
+                found,
+                stopping,
+                wanted: Wanted::Stopped,
+                ..situation(began)
+            };
+            assert_eq!(decide(&situation, at(seconds)), expected, "{situation:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_others_stop_is_killed_before_it_lets_commits_through() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        for (ends_unasked, seconds, expected) in [
+            (Some(at(3)), 3, Action::Drain(PID)),
+            (Some(at(3)), 4, Action::Drain(PID)),
+            (Some(at(3)), 5, Action::Kill(PID)),
+            (None, 5, Action::Drain(PID)),
+        ] {
+            let situation = Situation {
+                found: Found::Known(PID),
+                stopping: Some(Stopping {
+                    since: began,
+                    drained: false,
+                    ends_unasked,
+                    asked: None,
+                }),
+                wanted: Wanted::Stopped,
+                ..situation(began)
+            };
+            assert_eq!(decide(&situation, at(seconds)), expected, "{situation:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_left_alone_is_not_touched() {
+        let now = Instant::now();
+        for found in [Found::Nothing, Found::Known(PID), Found::Unknown(PID)] {
+            let situation = Situation {
+                found,
+                wanted: Wanted::LeftAlone,
+                ..situation(now)
+            };
+            assert_eq!(decide(&situation, now), Action::End);
+        }
+    }
+}
+
+#[cfg(test)]
+mod backoff_tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_bound() {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_millis(350));
+        let waits: Vec<u128> = (0..4).map(|_| backoff.fail().as_millis()).collect();
+        assert_eq!(waits, [100, 200, 350, 350]);
+    }
+
+    #[test]
+    fn what_ends_at_once_again_and_again_is_waited_for_longer_each_time() {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_millis(350));
+        let mut wait_after = |lasted| {
+            backoff.ended_after(Duration::from_millis(lasted));
+            backoff.fail().as_millis()
+        };
+        assert_eq!([5, 5, 349].map(&mut wait_after), [100, 200, 350]);
+        assert_eq!(wait_after(350), 100);
+    }
+}

@@ -1,0 +1,31 @@
+//! The member's mysqld as a process: started, watched, restarted, stopped; found again by a member
+//! that was killed and restarted. The pure `decision` chooses the action.
+//!
+//! mysqld boots `super_read_only`, and the write fence opens it. It is asked to stop (SIGTERM) only when
+//! no commit waits for an ACK, because during a shutdown mysqld reports to waiting clients that
+//! their commits succeeded; when some still wait at the deadline, it is killed. Before each start the
+//! guard is asked; while it refuses, mysqld stays down.
+
+mod command_line;
+mod decision;
+mod external;
+mod launch;
+mod options;
+mod process;
+mod starting;
+mod supervisor_task;
+
+pub use crate::supervisor::command_line::{AccountRights, ServerCommand};
+pub use crate::supervisor::decision::{
+    Action, Backoff, DataDir, Found, ProcessId, Restart, Situation, Stopping, UNASKED_STOP, Wanted,
+    decide,
+};
+pub use crate::supervisor::external::{BootedOpen, ExternalCommands, ExternalServer, started_open};
+pub use crate::supervisor::launch::SupervisorError;
+pub use crate::supervisor::options::{
+    GuardError, StartGuard, SupervisorHandle, SupervisorOptions, SupervisorState, SupervisorStatus,
+};
+pub use crate::supervisor::process::{Identity, Mark};
+#[cfg(feature = "fuzzing")]
+pub(crate) use crate::supervisor::process::{is_ending_in, parent_of, pid_of};
+pub use crate::supervisor::supervisor_task::Supervisor;

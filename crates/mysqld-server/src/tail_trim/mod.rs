@@ -1,0 +1,24 @@
+//! Rejoin by tail trim. A stock mysqld commits in recovery every transaction of its last binlog file,
+//! acknowledged or not. So before each of its starts the ring is asked what it has committed, and the
+//! file is cut at the first transaction that it lacks; the storage engines then roll it back. The
+//! tail is kept in the member's data directory. Transactions that the engines had committed nevertheless are restored. The pure `plan`
+//! decides; without proof of correctness, nothing is cut.
+
+mod cut;
+#[cfg(feature = "fuzzing")]
+#[path = "../../../../lab/fuzz/inside/mysqld_server_tail_trim.rs"]
+pub(crate) mod fuzzing;
+mod last_file;
+mod plan;
+mod restore;
+mod trim;
+mod undo;
+
+pub use crate::tail_trim::cut::{ErrantFile, ErrantFiles, TrimmedTail, errant_files, lock_data};
+pub use crate::tail_trim::plan::{FileOffset, Keep, Plan, Refusal};
+pub use crate::tail_trim::restore::{CheckStartError, check_start, restore};
+pub use crate::tail_trim::trim::{
+    EncryptedInUse, StartRecord, Survey, TailTrimOptions, Trimmed, last_written,
+    record_after_rotation, record_in_use, record_start, survey, trim_last,
+};
+pub use crate::tail_trim::undo::{NotUndone, changes_no_data};
