@@ -21,6 +21,7 @@ pub mod name;
 pub mod next_piece;
 pub mod pruning;
 pub mod reading;
+pub mod restore;
 pub mod retention;
 pub mod sealed;
 pub mod serving;

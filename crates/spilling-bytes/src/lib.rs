@@ -8,6 +8,7 @@
 
 mod file;
 mod folder;
+pub mod long_work;
 
 use std::io;
 
@@ -100,7 +101,7 @@ impl SpillingBytes {
         self.len() == 0
     }
 
-    /// Adds the next piece. During a write to the file, the thread's other tasks continue, as in `long_work`.
+    /// Adds the next piece. During a write to the file, the thread's other tasks continue, as in [`long_work`].
     pub fn push(&mut self, piece: &[u8]) {
         self.crc32c = crc32c::crc32c_append(self.crc32c, piece);
         if self.in_memory {

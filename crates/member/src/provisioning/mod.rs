@@ -28,6 +28,7 @@ use mysqld_controller::tail_trim::{ErrantFile, ErrantFiles, TrimmedTail, errant_
 use mysqld_controller::watch::{Protection, WatchReport};
 use mysqld_controller::{BinlogPlace, Ring};
 use raft_types::MemberId;
+use spilling_bytes::long_work;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use consensus::{HistoryEntry, HistoryEvent, Member, Named, Promoted, Term};
-use long_work::on_disk;
+use spilling_bytes::long_work::on_disk;
 use tokio::time::Instant;
 
 use self::book::{HistoryBook, OpenUntil};

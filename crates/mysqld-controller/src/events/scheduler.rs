@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use applier::events::{NamedEvent, OVER, listed};
 use mysql_link::{ConnectOptions, Connection, LinkError};
+use spilling_bytes::long_work;
 use tokio::sync::OnceCell;
 use tracing::{info, warn};
 

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use mysql_link::{DumpEvent, EventReader};
 use raft_types::{AppEntry, ProposalSequence, Rotate, Term, TransactionPayload};
 use spilling_bytes::Gathered;
+use spilling_bytes::long_work;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::Instant;
 use tracing::info;

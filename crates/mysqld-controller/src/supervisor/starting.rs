@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use spilling_bytes::long_work;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 

@@ -14,6 +14,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use mysql_link::{ConnectOptions, Connection, LinkError};
 use raft_types::MAX_TRANSACTION_BYTES;
+use spilling_bytes::long_work;
 use thiserror::Error;
 use tokio::sync::watch;
 use tracing::{info, warn};

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::fs::statvfs;
 use serde::Serialize;
+use spilling_bytes::long_work;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 

@@ -2,8 +2,8 @@
 
 use bytes::BytesMut;
 use consensus::{Identity, Introduction, LogOrigin, Party, RingState};
-use name_lookup::Names;
 use raft_types::{FormatRange, FormatVersion, MemberId, RingId};
+use sockets::Names;
 use thiserror::Error;
 use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};

@@ -9,7 +9,6 @@ use consensus::{Answer, CallError, IdentityBook, Knock, MemberCalls, Question};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryFutureExt, stream};
-use name_lookup::Names;
 use openraft::OptionalSend;
 use openraft::errors::{
     NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable,
@@ -23,6 +22,7 @@ use openraft::type_config::alias::SnapshotOf;
 use raft_types::{
     MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, Region, TypeConfig, Vote,
 };
+use sockets::Names;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 

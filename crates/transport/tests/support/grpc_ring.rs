@@ -14,12 +14,12 @@ use consensus::{
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use name_lookup::Names;
 use proxy::{ProxyOptions, ProxyService, Proxying, Relay, RouteTable};
 use raft_types::{
     AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
     TransactionPayload,
 };
+use sockets::Names;
 use spilling_bytes::SpillFolder;
 use tokio::net::TcpListener;
 use transport::{

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use restore::point::Target;
-use restore::restoring::{Archive, Restore, RestoreError, Restored};
+use archive::restore::point::Target;
+use archive::restore::{Archive, Restore, RestoreError, Restored};
 use serde::Serialize;
 
 use super::place::ReadArgs;

@@ -4,8 +4,8 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use archive::restore::{Stage, Watching};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use restore::restoring::{Stage, Watching};
 use serde::Serialize;
 
 use crate::terminal::Format;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use archive::base_backup::BaseName;
+use archive::restore::plan::RestorePlan;
+use archive::restore::point::{NoPoint, Point, Target};
+use archive::restore::scratch_server::{ServerError, ServerProgram};
+use archive::restore::{Archive, Restore, RestoreError, Restored, Watching};
 use binlog_format::gtid::{Gtid, GtidSet};
 use humantime::{format_duration, format_rfc3339_millis, parse_rfc3339_weak};
-use restore::plan::RestorePlan;
-use restore::point::{NoPoint, Point, Target};
-use restore::restoring::{Archive, Restore, RestoreError, Restored, Watching};
-use restore::scratch_server::{ServerError, ServerProgram};
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;

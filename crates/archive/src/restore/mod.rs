@@ -1,4 +1,16 @@
-//! The steps of a restore: list the archive, plan, read, apply, verify.
+//! Point-in-time recovery: a new data directory for mysqld, from a base backup and the log after it, both from the archive.
+//!
+//! ```text
+//!  target ► point ► plan ► base backup into the directory ► log next to it ► mysqld, to which the log is applied ► verified
+//!  └ pure, over manifests; one piece of the log is read   └ everything that is read is verified
+//! ```
+//!
+//! A *target* is the operator's request: a time, transactions, or the whole archive. The *point* is its position in the log: exactly
+//! these transactions, which the restored server has at the end.
+
+pub mod plan;
+pub mod point;
+pub mod scratch_server;
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -13,22 +25,23 @@ use applier::backend::{Backend, BackendError};
 use applier::mysql::{MysqlBackend, MysqlOptions};
 use applier::run::{ApplyError, Control, Ended, Options, Progress, RunHandle, StageName, apply};
 use applier::source::{FileSource, SourceError, Until, UntilSource};
-use archive::base_backup::{self, BaseManifest, BaseName};
-use archive::contents::ContentsReader;
-use archive::encryption::Identities;
-use archive::manifest::Manifest;
-use archive::name::PieceName;
-use archive::reading::{ArchivedLog, PieceFault};
-use archive::storage::{Storage, StorageError};
 use binlog_format::gtid::GtidSet;
 use raft_types::RingId;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::plan::{NoBase, RestorePlan, plan};
-use crate::point::{NoPoint, Place, Point, PointFinder, Target, at_the_end, place};
-use crate::scratch_server::{ScratchServer, ServerError, ServerProgram};
-use crate::unread::{self, Unread};
+use self::plan::{NoBase, RestorePlan, plan};
+use self::point::{
+    NoPoint, Place, Point, PointFinder, Target, Unread, at_the_end, place, unread_before,
+};
+use self::scratch_server::{ScratchServer, ServerError, ServerProgram};
+use crate::base_backup::{self, BaseManifest, BaseName};
+use crate::contents::ContentsReader;
+use crate::encryption::Identities;
+use crate::manifest::Manifest;
+use crate::name::PieceName;
+use crate::reading::{ArchivedLog, PieceFault};
+use crate::storage::{Storage, StorageError};
 
 /// The largest transaction to restore: the limit of a binlog.
 const MAX_TRANSACTION_BYTES: u64 = 4 << 30;
@@ -251,7 +264,7 @@ impl Archive {
 
     /// Fails if an unreadable piece precedes the piece of this index.
     fn assert_read(&self, before: Option<usize>) -> Result<(), RestoreError> {
-        let unread = before.and_then(|number| unread::before(&self.unread, &self.pieces, number));
+        let unread = before.and_then(|number| unread_before(&self.unread, &self.pieces, number));
         unread.map_or(Ok(()), |unread| Err(RestoreError::Unread(unread.clone())))
     }
 

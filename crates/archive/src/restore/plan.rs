@@ -4,14 +4,13 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Range;
 
-use archive::base_backup::{BaseForm, BaseManifest, BaseName};
-use archive::manifest::Manifest;
-use archive::name::PieceName;
 use binlog_format::gtid::GtidSet;
 use raft_types::OpId;
 
-use crate::point::Point;
-use crate::unread::number_of;
+use super::point::{Point, number_of};
+use crate::base_backup::{BaseForm, BaseManifest, BaseName};
+use crate::manifest::Manifest;
+use crate::name::PieceName;
 
 /// The objects that a restore reads, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,8 +200,8 @@ mod tests {
     use raft_types::{MemberId, RingId};
 
     use super::*;
-    use crate::point::Target;
-    use crate::point::tests::{file, point, set};
+    use crate::restore::point::Target;
+    use crate::restore::point::tests::{file, point, set};
 
     const UUID: &str = "11111111-2222-3333-4444-555555555555";
 

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use spilling_bytes::long_work;
 use tokio::sync::oneshot;
 
 /// The duration of the work; far longer than a loaded machine delays a thread.

@@ -5,7 +5,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use restore::scratch_server::{ScratchServer, ServerProgram};
+use archive::restore::scratch_server::{ScratchServer, ServerProgram};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
 
