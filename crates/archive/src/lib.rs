@@ -9,7 +9,6 @@
 pub mod archiver;
 pub mod base_backup;
 pub mod chain;
-mod cloud;
 pub mod contents;
 pub mod encryption;
 #[cfg(feature = "fuzzing")]
