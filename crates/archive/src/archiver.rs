@@ -49,16 +49,6 @@ pub enum ArchiveError {
         /// The cause.
         error: ManifestError,
     },
-    /// The storage acknowledged an object, but it is missing or has another size.
-    #[error("the storage took {name} with {expected} bytes, and has {found:?}")]
-    Lost {
-        /// The object.
-        name: String,
-        /// Bytes uploaded.
-        expected: u64,
-        /// Bytes stored; `None` if the object is missing.
-        found: Option<u64>,
-    },
     /// The archive and this log have different entries at one index.
     #[error(
         "the archive has entry {archived} where this log has {here}: this member has missed a repair of the quorum, or the file in which they part is purged, or it is the archive of another log"
@@ -78,7 +68,7 @@ pub enum ArchiveError {
 }
 
 impl ArchiveError {
-    /// Whether an object with the name of a manifest is not a manifest.
+    /// True if an object with the name of a manifest is not a manifest.
     fn is_of_no_manifest(&self) -> bool {
         matches!(
             self,
@@ -111,9 +101,9 @@ pub struct Archiver {
     ring: RingId,
     member: MemberId,
     /// Network limit of one upload.
-    bytes_per_second: Option<u64>,
-    /// Recipients of the encryption; `None`: not encrypted.
-    recipients: Option<Recipients>,
+    pub bytes_per_second: Option<u64>,
+    /// Recipients of pieces archived from now on; `None`: no encryption.
+    pub recipients: Option<Recipients>,
     /// The archive's last known state.
     known: Option<Known>,
 }
@@ -144,29 +134,12 @@ impl Archiver {
         }
     }
 
-    /// Limits the network bandwidth.
-    #[must_use]
-    pub fn with_bytes_per_second(mut self, limit: Option<u64>) -> Self {
-        self.bytes_per_second = limit;
-        self
-    }
-
-    /// Encrypts pieces archived from now on for these recipients; `None`: no encryption.
-    pub fn encrypt_for(&mut self, recipients: Option<Recipients>) {
-        self.recipients = recipients;
-    }
-
-    /// Makes the next step read the archive's state again, since another member may have extended it.
-    pub fn forget(&mut self) {
-        self.known = None;
-    }
-
     /// Reads the archive's state. `mark` is the last entry that the caller has recorded as committed.
     ///
     /// # Errors
     /// When the storage cannot be read, or the archive belongs to another log.
-    pub async fn look_anew(&mut self, mark: Option<OpId>) -> Result<(), ArchiveError> {
-        self.forget();
+    pub async fn refresh(&mut self, mark: Option<OpId>) -> Result<(), ArchiveError> {
+        self.known = None;
         self.known = Some(self.look(mark).await?);
         Ok(())
     }
@@ -182,49 +155,37 @@ impl Archiver {
     #[must_use]
     pub fn archived(&self, mark: Option<OpId>) -> Option<LogPlace> {
         let known = self.known.as_ref();
-        let known = known.filter(|known| self.has_the_end_of(known, mark))?;
+        let known = known.filter(|known| self.assert_same(known.ends_with, mark).is_ok())?;
         match known.begins_with {
             // Both histories share everything before this file.
             Some(file) => Some(LogPlace { file, offset: 0 }),
-            None => known.pieces.goes_on(),
+            None => known.pieces.continues_at(),
         }
     }
 
-    /// Archives the next committed piece. `mark` is the last entry that the caller has recorded as committed. If cancelled, it leaves
-    /// nothing that counts.
+    /// Archives the next committed piece, as [`Self::step_to`].
     ///
     /// # Errors
-    /// When a part of it fails; the next step reads the archive's state again.
+    /// As [`Self::step_to`].
     pub async fn step(&mut self, mark: Option<OpId>) -> Result<Step, ArchiveError> {
         let committed = self.log.committed_end(mark);
         self.step_to(committed, mark).await
     }
 
-    /// As [`Self::step`], up to a commit position that [`LogHandle::committed_end`] returned before. With a constantly growing log, this
-    /// fixed end allows whole files to be archived.
+    /// Archives the next piece up to a commit position that [`LogHandle::committed_end`] returned before: with a constantly growing log, a
+    /// fixed end allows whole files to be archived. `mark` is the last entry that the caller has recorded as committed. If cancelled, it
+    /// leaves nothing that counts.
     ///
     /// # Errors
-    /// As [`Self::step`].
+    /// When a part of it fails; the next step reads the archive's state again.
     pub async fn step_to(
-        &mut self,
-        committed: LogPlace,
-        mark: Option<OpId>,
-    ) -> Result<Step, ArchiveError> {
-        let done = self.try_step(committed, mark).await;
-        if done.is_err() {
-            self.forget();
-        }
-        done
-    }
-
-    async fn try_step(
         &mut self,
         committed: LogPlace,
         mark: Option<OpId>,
     ) -> Result<Step, ArchiveError> {
         // The log may have been truncated and have grown since the check.
         let known = self.known.take();
-        let known = known.filter(|known| self.has_the_end_of(known, mark));
+        let known = known.filter(|known| self.assert_same(known.ends_with, mark).is_ok());
         let mut known = match known {
             Some(known) => known,
             None => self.look(mark).await?,
@@ -244,17 +205,17 @@ impl Archiver {
         };
         let next = match known.begins_with {
             Some(file) => {
-                first_of_history(known.timeline, file, &log).map_or(Next::Nothing, Next::GoOn)
+                first_of_history(known.timeline, file, &log).map_or(Next::Nothing, Next::Continue)
             }
             None => next(&known.pieces, known.timeline, &log),
         };
         let (piece, gap_from) = match next {
-            Next::GoOn(piece) | Next::Whole(piece) => (piece, None),
+            Next::Continue(piece) | Next::Whole(piece) => (piece, None),
             Next::Fill(piece) => {
                 tracing::warn!(%piece, "the archive has lost this, and the log still has it");
                 (piece, None)
             }
-            Next::BehindAGap { from, piece } => (piece, Some(from)),
+            Next::AfterGap { from, piece } => (piece, Some(from)),
             Next::Nothing => {
                 self.known = Some(known);
                 return Ok(Step::Nothing);
@@ -265,10 +226,11 @@ impl Archiver {
             return Err(ArchiveError::Purged(piece));
         };
         let (contents, object) = self.store_bytes(piece, hold).await?;
-        self.assert_stored(&object.name, object.bytes).await?;
+        let stored = self.storage.assert_stored(&object.name, object.bytes);
+        stored.await?;
         let gtids_before = match (&contents.beginning, &before) {
             (Some(beginning), _) => beginning.previous_gtids.clone(),
-            (None, Some(before)) => before.gtids_behind(),
+            (None, Some(before)) => before.gtids_after(),
             (None, None) => GtidSet::new(),
         };
         let archiving = Archiving {
@@ -279,10 +241,9 @@ impl Archiver {
             before: before.map(|before| before.as_before()),
         };
         let manifest = Manifest::of(piece, &contents, object, archiving);
-        let (name, bytes) = (piece.manifest(), manifest.to_bytes());
-        let size = bytes.len() as u64;
-        self.storage.write(&name, bytes).await?;
-        self.assert_stored(&name, size).await?;
+        let name = piece.manifest();
+        let written = self.storage.write_checked(&name, manifest.to_bytes());
+        written.await?;
         known.pieces.add(piece);
         known.ends_with = manifest.last.max(known.ends_with);
         known.last = Some(manifest.clone());
@@ -340,7 +301,7 @@ impl Archiver {
         }
     }
 
-    /// The last manifest and the last entry: a piece may contain only a file header. The error names the piece whose manifest is unusable.
+    /// The last manifest and the last entry: a piece may contain only a file header. An error names the piece with the unusable manifest.
     async fn end_of(
         &self,
         history: &[Run],
@@ -373,7 +334,7 @@ impl Archiver {
         let mut parted: Option<Manifest> = None;
         for piece in history.iter().flat_map(|run| &run.pieces).rev() {
             let manifest = self.manifest_of(*piece).await?;
-            if self.assert_of_this_log(&manifest, mark).is_err() {
+            if self.assert_same(manifest.last, mark).is_err() {
                 parted = Some(manifest);
                 continue;
             }
@@ -403,7 +364,7 @@ impl Archiver {
     ) -> Result<Option<Manifest>, ArchiveError> {
         let history = known.pieces.history(known.timeline);
         let mut all = history.iter().flat_map(|run| &run.pieces);
-        let Some(before) = all.find(|before| before.goes_on() == piece.begins()) else {
+        let Some(before) = all.find(|before| before.continues_at() == piece.begins()) else {
             return Ok(None);
         };
         Ok(Some(
@@ -424,12 +385,15 @@ impl Archiver {
         }
     }
 
-    /// Whether the log has no other entry at the index of the archive's last known entry.
-    fn has_the_end_of(&self, known: &Known, mark: Option<OpId>) -> bool {
-        known.ends_with.is_none_or(|archived| {
-            let here = self.in_the_place_of(archived, mark);
-            here.is_none_or(|here| here == archived)
-        })
+    /// Checks that the log has no other entry at the index of an archived one.
+    fn assert_same(&self, archived: Option<OpId>, mark: Option<OpId>) -> Result<(), ArchiveError> {
+        if let Some(archived) = archived
+            && let Some(here) = self.in_the_place_of(archived, mark)
+            && here != archived
+        {
+            return Err(ArchiveError::OtherHistory { archived, here });
+        }
+        Ok(())
     }
 
     /// Reads a manifest, which must belong to this log.
@@ -439,7 +403,7 @@ impl Archiver {
         mark: Option<OpId>,
     ) -> Result<Manifest, ArchiveError> {
         let manifest = self.manifest_of(piece).await?;
-        self.assert_of_this_log(&manifest, mark)?;
+        self.assert_same(manifest.last, mark)?;
         Ok(manifest)
     }
 
@@ -448,21 +412,6 @@ impl Archiver {
         let bytes = self.storage.read(&name, MAX_MANIFEST_BYTES).await?;
         Manifest::read(&bytes, piece, self.ring)
             .map_err(|error| ArchiveError::Manifest { name, error })
-    }
-
-    /// Checks that the log has no other entry at the index of a piece's last one.
-    fn assert_of_this_log(
-        &self,
-        manifest: &Manifest,
-        mark: Option<OpId>,
-    ) -> Result<(), ArchiveError> {
-        if let Some(archived) = manifest.last
-            && let Some(here) = self.in_the_place_of(archived, mark)
-            && here != archived
-        {
-            return Err(ArchiveError::OtherHistory { archived, here });
-        }
-        Ok(())
     }
 
     async fn store_bytes(
@@ -492,19 +441,6 @@ impl Archiver {
             Err(SealError::Io(stopped))
         });
         sealed.map_err(|error| ArchiveError::Seal { piece, error })
-    }
-
-    /// Checks the stored size: a storage may acknowledge an object that it has not stored.
-    async fn assert_stored(&self, name: &str, expected: u64) -> Result<(), ArchiveError> {
-        let found = self.storage.size(name).await?;
-        if found == Some(expected) {
-            return Ok(());
-        }
-        Err(ArchiveError::Lost {
-            name: name.to_owned(),
-            expected,
-            found,
-        })
     }
 }
 

@@ -23,8 +23,8 @@ impl Run {
 
     /// Where the log continues after its last piece.
     #[must_use]
-    pub fn goes_on(&self) -> Option<LogPlace> {
-        self.pieces.last().map(PieceName::goes_on)
+    pub fn continues_at(&self) -> Option<LogPlace> {
+        self.pieces.last().map(PieceName::continues_at)
     }
 }
 
@@ -104,7 +104,7 @@ impl Pieces {
         files.entry(name.file).or_default().insert(name);
     }
 
-    /// Removes a piece whose manifest cannot be read.
+    /// Removes a piece with an unreadable manifest.
     pub fn remove(&mut self, name: &PieceName) {
         if let Some(files) = self.by_timeline.get_mut(&name.timeline)
             && let Some(pieces) = files.get_mut(&name.file)
@@ -150,8 +150,8 @@ impl Pieces {
 
     /// Where archiving continues: after the last run of the newest history. `None` if the archive is empty.
     #[must_use]
-    pub fn goes_on(&self) -> Option<LogPlace> {
-        self.history(self.newest()?).last()?.goes_on()
+    pub fn continues_at(&self) -> Option<LogPlace> {
+        self.history(self.newest()?).last()?.continues_at()
     }
 
     /// Pieces of files that are also archived whole. They may be deleted: every history stays the same, and an archiver that continues
@@ -227,7 +227,7 @@ fn joined(pieces: impl Iterator<Item = PieceName>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for piece in pieces {
         match runs.last_mut() {
-            Some(run) if run.goes_on() == Some(piece.begins()) => run.pieces.push(piece),
+            Some(run) if run.continues_at() == Some(piece.begins()) => run.pieces.push(piece),
             _ => runs.push(Run {
                 pieces: vec![piece],
             }),
@@ -290,9 +290,9 @@ pub(crate) mod tests {
         let archive = pieces("1/1:0-50! 1/2:0-30 1/2:30-80! 1/3:0-10");
         let expected = ["1/1:0-50! 1/2:0-30 1/2:30-80! 1/3:0-10"];
         assert_eq!(history(&archive, 1), expected);
-        assert_eq!(archive.goes_on().unwrap(), at(3, 10));
+        assert_eq!(archive.continues_at().unwrap(), at(3, 10));
         assert_eq!(archive.superfluous(), []);
-        assert_eq!(Pieces::default().goes_on(), None);
+        assert_eq!(Pieces::default().continues_at(), None);
     }
 
     #[test]
@@ -304,7 +304,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_whole_file_takes_the_place_of_its_pieces() {
+    fn whole_file_replaces_its_pieces() {
         let archive = pieces("1/1:0-30 1/1:30-50! 1/1:0-50! 1/2:0-7");
         assert_eq!(history(&archive, 1), ["1/1:0-50! 1/2:0-7"]);
         let superfluous = [piece("1/1:0-30"), piece("1/1:30-50!")];
@@ -312,7 +312,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn of_two_members_that_archived_at_once_the_one_counts_that_reaches_farther() {
+    fn farthest_of_concurrent_pieces_counts() {
         let archive = pieces("1/1:0-30 1/1:30-60 1/1:30-50 1/1:50-90 1/1:60-70");
         assert_eq!(history(&archive, 1), ["1/1:0-30 1/1:30-50 1/1:50-90"]);
         // Another member may have listed the archive before the others were added, and may continue after this piece.
@@ -321,7 +321,7 @@ pub(crate) mod tests {
 
     /// More than any log has, but anyone with write access to the storage can create such names.
     #[test]
-    fn a_listing_with_many_gaps_takes_no_longer() {
+    fn many_gaps_are_listed_in_linear_time() {
         let gaps = 100_000;
         let piece = |number: u64| PieceName {
             timeline: Timeline::FIRST,
@@ -338,7 +338,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_pruned_is_in_no_history_whether_or_not_it_is_deleted_already() {
+    fn pruned_files_are_in_no_history() {
         let begin = |timeline, file| Begin {
             timeline: Timeline(timeline),
             file: number(file),
@@ -364,17 +364,17 @@ pub(crate) mod tests {
         // None of the files that it should begin with are left.
         archive.begin_with(begin(1, 9));
         assert_eq!(history(&archive, 1), Vec::<String>::new());
-        assert_eq!(archive.goes_on(), None);
+        assert_eq!(archive.continues_at(), None);
     }
 
     #[test]
-    fn a_later_history_has_the_files_before_it() {
+    fn later_history_includes_files_before_it() {
         let archive = pieces("1/1:0-50! 1/2:0-90! 1/3:0-10 2/2:0-60 2/2:60-70! 2/3:0-5");
         let second = ["1/1:0-50! 2/2:0-60 2/2:60-70! 2/3:0-5"];
         assert_eq!(history(&archive, 2), second);
         assert_eq!(history(&archive, 1), ["1/1:0-50! 1/2:0-90! 1/3:0-10"]);
         assert_eq!(archive.newest(), Some(Timeline(2)));
-        assert_eq!(archive.goes_on().unwrap(), at(3, 5));
+        assert_eq!(archive.continues_at().unwrap(), at(3, 5));
     }
 
     /// A member's step: it lists the names, possibly earlier, and adds the next bytes.
@@ -408,7 +408,7 @@ pub(crate) mod tests {
 
     /// Regression: a piece was deleted because another one had its bytes, while a third member continued after it.
     #[test]
-    fn a_piece_that_somebody_goes_on_behind_is_not_superfluous() {
+    fn piece_that_another_archiver_may_continue_is_kept() {
         let seen = pieces("1/1:0-1 1/1:0-2");
         let mut archive = seen.clone();
         archive.add(piece("1/1:1-12"));
@@ -421,7 +421,7 @@ pub(crate) mod tests {
     proptest! {
         /// Any number of members may archive concurrently while superfluous pieces are deleted.
         #[test]
-        fn there_is_never_a_gap(turns in turns()) {
+        fn archiving_never_leaves_a_gap(turns in turns()) {
             let mut written: Vec<PieceName> = Vec::new();
             let mut deleted: BTreeSet<PieceName> = BTreeSet::new();
             let mut farthest = at(1, 0);
@@ -432,7 +432,7 @@ pub(crate) mod tests {
                 if turn.deletes {
                     deleted.extend(listing.superfluous());
                 }
-                let from = listing.goes_on().unwrap_or(at(1, 0));
+                let from = listing.continues_at().unwrap_or(at(1, 0));
                 let end = if turn.whole { FILE_BYTES } else { FILE_BYTES.min(from.offset + turn.bytes) };
                 let closed = end == FILE_BYTES;
                 let mut next = PieceName {
@@ -453,7 +453,7 @@ pub(crate) mod tests {
                 prop_assert_eq!(history.len(), 1, "{:?}", history);
                 let first = at(1, 0);
                 prop_assert_eq!(history[0].begins(), Some(first));
-                let now = archive.goes_on().unwrap();
+                let now = archive.continues_at().unwrap();
                 prop_assert!(now >= farthest);
                 farthest = now;
             }

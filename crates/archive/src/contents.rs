@@ -15,11 +15,13 @@ use raft_types::OpId;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::name::Malformed;
+
 /// Largest event that is decoded: a set of previous GTIDs may have millions of intervals.
 const MAX_KEPT_BYTES: u64 = 64 << 20;
 
-/// Contents of a piece.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Contents of a piece; the default is that of no bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contents {
     /// Its bytes of the log.
     pub bytes: u64,
@@ -41,23 +43,6 @@ pub struct Contents {
     pub closed: bool,
 }
 
-impl Contents {
-    /// The contents before anything is read.
-    pub(crate) fn nothing() -> Self {
-        Self {
-            bytes: 0,
-            sha256: Hash([0; 32]),
-            beginning: None,
-            entries: None,
-            terms: Vec::new(),
-            transactions: 0,
-            gtids: GtidSet::new(),
-            committed: None,
-            closed: false,
-        }
-    }
-}
-
 /// A file header's data on the log before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBeginning {
@@ -68,7 +53,7 @@ pub struct FileBeginning {
 }
 
 /// A SHA-256, displayed in hexadecimal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Hash(pub [u8; 32]);
 
@@ -93,10 +78,10 @@ impl From<Hash> for String {
 }
 
 impl TryFrom<String> for Hash {
-    type Error = String;
+    type Error = Malformed;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        let refused = || format!("`{text}` is not a SHA-256 in hexadecimal");
+        let refused = || Malformed::new(&text, "a SHA-256 in hexadecimal");
         let mut hash = [0; 32];
         if text.len() != 2 * hash.len() || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(refused());
@@ -141,7 +126,7 @@ pub enum ContentsErrorKind {
     #[error("a {0} event of {1} bytes")]
     TooLarge(EventType, u64),
     /// An entry is missing or duplicated.
-    #[error("entry {found} stands behind entry {last}")]
+    #[error("entry {found} follows entry {last}")]
     Gap {
         /// The previous entry.
         last: OpId,
@@ -149,8 +134,8 @@ pub enum ContentsErrorKind {
         found: OpId,
     },
     /// Bytes after the end of the file.
-    #[error("something stands behind the end of the file")]
-    BehindTheEnd,
+    #[error("the file continues after its end")]
+    AfterTheEnd,
     /// The piece ends within an entry.
     #[error("the piece ends within an entry")]
     WithinAnEntry,
@@ -259,7 +244,7 @@ impl ContentsReader {
             event: Event::default(),
             magic_left: if begin == 0 { MAGIC.len() } else { 0 },
             entry_ends: begin,
-            found: Contents::nothing(),
+            found: Contents::default(),
             listener: None,
         }
     }
@@ -322,7 +307,7 @@ impl ContentsReader {
     /// Consumes bytes of at most one event, and returns their number.
     fn step(&mut self, bytes: &[u8]) -> Result<usize, ContentsErrorKind> {
         if self.found.closed {
-            return Err(ContentsErrorKind::BehindTheEnd);
+            return Err(ContentsErrorKind::AfterTheEnd);
         }
         let taken = self.event.take(bytes);
         self.offset += taken as u64;
@@ -445,7 +430,7 @@ mod tests {
 
     /// A forged or damaged marker with a valid checksum.
     #[test]
-    fn a_marker_that_promises_more_than_a_file_can_hold_is_within_an_entry() {
+    fn marker_beyond_the_file_size_is_an_incomplete_entry() {
         let marker = Marker {
             kind: MarkerKind::Transaction,
             op_id: Some(OpId::new(1, 7)),

@@ -1,21 +1,18 @@
 //! Encrypts archived data in the [age](https://age-encryption.org) format. With public keys, an archiver cannot read the archive, and `age
-//! -d` decrypts an object without this program.
+//! -d` decrypts an object without this program. A build without the `encryption` feature refuses key files.
 //!
 //! No message or `Debug` output contains any part of a secret key or of a key file.
 
-use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
 
-use age::secrecy::ExposeSecret;
-use age::stream::{StreamReader, StreamWriter};
-use age::{DecryptError, Decryptor, Encryptor, IdentityFile, x25519};
 use serde::{Deserialize, Serialize};
+
+pub use self::age_format::new_identity;
 
 /// Most recipients per object.
 const MOST_RECIPIENTS: usize = 64;
@@ -40,8 +37,8 @@ pub enum EncryptionError {
     KeyFile {
         /// The file.
         file: PathBuf,
-        /// The cause, without any of its contents.
-        why: String,
+        /// The cause.
+        why: KeyFileError,
     },
     /// It is encrypted, and no identity is given.
     #[error("it is encrypted, and no identity is given")]
@@ -55,11 +52,69 @@ pub enum EncryptionError {
     /// Its header is longer than this program writes.
     #[error("what names its recipients has more than {MOST_HEADER_BYTES} bytes")]
     LongHeader,
+    /// This build lacks the `encryption` feature.
+    #[error("{NOT_BUILT}")]
+    NotBuilt,
+}
+
+const NOT_BUILT: &str = "this program was built without encryption; use a released package, or build with `--features encryption`";
+
+/// Why a file of keys is unusable.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyFileError {
+    /// It cannot be read, for this reason of the system.
+    #[error("{0}")]
+    Unreadable(String),
+    /// An identity file of a member, with this mode.
+    #[error("others than its owner may read or change it (mode {0:04o}); `chmod 600` it")]
+    Shared(u32),
+    /// This line is a secret key instead of a public one.
+    #[error(
+        "line {0} is a secret key, which an archiving member must not have; write its public key there (`age1…`)"
+    )]
+    SecretKey(usize),
+    /// This line is not a public key.
+    #[error("line {0} is no recipient; write public keys there, one a line (`age1…`)")]
+    NotARecipient(usize),
+    /// It has no public key.
+    #[error(
+        "it has no recipient, and nothing is archived without encryption as long as it is named"
+    )]
+    NoRecipient,
+    /// It has this many public keys.
+    #[error("it has {0} recipients, and {MOST_RECIPIENTS} are possible")]
+    TooManyRecipients(usize),
+    /// A line is not a secret key, with its number as text.
+    #[error(
+        "{0}; an identity is a line as `witness archive keygen` writes it (`AGE-SECRET-KEY-1…`)"
+    )]
+    NotAnIdentity(String),
+    /// It has no secret key.
+    #[error("it has no identity")]
+    NoIdentity,
+    /// This build lacks the `encryption` feature.
+    #[error("{NOT_BUILT}")]
+    NotBuilt,
+}
+
+impl From<io::Error> for KeyFileError {
+    fn from(error: io::Error) -> Self {
+        Self::Unreadable(error.to_string())
+    }
+}
+
+impl KeyFileError {
+    fn of(self, file: &Path) -> EncryptionError {
+        EncryptionError::KeyFile {
+            file: file.to_owned(),
+            why: self,
+        }
+    }
 }
 
 /// Public keys of the recipients. Cheap to clone.
 #[derive(Clone)]
-pub struct Recipients(Arc<Vec<x25519::Recipient>>);
+pub struct Recipients(Arc<Vec<age_format::Recipient>>);
 
 impl fmt::Debug for Recipients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,58 +128,23 @@ impl Recipients {
     /// # Errors
     /// [`EncryptionError::KeyFile`] when the file cannot be read, has any other line, or no recipient.
     pub fn of_file(file: &Path) -> Result<Self, EncryptionError> {
-        let read = text_of(file).and_then(|text| Self::of_text(&text));
-        read.map_err(|why| EncryptionError::KeyFile {
-            file: file.to_owned(),
-            why,
-        })
+        let mut text = String::new();
+        let read =
+            File::open(file).and_then(|open| open.take(MOST_FILE_BYTES).read_to_string(&mut text));
+        let recipients = read.map_err(KeyFileError::from);
+        let recipients = recipients.and_then(|_| Self::of_text(&text));
+        recipients.map_err(|why| why.of(file))
     }
 
     /// Parses the text of such a file.
-    pub(crate) fn of_text(text: &str) -> Result<Self, String> {
-        let mut recipients = Vec::new();
-        for (line, number) in text.lines().zip(1usize..) {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            if line.to_ascii_uppercase().starts_with("AGE-SECRET-KEY-") {
-                return Err(format!(
-                    "line {number} is a secret key, which whoever archives must not have; write its public key there (`age1…`)"
-                ));
-            }
-            let recipient = line.parse().map_err(|_| {
-                format!(
-                    "line {number} is no recipient; write public keys there, one a line (`age1…`)"
-                )
-            })?;
-            recipients.push(recipient);
-        }
-        match recipients.len() {
-            0 => Err("it has no recipient, and nothing is archived without encryption as long as it is named".to_owned()),
-            count if count > MOST_RECIPIENTS => Err(format!(
-                "it has {count} recipients, and {MOST_RECIPIENTS} are possible"
-            )),
-            _ => Ok(Self(Arc::new(recipients))),
-        }
-    }
-
-    /// Encrypts everything written. Without a call of [`StreamWriter::finish`], the output cannot be decrypted.
-    ///
-    /// # Errors
-    /// When `to` rejects the header.
-    pub(crate) fn encrypt<W: Write>(&self, to: W) -> io::Result<StreamWriter<W>> {
-        let recipients = self.0.iter().map(|one| one as &dyn age::Recipient);
-        let encryptor = Encryptor::with_recipients(recipients).map_err(io::Error::other)?;
-        encryptor.wrap_output(to)
+    pub(crate) fn of_text(text: &str) -> Result<Self, KeyFileError> {
+        Ok(Self(Arc::new(age_format::recipients(text)?)))
     }
 }
 
 /// Secret keys for reading. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Identities(Arc<Vec<Identity>>);
-
-type Identity = Box<dyn age::Identity + Send + Sync>;
+pub struct Identities(Arc<Vec<age_format::Identity>>);
 
 impl fmt::Debug for Identities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -142,13 +162,9 @@ impl Identities {
     ) -> Result<Self, EncryptionError> {
         let mut all = Vec::new();
         for file in files {
-            let open = File::open(file).map_err(|error| error.to_string());
-            let bytes = open.map(|open| BufReader::new(open.take(MOST_FILE_BYTES)));
-            let mut of_file = bytes.and_then(identities_in).map_err(|why| {
-                let file = file.clone();
-                EncryptionError::KeyFile { file, why }
-            })?;
-            all.append(&mut of_file);
+            let open = File::open(file).map_err(KeyFileError::from);
+            let of_file = open.and_then(identities_in);
+            all.append(&mut of_file.map_err(|why| why.of(file))?);
         }
         Ok(Self(Arc::new(all)))
     }
@@ -158,30 +174,25 @@ impl Identities {
     /// # Errors
     /// As [`Self::of_files`], and when others have access.
     pub fn of_private_file(file: &Path) -> Result<Self, EncryptionError> {
-        let told = |why: String| EncryptionError::KeyFile {
-            file: file.to_owned(),
-            why,
+        let read = || {
+            let open = File::open(file)?;
+            let mode = open.metadata()?.permissions().mode();
+            match mode & 0o077 {
+                0 => identities_in(open),
+                _ => Err(KeyFileError::Shared(mode & 0o7777)),
+            }
         };
-        let open = File::open(file).map_err(|error| told(error.to_string()))?;
-        let mode = open.metadata().map_err(|error| told(error.to_string()))?;
-        let mode = mode.permissions().mode();
-        if mode & 0o077 != 0 {
-            return Err(told(format!(
-                "others than its owner may read or change it (mode {:04o}); `chmod 600` it",
-                mode & 0o7777
-            )));
-        }
-        let bytes = BufReader::new(open.take(MOST_FILE_BYTES));
-        Ok(Self(Arc::new(identities_in(bytes).map_err(told)?)))
+        let identities = read().map_err(|why: KeyFileError| why.of(file))?;
+        Ok(Self(Arc::new(identities)))
     }
 
     /// Parses the text of such a file.
     #[cfg(feature = "fuzzing")]
-    pub(crate) fn of_text(text: &[u8]) -> Result<Self, String> {
-        Ok(Self(Arc::new(identities_in(text)?)))
+    pub(crate) fn of_text(text: &[u8]) -> Result<Self, KeyFileError> {
+        Ok(Self(Arc::new(age_format::identities(text)?)))
     }
 
-    /// Whether there is no identity.
+    /// True if there is no identity.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -191,129 +202,254 @@ impl Identities {
     ///
     /// # Errors
     /// When it is not encrypted for one of these, is not encrypted, or cannot be read.
-    pub(crate) fn decrypt<R: BufRead>(&self, from: R) -> io::Result<Decrypting<R>> {
+    pub(crate) fn decrypt<'a>(&self, from: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
         if self.is_empty() {
-            return Err(told(EncryptionError::NoIdentity));
+            return Err(EncryptionError::NoIdentity.into());
         }
+        let plain = age_format::decrypt(from, &self.0)?;
+        Ok(Box::new(BufReader::new(plain)))
+    }
+}
+
+fn identities_in(file: File) -> Result<Vec<age_format::Identity>, KeyFileError> {
+    age_format::identities(BufReader::new(file.take(MOST_FILE_BYTES)))
+}
+
+/// Wraps it as a read error, from which [`EncryptionError::of_io`] recovers it.
+impl From<EncryptionError> for io::Error {
+    fn from(error: EncryptionError) -> Self {
+        Self::new(io::ErrorKind::InvalidData, error)
+    }
+}
+
+impl EncryptionError {
+    /// The [`EncryptionError`] in a read error, if any.
+    pub(crate) fn of_io(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+/// Writes an object's bytes, encrypted for its recipients, if any. Without [`Self::finish`], the output cannot be decrypted.
+pub(crate) enum Sealing<W: Write> {
+    Plain(W),
+    #[cfg(feature = "encryption")]
+    Encrypted(age::stream::StreamWriter<W>),
+}
+
+impl<W: Write> Sealing<W> {
+    /// # Errors
+    /// When `to` rejects the header.
+    pub(crate) fn of(to: W, recipients: Option<&Recipients>) -> io::Result<Self> {
+        match recipients {
+            None => Ok(Self::Plain(to)),
+            Some(Recipients(recipients)) => age_format::encrypt(to, recipients),
+        }
+    }
+
+    pub(crate) fn finish(self) -> io::Result<W> {
+        match self {
+            Self::Plain(to) => Ok(to),
+            #[cfg(feature = "encryption")]
+            Self::Encrypted(to) => to.finish(),
+        }
+    }
+
+    fn inner(&mut self) -> &mut dyn Write {
+        match self {
+            Self::Plain(to) => to,
+            #[cfg(feature = "encryption")]
+            Self::Encrypted(to) => to,
+        }
+    }
+}
+
+impl<W: Write> Write for Sealing<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.inner().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner().flush()
+    }
+}
+
+/// No keys: every function refuses.
+#[cfg(not(feature = "encryption"))]
+mod age_format {
+    use super::*;
+
+    pub(super) enum Recipient {}
+    pub(super) enum Identity {}
+
+    /// A new key pair.
+    ///
+    /// # Errors
+    /// [`EncryptionError::NotBuilt`].
+    pub fn new_identity() -> Result<(String, String), EncryptionError> {
+        Err(EncryptionError::NotBuilt)
+    }
+
+    pub(super) fn recipients(_: &str) -> Result<Vec<Recipient>, KeyFileError> {
+        Err(KeyFileError::NotBuilt)
+    }
+
+    pub(super) fn identities(_: impl BufRead) -> Result<Vec<Identity>, KeyFileError> {
+        Err(KeyFileError::NotBuilt)
+    }
+
+    pub(super) fn encrypt<W: Write>(_: W, _: &[Recipient]) -> io::Result<Sealing<W>> {
+        Err(EncryptionError::NotBuilt.into())
+    }
+
+    pub(super) fn decrypt<R: BufRead>(_: R, _: &[Identity]) -> io::Result<R> {
+        Err(EncryptionError::NotBuilt.into())
+    }
+}
+
+#[cfg(feature = "encryption")]
+mod age_format {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use age::secrecy::ExposeSecret;
+    use age::stream::StreamReader;
+    use age::{DecryptError, Decryptor, Encryptor, IdentityFile, x25519};
+
+    use super::*;
+
+    pub(super) type Recipient = x25519::Recipient;
+    pub(super) type Identity = Box<dyn age::Identity + Send + Sync>;
+
+    /// A new identity as the text of its file, with its recipient in a line before it, and the recipient.
+    ///
+    /// # Errors
+    /// [`EncryptionError::NotBuilt`] in a build without encryption.
+    pub fn new_identity() -> Result<(String, String), EncryptionError> {
+        let identity = x25519::Identity::generate();
+        let recipient = identity.to_public().to_string();
+        let secret = identity.to_string();
+        let text = format!("# public key: {recipient}\n{}\n", secret.expose_secret());
+        Ok((text, recipient))
+    }
+
+    pub(super) fn recipients(text: &str) -> Result<Vec<Recipient>, KeyFileError> {
+        let mut recipients = Vec::new();
+        for (line, number) in text.lines().zip(1usize..) {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if line.to_ascii_uppercase().starts_with("AGE-SECRET-KEY-") {
+                return Err(KeyFileError::SecretKey(number));
+            }
+            let recipient = line.parse();
+            recipients.push(recipient.map_err(|_| KeyFileError::NotARecipient(number))?);
+        }
+        match recipients.len() {
+            0 => Err(KeyFileError::NoRecipient),
+            count if count > MOST_RECIPIENTS => Err(KeyFileError::TooManyRecipients(count)),
+            _ => Ok(recipients),
+        }
+    }
+
+    /// Parses the identities of a file. An error names the line of the first mistake, not its text.
+    pub(super) fn identities(bytes: impl BufRead) -> Result<Vec<Identity>, KeyFileError> {
+        let read = IdentityFile::from_buffer(bytes).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => KeyFileError::NotAnIdentity(error.to_string()),
+            _ => error.into(),
+        });
+        let unusable = |_| KeyFileError::Unreadable("it cannot be read".to_owned());
+        let identities = read?.into_identities().map_err(unusable)?;
+        match identities.is_empty() {
+            true => Err(KeyFileError::NoIdentity),
+            false => Ok(identities),
+        }
+    }
+
+    pub(super) fn encrypt<W: Write>(to: W, recipients: &[Recipient]) -> io::Result<Sealing<W>> {
+        let recipients = recipients.iter().map(|one| one as &dyn age::Recipient);
+        let encryptor = Encryptor::with_recipients(recipients).map_err(io::Error::other)?;
+        encryptor.wrap_output(to).map(Sealing::Encrypted)
+    }
+
+    pub(super) fn decrypt<'a>(
+        from: impl BufRead + 'a,
+        identities: &[Identity],
+    ) -> io::Result<impl Read + 'a> {
         let left = Rc::new(Cell::new(MOST_HEADER_BYTES));
         let from = Bounded {
             inner: from,
             left: left.clone(),
         };
         let decryptor = Decryptor::new_buffered(from).map_err(as_io)?;
-        let identities = self.0.iter().map(|one| &**one as &dyn age::Identity);
+        let identities = identities.iter().map(|one| &**one as &dyn age::Identity);
         let plain = decryptor.decrypt(identities).map_err(as_io)?;
         left.set(usize::MAX);
         Ok(Decrypting(plain))
     }
-}
 
-/// A new identity as the text of its file, with its recipient in a line before it, and the recipient.
-#[must_use]
-pub fn new_identity() -> (String, String) {
-    let identity = x25519::Identity::generate();
-    let recipient = identity.to_public().to_string();
-    let secret = identity.to_string();
-    let text = format!("# public key: {recipient}\n{}\n", secret.expose_secret());
-    (text, recipient)
-}
-
-/// Parses the identities of a file. An error names the line of the first mistake, not its text.
-fn identities_in(bytes: impl BufRead) -> Result<Vec<Identity>, String> {
-    let read = IdentityFile::from_buffer(bytes).map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidData => format!(
-            "{error}; an identity is a line as `witness archive keygen` writes it (`AGE-SECRET-KEY-1…`)"
-        ),
-        _ => error.to_string(),
-    });
-    let identities = read?.into_identities();
-    match identities {
-        Ok(identities) if identities.is_empty() => Err("it has no identity".to_owned()),
-        Ok(identities) => Ok(identities),
-        Err(_) => Err("it cannot be read".to_owned()),
-    }
-}
-
-fn text_of(file: &Path) -> Result<String, String> {
-    let mut text = String::new();
-    let read =
-        File::open(file).and_then(|open| open.take(MOST_FILE_BYTES).read_to_string(&mut text));
-    read.map(|_| text).map_err(|error| error.to_string())
-}
-
-/// Wraps it as a read error, from which [`EncryptionError::of_io`] recovers it.
-fn told(error: EncryptionError) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
-}
-
-fn as_io(error: DecryptError) -> io::Error {
-    match error {
-        DecryptError::Io(error) => altered_or(error),
-        DecryptError::NoMatchingKeys => told(EncryptionError::OtherRecipients),
-        _ => told(EncryptionError::Altered),
-    }
-}
-
-/// Replaces errors of age, and an unexpected end, by this module's own; other read errors stay.
-fn altered_or(error: io::Error) -> io::Error {
-    let is_of_bytes = matches!(
-        error.kind(),
-        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
-    );
-    if is_of_bytes && EncryptionError::of_io(&error).is_none() {
-        return told(EncryptionError::Altered);
-    }
-    error
-}
-
-impl EncryptionError {
-    /// The [`EncryptionError`] behind a read error, if any.
-    pub(crate) fn of_io(error: &io::Error) -> Option<&Self> {
-        error.get_ref()?.downcast_ref()
-    }
-}
-
-/// A decrypting reader.
-pub(crate) struct Decrypting<R>(StreamReader<Bounded<R>>);
-
-impl<R: BufRead> Read for Decrypting<R> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.read(bytes).map_err(altered_or)
-    }
-}
-
-/// Limits the bytes read: age buffers a header of any length.
-struct Bounded<R> {
-    inner: R,
-    left: Rc<Cell<usize>>,
-}
-
-impl<R: BufRead> BufRead for Bounded<R> {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        let left = self.left.get();
-        let bytes = self.inner.fill_buf()?;
-        if left == 0 && !bytes.is_empty() {
-            return Err(told(EncryptionError::LongHeader));
+    fn as_io(error: DecryptError) -> io::Error {
+        match error {
+            DecryptError::Io(error) => altered_or(error),
+            DecryptError::NoMatchingKeys => EncryptionError::OtherRecipients.into(),
+            _ => EncryptionError::Altered.into(),
         }
-        Ok(&bytes[..bytes.len().min(left)])
     }
 
-    fn consume(&mut self, bytes: usize) {
-        let left = self.left.get();
-        if left != usize::MAX {
-            self.left.set(left.saturating_sub(bytes));
+    /// Replaces errors of age, and an unexpected end, by this module's own; other read errors stay.
+    fn altered_or(error: io::Error) -> io::Error {
+        let is_of_bytes = matches!(
+            error.kind(),
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+        );
+        if is_of_bytes && EncryptionError::of_io(&error).is_none() {
+            return EncryptionError::Altered.into();
         }
-        self.inner.consume(bytes);
+        error
     }
-}
 
-impl<R: BufRead> Read for Bounded<R> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let there = self.fill_buf()?;
-        let taken = there.len().min(bytes.len());
-        bytes[..taken].copy_from_slice(&there[..taken]);
-        self.consume(taken);
-        Ok(taken)
+    /// A decrypting reader.
+    struct Decrypting<R>(StreamReader<Bounded<R>>);
+
+    impl<R: BufRead> Read for Decrypting<R> {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            self.0.read(bytes).map_err(altered_or)
+        }
+    }
+
+    /// Limits the bytes read: age buffers a header of any length.
+    struct Bounded<R> {
+        inner: R,
+        left: Rc<Cell<usize>>,
+    }
+
+    impl<R: BufRead> BufRead for Bounded<R> {
+        fn fill_buf(&mut self) -> io::Result<&[u8]> {
+            let left = self.left.get();
+            let bytes = self.inner.fill_buf()?;
+            if left == 0 && !bytes.is_empty() {
+                return Err(EncryptionError::LongHeader.into());
+            }
+            Ok(&bytes[..bytes.len().min(left)])
+        }
+
+        fn consume(&mut self, bytes: usize) {
+            let left = self.left.get();
+            if left != usize::MAX {
+                self.left.set(left.saturating_sub(bytes));
+            }
+            self.inner.consume(bytes);
+        }
+    }
+
+    impl<R: BufRead> Read for Bounded<R> {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            let there = self.fill_buf()?;
+            let taken = there.len().min(bytes.len());
+            bytes[..taken].copy_from_slice(&there[..taken]);
+            self.consume(taken);
+            Ok(taken)
+        }
     }
 }
 
@@ -322,8 +458,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_on_a_member_is_its_owners_alone() {
-        let (identity, _) = new_identity();
+    fn identity_file_with_access_for_others_is_refused() {
+        let (identity, _) = new_identity().unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), identity).unwrap();
         let let_in = |mode| {
@@ -333,11 +469,7 @@ mod tests {
         for others in [0o640, 0o604, 0o620] {
             let_in(others);
             let refused = Identities::of_private_file(file.path()).unwrap_err();
-            let words = refused.to_string();
-            assert!(
-                words.contains("chmod 600") && !words.contains("AGE-SECRET"),
-                "{words}"
-            );
+            assert_eq!(refused, KeyFileError::Shared(others).of(file.path()));
         }
         let_in(0o600);
         assert!(!Identities::of_private_file(file.path()).unwrap().is_empty());
@@ -359,8 +491,15 @@ mod tests {
         Identities::of_files([&file.path().to_owned()])
     }
 
+    fn why_of(error: &EncryptionError) -> KeyFileError {
+        match error {
+            EncryptionError::KeyFile { why, .. } => why.clone(),
+            other => panic!("{other}"),
+        }
+    }
+
     fn encrypted(recipients: &Recipients, plain: &[u8]) -> Vec<u8> {
-        let mut writer = recipients.encrypt(Vec::new()).unwrap();
+        let mut writer = Sealing::of(Vec::new(), Some(recipients)).unwrap();
         writer.write_all(plain).unwrap();
         writer.finish().unwrap()
     }
@@ -375,50 +514,56 @@ mod tests {
     }
 
     #[test]
-    fn files_of_keys_are_read_and_no_message_quotes_them() {
+    fn key_file_errors_do_not_quote_keys() {
         let recipients = |text: &str| {
             let file = file(text);
             let read = Recipients::of_file(file.path()).map(|read| read.0.len());
-            read.map_err(|error| error.to_string())
+            read.map_err(|error| (why_of(&error), error.to_string()))
         };
-        let (_, another) = new_identity();
+        let (_, another) = new_identity().unwrap();
         assert_eq!(recipients(&format!("# of us\n\n  {PUBLIC}\r\n")), Ok(1));
         assert_eq!(recipients(&format!("{PUBLIC}\n{another}")), Ok(2));
         let typo = PUBLIC.replace("t7rx", "t7rz");
-        for (text, words) in [
-            (String::new(), "it has no recipient"),
-            ("# nobody\n".to_owned(), "it has no recipient"),
-            (format!("{PUBLIC}\n{SECRET}\n"), "line 2 is a secret key"),
-            (format!("{PUBLIC}\n\n{typo}\n"), "line 3 is no recipient"),
-            (format!("{PUBLIC}\n").repeat(65), "it has 65 recipients"),
+        for (text, expected) in [
+            (String::new(), KeyFileError::NoRecipient),
+            ("# none\n".to_owned(), KeyFileError::NoRecipient),
+            (format!("{PUBLIC}\n{SECRET}\n"), KeyFileError::SecretKey(2)),
+            (
+                format!("{PUBLIC}\n\n{typo}\n"),
+                KeyFileError::NotARecipient(3),
+            ),
+            (
+                format!("{PUBLIC}\n").repeat(65),
+                KeyFileError::TooManyRecipients(65),
+            ),
         ] {
-            let refused = recipients(&text).unwrap_err();
-            assert!(refused.contains(words), "{refused}");
-            assert!(!refused.contains("1GQ9778") && !refused.contains("svpy7pa"));
+            let (why, message) = recipients(&text).unwrap_err();
+            assert_eq!(why, expected);
+            assert!(!message.contains("1GQ9778") && !message.contains("svpy7pa"));
         }
         assert_eq!(
             identities(&format!("# ours\n{SECRET}\n")).unwrap().0.len(),
             1
         );
-        for (text, words) in [
-            ("", "it has no identity"),
-            (PUBLIC, "line 1"),
-            (&SECRET[..50], "line 1"),
-        ] {
-            let refused = identities(text).unwrap_err().to_string();
-            assert!(refused.contains(words), "{refused}");
-            assert!(!refused.contains("1GQ9778"), "{refused}");
+        for text in ["", PUBLIC, &SECRET[..50]] {
+            let refused = identities(text).unwrap_err();
+            match why_of(&refused) {
+                KeyFileError::NoIdentity => assert_eq!(text, ""),
+                KeyFileError::NotAnIdentity(line) => assert!(line.contains("line 1"), "{line}"),
+                other => panic!("{other}"),
+            }
+            assert!(!refused.to_string().contains("1GQ9778"), "{refused}");
         }
         let nowhere = PathBuf::from("/nowhere/key");
-        let missing = Identities::of_files([&nowhere]).unwrap_err().to_string();
-        assert!(missing.starts_with("/nowhere/key: "), "{missing}");
+        let missing = Identities::of_files([&nowhere]).unwrap_err();
+        assert!(matches!(why_of(&missing), KeyFileError::Unreadable(_)));
         let shown = format!("{:?}", identities(SECRET).unwrap());
         assert_eq!(shown, "Identities(1)");
     }
 
     #[test]
-    fn a_new_identity_is_that_of_its_recipient() {
-        let (text, recipient) = new_identity();
+    fn new_identity_decrypts_for_its_recipient() {
+        let (text, recipient) = new_identity().unwrap();
         let recipients = Recipients::of_text(&recipient).unwrap();
         let bytes = encrypted(&recipients, b"a row");
         assert!(!bytes.windows(5).any(|part| part == b"a row"));
@@ -426,7 +571,7 @@ mod tests {
             decrypted(&identities(&text).unwrap(), &bytes).unwrap(),
             b"a row"
         );
-        let (other, _) = new_identity();
+        let (other, _) = new_identity().unwrap();
         let refused = decrypted(&identities(&other).unwrap(), &bytes);
         assert_eq!(refused, Err(EncryptionError::OtherRecipients));
         let refused = decrypted(&Identities::default(), &bytes);
@@ -434,8 +579,8 @@ mod tests {
     }
 
     #[test]
-    fn whatever_was_altered_or_cut_is_not_decrypted() {
-        let (text, recipient) = new_identity();
+    fn altered_and_truncated_ciphertext_is_refused() {
+        let (text, recipient) = new_identity().unwrap();
         let recipients = Recipients::of_text(&recipient).unwrap();
         let identities = identities(&text).unwrap();
         let plain = vec![7; 200_000];
@@ -458,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_without_an_end_is_not_read_to_it() {
+    fn endless_age_header_is_bounded() {
         let identities = identities(SECRET).unwrap();
         let line = b"-> grease AAAA\n\n";
         let header = [b"age-encryption.org/v1\n".as_slice(), &line.repeat(100_000)].concat();

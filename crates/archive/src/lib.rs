@@ -9,7 +9,6 @@
 pub mod archiver;
 pub mod base_backup;
 pub mod chain;
-mod cloud;
 pub mod contents;
 pub mod encryption;
 #[cfg(feature = "fuzzing")]
@@ -21,6 +20,7 @@ pub mod name;
 pub mod next_piece;
 pub mod pruning;
 pub mod reading;
+pub mod restore;
 pub mod retention;
 pub mod sealed;
 pub mod serving;

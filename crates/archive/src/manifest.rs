@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use binlog_format::events::CommitTimestamp;
 use binlog_format::gtid::GtidSet;
 use raft_types::{MemberId, OpId, RingId};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::contents::{Contents, Hash};
@@ -20,7 +21,7 @@ pub const MANIFEST_VERSION: u32 = 2;
 pub struct Manifest {
     /// [`MANIFEST_VERSION`] of the writer.
     pub version: u32,
-    /// The ring whose log it is.
+    /// The ring of the log.
     pub ring: RingId,
     /// Its range of the log.
     #[serde(flatten)]
@@ -89,24 +90,56 @@ pub struct Before {
     pub sha256: Hash,
 }
 
-/// Why a manifest is unusable.
+/// Why a manifest of a piece or of a base backup is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     /// It is not JSON of a manifest.
     #[error("it cannot be read: {0}")]
     Unreadable(String),
     /// A later version of this program wrote it.
-    #[error("it has version {0}, and this program reads up to {MANIFEST_VERSION}; upgrade it")]
-    Later(u32),
+    #[error("it has version {found}, and this program reads up to {newest}; upgrade it")]
+    Later {
+        /// Its version.
+        found: u32,
+        /// The newest readable one.
+        newest: u32,
+    },
     /// It has neither a hash of its bytes nor an encryption.
     #[error("it has no SHA-256 of its bytes, and does not say that they are encrypted")]
     NoHash,
-    /// It names another piece than its object name.
-    #[error("it is about {0}, not about the piece of its name")]
-    Other(PieceName),
+    /// It names another piece or base backup than its object name.
+    #[error("it is about {0}, not about that of its name")]
+    Other(String),
     /// It belongs to another ring.
     #[error("it belongs to ring {0}")]
     OtherRing(RingId),
+    /// Its fields contradict each other.
+    #[error("it does not fit together: {0}")]
+    Unfit(&'static str),
+}
+
+/// The bytes of an object in human-readable form.
+///
+/// # Panics
+/// Never: everything in the archive's objects has a form in JSON.
+pub(crate) fn json(object: &impl Serialize) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec_pretty(object).expect("everything has a form in JSON");
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Parses a manifest of at most this version.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8], newest: u32) -> Result<T, ManifestError> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let unreadable = |error: serde_json::Error| ManifestError::Unreadable(error.to_string());
+    let Version { version: found } = serde_json::from_slice(bytes).map_err(unreadable)?;
+    if found > newest {
+        return Err(ManifestError::Later { found, newest });
+    }
+    serde_json::from_slice(bytes).map_err(unreadable)
 }
 
 /// The context of an archived piece.
@@ -155,15 +188,9 @@ impl Manifest {
     }
 
     /// The bytes to store.
-    ///
-    /// # Panics
-    /// Never: everything in it has a form in JSON.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes =
-            serde_json::to_vec_pretty(self).expect("everything in it has a form in JSON");
-        bytes.push(b'\n');
-        bytes
+        json(self)
     }
 
     /// Parses the manifest of this piece and ring.
@@ -171,18 +198,9 @@ impl Manifest {
     /// # Errors
     /// When the bytes are not that manifest.
     pub fn read(bytes: &[u8], piece: PieceName, ring: RingId) -> Result<Self, ManifestError> {
-        #[derive(Deserialize)]
-        struct Version {
-            version: u32,
-        }
-        let unreadable = |error: serde_json::Error| ManifestError::Unreadable(error.to_string());
-        let Version { version } = serde_json::from_slice(bytes).map_err(unreadable)?;
-        if version > MANIFEST_VERSION {
-            return Err(ManifestError::Later(version));
-        }
-        let manifest: Self = serde_json::from_slice(bytes).map_err(unreadable)?;
+        let manifest: Self = parse(bytes, MANIFEST_VERSION)?;
         if manifest.piece != piece {
-            return Err(ManifestError::Other(manifest.piece));
+            return Err(ManifestError::Other(manifest.piece.to_string()));
         }
         if manifest.ring != ring {
             return Err(ManifestError::OtherRing(manifest.ring));
@@ -208,7 +226,7 @@ impl Manifest {
 
     /// The GTIDs of the log up to its end.
     #[must_use]
-    pub fn gtids_behind(&self) -> GtidSet {
+    pub fn gtids_after(&self) -> GtidSet {
         self.gtids_before.union(&self.gtids)
     }
 

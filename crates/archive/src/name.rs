@@ -16,6 +16,25 @@ const ENCRYPTED: &str = ".age";
 const NUMBER_DIGITS: usize = 32;
 const BEGINS: &str = "begins.json";
 
+/// Why a text of the archive cannot be parsed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not {expected}")]
+pub struct Malformed {
+    text: String,
+    expected: &'static str,
+}
+
+impl Malformed {
+    /// For a text, and a description of the right form.
+    #[must_use]
+    pub fn new(text: &str, expected: &'static str) -> Self {
+        Self {
+            text: text.to_owned(),
+            expected,
+        }
+    }
+}
+
 /// A history of the ring's log. A repair after a lost quorum may discard archived entries. The log then continues as another history, and
 /// so does the archive, from the beginning of the file in which they diverge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -23,7 +42,7 @@ const BEGINS: &str = "begins.json";
 pub struct Timeline(pub u32);
 
 impl Timeline {
-    /// The history of a ring whose log was never truncated.
+    /// The history of a log that was never truncated.
     pub const FIRST: Self = Self(1);
 
     /// The next history.
@@ -55,7 +74,7 @@ pub struct PieceName {
 }
 
 impl PieceName {
-    /// Whether it has its whole file.
+    /// True if it has its whole file.
     #[must_use]
     pub const fn is_whole_file(&self) -> bool {
         self.start == 0 && self.closed
@@ -72,7 +91,7 @@ impl PieceName {
 
     /// Where the log continues after it.
     #[must_use]
-    pub const fn goes_on(&self) -> LogPlace {
+    pub const fn continues_at(&self) -> LogPlace {
         if self.closed {
             LogPlace {
                 file: self.file.next(),
@@ -247,7 +266,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_says_which_piece_it_is(piece in a_piece()) {
+        fn object_name_identifies_its_piece(piece in a_piece()) {
             prop_assert_eq!(PieceName::of_manifest(&piece.manifest()), Some(piece));
             prop_assert_eq!(PieceName::of_object(&piece.object()), Some(piece));
         }
@@ -268,7 +287,7 @@ mod tests {
         }
 
         #[test]
-        fn names_of_others_are_passed_over(name in ".*") {
+        fn foreign_names_are_ignored(name in ".*") {
             if let Some(piece) = PieceName::of_manifest(&name) {
                 prop_assert_eq!(piece.manifest(), name);
             }
@@ -276,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_nearly_those_of_an_object_are_passed_over() {
+    fn inexact_object_names_are_ignored() {
         let stem = "log/00000001/binlog.000007/0000000000000000-0000000000000050-closed";
         let number = "0123456789abcdef0123456789abcdef";
         assert!(PieceName::of_object(&format!("{stem}-{number}.zst.age")).is_some());
@@ -296,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_in_the_order_of_the_log() {
+    fn piece_names_sort_in_log_order() {
         let piece = |file, start, end, closed| PieceName {
             timeline: Timeline::FIRST,
             file: FileNumber::new(file).unwrap(),

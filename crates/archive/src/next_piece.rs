@@ -18,9 +18,9 @@ pub struct Log {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Archive this piece, which continues the archive.
-    GoOn(PieceName),
+    Continue(PieceName),
     /// Archive this piece after a gap: the log no longer has the range from `from` to its beginning.
-    BehindAGap {
+    AfterGap {
         /// Where the archive ended.
         from: LogPlace,
         /// The log's first piece.
@@ -48,15 +48,15 @@ pub fn next(archive: &Pieces, timeline: Timeline, log: &Log) -> Next {
             .map_or(first, |begin| begin.max(first)),
         offset: 0,
     };
-    let reached = history.last().and_then(|run| run.goes_on());
+    let reached = history.last().and_then(|run| run.continues_at());
     let piece = |from| piece_from(timeline, from, log);
     match reached {
         Some(from) if from < begins => {
-            let behind = piece(begins);
-            behind.map_or(Next::Nothing, |piece| Next::BehindAGap { from, piece })
+            let first = piece(begins);
+            first.map_or(Next::Nothing, |piece| Next::AfterGap { from, piece })
         }
         reached => match piece(reached.unwrap_or(begins)) {
-            Some(piece) => Next::GoOn(piece),
+            Some(piece) => Next::Continue(piece),
             None => match in_a_gap(&history, timeline, log) {
                 Some(piece) => Next::Fill(piece),
                 None => whole(&history, timeline, log).map_or(Next::Nothing, Next::Whole),
@@ -95,7 +95,7 @@ fn in_a_gap(history: &[Run], timeline: Timeline, log: &Log) -> Option<PieceName>
             return None;
         }
         let &(first, _) = log.files.first()?;
-        let from = last.goes_on().max(LogPlace {
+        let from = last.continues_at().max(LogPlace {
             file: first,
             offset: 0,
         });
@@ -144,11 +144,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_file_comes_first_and_the_rest_of_an_open_one_follows() {
+    fn files_are_archived_in_order() {
         let log = log(&[(3, 50), (4, 90)], at(4, 80));
         let mut archive = Pieces::default();
         let mut taken = Vec::new();
-        while let Next::GoOn(piece) = next(&archive, ONE, &log) {
+        while let Next::Continue(piece) = next(&archive, ONE, &log) {
             archive.add(piece);
             taken.push(piece);
         }
@@ -157,15 +157,15 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_closed_is_archived_as_a_whole_once_nothing_waits() {
+    fn closed_file_is_archived_whole_when_idle() {
         let archive: Pieces = [piece(3, 0, 20, false)].into_iter().collect();
         let log = log(&[(3, 50), (4, 90)], at(4, 80));
         let rest = piece(3, 20, 50, true);
-        assert_eq!(next(&archive, ONE, &log), Next::GoOn(rest));
+        assert_eq!(next(&archive, ONE, &log), Next::Continue(rest));
         let mut archive = archive;
         archive.add(rest);
         let open = piece(4, 0, 80, false);
-        assert_eq!(next(&archive, ONE, &log), Next::GoOn(open));
+        assert_eq!(next(&archive, ONE, &log), Next::Continue(open));
         archive.add(open);
         let whole = piece(3, 0, 50, true);
         assert_eq!(next(&archive, ONE, &log), Next::Whole(whole));
@@ -174,10 +174,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_log_has_no_more_is_a_gap() {
+    fn purged_range_is_a_gap() {
         let archive: Pieces = [piece(3, 0, 20, false)].into_iter().collect();
         let log = log(&[(5, 50), (6, 90)], at(6, 80));
-        let gap = Next::BehindAGap {
+        let gap = Next::AfterGap {
             from: at(3, 20),
             piece: piece(5, 0, 50, true),
         };
@@ -186,7 +186,7 @@ mod tests {
 
     /// A storage lost acknowledged objects.
     #[test]
-    fn a_gap_is_filled_as_far_as_the_log_has_what_is_missing() {
+    fn gap_is_filled_from_the_log_where_possible() {
         let files = [(3, 50), (4, 60), (5, 70), (6, 90)];
         let all = log(&files, at(6, 80));
         let archive = [
@@ -228,7 +228,7 @@ mod tests {
 
     /// More was deleted than was pruned.
     #[test]
-    fn an_archive_of_which_nothing_is_left_goes_on_where_it_begins() {
+    fn empty_pruned_archive_continues_at_its_begin() {
         let mut archive = Pieces::default();
         archive.begin_with(Begin {
             timeline: ONE,
@@ -236,13 +236,13 @@ mod tests {
         });
         let log = log(&[(3, 50), (4, 90)], at(4, 80));
         let open = piece(4, 0, 80, false);
-        assert_eq!(next(&archive, ONE, &log), Next::GoOn(open));
+        assert_eq!(next(&archive, ONE, &log), Next::Continue(open));
         archive.add(open);
         assert_eq!(next(&archive, ONE, &log), Next::Nothing);
     }
 
     #[test]
-    fn a_member_that_is_behind_the_archive_waits() {
+    fn lagging_member_archives_nothing() {
         let archive: Pieces = [piece(3, 0, 50, true), piece(4, 0, 80, false)]
             .into_iter()
             .collect();
@@ -255,7 +255,7 @@ mod tests {
     proptest! {
         /// For any log and archive, all committed bytes are archived, one piece for each closed file, in one run if nothing was purged.
         #[test]
-        fn everything_gets_into_the_archive(
+        fn everything_committed_is_archived(
             sizes in prop::collection::vec(10u64..90, 1..6),
             looks in prop::collection::vec(0u64..100, 0..6),
             purged in 0usize..3,
@@ -272,7 +272,7 @@ mod tests {
             moments.sort_unstable();
             for committed in moments {
                 let seen = Log { committed, ..all.clone() };
-                while let Next::GoOn(piece) | Next::Whole(piece) = next(&archive, ONE, &seen) {
+                while let Next::Continue(piece) | Next::Whole(piece) = next(&archive, ONE, &seen) {
                     archive.add(piece);
                 }
             }
@@ -281,15 +281,15 @@ mod tests {
             let mut gaps = 0;
             loop {
                 match next(&archive, ONE, &left) {
-                    Next::GoOn(piece) | Next::Fill(piece) | Next::Whole(piece) => archive.add(piece),
-                    Next::BehindAGap { piece, .. } => { archive.add(piece); gaps += 1; }
+                    Next::Continue(piece) | Next::Fill(piece) | Next::Whole(piece) => archive.add(piece),
+                    Next::AfterGap { piece, .. } => { archive.add(piece); gaps += 1; }
                     Next::Nothing => break,
                 }
             }
             let history = archive.history(ONE);
             prop_assert_eq!(history.len(), 1 + gaps);
             let last_run = history.last().unwrap();
-            prop_assert_eq!(last_run.goes_on(), Some(at(last, bytes)));
+            prop_assert_eq!(last_run.continues_at(), Some(at(last, bytes)));
             for superfluous in archive.superfluous() {
                 prop_assert!(superfluous.file < number(last));
             }

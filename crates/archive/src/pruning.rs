@@ -1,19 +1,19 @@
 //! Prunes an archive: selects deletable objects ([`crate::retention`]) and deletes them step by step. Pruning may be stopped at any moment,
 //! may run on several members, and does not disturb concurrent archivers or readers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use binlog_store::FileNumber;
 use raft_types::{MemberId, RingId};
 use serde::Serialize;
 
-use crate::base_backup::{may_go, survey};
-use crate::manifest::{Manifest, ManifestError};
+use crate::base_backup::survey;
+use crate::manifest::{Manifest, ManifestError, json};
 use crate::name::{Begin, LOG_FOLDER, PieceName};
 use crate::reading::{ArchivedLog, PieceFault};
 use crate::retention::{
-    Act, FileAge, Keep, Plan, committed_by, may_begin_with, plan, that_replace,
+    Act, FileAge, Keep, Plan, committed_by, may_begin_with, may_go, plan, that_replace,
 };
 use crate::storage::{Listing, Storage, StorageError};
 
@@ -38,9 +38,6 @@ pub enum PruneError {
         /// Its ring.
         ring: RingId,
     },
-    /// The storage acknowledged the archive's new begin, but does not have it.
-    #[error("nothing is deleted: the storage took {0}, and does not have it")]
-    Lost(String),
 }
 
 /// Prunes one archive.
@@ -84,7 +81,7 @@ impl Pruner {
         let known = survey(&self.storage, self.ring).await?;
         let expired = may_go(&known.bases, keep.since_us, keep.base_backups);
         let kept = known.bases.iter().filter(|base| !expired.contains(base));
-        keep.behind
+        keep.after
             .extend(kept.map(|base| base.gtids_at_least.clone()));
         let ages = ages(&mut log, &listing, &keep).await?;
         let begin = may_begin_with(&ages, &keep);
@@ -102,8 +99,8 @@ impl Pruner {
         Pruning {
             storage: self.storage.clone(),
             by: self.by,
-            acts: plan.acts.iter().cloned().collect(),
             plan,
+            done: 0,
             ring,
             now,
         }
@@ -117,9 +114,9 @@ async fn ages(
     keep: &Keep,
 ) -> Result<Vec<FileAge>, PruneError> {
     let mut files: BTreeMap<FileNumber, (PieceName, PieceName)> = BTreeMap::new();
-    for piece in log.runs().iter().flat_map(|run| &run.pieces) {
-        let ends = files.entry(piece.file).or_insert((*piece, *piece));
-        ends.1 = *piece;
+    for piece in log.pieces() {
+        let ends = files.entry(piece.file).or_insert((piece, piece));
+        ends.1 = piece;
     }
     let mut ages = Vec::new();
     let until = keep.until_us();
@@ -136,7 +133,7 @@ async fn ages(
             let of_last = manifest(log, last).await?;
             age.last_us = (of_last.as_ref().zip(written))
                 .map(|(manifest, written)| committed_by(manifest, written));
-            let of_first = match first == last || keep.behind.is_empty() {
+            let of_first = match first == last || keep.after.is_empty() {
                 true => of_last,
                 false => manifest(log, first).await?,
             };
@@ -171,34 +168,29 @@ async fn manifest(log: &mut ArchivedLog, piece: PieceName) -> Result<Option<Mani
 pub struct Pruning {
     storage: Storage,
     by: Option<MemberId>,
-    plan: Plan,
-    /// The remaining steps.
-    acts: VecDeque<Act>,
+    /// The whole plan, including completed steps.
+    pub plan: Plan,
+    /// The number of completed steps.
+    done: usize,
     ring: Option<RingId>,
     now: SystemTime,
 }
 
 impl Pruning {
-    /// The whole plan, including completed steps.
-    #[must_use]
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    /// Whether all steps are done.
+    /// True if all steps are done.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.acts.is_empty()
+        self.done == self.plan.acts.len()
     }
 
     /// Does at most `at_most` further steps, and returns the number of objects deleted.
     ///
     /// # Errors
     /// When a step fails or its outcome is unknown. The next call retries it.
-    pub async fn go_on(&mut self, at_most: usize) -> Result<u64, PruneError> {
+    pub async fn proceed(&mut self, at_most: usize) -> Result<u64, PruneError> {
         let mut deleted = 0;
         for _ in 0..at_most {
-            match self.acts.front() {
+            match self.plan.acts.get(self.done) {
                 None => break,
                 Some(Act::Begin(begin)) => self.write(*begin).await?,
                 Some(Act::Delete(name)) => {
@@ -206,7 +198,7 @@ impl Pruning {
                     deleted += 1;
                 }
             }
-            self.acts.pop_front();
+            self.done += 1;
         }
         Ok(deleted)
     }
@@ -233,13 +225,6 @@ impl Pruning {
             pruned_at: since.unwrap_or_default().as_secs(),
         };
         let name = begin.name();
-        let mut bytes = serde_json::to_vec_pretty(&pruned).unwrap_or_default();
-        bytes.push(b'\n');
-        let size = bytes.len() as u64;
-        self.storage.write(&name, bytes).await?;
-        match self.storage.size(&name).await? == Some(size) {
-            true => Ok(()),
-            false => Err(PruneError::Lost(name)),
-        }
+        Ok(self.storage.write_checked(&name, json(&pruned)).await?)
     }
 }

@@ -50,7 +50,7 @@ impl PieceFault {
         }
     }
 
-    /// Whether one of its objects is missing.
+    /// True if one of its objects is missing.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self.of_storage(), Some(StorageError::NotFound(_)))
@@ -73,9 +73,12 @@ pub struct ArchivedLog {
     storage: Storage,
     ring: Option<RingId>,
     identities: Identities,
-    timeline: Timeline,
-    runs: Vec<Run>,
-    begins: Option<LogPlace>,
+    /// Its history.
+    pub timeline: Timeline,
+    /// Its runs in order, separated by gaps.
+    pub runs: Vec<Run>,
+    /// Where the pruned archive begins; `None` if it was never pruned.
+    pub begins: Option<LogPlace>,
 }
 
 impl ArchivedLog {
@@ -89,6 +92,11 @@ impl ArchivedLog {
     ) -> Result<Option<Self>, StorageError> {
         let listing = storage.list(LOG_FOLDER).await?;
         Ok(Self::of_listing(storage, ring, &listing))
+    }
+
+    /// Its pieces, in order.
+    pub fn pieces(&self) -> impl Iterator<Item = PieceName> + '_ {
+        self.runs.iter().flat_map(|run| &run.pieces).copied()
     }
 
     /// As [`Self::look`], from a listing.
@@ -114,22 +122,10 @@ impl ArchivedLog {
         self
     }
 
-    /// Its history.
-    #[must_use]
-    pub fn timeline(&self) -> Timeline {
-        self.timeline
-    }
-
     /// The log's ring, once a manifest was read.
     #[must_use]
     pub fn ring(&self) -> Option<RingId> {
         self.ring
-    }
-
-    /// Where the pruned archive begins; `None` if it was never pruned.
-    #[must_use]
-    pub fn begins(&self) -> Option<LogPlace> {
-        self.begins
     }
 
     /// The range missing before its first piece, given that piece's manifest. `None` if the archive was pruned up to there, or was never
@@ -144,24 +140,16 @@ impl ArchivedLog {
         (from < begun).then_some((from, begun))
     }
 
-    /// Whether a piece was deleted intentionally since the listing: replaced by a whole file, or pruned.
+    /// True if a piece was deleted intentionally since the listing: replaced by a whole file, or pruned.
     ///
     /// # Errors
     /// When the storage cannot be read.
     pub async fn was_pruned(&self, piece: PieceName) -> Result<bool, StorageError> {
         let now = Self::look(self.storage.clone(), self.ring).await?;
         let Some(now) = now else { return Ok(false) };
-        let mut pieces = now.runs.iter().flat_map(|run| &run.pieces);
-        let replaces = |other: &PieceName| {
-            other.file == piece.file && other.is_whole_file() && *other != piece
-        };
-        Ok(now.begins > Some(piece.begins()) || pieces.any(replaces))
-    }
-
-    /// Its runs in order, separated by gaps.
-    #[must_use]
-    pub fn runs(&self) -> &[Run] {
-        &self.runs
+        let replaces =
+            |other: PieceName| other.file == piece.file && other.is_whole_file() && other != piece;
+        Ok(now.begins > Some(piece.begins()) || now.pieces().any(replaces))
     }
 
     /// Reads the manifest of a piece.
@@ -234,7 +222,7 @@ fn follows(manifest: &Manifest, before: &Manifest) -> Result<(), PieceFault> {
             what,
         })
     };
-    if manifest.gtids_before != before.gtids_behind() {
+    if manifest.gtids_before != before.gtids_after() {
         return differs("the GTIDs of the log before it are others");
     }
     if let (Some(last), Some(first)) = (before.last, manifest.first)
@@ -244,7 +232,7 @@ fn follows(manifest: &Manifest, before: &Manifest) -> Result<(), PieceFault> {
     }
     // A piece may name another one with the same end, which a whole file has replaced.
     if manifest.contradicts(before) {
-        return differs("it names another manifest, whose SHA-256 is another one");
+        return differs("it names a manifest with another SHA-256");
     }
     Ok(())
 }

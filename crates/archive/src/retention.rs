@@ -29,25 +29,22 @@ pub struct Keep {
     /// Keep this many of the newest base backups and the log after them; `None`: all those within the time limit.
     pub base_backups: Option<usize>,
     /// For each kept backup, its transactions: everything after them is kept, too.
-    pub behind: Vec<GtidSet>,
+    pub after: Vec<GtidSet>,
 }
 
 impl Keep {
-    /// Keeps transactions committed within this time before now; `None`: all.
+    /// Keeps transactions committed within this time before now; `None`: all. In addition keeps this many of the newest base backups,
+    /// whatever their age; without a time, nothing older than these.
     #[must_use]
-    pub fn for_the_last(time: Option<Duration>, now: SystemTime) -> Self {
+    pub fn for_the_last(
+        time: Option<Duration>,
+        base_backups: Option<usize>,
+        now: SystemTime,
+    ) -> Self {
         Self {
             since_us: time.map(|time| micros(now.checked_sub(time))),
-            ..Self::default()
-        }
-    }
-
-    /// In addition keeps this many of the newest base backups, whatever their age. Without a time, nothing older than these.
-    #[must_use]
-    pub fn with_base_backups(self, newest: Option<usize>) -> Self {
-        Self {
-            base_backups: newest,
-            ..self
+            base_backups,
+            after: Vec::new(),
         }
     }
 
@@ -64,7 +61,7 @@ impl Keep {
     /// Transactions committed before this moment (microseconds since 1970) may be deleted unless a backup needs them; `None`: none may. If
     /// a number of backups is configured and one exists, only the backups decide.
     pub(crate) fn until_us(&self) -> Option<u64> {
-        let by_number = self.base_backups.filter(|_| !self.behind.is_empty());
+        let by_number = self.base_backups.filter(|_| !self.after.is_empty());
         self.since_us.or(by_number.map(|_| u64::MAX))
     }
 }
@@ -115,7 +112,7 @@ pub fn may_begin_with(files: &[FileAge], keep: &Keep) -> Option<FileNumber> {
             let before = next.gtids_before.as_ref();
             before.is_some_and(|before| backup.contains_set(before))
         };
-        if keep.behind.iter().all(has_all_before) {
+        if keep.after.iter().all(has_all_before) {
             begin = Some(next.file);
         }
     }
@@ -262,7 +259,7 @@ impl<'a> Objects<'a> {
         }
     }
 
-    /// Whether it is so old that no reader uses an older listing with it, and no writer is still writing it.
+    /// True if it is so old that no reader uses an older listing with it, and no writer is still writing it.
     fn is_old(&self, name: &str, now: SystemTime) -> bool {
         let written = self.listing.get(name).map(|listed| listed.written);
         let age = written.and_then(|written| now.duration_since(written).ok());
@@ -324,12 +321,51 @@ impl<'a> Objects<'a> {
     }
 }
 
+/// Base backups that may be deleted, oldest first. Every moment since `since_us` (microseconds since 1970) stays restorable: backups since
+/// then stay, and the newest older one. The `newest` ones stay as well. With neither limit, all stay; the newest always stays.
+///
+/// Backups with data in the archive are compared only with each other, since a restore needs one of them. A registered one also expires by
+/// both kinds, so that the log is not kept for a backup that the operator has long deleted.
+#[must_use]
+pub fn may_go(
+    bases: &[BaseManifest],
+    since_us: Option<u64>,
+    newest: Option<usize>,
+) -> Vec<&BaseManifest> {
+    let mut in_order: Vec<&BaseManifest> = bases.iter().collect();
+    in_order.sort_by_key(|base| (base.ended_at, base.name));
+    let with_data: Vec<&BaseManifest> = (in_order.iter().copied())
+        .filter(|base| base.has_data())
+        .collect();
+    let kept_with_data = &with_data[go(&with_data, since_us, newest)..];
+    in_order.truncate(go(&in_order, since_us, newest));
+    in_order.retain(|base| !kept_with_data.contains(base));
+    in_order
+}
+
+/// How many of these may be deleted, oldest first.
+fn go(in_order: &[&BaseManifest], since_us: Option<u64>, newest: Option<usize>) -> usize {
+    let is_young =
+        |since: u64| move |base: &&BaseManifest| base.ended_at.saturating_mul(1_000_000) >= since;
+    // With a time limit, one more: transactions committed between it and the next backup need it.
+    let by_time = since_us.map(|since| {
+        let first_young = in_order.iter().position(is_young(since));
+        first_young.unwrap_or(in_order.len()).saturating_sub(1)
+    });
+    let by_number = newest.map(|newest| in_order.len().saturating_sub(newest.max(1)));
+    match (by_time, by_number) {
+        (Some(by_time), Some(by_number)) => by_time.min(by_number),
+        (by_time, by_number) => by_time.or(by_number).unwrap_or(0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use raft_types::{MemberId, RingId};
 
     use super::*;
+    use crate::base_backup::{BASE_VERSION, BaseForm, BaseName};
     use crate::chain::tests::{number, piece};
     use crate::contents::Hash;
     use crate::storage::Listed;
@@ -359,9 +395,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_committed_before_what_is_kept_may_go() {
+    fn expired_files_may_be_deleted() {
         let all = "1@10 2@20 3@30 4@40 5@50";
-        for (files, since, behind, expected) in [
+        for (files, since, after, expected) in [
             // Everything is kept.
             (all, None, &[][..], None),
             (all, None, &[40], None),
@@ -394,33 +430,30 @@ mod tests {
         ] {
             let keep = Keep {
                 since_us: since.map(|hour: u64| hour * HOUR),
-                behind: behind.iter().map(|until| gtids(*until)).collect(),
+                after: after.iter().map(|until| gtids(*until)).collect(),
                 ..Keep::default()
             };
             let begin = may_begin_with(&ages(files), &keep).map(FileNumber::get);
-            assert_eq!(
-                begin, expected,
-                "{files}, since {since:?}, behind {behind:?}"
-            );
+            assert_eq!(begin, expected, "{files}, since {since:?}, after {after:?}");
         }
         let mut unknown = ages(all);
         unknown[2].gtids_before = None;
         let keep = Keep {
             since_us: Some(21 * HOUR),
-            behind: vec![gtids(100)],
+            after: vec![gtids(100)],
             ..Keep::default()
         };
         assert_eq!(may_begin_with(&unknown, &keep), Some(number(2)));
     }
 
     #[test]
-    fn a_number_of_backups_decides_where_no_time_does() {
+    fn number_of_backups_applies_without_a_time_limit() {
         let files = ages("1@10 2@20 3@30 4@40 5@50");
-        let begin = |since_us, behind: &[u64]| {
+        let begin = |since_us, after: &[u64]| {
             let keep = Keep {
                 since_us,
                 base_backups: Some(2),
-                behind: behind.iter().map(|until| gtids(*until)).collect(),
+                after: after.iter().map(|until| gtids(*until)).collect(),
             };
             may_begin_with(&files, &keep)
         };
@@ -530,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_go_once_the_whole_file_is_there_for_a_while() {
+    fn replaced_pieces_are_deleted_after_the_grace_period() {
         let archive = of_pieces("1/1:0-30 1/1:30-50! 1/1:0-50! 1/2:0-7 1/2:7-9!");
         assert_eq!(that_replace(&archive, now()), [piece("1/1:0-50!")]);
         assert_eq!(that_replace(&archive, NOW + GRACE / 2), []);
@@ -564,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_no_manifest_names_go_with_the_pieces() {
+    fn unnamed_objects_expire_with_their_pieces() {
         let whole = piece("1/1:0-50!");
         let (first, second) = (whole.encrypted_object(1), whole.encrypted_object(2));
         let part = piece("1/1:0-20");
@@ -590,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn the_new_begin_is_written_before_anything_of_it_is_deleted() {
+    fn new_begin_is_written_before_deletions() {
         let archive = of_pieces("1/1:0-50! 1/2:0-90! 1/3:0-60! 1/4:0-10");
         let done = plan(&archive, &BTreeMap::new(), Some(number(3)), now());
         let begin = Begin {
@@ -620,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_repair_has_given_up_goes_with_the_files_of_its_numbers() {
+    fn discarded_files_expire_with_their_numbers() {
         let archive =
             of_pieces("1/1:0-50! 1/2:0-90! 1/3:0-60! 2/2:0-70! 2/3:0-80! 2/4:0-5! 2/5:0-5");
         let done = plan(&archive, &BTreeMap::new(), Some(number(3)), now());
@@ -641,7 +674,7 @@ mod tests {
     proptest! {
         /// After any prefix of a plan, the newest history is one run, and no kept object is lost.
         #[test]
-        fn a_plan_that_was_stopped_leaves_one_chain(
+        fn stopped_pruning_leaves_one_chain(
             files in files(),
             parted in 0usize..6,
             begin in 0u64..8,
@@ -685,7 +718,7 @@ mod tests {
                     let begins = history[0].begins().unwrap();
                     let from = plan.begins.map_or(1, FileNumber::get);
                     prop_assert!(begins.offset == 0 && begins.file.get() <= from);
-                    let ends = history[0].goes_on().unwrap();
+                    let ends = history[0].continues_at().unwrap();
                     prop_assert_eq!(ends.file.get(), last + 1);
                     for piece in &history[0].pieces {
                         prop_assert!(so_far.contains_key(&piece.object()), "{}", piece);
@@ -699,6 +732,99 @@ mod tests {
                 prop_assert!(files.all(|file| Some(file) >= plan.begins));
                 prop_assert_eq!(pieces.superfluous().iter().filter(|piece| Some(piece.file) >= plan.begins).count(), 0);
             }
+        }
+    }
+
+    fn base(second: u64) -> BaseManifest {
+        BaseManifest {
+            version: BASE_VERSION,
+            ring: RingId("11111111-2222-3333-4444-555555555555".parse().unwrap()),
+            name: BaseName::new(second, MemberId(1)).unwrap(),
+            form: BaseForm::DataDirectory,
+            gtids_at_least: GtidSet::new(),
+            gtids_at_most: GtidSet::new(),
+            committed: None,
+            began_at: second,
+            ended_at: second,
+            mysqld_version: None,
+            server_uuid: None,
+            keyring_needed: None,
+            objects: Vec::new(),
+            tar: None,
+            unpacked_bytes: 0,
+            files: 0,
+            taken_by: MemberId(1),
+        }
+    }
+
+    #[test]
+    fn backups_within_the_retention_stay() {
+        // In any order.
+        let all = [30, 10, 50, 20, 40];
+        // Backups, time limit, count limit, and the deletable ones.
+        type Case<'a> = (&'a [u64], Option<u64>, Option<usize>, &'a [u64]);
+        let table: [Case<'_>; 14] = [
+            (&all, None, None, &[]),
+            // Backup 30 is needed for transactions committed at 35.
+            (&all, Some(35), None, &[10, 20]),
+            (&all, Some(30), None, &[10]),
+            (&all, Some(31), None, &[10, 20]),
+            (&all, Some(5), None, &[]),
+            (&all, Some(10), None, &[]),
+            (&all, Some(1000), None, &[10, 20, 30, 40]),
+            (&all, None, Some(2), &[10, 20, 30]),
+            (&all, None, Some(9), &[]),
+            (&all, None, Some(0), &[10, 20, 30, 40]),
+            // The limit that keeps more wins.
+            (&all, Some(35), Some(4), &[10]),
+            (&all, Some(1000), Some(2), &[10, 20, 30]),
+            (&[7], Some(1000), Some(0), &[]),
+            (&[], Some(1000), Some(1), &[]),
+        ];
+        for (seconds, since, newest, expected) in table {
+            let bases: Vec<BaseManifest> = seconds.iter().map(|second| base(*second)).collect();
+            let gone = may_go(&bases, since.map(|since| since * 1_000_000), newest);
+            let gone: Vec<u64> = gone.iter().map(|base| base.ended_at).collect();
+            assert_eq!(
+                gone, expected,
+                "{seconds:?} since {since:?}, newest {newest:?}"
+            );
+        }
+    }
+    /// Only backups with data can be restored.
+    #[test]
+    fn registered_backups_never_expire_one_with_data() {
+        let registered = |second| BaseManifest {
+            form: BaseForm::Registered {
+                tool: "mysqldump".to_owned(),
+                place: "nfs://h/b".to_owned(),
+            },
+            ..base(second)
+        };
+        // Backups with data, registered ones, time limit, count limit, and the deletable ones.
+        type Case<'a> = (&'a [u64], &'a [u64], Option<u64>, Option<usize>, &'a [u64]);
+        let table: [Case<'_>; 8] = [
+            (&[10], &[20, 30, 40], Some(35), None, &[20]),
+            (&[10], &[20, 30, 40], Some(1000), None, &[20, 30]),
+            (&[10], &[20, 30, 40], None, Some(2), &[20]),
+            (&[10, 15], &[20, 30], None, Some(1), &[10, 20]),
+            (&[10, 15], &[20, 30], Some(25), None, &[10]),
+            // The operator has deleted these.
+            (&[20, 30, 40], &[10], Some(35), None, &[10, 20]),
+            (&[20, 30, 40], &[10, 15], None, Some(2), &[10, 15, 20]),
+            (&[], &[10, 20], Some(1000), Some(0), &[10]),
+        ];
+        for (with_data, elsewhere, since, newest, expected) in table {
+            let with_data = with_data.iter().map(|second| base(*second));
+            let bases: Vec<BaseManifest> = (elsewhere.iter().map(|second| registered(*second)))
+                .chain(with_data)
+                .collect();
+            let gone = may_go(&bases, since.map(|since| since * 1_000_000), newest);
+            let gone: Vec<u64> = gone.iter().map(|base| base.ended_at).collect();
+            assert_eq!(
+                gone, expected,
+                "{elsewhere:?} since {since:?}, newest {newest:?}"
+            );
         }
     }
 }

@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use sha2::{Digest, Sha256};
 
 use crate::contents::{Contents, ContentsError, ContentsReader, Hash};
-use crate::encryption::{Encryption, EncryptionError, Identities, Recipients};
+use crate::encryption::{Encryption, EncryptionError, Identities, Recipients, Sealing};
 use crate::manifest::{Manifest, Object};
 use crate::name::PieceName;
 
@@ -24,9 +24,12 @@ const SKIPPABLE: [u8; 8] = [0x57, 0x2a, 0x4d, 0x18, 32, 0, 0, 0];
 /// Why a piece cannot be stored, or an object does not match its manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
-    /// The bytes cannot be read or written, or this program did not compress them.
+    /// The bytes cannot be read, or this program did not compress them.
     #[error(transparent)]
-    Io(#[from] io::Error),
+    Io(io::Error),
+    /// The bytes cannot be written.
+    #[error(transparent)]
+    Write(io::Error),
     /// They cannot be decrypted.
     #[error(transparent)]
     Encryption(#[from] EncryptionError),
@@ -50,11 +53,20 @@ pub enum SealError {
         found: Hash,
     },
     /// The bytes of an encrypted piece are not followed by their SHA-256.
-    #[error("behind its bytes stands something else than their SHA-256")]
+    #[error("its bytes are not followed by their SHA-256")]
     NoHash,
     /// The manifest contradicts the bytes.
     #[error("its manifest says another thing of {0} than its bytes")]
     Manifest(&'static str),
+}
+
+impl From<io::Error> for SealError {
+    fn from(error: io::Error) -> Self {
+        match EncryptionError::of_io(&error) {
+            Some(error) => Self::Encryption(error.clone()),
+            None => Self::Io(error),
+        }
+    }
 }
 
 /// An object to be made.
@@ -85,15 +97,6 @@ impl NewObject {
     pub fn name(&self) -> &str {
         &self.name
     }
-
-    fn stored(self, (bytes, sha256): (u64, Hash)) -> Object {
-        Object {
-            name: self.name,
-            bytes,
-            sha256,
-            encryption: self.recipients.map(|_| Encryption::Age),
-        }
-    }
 }
 
 /// Reads a piece of the log and writes its object.
@@ -105,30 +108,27 @@ pub fn seal(
     from: impl Read,
     to: impl Write,
 ) -> Result<(Contents, Object), SealError> {
-    let to = Hashed::new(to);
-    let Some(recipients) = &new.recipients else {
-        let (contents, written) = compress(new.piece, from, to)?;
-        return Ok((contents, new.stored(written.finish()?)));
-    };
-    let (contents, mut encrypted) = compress(new.piece, from, recipients.encrypt(to)?)?;
-    encrypted.write_all(&SKIPPABLE)?;
-    encrypted.write_all(&contents.sha256.0)?;
-    let written = encrypted.finish()?;
-    Ok((contents, new.stored(written.finish()?)))
-}
-
-/// Returns the inner writer.
-fn compress<W: Write>(
-    piece: PieceName,
-    from: impl Read,
-    to: W,
-) -> Result<(Contents, W), SealError> {
+    let to = Sealing::of(Hashed::new(to), new.recipients.as_ref())?;
     let mut encoder = zstd::stream::write::Encoder::new(to, LEVEL)?;
     // The frame contains its size, and a checksum for manual unpacking.
-    encoder.set_pledged_src_size(Some(piece.end.saturating_sub(piece.start)))?;
+    encoder.set_pledged_src_size(Some(new.piece.end.saturating_sub(new.piece.start)))?;
     encoder.include_checksum(true)?;
-    let contents = pass(piece, from, &mut encoder)?;
-    Ok((contents, encoder.finish()?))
+    let contents = pass(new.piece, from, &mut encoder)?;
+    let mut to = encoder.finish()?;
+    let encryption = new.recipients.map(|_| Encryption::Age);
+    if encryption.is_some() {
+        to.write_all(&SKIPPABLE)?;
+        to.write_all(&contents.sha256.0)?;
+    }
+    let (mut to, bytes, sha256) = to.finish()?.into_parts();
+    to.flush()?;
+    let object = Object {
+        name: new.name,
+        bytes,
+        sha256,
+        encryption,
+    };
+    Ok((contents, object))
 }
 
 /// Reads the object of a manifest, writes the piece of the log, and verifies all of it.
@@ -146,7 +146,8 @@ pub fn unseal(
     let mut object = Hashed::new(from);
     let unpacked = match manifest.object.encryption {
         None => {
-            unpack(manifest.piece, BufReader::new(&mut object), to).map(|(contents, _)| contents)
+            let decoder = zstd::stream::read::Decoder::new(&mut object)?;
+            unpack(decoder, manifest.piece, to).map(|(contents, _)| contents)
         }
         Some(Encryption::Age) => decrypt(manifest.piece, identities, &mut object, to),
     };
@@ -189,15 +190,6 @@ fn assert_is(expected: Hash, found: Hash) -> Result<(), SealError> {
 
 /// Unpacks a frame and all frames after it, and returns the rest of the reader.
 fn unpack<R: BufRead>(
-    piece: PieceName,
-    from: R,
-    to: impl Write,
-) -> Result<(Contents, R), SealError> {
-    let decoder = zstd::stream::read::Decoder::with_buffer(from)?;
-    unpack_with(decoder, piece, to)
-}
-
-fn unpack_with<R: BufRead>(
     mut decoder: zstd::stream::read::Decoder<'_, R>,
     piece: PieceName,
     to: impl Write,
@@ -214,25 +206,14 @@ fn decrypt(
     object: impl Read,
     to: impl Write,
 ) -> Result<Contents, SealError> {
-    let unpacked = identities
-        .decrypt(BufReader::new(object))
-        .map_err(SealError::Io)
-        .and_then(|plain| {
-            let decoder = zstd::stream::read::Decoder::with_buffer(BufReader::new(plain))?;
-            let (contents, mut rest) = unpack_with(decoder.single_frame(), piece, to)?;
-            let mut behind = Vec::new();
-            // One byte more, to detect excess bytes.
-            let most = SKIPPABLE.len() as u64 + 32 + 1;
-            (&mut rest).take(most).read_to_end(&mut behind)?;
-            Ok((contents, behind))
-        });
-    let (contents, behind) = unpacked.map_err(|error| match &error {
-        SealError::Io(io) => EncryptionError::of_io(io)
-            .cloned()
-            .map_or(error, Into::into),
-        _ => error,
-    })?;
-    let archived = behind.strip_prefix(&SKIPPABLE);
+    let plain = identities.decrypt(BufReader::new(object))?;
+    let decoder = zstd::stream::read::Decoder::with_buffer(plain)?;
+    let (contents, rest) = unpack(decoder.single_frame(), piece, to)?;
+    let mut trailer = Vec::new();
+    // One byte more, to detect excess bytes.
+    let most = SKIPPABLE.len() as u64 + 32 + 1;
+    rest.take(most).read_to_end(&mut trailer)?;
+    let archived = trailer.strip_prefix(&SKIPPABLE);
     let archived = archived.and_then(|bytes| bytes.try_into().ok());
     assert_is(
         archived.map(Hash).ok_or(SealError::NoHash)?,
@@ -258,9 +239,9 @@ fn pass(piece: PieceName, mut from: impl Read, mut to: impl Write) -> Result<Con
             return Err(SealError::Size { expected, found });
         }
         contents.take(&chunk[..read])?;
-        to.write_all(&chunk[..read])?;
+        to.write_all(&chunk[..read]).map_err(SealError::Write)?;
     }
-    to.flush()?;
+    to.flush().map_err(SealError::Write)?;
     let contents = contents.finish()?;
     if found != expected {
         return Err(SealError::Size { expected, found });
@@ -296,25 +277,14 @@ impl<T> Hashed<T> {
     pub(crate) fn into_parts(self) -> (T, u64, Hash) {
         (self.inner, self.bytes, Hash(self.sha256.finalize().into()))
     }
-
-    fn hashed(self) -> (u64, Hash) {
-        let (_, bytes, sha256) = self.into_parts();
-        (bytes, sha256)
-    }
-}
-
-impl<T: Write> Hashed<T> {
-    fn finish(mut self) -> io::Result<(u64, Hash)> {
-        self.inner.flush()?;
-        Ok(self.hashed())
-    }
 }
 
 impl<T: Read> Hashed<T> {
     /// Reads the rest, which belongs to the object as well.
     pub(crate) fn finish_reading(mut self) -> io::Result<(u64, Hash)> {
         io::copy(&mut self, &mut io::sink())?;
-        Ok(self.hashed())
+        let (_, bytes, sha256) = self.into_parts();
+        Ok((bytes, sha256))
     }
 }
 
@@ -437,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_bytes_unpack_to_no_more_than_their_piece() {
+    fn unpacking_is_bounded_by_the_piece_size() {
         let object = frame(window(21), &endless_event(), 800);
         for bytes in [1, 10_000, 1 << 20] {
             let (unpacked, refused) = unsealed(&object, bytes);
@@ -447,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_asks_for_much_memory_is_refused() {
+    fn frame_with_a_large_window_is_refused() {
         let refused = |log| unsealed(&frame(window(log), &endless_event(), 0), 19).1;
         let (small, large) = (refused(23), refused(24));
         assert!(matches!(small, SealError::Contents(_)), "{small}");
@@ -455,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_without_an_end_is_not_read_to_it() {
+    fn endless_object_is_bounded() {
         let marker = Marker::holding(MarkerKind::Blank, Some(OpId::new(1, 7)), &[]);
         let body = marker.encode().to_vec().into();
         let event = Ignorable { body }.encode(Ignorable::origin(0, 1));

@@ -12,14 +12,13 @@ use std::time::{Duration, SystemTime};
 use bytes::{Buf, Bytes};
 use futures::TryStreamExt;
 use futures::stream::BoxStream;
-use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, ObjectStoreScheme};
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
 use tokio::runtime::Handle;
+use url::Url;
 
-use crate::cloud;
+use crate::storage_settings::without_secrets;
 pub use crate::storage_settings::{StorageError, StorageSettings};
-use crate::storage_settings::{unknown, without_secrets};
 
 /// Part size of larger objects, which is an upload's memory use. Services allow 10,000 parts.
 const PART_BYTES: usize = 8 << 20;
@@ -52,40 +51,27 @@ impl Storage {
     /// # Errors
     /// When this program does not support the URL or an option, or the directory does not exist.
     pub fn open(settings: &StorageSettings) -> Result<Self, StorageError> {
-        let secrets: Vec<String> = settings.options.values().cloned().collect();
-        let elsewhere = || {
-            StorageError::Settings(format!(
-                "{} is no place for an archive; it is one of s3://, gs://, az:// and file:///",
-                settings.url
-            ))
-        };
-        let (scheme, mut folder) =
-            ObjectStoreScheme::parse(&settings.url).map_err(|_| elsewhere())?;
-        let objects: Arc<dyn ObjectStore> = match scheme {
-            ObjectStoreScheme::Local => {
-                if let Some(option) = settings.options.keys().next() {
-                    return Err(unknown(option, "a directory"));
-                }
-                let directory = settings.url.to_file_path().map_err(|()| {
-                    StorageError::Settings(format!("{} does not name a directory", settings.url))
-                })?;
-                folder = Path::default();
-                // Not created here: without its mount, it would fill the wrong disk.
-                let there = LocalFileSystem::new_with_prefix(&directory).map_err(|_| {
-                    let shown = directory.display();
-                    StorageError::Settings(format!("there is no directory {shown}; make it first"))
-                })?;
-                Arc::new(there.with_fsync(true).with_automatic_cleanup(true))
-            }
-            ObjectStoreScheme::AmazonS3
-            | ObjectStoreScheme::GoogleCloudStorage
-            | ObjectStoreScheme::MicrosoftAzure => cloud::open(&scheme, settings, &secrets)?,
-            _ => return Err(elsewhere()),
-        };
+        let (objects, folder, secrets) = settings.connect()?;
         Ok(Self {
             secrets: Arc::new(secrets),
             ..Self::over(objects, folder, settings.call_limit)
         })
+    }
+
+    /// As [`Self::open`], with options from a file, if one is given.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and when the file cannot be read or parsed.
+    pub fn open_with(
+        url: Url,
+        options_file: Option<&std::path::Path>,
+        call_limit: Duration,
+    ) -> Result<Self, StorageError> {
+        Self::open(&StorageSettings::with_options_of(
+            url,
+            options_file,
+            call_limit,
+        )?)
     }
 
     /// A folder of an open storage.
@@ -143,6 +129,32 @@ impl Storage {
         let put = self.objects.put(&place, bytes.into());
         self.call(|| format!("store {name}"), put).await?;
         Ok(())
+    }
+
+    /// As [`Self::write`], and checks that the object is stored.
+    ///
+    /// # Errors
+    /// As [`Self::write`] and [`Self::assert_stored`].
+    pub async fn write_checked(&self, name: &str, bytes: Vec<u8>) -> Result<(), StorageError> {
+        let size = bytes.len() as u64;
+        self.write(name, bytes).await?;
+        self.assert_stored(name, size).await
+    }
+
+    /// Checks the stored size: a storage may acknowledge an object that it has not stored.
+    ///
+    /// # Errors
+    /// [`StorageError::Lost`], or when the request fails.
+    pub async fn assert_stored(&self, name: &str, expected: u64) -> Result<(), StorageError> {
+        let found = self.size(name).await?;
+        match found == Some(expected) {
+            true => Ok(()),
+            false => Err(StorageError::Lost {
+                name: name.to_owned(),
+                expected,
+                found,
+            }),
+        }
     }
 
     /// Reads a small object.
@@ -378,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_lead_nowhere_are_told() {
+    fn unusable_settings_are_reported() {
         assert_eq!(
             refused("ftp://host/folder", &[]),
             "ftp://host/folder is no place for an archive; it is one of s3://, gs://, az:// and file:///"
@@ -415,7 +427,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_is_stored_in_a_directory_is_read_and_listed() {
+    async fn directory_storage_reads_and_lists_its_objects() {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("file://{}", folder.path().display());
         let storage = Storage::open(&settings(&url, &[])).unwrap();

@@ -1,13 +1,17 @@
-//! Where an archive is, and why a request to it failed.
+//! The location of an archive, its connection, and errors of its requests. A build without the `cloud` feature has no HTTP client.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreScheme};
 use url::Url;
 
-/// Where an archive is, and how to access it.
+/// The location of an archive, and how to access it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StorageSettings {
     /// `s3://bucket/folder`, `gs://bucket/folder`, `az://container/folder` or `file:///folder`.
@@ -40,6 +44,42 @@ impl StorageSettings {
             options,
             call_limit,
         })
+    }
+
+    /// Connects without a request. Returns the folder of the ring as well, and strings that no message may contain.
+    pub(crate) fn connect(
+        &self,
+    ) -> Result<(Arc<dyn ObjectStore>, Path, Vec<String>), StorageError> {
+        let secrets: Vec<String> = self.options.values().cloned().collect();
+        let elsewhere = || {
+            StorageError::Settings(format!(
+                "{} is no place for an archive; it is one of s3://, gs://, az:// and file:///",
+                self.url
+            ))
+        };
+        let (scheme, mut folder) = ObjectStoreScheme::parse(&self.url).map_err(|_| elsewhere())?;
+        let objects: Arc<dyn ObjectStore> = match scheme {
+            ObjectStoreScheme::Local => {
+                if let Some(option) = self.options.keys().next() {
+                    return Err(unknown(option, "a directory"));
+                }
+                let directory = self.url.to_file_path().map_err(|()| {
+                    StorageError::Settings(format!("{} does not name a directory", self.url))
+                })?;
+                folder = Path::default();
+                // Not created here: without its mount, it would fill the wrong disk.
+                let there = LocalFileSystem::new_with_prefix(&directory).map_err(|_| {
+                    let shown = directory.display();
+                    StorageError::Settings(format!("there is no directory {shown}; make it first"))
+                })?;
+                Arc::new(there.with_fsync(true).with_automatic_cleanup(true))
+            }
+            ObjectStoreScheme::AmazonS3
+            | ObjectStoreScheme::GoogleCloudStorage
+            | ObjectStoreScheme::MicrosoftAzure => open_cloud(&scheme, self, &secrets)?,
+            _ => return Err(elsewhere()),
+        };
+        Ok((objects, folder, secrets))
     }
 }
 
@@ -89,6 +129,16 @@ pub enum StorageError {
         /// The timeout.
         limit: Duration,
     },
+    /// The storage acknowledged an object, but it is missing or has another size.
+    #[error("the storage took {name} with {expected} bytes, and has {found:?}")]
+    Lost {
+        /// The object.
+        name: String,
+        /// Bytes uploaded.
+        expected: u64,
+        /// Bytes stored; `None` if the object is missing.
+        found: Option<u64>,
+    },
     /// The object exceeds the limit for reading into memory.
     #[error("{name} has {bytes} bytes, and at most {most} are read")]
     TooLarge {
@@ -112,7 +162,7 @@ impl From<StorageError> for io::Error {
     }
 }
 
-pub(crate) fn unknown(option: &str, storage: &str) -> StorageError {
+fn unknown(option: &str, storage: &str) -> StorageError {
     StorageError::Settings(format!("{storage} has no option `{option}`"))
 }
 
@@ -132,4 +182,111 @@ pub(crate) fn without_secrets(words: &str, secrets: &[String]) -> String {
         _ => word.to_owned(),
     });
     words.collect()
+}
+
+/// Opens a bucket or container without a request.
+///
+/// # Errors
+/// When the service has no such option, or this build lacks the feature.
+#[cfg(not(feature = "cloud"))]
+fn open_cloud(
+    _: &ObjectStoreScheme,
+    settings: &StorageSettings,
+    _: &[String],
+) -> Result<Arc<dyn ObjectStore>, StorageError> {
+    Err(StorageError::Settings(format!(
+        "this program was built without object storage and cannot use {}; use a released package, build with `--features cloud`, or name \
+         a directory by file:///",
+        settings.url
+    )))
+}
+
+#[cfg(feature = "cloud")]
+use with_cloud::open as open_cloud;
+
+#[cfg(feature = "cloud")]
+mod with_cloud {
+    use std::time::Duration;
+
+    use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+    use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+    use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+    use object_store::{BackoffConfig, ClientOptions, RetryConfig};
+
+    use super::*;
+
+    /// Part of a call's timeout for retries while a service is busy.
+    const RETRY_FOR: f64 = 0.7;
+    const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+    const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
+
+    /// Opens a bucket or container without a request. No message contains a secret.
+    ///
+    /// # Errors
+    /// When the service has no such option.
+    pub(super) fn open(
+        scheme: &ObjectStoreScheme,
+        settings: &StorageSettings,
+        secrets: &[String],
+    ) -> Result<Arc<dyn ObjectStore>, StorageError> {
+        let wrong = |error: object_store::Error| {
+            StorageError::Settings(without_secrets(&error.to_string(), secrets))
+        };
+        // The builders have the same methods, but no common trait.
+        macro_rules! service {
+            ($builder:ty, $key:ty, $name:literal $(, $setting:ident($value:expr))?) => {{
+                let mut builder = <$builder>::from_env()
+                    .with_url(settings.url.to_string())
+                    .with_client_options(client(settings))
+                    .with_retry(retry(settings))
+                    $(.$setting($value))?;
+                for (name, value) in &settings.options {
+                    let key: $key = name.parse().map_err(|_| unknown(name, $name))?;
+                    builder = builder.with_config(key, value);
+                }
+                Arc::new(builder.build().map_err(wrong)?)
+            }};
+        }
+        Ok(match scheme {
+            ObjectStoreScheme::GoogleCloudStorage => service!(
+                GoogleCloudStorageBuilder,
+                GoogleConfigKey,
+                "Google Cloud Storage"
+            ),
+            ObjectStoreScheme::MicrosoftAzure => {
+                service!(MicrosoftAzureBuilder, AzureConfigKey, "Azure")
+            }
+            // Objects are deleted one by one, which every S3-compatible service supports.
+            _ => service!(
+                AmazonS3Builder,
+                AmazonS3ConfigKey,
+                "Amazon S3",
+                with_disable_bulk_delete(true)
+            ),
+        })
+    }
+
+    fn client(settings: &StorageSettings) -> ClientOptions {
+        // Process-wide; any earlier call installed the same.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // The operator's endpoint URL may choose plain HTTP, for a storage in the operator's own network.
+        ClientOptions::new()
+            // A timeout of the whole request would limit the object's size; `call` bounds each wait.
+            .with_timeout_disabled()
+            .with_read_timeout(settings.call_limit.mul_f64(RETRY_FOR))
+            .with_connect_timeout(settings.call_limit.mul_f64(RETRY_FOR / 4.0))
+            .with_allow_http(true)
+    }
+
+    fn retry(settings: &StorageSettings) -> RetryConfig {
+        RetryConfig {
+            backoff: BackoffConfig {
+                init_backoff: FIRST_BACKOFF,
+                max_backoff: LONGEST_BACKOFF,
+                base: 2.0,
+            },
+            max_retries: 10,
+            retry_timeout: settings.call_limit.mul_f64(RETRY_FOR),
+        }
+    }
 }

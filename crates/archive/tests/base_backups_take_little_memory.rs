@@ -1,6 +1,6 @@
 //! A data directory larger than the memory limit: memory use is bounded. A separate test, because it measures the whole process.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::fs;
 use std::ops::ControlFlow;

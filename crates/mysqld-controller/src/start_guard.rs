@@ -18,6 +18,7 @@ use mysqld_server::tail_trim::{
     Refusal, Survey, TailTrimOptions, Trimmed, check_start, last_written, record_after_rotation,
     record_in_use, record_start, restore, survey, trim_last,
 };
+use spilling_bytes::long_work;
 use thiserror::Error;
 use tokio::sync::watch;
 use tracing::{info, warn};

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use applier::events::{NamedEvent, OVER, listed};
 use mysql_link::{ConnectOptions, Connection, LinkError};
 use serde::{Deserialize, Serialize};
+use spilling_bytes::long_work;
 use tokio::sync::OnceCell;
 use tracing::{info, warn};
 

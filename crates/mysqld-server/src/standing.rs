@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use binlog_format::gtid::GtidSet;
 use raft_types::Term;
 use serde::{Deserialize, Serialize};
+use spilling_bytes::long_work;
 use thiserror::Error;
 
 use crate::durable_file;

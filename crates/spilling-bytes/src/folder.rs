@@ -1,16 +1,22 @@
-//! The folder of the files, and their total size.
+//! The folder of large payloads and their total size, and its files: written sequentially, then mapped. A file has no name, and only this
+//! process ever has it open, so no other process can change or truncate the mapped bytes.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::{fmt, io};
+use std::{fmt, io, thread};
 
+use bytes::BytesMut;
+use filebuffer::FileBuffer;
 use rustix::fs::{Mode, OFlags};
 
 /// The prefix of a file's name while it briefly has one.
 const NAME: &str = "payload-";
+/// The free space is checked again after this many bytes more than announced.
+const CHECK_EVERY: u64 = 64 << 20;
 
 /// The folder for large payloads; clones are the same folder. The default is none: all payloads stay in memory.
 #[derive(Debug, Clone, Default)]
@@ -61,55 +67,6 @@ impl SpillFolder {
         self.0.is_none()
     }
 
-    /// A file without a name, for reading and writing.
-    pub(crate) fn file(&self) -> io::Result<File> {
-        let folder = self.folder()?;
-        let flags = OFlags::TMPFILE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-        match rustix::fs::open(&folder.path, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(file) => Ok(file.into()),
-            // The file system does not support it: the name is removed immediately; after a crash, the next start removes it.
-            Err(_) => {
-                let number = folder.names.fetch_add(1, Ordering::Relaxed);
-                let path = folder.path.join(format!("{NAME}{number}"));
-                let mut options = OpenOptions::new();
-                options.read(true).write(true).create_new(true).mode(0o600);
-                let file = options.open(&path)?;
-                fs::remove_file(&path)?;
-                Ok(file)
-            }
-        }
-    }
-
-    /// Whether the disk has room for this many further bytes of a file, in addition to the payload's bytes written elsewhere.
-    pub(crate) fn check_room(&self, file: u64, elsewhere: u64) -> io::Result<()> {
-        let folder = self.folder()?;
-        let disk = rustix::fs::statvfs(&folder.path)?;
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        let needed = file
-            .saturating_add(elsewhere)
-            .saturating_add(folder.reserve);
-        if free >= needed {
-            return Ok(());
-        }
-        let what = format!(
-            "{free} bytes are free, and {needed} are needed, of which {} stay free",
-            folder.reserve
-        );
-        Err(io::Error::new(io::ErrorKind::StorageFull, what))
-    }
-
-    pub(crate) fn add(&self, bytes: u64) {
-        if let Some(folder) = &self.0 {
-            folder.bytes.fetch_add(bytes, Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn remove(&self, bytes: u64) {
-        if let Some(folder) = &self.0 {
-            folder.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        }
-    }
-
     /// Logs once that a payload stays in memory.
     pub(crate) fn warn(&self, error: &io::Error) {
         let Some(folder) = &self.0 else {
@@ -126,11 +83,6 @@ impl SpillFolder {
                  give the process as much memory as its largest transactions have. Said once"
             );
         }
-    }
-
-    fn folder(&self) -> io::Result<&Folder> {
-        let none = || io::Error::new(io::ErrorKind::NotFound, "there is no folder for it");
-        self.0.as_deref().ok_or_else(none)
     }
 }
 
@@ -169,4 +121,143 @@ fn prepare(path: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+impl Folder {
+    /// A file without a name, for reading and writing.
+    fn file(&self) -> io::Result<File> {
+        let flags = OFlags::TMPFILE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        match rustix::fs::open(&self.path, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(file) => Ok(file.into()),
+            // The file system does not support it: the name is removed immediately; after a crash, the next start removes it.
+            Err(_) => {
+                let number = self.names.fetch_add(1, Ordering::Relaxed);
+                let path = self.path.join(format!("{NAME}{number}"));
+                let mut options = OpenOptions::new();
+                options.read(true).write(true).create_new(true).mode(0o600);
+                let file = options.open(&path)?;
+                fs::remove_file(&path)?;
+                Ok(file)
+            }
+        }
+    }
+
+    /// True if the disk has room for this many further bytes of a file, in addition to the payload's bytes written elsewhere.
+    fn check_room(&self, file: u64, elsewhere: u64) -> io::Result<()> {
+        let disk = rustix::fs::statvfs(&self.path)?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let needed = file.saturating_add(elsewhere).saturating_add(self.reserve);
+        if free >= needed {
+            return Ok(());
+        }
+        let what = format!(
+            "{free} bytes are free, and {needed} are needed, of which {} stay free",
+            self.reserve
+        );
+        Err(io::Error::new(io::ErrorKind::StorageFull, what))
+    }
+}
+
+/// A file during writing.
+#[derive(Debug)]
+pub(crate) struct SpillFile {
+    file: File,
+    counted: Counted,
+    /// The size of the payload for which the disk had room.
+    room_for: u64,
+}
+
+/// Bytes of a file, counted in the folder's total.
+#[derive(Debug)]
+struct Counted {
+    folder: Arc<Folder>,
+    bytes: u64,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.folder.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl SpillFile {
+    /// For a payload of `expected` bytes, which is also written elsewhere on the same disk.
+    pub(crate) fn create(folder: &SpillFolder, expected: u64) -> io::Result<Self> {
+        let none = || io::Error::new(io::ErrorKind::NotFound, "there is no folder for it");
+        let folder = folder.0.clone().ok_or_else(none)?;
+        folder.check_room(expected, expected)?;
+        Ok(Self {
+            file: folder.file()?,
+            counted: Counted { folder, bytes: 0 },
+            room_for: expected,
+        })
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.counted.bytes
+    }
+
+    /// Appends; after an error, the file is unchanged.
+    pub(crate) fn write(&mut self, bytes: &[u8], expected: u64) -> io::Result<()> {
+        let Counted {
+            folder,
+            bytes: written,
+        } = &mut self.counted;
+        if expected > self.room_for {
+            let expected = expected + CHECK_EVERY;
+            folder.check_room(expected - *written, expected)?;
+            self.room_for = expected;
+        }
+        self.file.write_all_at(bytes, *written)?;
+        let added = bytes.len() as u64;
+        *written += added;
+        folder.bytes.fetch_add(added, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The file's bytes, in memory.
+    pub(crate) fn read_back(&self) -> io::Result<BytesMut> {
+        let length = usize::try_from(self.len()).map_err(io::Error::other)?;
+        let mut bytes = BytesMut::zeroed(length);
+        self.file.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+
+    /// The file's bytes, mapped. Pages are read on use, and none is locked in memory.
+    pub(crate) fn map(self) -> Result<SpilledMap, (Self, io::Error)> {
+        // A file without a name can be opened by its descriptor.
+        let opened = FileBuffer::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        let map = opened.and_then(|map| match map.len() as u64 {
+            length if length == self.len() => Ok(map),
+            length => Err(io::Error::other(format!(
+                "the file has {length} bytes, and {} were written",
+                self.len()
+            ))),
+        });
+        match map {
+            Ok(map) => Ok(SpilledMap(Some((map, self.counted)))),
+            Err(error) => Err((self, error)),
+        }
+    }
+}
+
+/// A mapped file, until it is dropped.
+pub(crate) struct SpilledMap(Option<(FileBuffer, Counted)>);
+
+impl AsRef<[u8]> for SpilledMap {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], |(map, _)| map)
+    }
+}
+
+/// Unmapping a gigabyte takes a fraction of a second, and the last user may not be able to wait.
+impl Drop for SpilledMap {
+    fn drop(&mut self) {
+        let map = self.0.take();
+        // If no thread can be created, it is dropped here.
+        thread::Builder::new()
+            .name("spill-drop".to_owned())
+            .spawn(move || drop(map))
+            .ok();
+    }
 }

@@ -6,14 +6,14 @@
 //! A failure of the file costs memory but no bytes: they are read back, and the rest stays in memory.
 //! An error of the disk on a page read ends the process (SIGBUS).
 
-mod file;
 mod folder;
+pub mod long_work;
 
 use std::io;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::file::SpillFile;
+use crate::folder::SpillFile;
 pub use crate::folder::SpillFolder;
 
 /// The size from which bytes are in a file. A process may receive several payloads concurrently, so this is a small part
@@ -59,7 +59,7 @@ pub struct Gathered {
 /// The file failed, and its bytes could not be read back either.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{bytes} bytes of a large payload in {folder} cannot be read back: {reason}; look at the disk that holds it"
+    "{bytes} bytes of a large payload in {folder} cannot be read back: {reason}; check the disk that holds it"
 )]
 pub struct SpillLost {
     bytes: u64,
@@ -95,12 +95,12 @@ impl SpillingBytes {
         usize::try_from(written).unwrap_or(usize::MAX) + self.buffer.len()
     }
 
-    /// Whether there are no bytes yet.
+    /// True if there are no bytes yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds the next piece. During a write to the file, the thread's other tasks continue, as in `long_work`.
+    /// Adds the next piece. During a write to the file, the thread's other tasks continue, as in [`long_work`].
     pub fn push(&mut self, piece: &[u8]) {
         self.crc32c = crc32c::crc32c_append(self.crc32c, piece);
         if self.in_memory {
@@ -136,7 +136,7 @@ impl SpillingBytes {
             Some(file) => match file.map() {
                 Ok(map) => Bytes::from_owner(map),
                 Err((file, error)) => {
-                    self.stay_in_memory(file, &error);
+                    self.stay_in_memory(&file, &error);
                     std::mem::take(&mut self.buffer).freeze()
                 }
             },
@@ -174,38 +174,28 @@ impl SpillingBytes {
     fn write(&mut self, bytes: &[u8]) -> bool {
         let written = long_work::run(bytes.len().max(long_work::LARGE), || {
             let expected = self.announced.max(self.len() + bytes.len()) as u64;
-            let file = match self.file.take() {
+            let file = match &mut self.file {
                 Some(file) => file,
-                None => match SpillFile::create(&self.folder, expected) {
-                    Ok(file) => file,
-                    Err(error) => return Err((None, error)),
-                },
+                none => none.insert(SpillFile::create(&self.folder, expected)?),
             };
-            match file.write(bytes, expected) {
-                Ok(file) => {
-                    self.file = Some(file);
-                    Ok(())
-                }
-                Err((file, error)) => Err((Some(file), error)),
-            }
+            file.write(bytes, expected)
         });
-        match written {
-            Ok(()) => true,
-            Err((None, error)) => {
+        let Err(error) = written else { return true };
+        match self.file.take() {
+            Some(file) => {
+                self.stay_in_memory(&file, &error);
+                self.buffer.extend_from_slice(bytes);
+            }
+            None => {
                 self.in_memory = true;
                 self.folder.warn(&error);
-                false
-            }
-            Err((Some(file), error)) => {
-                self.stay_in_memory(file, &error);
-                self.buffer.extend_from_slice(bytes);
-                false
             }
         }
+        false
     }
 
     /// Reads the file's bytes back, before those of the buffer.
-    fn stay_in_memory(&mut self, file: SpillFile, error: &io::Error) {
+    fn stay_in_memory(&mut self, file: &SpillFile, error: &io::Error) {
         self.in_memory = true;
         self.folder.warn(error);
         match file.read_back() {

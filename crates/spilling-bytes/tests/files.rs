@@ -1,6 +1,6 @@
 //! Bytes in memory and in files are identical; a failure of the folder loses no byte.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ fn wait_until_none(folder: &SpillFolder) {
 }
 
 #[test]
-fn small_and_large_ones_have_their_bytes() {
+fn small_and_large_payloads_keep_their_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let folder = SpillFolder::open(dir.path().join("spill"), 0);
     let all = pattern(SPILLED_FROM + (3 << 20) + 7);
@@ -62,17 +62,17 @@ fn small_and_large_ones_have_their_bytes() {
 }
 
 #[test]
-fn what_a_crash_left_is_removed_and_nothing_else() {
+fn leftover_files_are_removed_at_open() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("payload-3"), "left").unwrap();
-    fs::write(dir.path().join("somebody else's"), "kept").unwrap();
+    fs::write(dir.path().join("foreign"), "kept").unwrap();
     SpillFolder::open(dir.path(), 0);
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
     assert_eq!(left.len(), 1);
 }
 
 #[test]
-fn without_a_folder_or_room_they_stay_in_memory() {
+fn payloads_stay_in_memory_without_folder_or_room() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
@@ -94,7 +94,7 @@ fn without_a_folder_or_room_they_stay_in_memory() {
 
 /// Needs root and a loop device, as other tests with real disks do.
 #[test]
-fn a_disk_that_fills_up_meanwhile_costs_no_byte() {
+fn full_disk_during_spill_loses_no_byte() {
     let home = tempfile::tempdir().unwrap();
     let mounted = home.path().join("disk");
     fs::create_dir(&mounted).unwrap();

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use raft_types::{AssemblyError, OpId, PayloadAssembly, PayloadChecksumError, TransactionPayload};
+use spilling_bytes::long_work;
 use spilling_bytes::{SPILLED_FROM, SpillFolder, SpillingBytes};
 use tokio::sync::OnceCell;
 use zstd::bulk::{Compressor, Decompressor};

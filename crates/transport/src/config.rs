@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
 use consensus::Timers;
-use name_lookup::LOOKUP_LIMIT;
 use raft_types::{MAX_MESSAGE_BYTES, REPLICATION_WINDOW_BYTES};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::ring;
@@ -14,6 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use sockets::LOOKUP_LIMIT;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};

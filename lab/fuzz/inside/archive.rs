@@ -64,8 +64,8 @@ pub fn listing(text: &str) -> usize {
     };
     // Each file is continued, has one gap filled to its end, and is then archived as a whole; one of them is after a gap.
     for _ in 0..=3 * MOST_FILES + 1 {
-        let (Next::GoOn(piece)
-        | Next::BehindAGap { piece, .. }
+        let (Next::Continue(piece)
+        | Next::AfterGap { piece, .. }
         | Next::Fill(piece)
         | Next::Whole(piece)) = next(&pieces, Timeline::FIRST, &log)
         else {
@@ -92,10 +92,10 @@ fn hold_together(names: &BTreeSet<PieceName>) -> Pieces {
         let history = pieces.history(timeline);
         for run in &history {
             let mut following = run.pieces.windows(2);
-            assert!(following.all(|two| two[0].goes_on() == two[1].begins()));
+            assert!(following.all(|two| two[0].continues_at() == two[1].begins()));
         }
         let mut parted = history.windows(2);
-        assert!(parted.all(|two| two[0].goes_on() != two[1].begins()));
+        assert!(parted.all(|two| two[0].continues_at() != two[1].begins()));
         // Superfluous pieces are not needed.
         assert_eq!(left.history(timeline), history);
     }
@@ -209,7 +209,7 @@ pub fn packed_file(file: &[u8], parted_at: usize) -> bool {
 pub fn unpacked(object: &[u8], bytes: u64) -> bool {
     let nothing = Contents {
         bytes,
-        ..Contents::nothing()
+        ..Contents::default()
     };
     [false, true].into_iter().any(|closed| {
         let manifest = manifest_of(piece(0, bytes, closed), &nothing, object);
@@ -229,7 +229,7 @@ const IDENTITY: &[u8] =
 /// whether it is encrypted for this identity.
 pub fn decrypted(object: &[u8], bytes: u64) -> bool {
     let identities = Identities::of_text(IDENTITY).expect("an identity");
-    let mut manifest = manifest_of(piece(0, bytes, false), &Contents::nothing(), object);
+    let mut manifest = manifest_of(piece(0, bytes, false), &Contents::default(), object);
     (manifest.sha256, manifest.object.encryption) = (None, Some(Encryption::Age));
     let mut to = Counted(0);
     let unpacked = unseal(&manifest, &identities, object, &mut to);
@@ -246,6 +246,7 @@ pub fn keys(text: &str, secret: bool) -> bool {
     if let Err(why) = &read {
         let keys = text.lines().map(str::trim);
         let mut keys = keys.filter(|line| line.len() >= 32 && line.contains('7'));
+        let why = why.to_string();
         assert!(!keys.any(|key| why.contains(key)), "{why}");
     }
     read.is_ok()

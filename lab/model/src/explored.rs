@@ -98,7 +98,7 @@ impl RingModel {
         let alone = matches!(member.voters(), [only] if only.len() == 1 && only.has(id));
         let repairs = ring.repairs.iter().filter(|repair| **repair <= member.term);
         let last = match repairs.max() {
-            Some(repair) => repair + self.scope.terms_behind_a_repair - 1,
+            Some(repair) => repair + self.scope.terms_after_a_repair - 1,
             None => self.scope.terms,
         };
         member.term < last && self.rules.may_campaign(member) && (member.promised == 0 || alone)

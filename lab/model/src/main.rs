@@ -31,7 +31,7 @@ struct Arguments {
     terms: u32,
     /// Number of terms after each repair, its own included
     #[arg(long, default_value_t = 3)]
-    terms_behind_a_repair: u32,
+    terms_after_a_repair: u32,
     /// Maximum length of a log, in entries
     #[arg(long, default_value_t = 4)]
     entries: usize,
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
         begins_joint: arguments.begins_joint,
         spares: arguments.spares,
         terms: arguments.terms,
-        terms_behind_a_repair: arguments.terms_behind_a_repair,
+        terms_after_a_repair: arguments.terms_after_a_repair,
         entries: arguments.entries,
         writes: arguments.writes,
         moves: arguments.moves,

@@ -78,7 +78,7 @@ pub struct Scope {
     /// The last term; the bootstrap is term 1.
     pub terms: Term,
     /// Number of terms after each repair, its own included.
-    pub terms_behind_a_repair: Term,
+    pub terms_after_a_repair: Term,
     /// Maximum length of a log, in entries.
     pub entries: usize,
     /// Number of client transactions.
@@ -114,7 +114,7 @@ impl Scope {
             rules: RingRules::from(QuorumPolicy::SingleRegionDynamic),
             begins_joint: false,
             terms: 3,
-            terms_behind_a_repair: 3,
+            terms_after_a_repair: 3,
             entries: 4,
             writes: 1,
             moves: 0,

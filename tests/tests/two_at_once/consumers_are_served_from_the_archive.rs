@@ -2,7 +2,7 @@
 //! equal to the primary and continues with the log. `mysqlbinlog` copies files that no member has any longer. Errors name damaged objects
 //! in the archive.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Under load, with faults of the storage, of the archiving member, of the disk and of the leader: no commit waits for the archive. In the
 //! end it has the whole log in one chain, byte for byte.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::fs;
 use std::path::Path;
@@ -63,12 +63,12 @@ impl Scene {
         self.writers.wait_for_more(SOME, SOON).unwrap();
         let told = self.says(member, "error").as_str().unwrap().to_owned();
         println!("{conduct:?}: {told}");
-        self.goes_on(member);
+        self.continues_at(member);
         told
     }
 
     /// Repairs the storage, and waits until the member archives again.
-    fn goes_on(&self, member: usize) {
+    fn continues_at(&self, member: usize) {
         self.storage.conduct(Conduct::Serves);
         self.set
             .eventually("it is archived again", GOES_ON, || {
@@ -243,7 +243,7 @@ fn dies_and_is_told_lies(scene: &mut Scene, member: usize) {
         .unwrap();
     scene.writers.wait_for_more(SOME, SOON).unwrap();
     scene.archives(member, 1);
-    scene.goes_on(member);
+    scene.continues_at(member);
     assert!(scene.archive("verify", &[]).status.success());
 }
 
@@ -255,7 +255,7 @@ fn the_leader_moves(scene: &mut Scene, first: usize) {
     let name = scene.set.name(there).to_owned();
     scene.set.promote(&name, SOON).unwrap();
     scene.writers.wait_for_more(SOME, SOON).unwrap();
-    scene.goes_on(second);
+    scene.continues_at(second);
     scene
         .set
         .eventually("the turn has moved", GOES_ON, || {
@@ -274,7 +274,7 @@ fn the_leader_moves(scene: &mut Scene, first: usize) {
         })
         .unwrap();
     scene.writers.wait_for_more(SOME, SOON).unwrap();
-    scene.goes_on(first);
+    scene.continues_at(first);
     scene.archives(first, 1);
     scene.set.start(there).unwrap();
 }

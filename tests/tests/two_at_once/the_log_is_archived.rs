@@ -1,7 +1,7 @@
 //! One member archives the ring's log, and another one continues where it was killed. The archive is the log, byte for byte and without a
 //! gap.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -60,8 +60,8 @@ impl Reader {
             let Some(mut log) = log.unwrap() else {
                 return BTreeMap::new();
             };
-            let [run] = log.runs() else {
-                panic!("the archive has a gap: {:?}", log.runs());
+            let [run] = log.runs.as_slice() else {
+                panic!("the archive has a gap: {:?}", log.runs);
             };
             let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
             let mut before = None;

@@ -6,6 +6,7 @@ use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventFlags, EventType, RawEvent};
 use binlog_format::events::{GtidEvent, TransactionPayload};
 use binlog_format::framing::FramedTransaction;
+use spilling_bytes::long_work;
 
 use crate::decode::failure::{DecodeCause, DecodeFailure, misplaced};
 use crate::decode::own_schema::{OwnSchema, Verdict};

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use binlog_format::gtid::GtidSet;
 use mysql_link::{Connection, LinkError, QueryResult, ServerVersion, server_code};
+use spilling_bytes::long_work;
 
 use crate::backend::{Backend, BackendError, SessionId};
 use crate::mysql::checkpoint::{Checkpoint, RIGHTS, TABLE};

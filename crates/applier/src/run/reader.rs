@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
+use spilling_bytes::long_work;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 

@@ -9,6 +9,7 @@ use binlog_format::gtid::GtidSet;
 use mysql_link::{
     ConnectOptions, Connection, DumpError, DumpOptions, DumpRefusal, LinkError, ReplicationStream,
 };
+use spilling_bytes::long_work;
 
 use super::{Drained, Source, SourceError, reopening};
 

@@ -10,6 +10,7 @@ use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
 use binlog_format::gtid::GtidSet;
 use binlog_format::{ENCRYPTED_MAGIC, MAGIC};
 use bytes::BytesMut;
+use spilling_bytes::long_work;
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 

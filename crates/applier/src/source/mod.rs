@@ -15,6 +15,7 @@ use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use mysql_link::{ServerVersion, cannot_apply};
+use spilling_bytes::long_work;
 use thiserror::Error;
 
 use crate::persistence::Persistence;

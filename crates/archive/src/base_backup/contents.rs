@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::error::BaseError;
+use super::BaseError;
 
 /// Top-level files of a data directory that belong to one server: identity, configuration and keys.
 const OF_ONE_SERVER: [&str; 4] = ["auto.cnf", "mysqld-auto.cnf", "mysqld.my", "lost+found"];
@@ -27,22 +27,13 @@ const LEFT_OUT: [&str; 9] = [
 /// Minimum digits in the number of a binlog or relay log file.
 const LOG_DIGITS: usize = 6;
 
-/// Kind of an entry in a data directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EntryKind {
-    /// A directory.
-    Directory,
-    /// A file.
-    File,
-}
-
 /// An entry of a data directory that a base backup includes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Path relative to the data directory, in UTF-8.
     pub path: PathBuf,
-    /// Its kind.
-    pub kind: EntryKind,
+    /// True if it is a directory; otherwise a file.
+    pub is_directory: bool,
     /// Size in bytes; 0 for a directory.
     pub bytes: u64,
     /// Modification time. For a directory the epoch, because other entries may be created next to the backed-up ones.
@@ -50,23 +41,21 @@ pub struct Entry {
 }
 
 /// Whether a top-level entry is excluded.
-fn is_left_out(name: &str, kind: EntryKind) -> bool {
+fn is_left_out(name: &str, is_directory: bool) -> bool {
     let is_of_one_server = OF_ONE_SERVER.contains(&name);
-    match kind {
-        EntryKind::Directory => is_of_one_server || MADE_ANEW.contains(&name),
-        // A client may have chosen any name.
-        EntryKind::File if TABLESPACES.iter().any(|end| name.ends_with(end)) => false,
-        EntryKind::File => {
-            is_of_one_server
-                || LEFT_OUT.iter().any(|end| name.ends_with(end))
-                || KEYRING.iter().any(|begin| name.starts_with(begin))
-                || name.starts_with("ibtmp")
-                || is_of_a_log(name)
-        }
+    if is_directory {
+        return is_of_one_server || MADE_ANEW.contains(&name);
     }
+    // A client may have chosen any name.
+    !TABLESPACES.iter().any(|end| name.ends_with(end))
+        && (is_of_one_server
+            || LEFT_OUT.iter().any(|end| name.ends_with(end))
+            || KEYRING.iter().any(|begin| name.starts_with(begin))
+            || name.starts_with("ibtmp")
+            || is_of_a_log(name))
 }
 
-/// Whether it is a binlog or relay log file: the ring has the binlog, and relay logs are no longer needed.
+/// True if it is a binlog or relay log file: the ring has the binlog, and relay logs are no longer needed.
 fn is_of_a_log(name: &str) -> bool {
     let Some((stem, number)) = name.rsplit_once('.') else {
         return false;
@@ -105,37 +94,33 @@ fn list_below(data_dir: &Path, below: &Path, to: &mut Vec<Entry>) -> Result<(), 
         let Some(name) = name.to_str() else {
             return unfit("mysqld gives no file such a name");
         };
-        let kind = match meta.file_type() {
-            kind if kind.is_dir() => EntryKind::Directory,
-            kind if kind.is_file() => EntryKind::File,
+        let is_directory = match meta.file_type() {
+            kind if kind.is_dir() => true,
+            kind if kind.is_file() => false,
             kind if kind.is_symlink() => {
                 return unfit("it is a link, and what it leads to would not be in the backup");
             }
             // Sockets and pipes have no data.
             _ => continue,
         };
-        if below.as_os_str().is_empty() && is_left_out(name, kind) {
+        if below.as_os_str().is_empty() && is_left_out(name, is_directory) {
             continue;
         }
         if below.as_os_str() == OF_A_CLONE && name != TO_BE_MADE_ANEW {
             continue;
         }
         let place = below.join(name);
-        to.push(match kind {
-            EntryKind::Directory => Entry {
-                path: place.clone(),
-                kind,
-                bytes: 0,
-                modified: SystemTime::UNIX_EPOCH,
-            },
-            EntryKind::File => Entry {
-                path: place.clone(),
-                kind,
-                bytes: meta.len(),
-                modified: meta.modified().map_err(BaseError::disk(&path))?,
-            },
+        let (bytes, modified) = match is_directory {
+            true => (0, SystemTime::UNIX_EPOCH),
+            false => (meta.len(), meta.modified().map_err(BaseError::disk(&path))?),
+        };
+        to.push(Entry {
+            path: place.clone(),
+            is_directory,
+            bytes,
+            modified,
         });
-        if kind == EntryKind::Directory {
+        if is_directory {
             list_below(data_dir, &place, to)?;
         }
     }
@@ -200,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn data_go_in_and_what_makes_a_server_that_one_stays_out() {
+    fn backup_has_the_data_without_server_identity() {
         let folder = tempfile::tempdir().unwrap();
         let of_data = [
             "#clone",
@@ -254,12 +239,12 @@ mod tests {
         let entries = list(folder.path()).unwrap();
         assert_eq!(paths(&entries), of_data);
         let redo = &entries[4];
-        assert_eq!((redo.kind, redo.bytes), (EntryKind::File, 22));
+        assert_eq!((redo.is_directory, redo.bytes), (false, 22));
         assert_whole(folder.path(), &entries).unwrap();
     }
 
     #[test]
-    fn a_link_is_no_data() {
+    fn links_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         fill(folder.path(), &["shop/orders.ibd"]);
         symlink("/elsewhere", folder.path().join("shop/link")).unwrap();
@@ -268,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_all_of_the_data_is_told() {
+    fn incomplete_data_directory_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let all = ["ibdata1", "mysql.ibd", "#innodb_redo/#ib_redo0", "undo_001"];
         for missing in all {

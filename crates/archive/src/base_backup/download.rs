@@ -12,9 +12,9 @@ use std::rc::Rc;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
-use super::error::{BaseError, of_storage};
 use super::manifest::{BaseForm, BaseManifest, Tar};
-use super::unpack::{Extent, Nowhere, Place, Refusal, unpack};
+use super::unpack::{Extent, Nowhere, Place, unpack};
+use super::{BaseError, of_storage};
 use crate::encryption::{Encryption, EncryptionError, Identities};
 use crate::manifest::Object;
 use crate::sealed::{Hashed, MOST_WINDOW_LOG};
@@ -34,16 +34,12 @@ pub async fn download(
 ) -> Result<(), BaseError> {
     // Before any directory is created.
     tar_of(manifest)?;
-    let target = Target::prepare(into)?;
-    read_all(
-        storage,
-        manifest,
-        identities,
-        target,
-        progress,
-        Target::finish,
-    )
-    .await
+    make_empty(into, DIRECTORY_MODE)?;
+    let target = Target {
+        into: into.to_owned(),
+        made: Vec::new(),
+    };
+    read_all(storage, manifest, identities, target, progress).await
 }
 
 /// Reads all of a base backup and verifies every byte and entry, without writing them.
@@ -56,8 +52,7 @@ pub async fn verify(
     identities: &Identities,
     progress: impl FnMut(u64) -> ControlFlow<()> + Send + 'static,
 ) -> Result<(), BaseError> {
-    let nothing = |Nowhere| Ok(());
-    read_all(storage, manifest, identities, Nowhere, progress, nothing).await
+    read_all(storage, manifest, identities, Nowhere, progress).await
 }
 
 /// The tar stream of a base backup whose data are in the archive.
@@ -82,7 +77,6 @@ async fn read_all<P: Place + Send + 'static>(
     identities: &Identities,
     to: P,
     progress: impl FnMut(u64) -> ControlFlow<()> + Send + 'static,
-    finish: impl FnOnce(P) -> Result<(), BaseError> + Send + 'static,
 ) -> Result<(), BaseError> {
     let tar = tar_of(manifest)?;
     let (storage, manifest) = (storage.clone(), manifest.clone());
@@ -97,10 +91,9 @@ async fn read_all<P: Place + Send + 'static>(
             runtime,
             left: manifest.objects.iter().cloned().collect(),
             open: None,
-            failed: None,
         };
         read_into(objects, &manifest, tar, &mut to, &mut progress)?;
-        finish(to)
+        to.finish()
     });
     match reading.await {
         Ok(read) => read,
@@ -109,7 +102,7 @@ async fn read_all<P: Place + Send + 'static>(
 }
 
 fn read_into(
-    mut objects: Objects,
+    objects: Objects,
     manifest: &BaseManifest,
     tar: Tar,
     to: &mut impl Place,
@@ -121,30 +114,29 @@ fn read_into(
     };
     // One excess byte shows that the stream differs, however long it is.
     let most = tar.bytes.saturating_add(1);
-    let mut stream = Hashed::new((&mut objects).take(most));
+    let mut stream = Hashed::new(objects.take(most));
     let expected = Extent {
         files: manifest.files,
         bytes: manifest.unpacked_bytes,
     };
     let unpacked = unpack(&mut stream, expected, to, progress);
     // Bytes after the end of a tar stream belong to it as well.
-    let ended = match &unpacked {
-        Ok(()) => Some(stream.finish_reading()),
-        Err(_) => None,
-    };
-    match (objects.failed.take(), unpacked) {
-        (Some(error), _) | (None, Err(Refusal::Own(error))) => return Err(error),
-        (None, Err(Refusal::Damaged(what))) => return Err(damaged(what)),
-        (None, Err(Refusal::Unreadable(error))) => return Err(damaged(error.to_string())),
-        (None, Ok(())) => {}
-    }
-    match ended {
-        Some(Ok((bytes, sha256))) if (Tar { bytes, sha256 }) == tar => Ok(()),
-        _ => Err(damaged(
+    let read = unpacked.and_then(|()| stream.finish_reading());
+    let read = read.map_err(|error| match error.downcast::<BaseError>() {
+        Ok(error) => error,
+        Err(error) => damaged(error.to_string()),
+    });
+    let (bytes, sha256) = read?;
+    match (Tar { bytes, sha256 }) == tar {
+        true => Ok(()),
+        false => Err(damaged(
             "it unpacks to other bytes than those that were backed up".to_owned(),
         )),
     }
 }
+
+/// As mysqld creates directories.
+pub(super) const DIRECTORY_MODE: u32 = 0o750;
 
 type Decoder = zstd::stream::read::Decoder<'static, Box<dyn BufRead>>;
 
@@ -172,8 +164,6 @@ struct Objects {
     runtime: Handle,
     left: VecDeque<Object>,
     open: Option<OpenObject>,
-    /// Why it cannot be read; the read error only signals it.
-    failed: Option<BaseError>,
 }
 
 impl Objects {
@@ -202,14 +192,20 @@ impl Objects {
         let stored = BufReader::new(stored);
         let packed: Box<dyn BufRead> = match object.encryption {
             None => Box::new(stored),
-            Some(Encryption::Age) => Box::new(BufReader::new(self.identities.decrypt(stored)?)),
+            Some(Encryption::Age) => self.identities.decrypt(stored)?,
         };
         let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?;
         decoder.window_log_max(MOST_WINDOW_LOG)?;
         Ok(decoder)
     }
+}
 
-    fn read_some(&mut self, to: &mut [u8]) -> Result<usize, BaseError> {
+/// Reads as a [`BaseError`] in an [`io::Error`] what cannot be read.
+impl Read for Objects {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if to.is_empty() {
+            return Ok(0);
+        }
         while let Some(mut open) = self.open()? {
             match open.decoder.read(to) {
                 Ok(0) => open.close()?,
@@ -217,25 +213,10 @@ impl Objects {
                     self.open = Some(open);
                     return Ok(read);
                 }
-                Err(error) => return Err(unreadable(&open.object, &error)),
+                Err(error) => return Err(unreadable(&open.object, &error).into()),
             }
         }
         Ok(0)
-    }
-}
-
-impl Read for Objects {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        if to.is_empty() {
-            return Ok(0);
-        }
-        if self.failed.is_some() {
-            return Err(io::Error::other("an object cannot be read"));
-        }
-        self.read_some(to).map_err(|error| {
-            self.failed = Some(error);
-            io::Error::other("an object cannot be read")
-        })
     }
 }
 
@@ -268,7 +249,7 @@ impl OpenObject {
         } = self;
         drop(decoder);
         let stored = Rc::into_inner(stored.0).map(RefCell::into_inner);
-        let stored = stored.ok_or_else(|| io::Error::other("it is being read by somebody else"));
+        let stored = stored.ok_or_else(|| io::Error::other("another reader is still using it"));
         let read = stored.and_then(Hashed::finish_reading);
         let (bytes, found) = read.map_err(|error| unreadable(&object, &error))?;
         let damaged = |what| {
@@ -297,40 +278,21 @@ struct Target {
     made: Vec<PathBuf>,
 }
 
-impl Target {
-    /// Creates the directory, or checks that it is empty.
-    fn prepare(into: &Path) -> Result<Self, BaseError> {
-        let made = directory_builder().recursive(true).create(into);
-        made.map_err(BaseError::disk(into))?;
-        let first = fs::read_dir(into).and_then(|mut entries| entries.next().transpose());
-        match first.map_err(BaseError::disk(into))? {
-            None => Ok(Self {
-                into: into.to_owned(),
-                made: Vec::new(),
-            }),
-            Some(_) => Err(BaseError::Unfit {
-                path: into.to_owned(),
-                what: "it is not empty",
-            }),
-        }
-    }
-
-    fn finish(self) -> Result<(), BaseError> {
-        let parent = self.into.parent().map(Path::to_owned);
-        let above = parent.filter(|parent| !parent.as_os_str().is_empty());
-        for directory in self.made.iter().rev().chain([&self.into]).chain(&above) {
-            let synced = File::open(directory).and_then(|directory| directory.sync_all());
-            synced.map_err(BaseError::disk(directory))?;
-        }
-        Ok(())
-    }
-}
-
-/// With the mode that mysqld uses.
-fn directory_builder() -> DirBuilder {
+/// Creates a directory, or checks that it is empty.
+///
+/// # Errors
+/// When it is not empty, or cannot be created or read.
+pub fn make_empty(directory: &Path, mode: u32) -> Result<(), BaseError> {
     let mut builder = DirBuilder::new();
-    builder.mode(0o750);
-    builder
+    let made = builder.recursive(true).mode(mode).create(directory);
+    let first = made.and_then(|()| fs::read_dir(directory)?.next().transpose());
+    match first.map_err(BaseError::disk(directory))? {
+        None => Ok(()),
+        Some(_) => Err(BaseError::Unfit {
+            path: directory.to_owned(),
+            what: "it is not empty; name another directory, or an empty one",
+        }),
+    }
 }
 
 impl Place for Target {
@@ -338,7 +300,7 @@ impl Place for Target {
 
     fn directory(&mut self, path: &Path) -> Result<(), BaseError> {
         let path = self.into.join(path);
-        let made = directory_builder().create(&path);
+        let made = DirBuilder::new().mode(DIRECTORY_MODE).create(&path);
         made.map_err(BaseError::disk(&path))?;
         self.made.push(path);
         Ok(())
@@ -354,5 +316,35 @@ impl Place for Target {
     fn end(&mut self, path: &Path, file: File) -> Result<(), BaseError> {
         let synced = file.sync_all();
         synced.map_err(BaseError::disk(self.into.join(path)))
+    }
+
+    fn finish(self) -> Result<(), BaseError> {
+        let parent = self.into.parent().map(Path::to_owned);
+        let above = parent.filter(|parent| !parent.as_os_str().is_empty());
+        for directory in self.made.iter().rev().chain([&self.into]).chain(&above) {
+            let synced = File::open(directory).and_then(|directory| directory.sync_all());
+            synced.map_err(BaseError::disk(directory))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn restored_directory_is_private_and_must_be_empty() {
+        let home = tempfile::tempdir().unwrap();
+        let data = home.path().join("restored/data");
+        make_empty(&data, 0o700).unwrap();
+        make_empty(&data, 0o700).unwrap();
+        let mode = fs::metadata(&data).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        fs::write(data.join("ibdata1"), "").unwrap();
+        let refused = make_empty(&data, 0o700).unwrap_err();
+        assert!(matches!(refused, BaseError::Unfit { .. }), "{refused}");
     }
 }

@@ -1,14 +1,20 @@
-//! Manifests of base backups, as human-readable JSON.
+//! Names of base backups, from start time and member so that a listing sorts by time, and their manifests, as human-readable JSON.
+
+use std::fmt;
+use std::str::FromStr;
 
 use binlog_format::gtid::GtidSet;
 use raft_types::{MemberId, OpId, RingId};
 use serde::{Deserialize, Serialize};
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
+use time::{OffsetDateTime, PrimitiveDateTime};
 use uuid::Uuid;
 
-use super::name::BaseName;
 use crate::contents::Hash;
 use crate::encryption::Encryption;
-use crate::manifest::{Object, gtid_text};
+use crate::manifest::{ManifestError, Object, gtid_text, json, parse};
+use crate::name::Malformed;
 
 /// The manifest version that this program writes, and the newest that it reads.
 pub const BASE_VERSION: u32 = 1;
@@ -16,6 +22,106 @@ pub const BASE_VERSION: u32 = 1;
 const DATA: &str = "data-";
 const COMPRESSED: &str = ".zst";
 const ENCRYPTED: &str = ".age";
+/// Name prefix of all base backup objects.
+pub const BASE_FOLDER: &str = "base/";
+const MANIFEST: &str = "manifest.json";
+const MOMENT: &[BorrowedFormatItem<'_>] =
+    format_description!("[year][month][day]T[hour][minute][second]Z");
+/// The end of the year 9999; names of later seconds are longer.
+const LAST: u64 = 253_402_300_799;
+
+/// Name of a base backup, as in `20261126T143816Z-3`. Ordered by start time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct BaseName {
+    began_at: u64,
+    member: MemberId,
+}
+
+impl BaseName {
+    /// For a start time, in seconds since 1970, and a member. `None` after the year 9999.
+    #[must_use]
+    pub const fn new(began_at: u64, member: MemberId) -> Option<Self> {
+        match began_at <= LAST {
+            true => Some(Self { began_at, member }),
+            false => None,
+        }
+    }
+
+    /// Start time, in seconds since 1970.
+    #[must_use]
+    pub const fn began_at(&self) -> u64 {
+        self.began_at
+    }
+
+    /// The member that took or registered it.
+    #[must_use]
+    pub const fn member(&self) -> MemberId {
+        self.member
+    }
+
+    /// Prefix of all its objects' names, below the ring's folder.
+    #[must_use]
+    pub fn folder(&self) -> String {
+        format!("{BASE_FOLDER}{self}/")
+    }
+
+    /// The name of its manifest, below the ring's folder.
+    #[must_use]
+    pub fn manifest(&self) -> String {
+        format!("{}{MANIFEST}", self.folder())
+    }
+
+    /// The base backup to which an object's name belongs; `None` for other objects.
+    #[must_use]
+    pub fn of_object(object: &str) -> Option<Self> {
+        let (name, rest) = object.strip_prefix(BASE_FOLDER)?.split_once('/')?;
+        (!rest.is_empty()).then(|| name.parse().ok())?
+    }
+}
+
+impl fmt::Display for BaseName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = i64::try_from(self.began_at).map_err(|_| fmt::Error)?;
+        let moment = OffsetDateTime::from_unix_timestamp(seconds).map_err(|_| fmt::Error)?;
+        let moment = moment.format(MOMENT).map_err(|_| fmt::Error)?;
+        write!(f, "{moment}-{}", self.member)
+    }
+}
+
+impl FromStr for BaseName {
+    type Err = Malformed;
+
+    /// Accepts exactly the output of [`fmt::Display`].
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let refused =
+            || Malformed::new(text, "the name of a base backup, as in 20261126T143816Z-3");
+        let (moment, member) = text.split_once('-').ok_or_else(refused)?;
+        let moment = PrimitiveDateTime::parse(moment, MOMENT).map_err(|_| refused())?;
+        let seconds = moment.assume_utc().unix_timestamp();
+        let began_at = u64::try_from(seconds).map_err(|_| refused())?;
+        let member = MemberId(member.parse().map_err(|_| refused())?);
+        let name = Self::new(began_at, member).ok_or_else(refused)?;
+        match name.to_string() == text {
+            true => Ok(name),
+            false => Err(refused()),
+        }
+    }
+}
+
+impl From<BaseName> for String {
+    fn from(name: BaseName) -> Self {
+        name.to_string()
+    }
+}
+
+impl TryFrom<String> for BaseName {
+    type Error = Malformed;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
 
 /// One base backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +132,7 @@ pub struct BaseManifest {
     pub ring: RingId,
     /// Its name.
     pub name: BaseName,
-    /// Where the data are.
+    /// The place of the data.
     pub form: BaseForm,
     /// GTIDs executed before the copy began, all of which the copy has.
     #[serde(with = "gtid_text")]
@@ -48,7 +154,7 @@ pub struct BaseManifest {
     /// `server_uuid` of that mysqld, if known. The data do not contain it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub server_uuid: Option<Uuid>,
-    /// Whether tables are encrypted, if known: mysqld can then read them only with the source server's keyring. No archive has a key.
+    /// True if tables are encrypted, if known: mysqld can then read them only with the source server's keyring. No archive has a key.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub keyring_needed: Option<bool>,
     /// The data objects, in the order of the tar stream; empty if only registered.
@@ -73,7 +179,7 @@ pub struct Tar {
     pub sha256: Hash,
 }
 
-/// Where the data of a base backup are.
+/// The place of the data of a base backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum BaseForm {
@@ -88,26 +194,6 @@ pub enum BaseForm {
     },
 }
 
-/// Why a base backup's manifest is unusable.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BaseManifestError {
-    /// It is not JSON of a manifest.
-    #[error("it cannot be read: {0}")]
-    Unreadable(String),
-    /// A later version of this program wrote it.
-    #[error("it has version {0}, and this program reads up to {BASE_VERSION}; upgrade it")]
-    Later(u32),
-    /// It names another base backup than its object name.
-    #[error("it is about {0}, not about the base backup of its name")]
-    Other(BaseName),
-    /// It belongs to another ring.
-    #[error("it belongs to ring {0}")]
-    OtherRing(RingId),
-    /// Its fields contradict each other.
-    #[error("it does not fit together: {0}")]
-    Unfit(&'static str),
-}
-
 /// The name of a data object, counted from 1, below the ring's folder.
 #[must_use]
 pub fn data_object(name: &BaseName, number: usize, encryption: Option<Encryption>) -> String {
@@ -117,78 +203,61 @@ pub fn data_object(name: &BaseName, number: usize, encryption: Option<Encryption
 
 impl BaseManifest {
     /// The bytes to store.
-    ///
-    /// # Panics
-    /// Never: everything in it has a form in JSON.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes =
-            serde_json::to_vec_pretty(self).expect("everything in it has a form in JSON");
-        bytes.push(b'\n');
-        bytes
+        json(self)
     }
 
     /// Parses the manifest of a base backup, and checks the ring, if one is given.
     ///
     /// # Errors
     /// When the bytes are not that manifest.
-    pub fn read(
-        bytes: &[u8],
-        name: BaseName,
-        ring: Option<RingId>,
-    ) -> Result<Self, BaseManifestError> {
-        #[derive(Deserialize)]
-        struct Version {
-            version: u32,
-        }
-        let unreadable =
-            |error: serde_json::Error| BaseManifestError::Unreadable(error.to_string());
-        let Version { version } = serde_json::from_slice(bytes).map_err(unreadable)?;
-        if version > BASE_VERSION {
-            return Err(BaseManifestError::Later(version));
-        }
-        let manifest: Self = serde_json::from_slice(bytes).map_err(unreadable)?;
+    pub fn read(bytes: &[u8], name: BaseName, ring: Option<RingId>) -> Result<Self, ManifestError> {
+        let manifest: Self = parse(bytes, BASE_VERSION)?;
         if manifest.name != name {
-            return Err(BaseManifestError::Other(manifest.name));
+            return Err(ManifestError::Other(manifest.name.to_string()));
         }
         if ring.is_some_and(|ring| ring != manifest.ring) {
-            return Err(BaseManifestError::OtherRing(manifest.ring));
+            return Err(ManifestError::OtherRing(manifest.ring));
         }
-        manifest.fits().map_err(BaseManifestError::Unfit)?;
+        manifest.assert_fits()?;
         Ok(manifest)
     }
 
-    /// Whether its fields are consistent.
-    fn fits(&self) -> Result<(), &'static str> {
-        if !self.gtids_at_most.contains_set(&self.gtids_at_least) {
-            return Err("the copy would have more GTIDs at its beginning than at its end");
-        }
-        if self.began_at > self.ended_at {
-            return Err("it would have ended before it was begun");
-        }
-        match &self.form {
-            BaseForm::DataDirectory => {
-                if self.tar.is_none() || self.objects.is_empty() {
-                    return Err("it names no data");
-                }
-                // Only its own objects are read, whatever names it lists.
-                let mut numbered = (1..).zip(&self.objects);
-                let is_own = |(number, object): (usize, &Object)| {
-                    object.name == data_object(&self.name, number, object.encryption)
-                };
-                match numbered.all(is_own) {
-                    true => Ok(()),
-                    false => Err("its objects have other names than those of such a backup"),
-                }
-            }
-            BaseForm::Registered { .. } => match self.objects.is_empty() && self.tar.is_none() {
-                true => Ok(()),
-                false => Err("what is only registered has no objects"),
-            },
+    /// Checks that its fields are consistent.
+    fn assert_fits(&self) -> Result<(), ManifestError> {
+        let has_objects = self.tar.is_some() && !self.objects.is_empty();
+        // Only its own objects are read, whatever names it lists.
+        let is_own = |(number, object): (usize, &Object)| {
+            object.name == data_object(&self.name, number, object.encryption)
+        };
+        let registered = !self.has_data();
+        let faults = [
+            (
+                !self.gtids_at_most.contains_set(&self.gtids_at_least),
+                "the copy would have more GTIDs at its beginning than at its end",
+            ),
+            (
+                self.began_at > self.ended_at,
+                "it would have ended before it was begun",
+            ),
+            (!registered && !has_objects, "it names no data"),
+            (
+                !registered && !(1..).zip(&self.objects).all(is_own),
+                "its objects have other names than those of such a backup",
+            ),
+            (
+                registered && (self.tar.is_some() || !self.objects.is_empty()),
+                "what is only registered has no objects",
+            ),
+        ];
+        match faults.into_iter().find(|(is_fault, _)| *is_fault) {
+            None => Ok(()),
+            Some((_, fault)) => Err(ManifestError::Unfit(fault)),
         }
     }
 
-    /// Whether its data are in the archive, so that a restore can start from it.
+    /// True if its data are in the archive, so that a restore can start from it.
     #[must_use]
     pub fn has_data(&self) -> bool {
         matches!(self.form, BaseForm::DataDirectory)
@@ -255,19 +324,19 @@ mod tests {
         }
     }
 
-    fn read(written: &BaseManifest) -> Result<BaseManifest, BaseManifestError> {
+    fn read(written: &BaseManifest) -> Result<BaseManifest, ManifestError> {
         BaseManifest::read(&written.to_bytes(), manifest().name, Some(manifest().ring))
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn base_manifest_round_trips() {
         for written in [manifest(), registered()] {
             assert_eq!(read(&written), Ok(written));
         }
     }
 
     #[test]
-    fn a_manifest_that_is_of_another_or_does_not_fit_is_refused() {
+    fn manifest_of_another_backup_or_inconsistent_is_refused() {
         let other = BaseName::new(7, MemberId(3)).unwrap();
         let ring = RingId("99999999-2222-3333-4444-555555555555".parse().unwrap());
         let changed = |change: fn(&mut BaseManifest)| {
@@ -278,16 +347,22 @@ mod tests {
         let written = manifest().to_bytes();
         assert_eq!(
             BaseManifest::read(&written, other, None),
-            Err(BaseManifestError::Other(manifest().name))
+            Err(ManifestError::Other(manifest().name.to_string()))
         );
         assert_eq!(
             BaseManifest::read(&written, manifest().name, Some(ring)),
-            Err(BaseManifestError::OtherRing(manifest().ring))
+            Err(ManifestError::OtherRing(manifest().ring))
         );
-        assert_eq!(changed(|one| one.version = 2), BaseManifestError::Later(2));
+        assert_eq!(
+            changed(|one| one.version = 2),
+            ManifestError::Later {
+                found: 2,
+                newest: 1
+            }
+        );
         assert!(matches!(
             BaseManifest::read(b"{}", other, None),
-            Err(BaseManifestError::Unreadable(_))
+            Err(ManifestError::Unreadable(_))
         ));
         for change in [
             (|one| one.gtids_at_least = gtids(10)) as fn(&mut BaseManifest),
@@ -299,7 +374,51 @@ mod tests {
             |one| one.form = registered().form,
         ] {
             let refused = changed(change);
-            assert!(matches!(refused, BaseManifestError::Unfit(_)), "{refused}");
+            assert!(matches!(refused, ManifestError::Unfit(_)), "{refused}");
         }
+    }
+
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn object_name_identifies_its_base_backup(began_at in 0..=LAST, member: u64) {
+            let name = BaseName::new(began_at, MemberId(member)).unwrap();
+            prop_assert_eq!(name.to_string().parse(), Ok(name));
+            prop_assert_eq!(BaseName::of_object(&name.manifest()), Some(name));
+        }
+
+        #[test]
+        fn foreign_names_are_ignored(text in ".*") {
+            if let Ok(name) = text.parse::<BaseName>() {
+                prop_assert_eq!(name.to_string(), text);
+            }
+        }
+
+        #[test]
+        fn names_sort_by_time(first in 0..=LAST, second in 0..=LAST) {
+            let [one, other] = [first, second].map(|at| BaseName::new(at, MemberId(1)).unwrap());
+            prop_assert_eq!(one.to_string().cmp(&other.to_string()), first.cmp(&second));
+        }
+    }
+
+    #[test]
+    fn base_name_is_start_time_and_member() {
+        let name = BaseName::new(1_795_703_896, MemberId(3)).unwrap();
+        assert_eq!(name.to_string(), "20261126T143816Z-3");
+        assert_eq!(name.manifest(), "base/20261126T143816Z-3/manifest.json");
+        assert_eq!(BaseName::new(LAST + 1, MemberId(3)), None);
+        for other in [
+            "20261126T143816Z",
+            "20261126T143816Z-03",
+            "20261126T143816-3",
+            "20261326T143816Z-3",
+            "19691231T235959Z-3",
+            "20261126T143816Z-3/",
+        ] {
+            assert!(other.parse::<BaseName>().is_err(), "{other}");
+        }
+        assert_eq!(BaseName::of_object("base/20261126T143816Z-3"), None);
+        assert_eq!(BaseName::of_object("log/20261126T143816Z-3/x"), None);
     }
 }

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use raft_types::{MemberId, RingId};
 
-use super::error::BaseError;
-use super::manifest::BaseManifest;
-use super::name::{BASE_FOLDER, BaseName};
+use super::BaseError;
+use super::manifest::{BASE_FOLDER, BaseManifest, BaseName};
 use crate::archiver::MAX_MANIFEST_BYTES;
 use crate::storage::{Listing, Storage, StorageError};
 
@@ -55,18 +54,6 @@ pub async fn survey(storage: &Storage, ring: Option<RingId>) -> Result<Survey, S
         }
     }
     Ok(survey)
-}
-
-/// An archive's base backups, oldest first; of this ring, if `ring` is given.
-///
-/// # Errors
-/// When the storage cannot be read, or a manifest is unusable. [`survey`] continues with the others.
-pub async fn look(storage: &Storage, ring: Option<RingId>) -> Result<Vec<BaseManifest>, BaseError> {
-    let survey = survey(storage, ring).await?;
-    match survey.damaged.into_iter().next() {
-        Some(damaged) => Err(damaged.error),
-        None => Ok(survey.bases),
-    }
 }
 
 async fn read(

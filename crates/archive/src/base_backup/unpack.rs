@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 use tar::EntryType;
 
-use super::error::BaseError;
+use super::BaseError;
 
 /// Longest path on common systems.
 const LONGEST_PATH: u64 = 4096;
@@ -31,6 +31,14 @@ pub(super) trait Place {
 
     /// Finishes a file.
     fn end(&mut self, path: &Path, file: Self::File) -> Result<(), BaseError>;
+
+    /// Makes a complete backup durable.
+    fn finish(self) -> Result<(), BaseError>
+    where
+        Self: Sized,
+    {
+        Ok(())
+    }
 }
 
 /// Expected contents of a tar stream.
@@ -40,33 +48,19 @@ pub(super) struct Extent {
     pub(super) bytes: u64,
 }
 
-/// Why a tar stream is rejected.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    /// This program did not make it, or it is damaged.
-    Damaged(String),
-    /// Its bytes cannot be read.
-    Unreadable(io::Error),
-    /// Its contents cannot be written, or the caller stopped.
-    Own(BaseError),
-}
-
-impl From<BaseError> for Refusal {
-    fn from(error: BaseError) -> Self {
-        Self::Own(error)
-    }
-}
-
 /// Unpacks a tar stream with exactly the expected contents. Reads nothing after its end.
+///
+/// # Errors
+/// A [`BaseError`] in an [`io::Error`] when the contents cannot be written or the caller stopped; any other one if the stream is damaged.
 pub(super) fn unpack(
     from: impl Read,
     expected: Extent,
     to: &mut impl Place,
     progress: &mut impl FnMut(u64) -> ControlFlow<()>,
-) -> Result<(), Refusal> {
+) -> io::Result<()> {
     let mut archive = tar::Archive::new(from);
     // Header extensions can change the entry after them in any way, and are held in memory whole. Only long names are accepted, here.
-    let entries = archive.entries().map_err(Refusal::Unreadable)?.raw(true);
+    let entries = archive.entries()?.raw(true);
     let mut unpacking = Unpacking {
         expected,
         found: Extent { files: 0, bytes: 0 },
@@ -75,7 +69,7 @@ pub(super) fn unpack(
     };
     let mut long_name = None;
     for entry in entries {
-        let mut entry = entry.map_err(Refusal::Unreadable)?;
+        let mut entry = entry?;
         let bytes = entry.size();
         match entry.header().entry_type() {
             EntryType::GNULongName => {
@@ -83,7 +77,7 @@ pub(super) fn unpack(
                     return damaged("a name in it is no name of a file");
                 }
                 let mut name = Vec::new();
-                entry.read_to_end(&mut name).map_err(Refusal::Unreadable)?;
+                entry.read_to_end(&mut name)?;
                 if name.last() == Some(&0) {
                     name.pop();
                 }
@@ -116,8 +110,9 @@ pub(super) fn unpack(
     unpacking.ended(long_name.is_some())
 }
 
-fn damaged<T>(what: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal::Damaged(what.into()))
+fn damaged<T>(what: impl Into<String>) -> io::Result<T> {
+    let what: String = what.into();
+    Err(io::Error::new(io::ErrorKind::InvalidData, what))
 }
 
 /// Copies the bytes of a file.
@@ -126,17 +121,16 @@ fn copy(
     bytes: u64,
     to: &mut impl Write,
     mut progress: impl FnMut(u64) -> ControlFlow<()>,
-) -> Result<(), Refusal> {
+) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK_BYTES.min(usize::try_from(bytes).unwrap_or(CHUNK_BYTES))];
     let mut copied = 0;
     while copied < bytes {
-        let read = from.read(&mut chunk).map_err(Refusal::Unreadable)?;
+        let read = from.read(&mut chunk)?;
         if read == 0 {
             return damaged("it ends in the middle of a file");
         }
         let written = to.write_all(&chunk[..read]);
-        written
-            .map_err(|error| Refusal::Own(BaseError::disk("a file of the base backup")(error)))?;
+        written.map_err(BaseError::disk("a file of the base backup"))?;
         copied += read as u64;
         if progress(copied).is_break() {
             return Err(BaseError::Stopped.into());
@@ -155,7 +149,7 @@ struct Unpacking {
 
 impl Unpacking {
     /// The path of the next entry, if it is allowed.
-    fn admit(&mut self, name: Vec<u8>, is_directory: bool, bytes: u64) -> Result<PathBuf, Refusal> {
+    fn admit(&mut self, name: Vec<u8>, is_directory: bool, bytes: u64) -> io::Result<PathBuf> {
         let shown = String::from_utf8_lossy(&name).into_owned();
         let path = match place(name) {
             Ok(path) => path,
@@ -183,7 +177,7 @@ impl Unpacking {
         Ok(path)
     }
 
-    fn ended(&self, in_a_name: bool) -> Result<(), Refusal> {
+    fn ended(&self, in_a_name: bool) -> io::Result<()> {
         if in_a_name || self.found != self.expected {
             let (Extent { files, bytes }, expected) = (self.found, self.expected);
             return damaged(format!(
@@ -238,7 +232,7 @@ impl Place for Nowhere {
     }
 }
 
-/// For fuzzing: whether the bytes are a tar stream of `files` files and `of_bytes` bytes.
+/// For fuzzing: true for a tar stream of `files` files and `of_bytes` bytes.
 ///
 /// # Panics
 /// When it yields more.
@@ -306,7 +300,7 @@ mod tests {
         raw(name.as_bytes(), EntryType::Directory, 0, b"")
     }
 
-    fn unpacked(entries: &[Vec<u8>], files: u64, bytes: u64) -> Result<Kept, Refusal> {
+    fn unpacked(entries: &[Vec<u8>], files: u64, bytes: u64) -> io::Result<Kept> {
         let mut stream = entries.concat();
         stream.extend([0; 1024]);
         let mut kept = Kept::default();
@@ -316,12 +310,12 @@ mod tests {
         Ok(kept)
     }
 
-    fn is_damage(unpacked: &Result<Kept, Refusal>) -> bool {
-        matches!(unpacked, Err(Refusal::Damaged(_)))
+    fn is_damage(unpacked: &io::Result<Kept>) -> bool {
+        (unpacked.as_ref()).is_err_and(|error| error.kind() == io::ErrorKind::InvalidData)
     }
 
     #[test]
-    fn files_and_directories_come_out_as_they_went_in() {
+    fn files_and_directories_are_unpacked_unchanged() {
         let long = format!("shop/{}.ibd", "@0416".repeat(40));
         let mut builder = tar::Builder::new(Vec::new());
         let mut append = |name: &str, kind: EntryType, bytes: &[u8]| {
@@ -346,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_comes_out_beside_its_place() {
+    fn entries_outside_the_directory_are_refused() {
         for name in [
             "/etc/passwd",
             "../x",
@@ -386,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_it_twice_or_in_no_directory_is_refused() {
+    fn duplicate_and_orphaned_entries_are_refused() {
         for entries in [
             [file("x", b"1"), file("x", b"2")],
             [directory("x"), file("x", b"1")],
@@ -401,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_comes_out_than_is_expected_and_no_less() {
+    fn unpacked_size_must_match() {
         let entries = [file("a", b"12"), file("b", b"3")];
         assert!(unpacked(&entries, 2, 3).is_ok());
         for (files, bytes) in [(1, 3), (2, 2), (3, 3), (2, 4)] {

@@ -6,16 +6,15 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use age::stream::StreamWriter;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
-use super::contents::{Entry, EntryKind, list};
-use super::error::{BaseError, of_storage};
-use super::manifest::{BaseManifest, Tar, data_object};
-use super::name::BaseName;
+use super::contents::{Entry, list};
+use super::download::DIRECTORY_MODE;
+use super::manifest::{BaseManifest, BaseName, Tar, data_object};
 use super::survey::remove_objects;
-use crate::encryption::{Encryption, Recipients};
+use super::{BaseError, of_storage};
+use crate::encryption::{Encryption, Recipients, Sealing};
 use crate::manifest::Object;
 use crate::sealed::{Hashed, LEVEL};
 use crate::storage::{Storage, Upload};
@@ -25,7 +24,6 @@ pub const OBJECT_BYTES: u64 = 4 << 30;
 const CHUNK_BYTES: usize = 256 << 10;
 /// As mysqld creates them.
 const FILE_MODE: u32 = 0o640;
-const DIRECTORY_MODE: u32 = 0o750;
 
 /// How a data directory is uploaded.
 #[derive(Debug, Clone)]
@@ -107,24 +105,9 @@ pub async fn finish(storage: &Storage, manifest: &BaseManifest) -> Result<(), Ba
         return Err(BaseError::Taken(manifest.name));
     }
     for object in &manifest.objects {
-        assert_stored(storage, &object.name, object.bytes).await?;
+        storage.assert_stored(&object.name, object.bytes).await?;
     }
-    let bytes = manifest.to_bytes();
-    let size = bytes.len() as u64;
-    storage.write(&name, bytes).await?;
-    assert_stored(storage, &name, size).await
-}
-
-async fn assert_stored(storage: &Storage, name: &str, expected: u64) -> Result<(), BaseError> {
-    let found = storage.size(name).await?;
-    match found == Some(expected) {
-        true => Ok(()),
-        false => Err(BaseError::Lost {
-            name: name.to_owned(),
-            expected,
-            found,
-        }),
-    }
+    Ok(storage.write_checked(&name, manifest.to_bytes()).await?)
 }
 
 fn pack(
@@ -138,11 +121,11 @@ fn pack(
     for entry in &entries {
         let path = data_dir.join(&entry.path);
         let mut header = header(entry);
-        let mut reading = Reading::of(entry, &path, unpacked_bytes, &mut progress)?;
-        let appended = builder.append_data(&mut header, &entry.path, &mut reading);
-        reading.outcome(appended)?;
+        let reading = Reading::of(entry, &path, unpacked_bytes, &mut progress)?;
+        let appended = builder.append_data(&mut header, &entry.path, reading);
+        appended.map_err(|error| storing(&path, error))?;
         unpacked_bytes += entry.bytes;
-        files += u64::from(entry.kind == EntryKind::File);
+        files += u64::from(!entry.is_directory);
     }
     let stored = builder.into_inner().and_then(|hashed| {
         let (objects, bytes, sha256) = hashed.into_parts();
@@ -169,9 +152,9 @@ fn header(entry: &Entry) -> tar::Header {
     let since_1970 = entry.modified.duration_since(SystemTime::UNIX_EPOCH);
     header.set_mtime(since_1970.unwrap_or_default().as_secs());
     header.set_size(entry.bytes);
-    let (kind, mode) = match entry.kind {
-        EntryKind::File => (tar::EntryType::Regular, FILE_MODE),
-        EntryKind::Directory => (tar::EntryType::Directory, DIRECTORY_MODE),
+    let (kind, mode) = match entry.is_directory {
+        false => (tar::EntryType::Regular, FILE_MODE),
+        true => (tar::EntryType::Directory, DIRECTORY_MODE),
     };
     header.set_entry_type(kind);
     header.set_mode(mode);
@@ -195,41 +178,24 @@ struct Reading<'a, P> {
     /// `None` for a directory.
     file: Option<File>,
     left: u64,
-    before: u64,
+    /// Bytes read so far, including earlier files.
     read: u64,
     progress: &'a mut P,
-    failed: Option<BaseError>,
 }
 
 impl<'a, P: FnMut(u64) -> ControlFlow<()>> Reading<'a, P> {
     fn of(entry: &Entry, path: &Path, before: u64, progress: &'a mut P) -> Result<Self, BaseError> {
-        let file = match entry.kind {
-            EntryKind::File => Some(File::open(path).map_err(BaseError::disk(path))?),
-            EntryKind::Directory => None,
+        let file = match entry.is_directory {
+            false => Some(File::open(path).map_err(BaseError::disk(path))?),
+            true => None,
         };
         Ok(Self {
             path: path.to_owned(),
             file,
             left: entry.bytes,
-            before,
-            read: 0,
+            read: before,
             progress,
-            failed: None,
         })
-    }
-
-    fn fail(&mut self, error: BaseError) -> io::Error {
-        self.failed = Some(error);
-        io::Error::other("it could not be read")
-    }
-
-    /// Whether the file was stored.
-    fn outcome(self, appended: io::Result<()>) -> Result<(), BaseError> {
-        match (self.failed, appended) {
-            (Some(error), _) => Err(error),
-            (None, Err(error)) => Err(storing(&self.path, error)),
-            (None, Ok(())) => Ok(()),
-        }
     }
 }
 
@@ -245,24 +211,21 @@ impl<P: FnMut(u64) -> ControlFlow<()>> Read for Reading<'_, P> {
         }
         let read = match file.read(&mut to[..most]) {
             Ok(0) => {
-                let path = self.path.clone();
-                return Err(self.fail(BaseError::Unfit {
-                    path,
+                let unfit = BaseError::Unfit {
+                    path: self.path.clone(),
                     what: "it became shorter while it was read",
-                }));
+                };
+                return Err(unfit.into());
             }
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
-            Err(error) => {
-                let failed = BaseError::disk(&self.path)(error);
-                return Err(self.fail(failed));
-            }
+            Err(error) => return Err(BaseError::disk(&self.path)(error).into()),
         };
         self.left -= read as u64;
         self.read += read as u64;
-        match (self.progress)(self.before + self.read) {
+        match (self.progress)(self.read) {
             ControlFlow::Continue(()) => Ok(read),
-            ControlFlow::Break(()) => Err(self.fail(BaseError::Stopped)),
+            ControlFlow::Break(()) => Err(BaseError::Stopped.into()),
         }
     }
 }
@@ -279,39 +242,8 @@ struct Objects {
 
 struct OpenObject {
     name: String,
-    encoder: zstd::stream::write::Encoder<'static, Sealing>,
+    encoder: zstd::stream::write::Encoder<'static, Sealing<Hashed<Upload>>>,
     left: u64,
-}
-
-/// Destination of an object's compressed bytes.
-enum Sealing {
-    Plain(Hashed<Upload>),
-    Encrypted(StreamWriter<Hashed<Upload>>),
-}
-
-impl Sealing {
-    fn finish(self) -> io::Result<Hashed<Upload>> {
-        match self {
-            Self::Plain(to) => Ok(to),
-            Self::Encrypted(to) => to.finish(),
-        }
-    }
-}
-
-impl Write for Sealing {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Plain(to) => to.write(bytes),
-            Self::Encrypted(to) => to.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Plain(to) => to.flush(),
-            Self::Encrypted(to) => to.flush(),
-        }
-    }
 }
 
 impl Objects {
@@ -326,10 +258,7 @@ impl Objects {
         let name = data_object(&self.name, self.done.len() + 1, self.encryption());
         let runtime = self.runtime.clone();
         let upload = (self.storage).upload(&name, runtime, self.options.bytes_per_second);
-        let to = match &self.options.recipients {
-            None => Sealing::Plain(Hashed::new(upload)),
-            Some(recipients) => Sealing::Encrypted(recipients.encrypt(Hashed::new(upload))?),
-        };
+        let to = Sealing::of(Hashed::new(upload), self.options.recipients.as_ref())?;
         let mut encoder = zstd::stream::write::Encoder::new(to, LEVEL)?;
         // For unpacking without this program.
         encoder.include_checksum(true)?;
@@ -343,11 +272,8 @@ impl Objects {
     fn close(&mut self, open: OpenObject) -> io::Result<()> {
         let (upload, bytes, sha256) = open.encoder.finish()?.finish()?.into_parts();
         upload.finish()?;
-        let stored = assert_stored(&self.storage, &open.name, bytes);
-        self.runtime.block_on(stored).map_err(|error| match error {
-            BaseError::Storage(error) => error.into(),
-            error => io::Error::other(error),
-        })?;
+        let stored = self.storage.assert_stored(&open.name, bytes);
+        self.runtime.block_on(stored)?;
         let encryption = self.encryption();
         self.done.push(Object {
             name: open.name,
@@ -384,23 +310,13 @@ impl Write for Objects {
     }
 }
 
-impl From<BaseError> for io::Error {
-    fn from(error: BaseError) -> Self {
-        match error {
-            BaseError::Storage(error) => error.into(),
-            BaseError::Disk { error, .. } => error,
-            error => Self::other(error),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::storage::StorageError;
 
     #[test]
-    fn what_an_error_was_is_not_lost_on_its_way_through_tar() {
+    fn errors_keep_their_type_through_tar() {
         let limit = std::time::Duration::from_secs(1);
         let silent = StorageError::Silent {
             what: "store".to_owned(),

@@ -1,13 +1,13 @@
 //! Cache of fetched files on this host's disk, for as long as they are read and some time longer. Their total size is bounded: a file in
 //! use stays, and further requests wait a limited time.
 //!
-//! The files are unlinked, so that none is left after any exit. They are never synced, since the archive has them.
+//! The files have no names, so that none is left after any exit. They are never synced, since the archive has them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::future::Future;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,8 +24,6 @@ use crate::name::Timeline;
 
 /// Concurrent fetches, each with some ten megabytes of memory.
 const AT_ONCE: usize = 2;
-/// Name prefix of a file, until it is unlinked.
-const NAME: &str = "fetched-";
 
 /// Place and limits of fetched files.
 #[derive(Debug, Clone)]
@@ -64,23 +62,29 @@ impl CacheOptions {
     }
 }
 
-/// Statistics for consumers.
+/// Statistics since the process started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Figures {
-    pub(super) files: u64,
-    pub(super) bytes: u64,
-    pub(super) failures: u64,
-    pub(super) error: Option<String>,
+pub struct ServingFigures {
+    /// Files fetched.
+    pub files_total: u64,
+    /// Their bytes on disk.
+    pub bytes_total: u64,
+    /// Failed listings and fetches.
+    pub failures_total: u64,
+    /// The last failure's cause, cleared by a success.
+    pub error: Option<String>,
+    /// Current disk bytes of fetched files.
+    pub disk_bytes: u64,
+    /// The first file that can be served, if known; `None` if the archive adds nothing to the log.
+    pub first: Option<FileNumber>,
 }
 
-impl Figures {
-    pub(super) fn failed(&mut self, error: &ServingError) {
-        self.failures += 1;
-        let words = error.to_string();
-        if self.error.as_ref() != Some(&words) {
-            tracing::warn!(error = words, "files of the archive are not served");
+impl ServingFigures {
+    fn failed(&mut self, error: &ServingError) {
+        self.failures_total += 1;
+        if self.error.replace(error.to_string()) != self.error {
+            tracing::warn!(%error, "files of the archive are not served");
         }
-        self.error = Some(words);
     }
 }
 
@@ -98,9 +102,8 @@ struct State {
     used: u64,
     /// The part of them in files being written.
     written: u64,
-    names: u64,
     slots: BTreeMap<FileNumber, Slot>,
-    figures: Figures,
+    figures: ServingFigures,
 }
 
 type Outcome = Result<Arc<CachedFile>, ServingError>;
@@ -111,7 +114,7 @@ enum Slot {
 }
 
 impl State {
-    /// Whether the pending file is this fetch's.
+    /// True if the pending file is this fetch's.
     fn comes_by(&self, number: FileNumber, told: &watch::Sender<Option<Outcome>>) -> bool {
         match self.slots.get(&number) {
             Some(Slot::Comes(_, comes)) => told.subscribe().same_channel(comes),
@@ -170,9 +173,7 @@ impl Drop for Held {
 }
 
 impl FileCache {
-    /// Creates an empty cache, and removes files that a crash left in the directory.
     pub(super) fn new(options: CacheOptions) -> Arc<Self> {
-        remove_leftovers(&options.directory);
         Arc::new(Self {
             options,
             state: Mutex::default(),
@@ -185,9 +186,12 @@ impl FileCache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn figures(&self) -> (Figures, u64) {
+    pub(super) fn figures(&self) -> ServingFigures {
         let state = self.lock();
-        (state.figures.clone(), state.used)
+        ServingFigures {
+            disk_bytes: state.used,
+            ..state.figures.clone()
+        }
     }
 
     pub(super) fn failed(&self, error: &ServingError) {
@@ -265,11 +269,8 @@ impl FileCache {
                 return Err(ServingError::BrokenOff(number));
             }
             let _writing = Writing::begin(&self, number, bytes)?;
-            let disk = |error: io::Error| ServingError::Disk {
-                file: number,
-                why: error.to_string(),
-            };
-            let file = fetch(self.new_file().map_err(disk)?).await?;
+            let file = self.new_file().map_err(disk_of(number))?;
+            let file = fetch(file).await?;
             Ok(Arc::new(CachedFile { file, room }))
         };
         let outcome = fetched.await;
@@ -286,8 +287,8 @@ impl FileCache {
         }
         match &outcome {
             Ok(_) => {
-                state.figures.files += 1;
-                state.figures.bytes += bytes;
+                state.figures.files_total += 1;
+                state.figures.bytes_total += bytes;
                 state.figures.error = None;
             }
             Err(ServingError::BrokenOff(_)) => {}
@@ -298,7 +299,7 @@ impl FileCache {
         drop(own);
     }
 
-    /// Whether a file has no waiters left. It is then no longer pending, and the next request starts again.
+    /// True if a file has no waiters left. It is then no longer pending, and the next request starts again.
     fn give_up(&self, number: FileNumber, told: &watch::Sender<Option<Outcome>>) -> bool {
         let mut state = self.lock();
         let own = state.comes_by(number, told);
@@ -398,17 +399,7 @@ impl FileCache {
             .recursive(true)
             .mode(0o700)
             .create(directory)?;
-        let name = {
-            let mut state = self.lock();
-            state.names += 1;
-            format!("{NAME}{}", state.names)
-        };
-        let path = directory.join(name);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true).mode(0o600);
-        let file = options.open(&path)?;
-        fs::remove_file(&path)?;
-        Ok(file)
+        tempfile::tempfile_in(directory)
     }
 
     /// Reads at most `at_most` bytes of a cached file, off the async threads; `None` if it is not cached.
@@ -444,6 +435,13 @@ impl FileCache {
     }
 }
 
+fn disk_of(file: FileNumber) -> impl FnOnce(io::Error) -> ServingError {
+    move |error| ServingError::Disk {
+        file,
+        why: error.to_string(),
+    }
+}
+
 /// A file being written, for which the disk has room.
 struct Writing<'a> {
     cache: &'a FileCache,
@@ -456,20 +454,16 @@ impl<'a> Writing<'a> {
         // The directory may not exist yet; it will be on its parent's disk.
         let there = directory.ancestors().find(|above| above.exists());
         let look = || (cache.options.free)(there.unwrap_or(directory));
-        let disk = |error: io::Error| ServingError::Disk {
-            file,
-            why: error.to_string(),
-        };
         let needed = {
             let mut state = cache.lock();
             state.written += bytes;
             state.written.saturating_add(stays_free)
         };
         let writing = Self { cache, bytes };
-        let mut free = look().map_err(disk)?;
+        let mut free = look().map_err(disk_of(file))?;
         if free < needed {
             cache.remove_unread(Duration::ZERO);
-            free = look().map_err(disk)?;
+            free = look().map_err(disk_of(file))?;
         }
         match free < needed {
             false => Ok(writing),
@@ -486,18 +480,5 @@ impl<'a> Writing<'a> {
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
         self.cache.lock().written -= self.bytes;
-    }
-}
-
-/// Removes files left by a killed process. An unusable directory is reported at the first use.
-fn remove_leftovers(directory: &Path) {
-    let Ok(entries) = fs::read_dir(directory) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        let ours = entry.file_name().to_string_lossy().starts_with(NAME);
-        if ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            let _ = fs::remove_file(entry.path());
-        }
     }
 }

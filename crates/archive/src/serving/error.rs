@@ -13,7 +13,7 @@ use crate::storage::StorageError;
 pub enum ServingError {
     /// The storage failed, timed out or refused.
     #[error("the archive cannot be read: {0}")]
-    Storage(StorageError),
+    Storage(#[from] StorageError),
     /// This host's disk failed.
     #[error("{file} of the archive cannot be written to this member's disk: {why}")]
     Disk {
@@ -38,7 +38,7 @@ pub enum ServingError {
     },
     /// Files in use by other consumers fill the bound.
     #[error(
-        "{file} of the archive has to wait for other consumers, whose files take the {most} bytes of archive.serve_bytes; a larger number lets more of them read at once"
+        "{file} of the archive has to wait for other consumers, whose files take the {most} bytes of archive.serve_bytes; a larger number lets more of them read concurrently"
     )]
     Full {
         /// The file to be fetched.
@@ -93,11 +93,6 @@ pub enum ServingError {
     BrokenOff(FileNumber),
 }
 
-/// Marks a failed write to a local file among errors of reading the archive.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct OwnDisk(pub(super) std::io::Error);
-
 impl ServingError {
     /// Whether a retry a little later may succeed without an operator's action.
     #[must_use]
@@ -132,9 +127,7 @@ impl ServingError {
                 _ => Self::Storage(error.clone()),
             };
         }
-        if let PieceFault::Seal(SealError::Io(error)) = fault
-            && let Some(OwnDisk(_)) = error.get_ref().and_then(|error| error.downcast_ref())
-        {
+        if let PieceFault::Seal(SealError::Write(_)) = fault {
             return Self::Disk { file, why };
         }
         Self::Damaged { piece, why }

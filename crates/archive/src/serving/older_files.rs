@@ -25,7 +25,7 @@ impl ArchivedFile {
         let (first, last) = (pieces.first()?, pieces.last()?);
         let adjoin = pieces
             .windows(2)
-            .all(|pair| pair[0].goes_on() == pair[1].begins());
+            .all(|pair| pair[0].continues_at() == pair[1].begins());
         (first.start == 0 && last.closed && adjoin).then(|| Self {
             number: last.file,
             bytes: last.end,
@@ -36,7 +36,7 @@ impl ArchivedFile {
 
 /// What precedes the served files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stops {
+pub(super) enum Stops {
     /// Nothing: the archive, or the log, begins there.
     Begins,
     /// This file is missing from the archive, at least in part.
@@ -51,7 +51,7 @@ pub enum Stops {
 
 /// The files that can be served, gapless up to the member's first file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OlderFiles {
+pub(super) struct OlderFiles {
     files: BTreeMap<FileNumber, ArchivedFile>,
     stops: Stops,
 }
@@ -64,8 +64,12 @@ impl OlderFiles {
     }
 
     /// The files before `kept`, by a listing and the runs of its newest history. Encrypted files count if they can be decrypted.
-    #[must_use]
-    pub fn before(kept: FileNumber, runs: &[Run], listing: &Listing, decrypts: bool) -> Self {
+    pub(super) fn before(
+        kept: FileNumber,
+        runs: &[Run],
+        listing: &Listing,
+        decrypts: bool,
+    ) -> Self {
         let mut of_files: BTreeMap<FileNumber, Vec<PieceName>> = BTreeMap::new();
         for piece in runs.iter().flat_map(|run| &run.pieces) {
             of_files.entry(piece.file).or_default().push(*piece);
@@ -104,38 +108,29 @@ impl OlderFiles {
     }
 
     /// Removes the first file, which is unusable.
-    pub(super) fn begin_behind_the_first(&mut self) {
+    pub(super) fn begin_after_the_first(&mut self) {
         if let Some((number, _)) = self.files.pop_first() {
             self.stops = Stops::Damaged(number);
         }
     }
 
     /// What precedes them.
-    #[must_use]
-    pub fn stops(&self) -> Stops {
+    pub(super) fn stops(&self) -> Stops {
         self.stops
     }
 
     /// All of them, oldest first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &ArchivedFile> {
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &ArchivedFile> {
         self.files.values()
     }
 
-    /// Their number.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.files.len()
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    /// True if there are none.
+    pub(super) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
     /// One of them.
-    #[must_use]
-    pub fn get(&self, number: FileNumber) -> Option<&ArchivedFile> {
+    pub(super) fn get(&self, number: FileNumber) -> Option<&ArchivedFile> {
         self.files.get(&number)
     }
 
@@ -208,7 +203,7 @@ mod tests {
                 Stops::Gap(number(2)),
             ),
             ("1/1:0-9! 1/2:4-9! 1/3:0-9!", 4, &[3], Stops::Gap(number(2))),
-            // A manifest whose object is lost.
+            // A manifest without its object.
             (
                 "1/1:0-9! -1/2:0-9! 1/3:0-9!",
                 4,
@@ -222,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_decrypt_is_not_there() {
+    fn undecryptable_files_are_not_offered() {
         let mixed = listing("1/1:0-9! e1/2:0-9! 1/3:0-9! 1/4:0-5 e1/4:5-9! 1/5:0-9!");
         let encrypted = |file| Stops::Encrypted(number(file));
         assert_eq!(older(&mixed, 6, false), (vec![5], encrypted(4)));
@@ -231,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_pruned_is_where_the_archive_begins() {
+    fn pruned_archive_begins_at_its_begin() {
         let mut listing = listing("1/1:0-9! 1/2:0-9! 1/3:0-9!");
         let begin = Begin {
             timeline: crate::name::Timeline::FIRST,
@@ -244,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_history_replaces_the_files_of_the_one_before() {
+    fn later_history_replaces_files_of_the_previous_one() {
         let listing = listing("1/1:0-9! 1/2:0-9! 1/3:0-9! 2/2:0-7! 2/3:0-7!");
         let pieces = Pieces::of_names(listing.keys());
         let runs = pieces.history(pieces.newest().unwrap());

@@ -10,7 +10,7 @@ use archive::encryption::Identities;
 use archive::manifest::Manifest;
 use archive::name::{Begin, LOG_FOLDER, Timeline};
 use archive::sealed::unseal;
-use archive::storage::Storage;
+use archive::storage::{Storage, StorageError};
 use binlog_store::FileNumber;
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -91,7 +91,7 @@ async fn assert_has_all_of(storage: &Storage, timeline: Timeline, of: &Ring, com
 
 /// Any storage call fails, and the archiving member continues or is killed.
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_the_storage_does_there_is_no_gap() {
+async fn storage_faults_leave_no_gap() {
     let mut of = Ring::new();
     of.append(entries(0..21));
     for fault in Fault::ALL {
@@ -115,7 +115,7 @@ async fn whatever_the_storage_does_there_is_no_gap() {
                 }
                 let mut second = archiver(&of, &storage, 3);
                 archive_all(&mut second, id(18)).await;
-                let happened = faulty.mend();
+                let happened = faulty.repair();
                 assert_has_all(&storage, &of, id(18)).await;
                 if !happened {
                     assert!(at >= 15, "{at}");
@@ -127,7 +127,7 @@ async fn whatever_the_storage_does_there_is_no_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_storage_that_lies_is_told() {
+async fn lost_acknowledged_object_is_an_error() {
     let mut of = Ring::new();
     of.append(entries(0..5));
     // The listing, the bytes, their check, the manifest.
@@ -139,13 +139,16 @@ async fn a_storage_that_lies_is_told() {
     ] {
         let storage = storage(FaultyStorage::with(fault, at));
         let step = archiver(&of, &storage, 1).step(Some(id(4))).await;
-        assert!(matches!(step, Err(ArchiveError::Lost { .. })), "{step:?}");
+        assert!(
+            matches!(step, Err(ArchiveError::Storage(StorageError::Lost { .. }))),
+            "{step:?}"
+        );
     }
 }
 
 /// Whichever object of the archive is lost, the next archiver that lists it fills the gap.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_storage_has_lost_behind_its_word_is_archived_once_more() {
+async fn lost_pieces_are_archived_again() {
     let mut of = Ring::new();
     of.append(entries(0..30));
     let archived = async || {
@@ -173,7 +176,7 @@ async fn what_a_storage_has_lost_behind_its_word_is_archived_once_more() {
 
 /// Transactions are committed during every step, as under load.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_committed_meanwhile_waits_and_whole_files_get_their_turn() {
+async fn step_ends_at_the_given_commit_position() {
     let mut of = Ring::new();
     of.append(entries(0..4));
     let storage = storage(Arc::new(FaultyStorage::default()));
@@ -198,7 +201,7 @@ async fn what_is_committed_meanwhile_waits_and_whole_files_get_their_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_goes_on_where_another_has_stopped() {
+async fn archiving_continues_where_another_member_stopped() {
     let mut of = Ring::new();
     of.append(entries(0..30));
     let storage = storage(Arc::new(FaultyStorage::default()));
@@ -207,7 +210,7 @@ async fn a_member_goes_on_where_another_has_stopped() {
         let member = &mut members[turn % 3];
         // One of them does not check whether another has continued.
         if turn % 3 != 2 {
-            member.forget();
+            member.refresh(Some(id(committed))).await.unwrap();
         }
         archive_all(member, id(committed)).await;
         assert_has_all(&storage, &of, id(committed)).await;
@@ -217,7 +220,7 @@ async fn a_member_goes_on_where_another_has_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_purged_before_it_was_archived_is_a_gap() {
+async fn log_purged_before_archiving_is_a_gap() {
     let mut of = Ring::new();
     of.append(entries(0..30));
     let storage = storage(Arc::new(FaultyStorage::default()));
@@ -239,7 +242,7 @@ async fn what_was_purged_before_it_was_archived_is_a_gap() {
 
 /// Both write the same piece, each with its own manifest; the slower one continues from its own.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_that_archive_the_same_piece_at_once_leave_one_chain() {
+async fn concurrent_archivers_of_a_piece_leave_one_chain() {
     let mut of = Ring::new();
     of.append(entries(0..12));
     let storage = storage(Arc::new(FaultyStorage::default()));
@@ -248,7 +251,7 @@ async fn two_that_archive_the_same_piece_at_once_leave_one_chain() {
     let mut third = archiver(&of, &storage, 30);
     archive_all(&mut first, id(3)).await;
     for member in [&mut second, &mut third] {
-        member.look_anew(Some(id(3))).await.unwrap();
+        member.refresh(Some(id(3))).await.unwrap();
     }
     for member in [&mut first, &mut second, &mut third] {
         let step = member.step(Some(id(5))).await.unwrap();
@@ -263,7 +266,7 @@ async fn two_that_archive_the_same_piece_at_once_leave_one_chain() {
 }
 
 /// The entries of a log from index 12 on after a repair: in later terms, and with other file boundaries.
-pub(crate) fn behind_a_repair(range: std::ops::Range<u64>) -> Vec<Entry> {
+pub(crate) fn after_a_repair(range: std::ops::Range<u64>) -> Vec<Entry> {
     let repaired = |index| OpId::new(1001, index);
     let entry = |index| match index % 5 {
         4 => rotate(repaired(index)),
@@ -275,7 +278,7 @@ pub(crate) fn behind_a_repair(range: std::ops::Range<u64>) -> Vec<Entry> {
 /// A repair discards archived entries: the log continues as another history, from the file in which they diverge. A member that missed the
 /// repair does not archive.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_history_that_a_repair_has_ended_is_followed_by_another_one() {
+async fn repair_starts_another_history() {
     let mut missed = Ring::new();
     missed.append(entries(0..23));
     let storage = storage(Arc::new(FaultyStorage::default()));
@@ -285,7 +288,7 @@ async fn a_history_that_a_repair_has_ended_is_followed_by_another_one() {
 
     let mut repaired = Ring::new();
     repaired.append(entries(0..12));
-    repaired.append(behind_a_repair(12..31));
+    repaired.append(after_a_repair(12..31));
     let committed = OpId::new(1001, 30);
     let mut member = archiver(&repaired, &storage, 2);
     assert_eq!(archive_all(&mut member, committed).await, 0);
@@ -294,7 +297,7 @@ async fn a_history_that_a_repair_has_ended_is_followed_by_another_one() {
     assert_has_all_of(&storage, second, &repaired, committed).await;
     assert_eq!(restored_of(&storage, Timeline::FIRST).await, before);
     // It continues the new history, also after a restart.
-    repaired.append(behind_a_repair(31..40));
+    repaired.append(after_a_repair(31..40));
     let mut member = archiver(&repaired, &storage, 3);
     archive_all(&mut member, OpId::new(1001, 39)).await;
     assert_eq!(pieces(&storage).await.newest(), Some(second));
@@ -312,7 +315,7 @@ async fn a_history_that_a_repair_has_ended_is_followed_by_another_one() {
 /// The new log is shorter than the archive, so that it has no index that the archive lacks. Its last entry still shows that it is another
 /// history. A member that checked before that entry was committed checks again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repaired_log_is_archived_before_it_is_as_long_as_what_was_given_up() {
+async fn repaired_log_is_archived_before_it_outgrows_the_discarded_one() {
     let mut given_up = Ring::new();
     given_up.append(entries(0..30));
     let repaired_to = |index| OpId::new(1001, index);
@@ -331,20 +334,20 @@ async fn a_repaired_log_is_archived_before_it_is_as_long_as_what_was_given_up() 
         let end = repaired.store.handle().committed_end(Some(id(11)));
         assert!(member.archived(Some(id(11))) > Some(end));
 
-        repaired.append(behind_a_repair(12..next + 1));
+        repaired.append(after_a_repair(12..next + 1));
         let committed = repaired_to(next);
         let end = repaired.store.handle().committed_end(Some(committed));
         assert_eq!(member.archived(Some(committed)), None, "{next}");
         // Another member's check shows that the archive lacks it.
         let mut other = archiver(&repaired, &storage, 3);
-        other.look_anew(Some(committed)).await.unwrap();
+        other.refresh(Some(committed)).await.unwrap();
         assert!(other.archived(Some(committed)) < Some(end), "{next}");
 
         assert_eq!(archive_all(&mut member, committed).await, 0, "{next}");
         assert_eq!(member.archived(Some(committed)), Some(end));
         let second = Timeline::FIRST.next();
         assert_has_all_of(&storage, second, &repaired, committed).await;
-        repaired.append(behind_a_repair(next + 1..46));
+        repaired.append(after_a_repair(next + 1..46));
         assert_eq!(archive_all(&mut member, repaired_to(45)).await, 0, "{next}");
         assert_has_all_of(&storage, second, &repaired, repaired_to(45)).await;
         assert_eq!(pieces(&storage).await.newest(), Some(second));
@@ -355,7 +358,7 @@ async fn a_repaired_log_is_archived_before_it_is_as_long_as_what_was_given_up() 
 /// The archive was pruned or begun late, and the repair falls back to before its first entry. The new history begins with the log's first
 /// file, and has no gap.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repair_that_goes_back_before_the_archive_is_archived_without_a_gap() {
+async fn repair_to_before_the_archive_leaves_no_gap() {
     let mut missed = Ring::new();
     missed.append(entries(0..44));
     for keeps_begin in [false, true] {
@@ -376,7 +379,7 @@ async fn a_repair_that_goes_back_before_the_archive_is_archived_without_a_gap() 
         let mut repaired = Ring::new();
         repaired.append(entries(0..12));
         for (from, end) in [(12, 46), (46, 50)] {
-            repaired.append(behind_a_repair(from..end));
+            repaired.append(after_a_repair(from..end));
             let committed = OpId::new(1001, end - 1);
             let mut member = archiver(&repaired, &storage, 2);
             archive_all(&mut member, committed).await;
@@ -393,14 +396,14 @@ async fn a_repair_that_goes_back_before_the_archive_is_archived_without_a_gap() 
 
 /// The file of the divergence must be complete.
 #[tokio::test(flavor = "multi_thread")]
-async fn where_histories_part_is_not_guessed() {
+async fn divergence_before_purged_entries_is_refused() {
     let mut missed = Ring::new();
     missed.append(entries(0..23));
     let storage = storage(Arc::new(FaultyStorage::default()));
     archive_all(&mut archiver(&missed, &storage, 1), id(22)).await;
     let mut repaired = Ring::new();
     repaired.append(entries(0..12));
-    repaired.append(behind_a_repair(12..31));
+    repaired.append(after_a_repair(12..31));
     repaired.purge(OpId::new(1001, 19));
     let step = archiver(&repaired, &storage, 2)
         .step(Some(OpId::new(1001, 30)))

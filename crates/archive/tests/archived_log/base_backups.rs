@@ -12,15 +12,15 @@ use std::time::SystemTime;
 
 use archive::base_backup::{
     BASE_VERSION, BaseError, BaseForm, BaseManifest, BaseName, OBJECT_BYTES, Packed, Tar,
-    UploadOptions, data_object, download, finish, free_name, look, remove_unfinished, survey,
-    upload, verify,
+    UploadOptions, data_object, download, finish, free_name, remove_unfinished, survey, upload,
+    verify,
 };
 use archive::contents::Hash;
 use archive::encryption::{EncryptionError, Identities, Recipients, new_identity};
 use archive::manifest::Object;
 use archive::pruning::Pruner;
 use archive::retention::Keep;
-use archive::storage::Storage;
+use archive::storage::{Storage, StorageError};
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use object_store::path::Path as Folder;
@@ -145,11 +145,20 @@ async fn take_in(
 }
 
 async fn assert_whole(storage: &Storage, base: &BaseManifest, from: &Path) {
-    assert_whole_for(storage, base, &nobody(), from).await;
+    assert_whole_for(storage, base, &no_identities(), from).await;
 }
 
 /// No identities.
-fn nobody() -> Identities {
+/// The base backups of an archive in which none is damaged.
+async fn look(storage: &Storage) -> Result<Vec<BaseManifest>, BaseError> {
+    let survey = survey(storage, Some(ring())).await?;
+    match survey.damaged.into_iter().next() {
+        Some(damaged) => Err(damaged.error),
+        None => Ok(survey.bases),
+    }
+}
+
+fn no_identities() -> Identities {
     Identities::default()
 }
 
@@ -204,7 +213,7 @@ async fn store_object(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_data_directory_comes_back_as_it_was() {
+async fn data_directory_is_restored_unchanged() {
     let from = data_dir(1);
     let storage = in_memory();
     let told = Arc::new(AtomicU64::new(0));
@@ -219,14 +228,14 @@ async fn a_data_directory_comes_back_as_it_was() {
     assert_eq!(packed.unpacked_bytes, told.load(Ordering::Relaxed));
     assert_eq!(packed.files, 7);
     // It does not count yet, so no reader uses it.
-    assert_eq!(look(&storage, Some(ring())).await.unwrap(), []);
+    assert_eq!(look(&storage).await.unwrap(), []);
     let first = manifest(name(100), packed);
     finish(&storage, &first).await.unwrap();
     assert_whole(&storage, &first, from.path()).await;
 
     let other = data_dir(2);
     let second = take(&storage, 90, other.path()).await.unwrap();
-    let known = look(&storage, Some(ring())).await.unwrap();
+    let known = look(&storage).await.unwrap();
     assert_eq!(known, [second.clone(), first.clone()]);
     assert_whole(&storage, &second, other.path()).await;
     // A complete backup never changes, and names are used once.
@@ -260,7 +269,7 @@ async fn the_objects_are_unpacked_without_this_program() {
 
 /// Whichever storage call fails, a base backup is complete or does not count, and the next one is not affected.
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_the_storage_does_what_counts_is_whole() {
+async fn storage_faults_leave_complete_base_backups() {
     let from = data_dir(4);
     // Two objects: each unanswered call costs a timeout.
     let options = UploadOptions {
@@ -272,7 +281,7 @@ async fn whatever_the_storage_does_what_counts_is_whole() {
             let faulty = FaultyStorage::with(fault, at);
             let storage = storage(faulty.clone());
             let taken = take_in(&storage, 100, from.path(), options.clone()).await;
-            let happened = faulty.mend();
+            let happened = faulty.repair();
             if !happened {
                 taken.unwrap();
                 assert!(at >= 9, "{at}");
@@ -300,7 +309,7 @@ async fn whatever_the_storage_does_what_counts_is_whole() {
 
 /// The storage loses or truncates an acknowledged object or manifest.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_storage_that_lies_is_told() {
+async fn lost_acknowledged_object_is_an_error() {
     let from = data_dir(13);
     let objects = take(&in_memory(), 1, from.path())
         .await
@@ -314,7 +323,7 @@ async fn a_storage_that_lies_is_told() {
             let storage = storage(FaultyStorage::with(fault, at));
             let taken = take(&storage, 1, from.path()).await;
             assert!(
-                matches!(taken, Err(BaseError::Lost { .. })),
+                matches!(taken, Err(BaseError::Storage(StorageError::Lost { .. }))),
                 "{fault:?} {at}: {taken:?}"
             );
         }
@@ -322,7 +331,7 @@ async fn a_storage_that_lies_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_backup_left_does_not_count_and_is_removed() {
+async fn unfinished_backups_do_not_count_and_are_removed() {
     let from = data_dir(5);
     let storage = in_memory();
     let whole = take(&storage, 100, from.path()).await.unwrap();
@@ -343,14 +352,14 @@ async fn what_a_killed_backup_left_does_not_count_and_is_removed() {
     // Continuing nevertheless yields no manifest for removed objects.
     let finished = finish(&storage, &manifest(name(200), left)).await;
     assert!(
-        matches!(finished, Err(BaseError::Lost { .. })),
+        matches!(finished, Err(BaseError::Storage(StorageError::Lost { .. }))),
         "{finished:?}"
     );
     assert_whole(&storage, &whole, from.path()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_is_stopped_leaves_nothing() {
+async fn stopped_upload_leaves_nothing() {
     let from = data_dir(6);
     let storage = in_memory();
     let stop = |bytes| match bytes > 200_000 {
@@ -361,13 +370,13 @@ async fn one_that_is_stopped_leaves_nothing() {
     assert!(matches!(stopped, Err(BaseError::Stopped)), "{stopped:?}");
     assert!(storage.list("base/").await.unwrap().is_empty());
     let base = take(&storage, 1, from.path()).await.unwrap();
-    let stopped = verify(&storage, &base, &nobody(), stop).await;
+    let stopped = verify(&storage, &base, &no_identities(), stop).await;
     assert!(matches!(stopped, Err(BaseError::Stopped)), "{stopped:?}");
 }
 
 /// A server runs on the directory in the meantime: the bytes read are from several moments.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_that_is_changed_meanwhile_is_no_backup() {
+async fn directory_changed_during_backup_is_refused() {
     type Change = fn(&Path);
     let changes: [Change; 3] = [
         |directory| {
@@ -403,7 +412,7 @@ async fn a_directory_that_is_changed_meanwhile_is_no_backup() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_or_changed_is_named() {
+async fn missing_and_changed_objects_are_named() {
     let from = data_dir(8);
     let storage = in_memory();
     let base = take(&storage, 100, from.path()).await.unwrap();
@@ -429,8 +438,11 @@ async fn what_is_missing_or_changed_is_named() {
             Some(wrong) => storage.write(second, wrong).await.unwrap(),
         }
         let into = tempfile::tempdir().unwrap();
-        let downloaded = download(&storage, &base, &nobody(), into.path(), go_on).await;
-        for refused in [downloaded, verify(&storage, &base, &nobody(), go_on).await] {
+        let downloaded = download(&storage, &base, &no_identities(), into.path(), go_on).await;
+        for refused in [
+            downloaded,
+            verify(&storage, &base, &no_identities(), go_on).await,
+        ] {
             let Err(BaseError::Damaged { object, .. }) = &refused else {
                 panic!("{refused:?}");
             };
@@ -444,13 +456,13 @@ async fn what_is_missing_or_changed_is_named() {
     // Objects in another order.
     let mut exchanged = base.clone();
     exchanged.objects.swap(0, 1);
-    let refused = verify(&storage, &exchanged, &nobody(), go_on).await;
+    let refused = verify(&storage, &exchanged, &no_identities(), go_on).await;
     assert!(refused.is_err_and(|error| error.is_damage()));
     assert_whole(&storage, &base, from.path()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_manifest_that_cannot_be_relied_on_is_told_and_the_others_count() {
+async fn unusable_manifests_are_reported_and_others_count() {
     let from = data_dir(10);
     let storage = in_memory();
     let base = take(&storage, 100, from.path()).await.unwrap();
@@ -459,7 +471,7 @@ async fn a_manifest_that_cannot_be_relied_on_is_told_and_the_others_count() {
         .write(&damaged.manifest(), b"{".to_vec())
         .await
         .unwrap();
-    let refused = look(&storage, Some(ring())).await;
+    let refused = look(&storage).await;
     assert!(
         matches!(refused, Err(BaseError::Manifest { name, .. }) if name == damaged),
         "{refused:?}"
@@ -475,7 +487,7 @@ async fn a_manifest_that_cannot_be_relied_on_is_told_and_the_others_count() {
 
 /// The storage lost or truncated an object of the newest one. A restore needs an older one.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_older_base_backup_is_kept_where_the_newest_has_lost_an_object() {
+async fn older_backup_is_kept_if_the_newest_lost_an_object() {
     let from = data_dir(11);
     let storage = in_memory();
     let mut log = Ring::new();
@@ -484,10 +496,13 @@ async fn an_older_base_backup_is_kept_where_the_newest_has_lost_an_object() {
     let older = take(&storage, 100, from.path()).await.unwrap();
     let newest = take(&storage, 200, from.path()).await.unwrap();
     let pruner = Pruner::new(storage.clone(), Some((ring(), MemberId(1))));
-    let keep = Keep::default().with_base_backups(Some(1));
+    let keep = Keep {
+        base_backups: Some(1),
+        ..Keep::default()
+    };
     let expired = async || {
         let pruning = pruner.look(&keep, SystemTime::now()).await.unwrap();
-        pruning.plan().base_backups.objects
+        pruning.plan.base_backups.objects
     };
     let all_of_older = older.objects.len() as u64 + 1;
     assert_eq!(expired().await, all_of_older);
@@ -508,7 +523,7 @@ async fn an_older_base_backup_is_kept_where_the_newest_has_lost_an_object() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_only_registered_is_not_downloaded() {
+async fn registered_backup_is_not_downloaded() {
     let storage = in_memory();
     let mut base = manifest(
         name(1),
@@ -528,11 +543,11 @@ async fn what_is_only_registered_is_not_downloaded() {
         place: "nfs://host/backup".to_owned(),
     };
     finish(&storage, &base).await.unwrap();
-    let known = look(&storage, Some(ring())).await.unwrap();
+    let known = look(&storage).await.unwrap();
     assert_eq!(known, slice::from_ref(&base));
     let into = tempfile::tempdir().unwrap();
     let absent = into.path().join("absent");
-    let refused = download(&storage, &base, &nobody(), &absent, go_on)
+    let refused = download(&storage, &base, &no_identities(), &absent, go_on)
         .await
         .unwrap_err();
     assert!(!absent.exists());
@@ -544,13 +559,13 @@ async fn what_is_only_registered_is_not_downloaded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_written_into_a_directory_that_has_something() {
+async fn download_needs_an_empty_directory() {
     let from = data_dir(11);
     let storage = in_memory();
     let base = take(&storage, 1, from.path()).await.unwrap();
     let into = tempfile::tempdir().unwrap();
     fs::write(into.path().join("mine"), "mine").unwrap();
-    let refused = download(&storage, &base, &nobody(), into.path(), go_on).await;
+    let refused = download(&storage, &base, &no_identities(), into.path(), go_on).await;
     assert!(
         matches!(refused, Err(BaseError::Unfit { .. })),
         "{refused:?}"
@@ -558,7 +573,7 @@ async fn nothing_is_written_into_a_directory_that_has_something() {
     assert_eq!(tree(into.path()).len(), 1);
     // A missing directory is created.
     let absent = into.path().join("a/b");
-    download(&storage, &base, &nobody(), &absent, go_on)
+    download(&storage, &base, &no_identities(), &absent, go_on)
         .await
         .unwrap();
     assert!(absent.join("ibdata1").is_file());
@@ -566,7 +581,7 @@ async fn nothing_is_written_into_a_directory_that_has_something() {
 
 /// A writer of the archive cannot make a restore write outside its directory.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_unpacked_stays_in_its_directory() {
+async fn unpacking_stays_in_its_directory() {
     let home = tempfile::tempdir().unwrap();
     let storage = in_memory();
     let outside = home.path().join("outside");
@@ -588,7 +603,7 @@ async fn what_is_unpacked_stays_in_its_directory() {
         stream.resize(4 * 512, 0);
         let base = store(&storage, at as u64, &stream, 1, 4).await;
         let into = home.path().join(format!("into-{at}"));
-        let refused = download(&storage, &base, &nobody(), &into, go_on).await;
+        let refused = download(&storage, &base, &no_identities(), &into, go_on).await;
         assert!(
             matches!(refused, Err(BaseError::Damaged { .. })),
             "{refused:?}"
@@ -610,7 +625,7 @@ async fn what_is_unpacked_stays_in_its_directory() {
     let stream = builder.into_inner().unwrap();
     let base = store(&storage, 50, &stream, 1, 4).await;
     let into = home.path().join("into-link");
-    let refused = download(&storage, &base, &nobody(), &into, go_on).await;
+    let refused = download(&storage, &base, &no_identities(), &into, go_on).await;
     assert!(
         matches!(refused, Err(BaseError::Damaged { .. })),
         "{refused:?}"
@@ -620,7 +635,7 @@ async fn what_is_unpacked_stays_in_its_directory() {
 
 /// A few bytes that unpack to more than a disk or the memory holds.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_is_unpacked_than_the_manifest_says() {
+async fn download_is_bounded_by_the_manifest() {
     let storage = in_memory();
     let mut header = tar::Header::new_gnu();
     header.set_path("ibdata1").unwrap();
@@ -631,7 +646,7 @@ async fn no_more_is_unpacked_than_the_manifest_says() {
     stream.resize(32 << 20, 0);
     let mut base = store(&storage, 1, &stream, 1, 100).await;
     let into = tempfile::tempdir().unwrap();
-    let refused = download(&storage, &base, &nobody(), into.path(), go_on).await;
+    let refused = download(&storage, &base, &no_identities(), into.path(), go_on).await;
     assert!(
         matches!(refused, Err(BaseError::Damaged { .. })),
         "{refused:?}"
@@ -646,11 +661,13 @@ async fn no_more_is_unpacked_than_the_manifest_says() {
         .unwrap();
     let mut stream = whole.into_inner().unwrap();
     let good = store(&storage, 2, &stream, 1, 3).await;
-    verify(&storage, &good, &nobody(), go_on).await.unwrap();
+    verify(&storage, &good, &no_identities(), go_on)
+        .await
+        .unwrap();
     stream.resize(32 << 20, 0);
     base = store(&storage, 3, &stream, 1, 3).await;
     base.tar = good.tar;
-    let refused = verify(&storage, &base, &nobody(), go_on).await;
+    let refused = verify(&storage, &base, &no_identities(), go_on).await;
     assert!(
         matches!(refused, Err(BaseError::Damaged { .. })),
         "{refused:?}"
@@ -661,12 +678,14 @@ async fn no_more_is_unpacked_than_the_manifest_says() {
     encoder.write_all(&stream).unwrap();
     let object = encoder.finish().unwrap();
     let base = store_object(&storage, 4, object, &stream, 1, 3).await;
-    let refused = verify(&storage, &base, &nobody(), go_on).await.unwrap_err();
+    let refused = verify(&storage, &base, &no_identities(), go_on)
+        .await
+        .unwrap_err();
     assert!(refused.to_string().contains("memory"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_base_backup_is_in_a_real_s3_server_and_no_secret_is_told() {
+async fn s3_stores_a_base_backup_and_errors_contain_no_secret() {
     let server = ObjectStorage::start().unwrap();
     let storage = crate::s3::storage(&server, SECRET_KEY);
     let from = data_dir(12);
@@ -692,23 +711,25 @@ async fn a_base_backup_is_in_a_real_s3_server_and_no_secret_is_told() {
         let failed = failed.unwrap_err();
         assert!(matches!(failed, BaseError::Storage(_)), "{failed}");
         assert!(!failed.to_string().contains(SECRET_KEY), "{failed}");
-        let failed = verify(&storage, &base, &nobody(), go_on).await.unwrap_err();
+        let failed = verify(&storage, &base, &no_identities(), go_on)
+            .await
+            .unwrap_err();
         assert!(!failed.is_damage(), "{failed}");
         server.conduct(Conduct::Serves);
     }
-    let known = look(&storage, Some(ring())).await.unwrap();
+    let known = look(&storage).await.unwrap();
     assert_eq!(known, slice::from_ref(&base));
     assert_whole(&storage, &base, from.path()).await;
 }
 
 /// The member that takes it cannot read it; each recipient can.
 #[tokio::test]
-async fn an_encrypted_base_backup_is_read_by_its_recipients_alone() {
+async fn encrypted_base_backup_needs_a_matching_identity() {
     let storage = in_memory();
     let from = data_dir(1);
     let keys = tempfile::tempdir().unwrap();
     let pair = |name: &str| {
-        let (identity, recipient) = new_identity();
+        let (identity, recipient) = new_identity().unwrap();
         let files =
             ["identity", "recipient"].map(|kind| keys.path().join(format!("{name}.{kind}")));
         fs::write(&files[0], identity).unwrap();
@@ -728,7 +749,7 @@ async fn an_encrypted_base_backup_is_read_by_its_recipients_alone() {
     }
     assert_whole_for(&storage, &base, &ours, from.path()).await;
     for (identities, expected) in [
-        (nobody(), EncryptionError::NoIdentity),
+        (no_identities(), EncryptionError::NoIdentity),
         (others, EncryptionError::OtherRecipients),
     ] {
         let refused = verify(&storage, &base, &identities, go_on).await;

@@ -11,7 +11,7 @@ use crate::reading::read_all;
 use crate::ring::{Ring, entries, id, ring};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_is_told_and_there_is_no_gap_behind_it() {
+async fn full_disk_is_reported_and_leaves_no_gap() {
     let disk = LoopDisk::of_its_own(8 << 20).unwrap();
     let settings = StorageSettings {
         url: format!("file://{}", disk.folder().display())

@@ -17,7 +17,7 @@ use crate::ring::{Ring, entries, id, ring};
 
 /// A recipient and its identity, parsed from their file formats.
 pub(crate) fn new_keys() -> (Recipients, Identities) {
-    let (identity, recipient) = new_identity();
+    let (identity, recipient) = new_identity().unwrap();
     let files = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
     std::fs::write(files[0].path(), identity).unwrap();
     std::fs::write(files[1].path(), recipient).unwrap();
@@ -34,9 +34,9 @@ fn of_both(first: &Identities, second: &Identities) -> [Identities; 2] {
 async fn read_with(storage: &Storage, identities: &[Identities]) -> Result<Vec<u8>, PieceFault> {
     let log = ArchivedLog::look(storage.clone(), Some(ring())).await;
     let mut log = log.unwrap().unwrap();
-    assert_eq!(log.runs().len(), 1);
+    assert_eq!(log.runs.len(), 1);
     let (mut all, mut before) = (Vec::new(), None::<Manifest>);
-    for piece in log.runs()[0].pieces.clone() {
+    for piece in log.runs[0].pieces.clone() {
         let manifest = log.manifest(piece).await?;
         let mut read = log.read(&manifest, before.as_ref(), Vec::new()).await;
         for identities in identities {
@@ -83,12 +83,12 @@ async fn manifests(storage: &Storage) -> Vec<Manifest> {
 
 fn encrypting(of: &Ring, storage: &Storage, member: u64, for_whom: &Recipients) -> Archiver {
     let mut archiver = archiver(of, storage, member);
-    archiver.encrypt_for(Some(for_whom.clone()));
+    archiver.recipients = Some(for_whom.clone());
     archiver
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_archives_what_it_cannot_read() {
+async fn members_archive_for_recipients_without_identities() {
     let mut of = Ring::new();
     of.append(entries(0..30));
     let storage = storage(Arc::new(InMemory::new()));
@@ -109,7 +109,7 @@ async fn a_member_archives_what_it_cannot_read() {
         assert!(bytes.starts_with(b"age-encryption.org/v1\n"), "{name}");
     }
     for manifest in manifests(&storage).await {
-        assert_eq!(manifest.sha256, None, "it would tell what the bytes are");
+        assert_eq!(manifest.sha256, None, "it would reveal the bytes");
     }
 
     let fault = read_with(&storage, &[]).await.unwrap_err();
@@ -128,7 +128,7 @@ async fn a_member_archives_what_it_cannot_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn encryption_is_switched_on_and_recipients_change_midway() {
+async fn recipients_change_between_pieces() {
     let mut of = Ring::new();
     of.append(entries(0..45));
     let storage = storage(Arc::new(InMemory::new()));
@@ -143,7 +143,7 @@ async fn encryption_is_switched_on_and_recipients_change_midway() {
         (35, Some(&second)),
         (44, None),
     ] {
-        member.encrypt_for(recipients.cloned());
+        member.recipients = recipients.cloned();
         archive_all(&mut member, id(committed)).await;
     }
     let kinds: Vec<_> = manifests(&storage).await;
@@ -160,7 +160,7 @@ async fn encryption_is_switched_on_and_recipients_change_midway() {
 
 /// A second encryption yields other bytes; each manifest has to name its own object.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_that_encrypt_the_same_piece_at_once_replace_nothing_of_each_other() {
+async fn concurrent_encrypting_archivers_replace_no_object() {
     let mut of = Ring::new();
     of.append(entries(0..20));
     let storage = storage(Arc::new(InMemory::new()));
@@ -168,7 +168,7 @@ async fn two_that_encrypt_the_same_piece_at_once_replace_nothing_of_each_other()
     let mut members = [1, 2].map(|member| encrypting(&of, &storage, member, &recipients));
     for committed in [3, 6, 9, 19] {
         for member in &mut members {
-            member.look_anew(Some(id(committed))).await.unwrap();
+            member.refresh(Some(id(committed))).await.unwrap();
         }
         for member in &mut members {
             let step = member.step(Some(id(committed))).await.unwrap();
@@ -181,7 +181,7 @@ async fn two_that_encrypt_the_same_piece_at_once_replace_nothing_of_each_other()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_the_storage_does_what_is_encrypted_can_be_read() {
+async fn storage_faults_leave_readable_encrypted_pieces() {
     let mut of = Ring::new();
     of.append(entries(0..20));
     let (recipients, identities) = new_keys();
@@ -193,7 +193,7 @@ async fn whatever_the_storage_does_what_is_encrypted_can_be_read() {
                 let mut member = encrypting(&of, &storage, member, &recipients);
                 archive_all(&mut member, id(committed)).await;
             }
-            let happened = faulty.mend();
+            let happened = faulty.repair();
             let read = read_with(&storage, std::slice::from_ref(&identities))
                 .await
                 .unwrap();

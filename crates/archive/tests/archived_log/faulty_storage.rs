@@ -69,7 +69,7 @@ impl FaultyStorage {
     }
 
     /// Ends the failures; returns whether one occurred.
-    pub(crate) fn mend(&self) -> bool {
+    pub(crate) fn repair(&self) -> bool {
         let mut plan = self.plan.lock().unwrap();
         plan.fault = None;
         plan.happened

@@ -1,6 +1,6 @@
 //! A member's log and data are archived and restored, under all kinds of failures of the archive.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 mod archiver;
 mod base_backups;

@@ -42,7 +42,7 @@ impl Storage {
             let pieces = self.pieces();
             let history = pieces.history(Timeline::FIRST);
             let (piece, begun) = match next(&pieces, Timeline::FIRST, &log) {
-                Next::GoOn(piece) | Next::BehindAGap { piece, .. } | Next::Fill(piece) => {
+                Next::Continue(piece) | Next::AfterGap { piece, .. } | Next::Fill(piece) => {
                     (piece, piece.start)
                 }
                 Next::Whole(piece) => (piece, 0),
@@ -53,7 +53,7 @@ impl Storage {
                 file: piece.file,
                 offset: begun,
             };
-            let before = chain.find(|before| before.goes_on() == place);
+            let before = chain.find(|before| before.continues_at() == place);
             let before = before.map(|before| self.manifest(*before).unwrap());
             let bytes = of.bytes(piece.file);
             let range = piece.start as usize..piece.end as usize;
@@ -63,7 +63,7 @@ impl Storage {
             let (contents, stored) = seal(new, &bytes[range], &mut object).unwrap();
             let gtids_before = match (&before, &contents.beginning) {
                 (_, Some(beginning)) => beginning.previous_gtids.clone(),
-                (Some(before), None) => before.gtids_behind(),
+                (Some(before), None) => before.gtids_after(),
                 (None, None) => GtidSet::new(),
             };
             let archiving = Archiving {
@@ -107,12 +107,12 @@ impl Storage {
 }
 
 #[test]
-fn what_is_committed_comes_back_byte_for_byte() {
+fn committed_log_is_read_back_unchanged() {
     comes_back(Storage::default());
 }
 
 #[test]
-fn what_is_encrypted_comes_back_byte_for_byte() {
+fn encrypted_log_is_read_back_unchanged() {
     comes_back(Storage::encrypted());
 }
 
@@ -145,7 +145,7 @@ fn comes_back(mut storage: Storage) {
         assert_eq!(entries.next_back(), Some(id(until)));
         let last = manifests.last().unwrap();
         let gtids = of.store.handle().committed_gtids(Some(id(until)));
-        assert_eq!(last.gtids_behind(), gtids);
+        assert_eq!(last.gtids_after(), gtids);
     }
     assert_eq!(storage.archive(&of, id(30)), 0);
     // Closed files are archived whole, and each manifest names the previous one.
@@ -175,7 +175,7 @@ fn comes_back(mut storage: Storage) {
 }
 
 #[test]
-fn what_was_purged_before_it_was_archived_is_a_gap_and_nothing_else_is_lost() {
+fn unarchived_purged_log_is_the_only_gap() {
     let mut of = Ring::new();
     let mut storage = Storage::default();
     of.append(entries(0..30));
@@ -193,7 +193,7 @@ fn what_was_purged_before_it_was_archived_is_a_gap_and_nothing_else_is_lost() {
 }
 
 #[test]
-fn manifests_say_what_is_in_a_piece() {
+fn manifest_describes_its_piece() {
     let mut of = Ring::new();
     let mut storage = Storage::default();
     of.append(entries(0..6));
@@ -224,12 +224,12 @@ fn manifests_say_what_is_in_a_piece() {
 }
 
 #[test]
-fn no_damage_of_an_object_is_taken_for_the_log() {
+fn damaged_objects_are_rejected() {
     is_noticed(Storage::default());
 }
 
 #[test]
-fn no_damage_of_an_encrypted_object_is_taken_for_the_log_or_for_somebody_elses() {
+fn damaged_encrypted_objects_are_rejected() {
     is_noticed(Storage::encrypted());
 }
 
@@ -270,7 +270,7 @@ fn is_noticed(mut storage: Storage) {
 }
 
 #[test]
-fn a_manifest_of_something_else_is_refused() {
+fn manifest_of_another_piece_is_refused() {
     let mut of = Ring::new();
     let mut storage = Storage::default();
     of.append(entries(0..12));
@@ -285,14 +285,20 @@ fn a_manifest_of_something_else_is_refused() {
     let later = String::from_utf8(bytes.clone()).unwrap();
     let later = later.replace("\"version\": 2", "\"version\": 3, \"shape\": {}");
     let other = Manifest::read(later.as_bytes(), pieces[0], ring()).unwrap_err();
-    assert_eq!(other, ManifestError::Later(3));
+    assert_eq!(
+        other,
+        ManifestError::Later {
+            found: 3,
+            newest: 2
+        }
+    );
     for len in 0..bytes.len() - 1 {
         assert!(Manifest::read(&bytes[..len], pieces[0], ring()).is_err());
     }
 }
 
 #[test]
-fn a_log_that_is_damaged_on_its_disk_is_not_archived() {
+fn damaged_local_log_is_not_archived() {
     let mut of = Ring::new();
     of.append(entries(0..6));
     let good = of.bytes(FileNumber::FIRST);

@@ -10,12 +10,12 @@ use archive::name::{LOG_FOLDER, Named, PieceName, Timeline};
 use archive::pruning::{PruneError, Pruner, Pruning};
 use archive::reading::ArchivedLog;
 use archive::retention::{GRACE, Keep};
-use archive::storage::Storage;
+use archive::storage::{Storage, StorageError};
 use binlog_store::FileNumber;
 use object_store::memory::InMemory;
 use raft_types::{MemberId, OpId, RingId};
 
-use crate::archiver::{archive_all, archiver, behind_a_repair, storage};
+use crate::archiver::{after_a_repair, archive_all, archiver, storage};
 use crate::encrypted::new_keys;
 use crate::faulty_storage::{Fault, FaultyStorage};
 use crate::reading::read_all;
@@ -69,7 +69,7 @@ fn later() -> SystemTime {
 
 /// Commits of the last 30 days.
 fn keep() -> Keep {
-    Keep::for_the_last(Some(30 * DAY), later())
+    Keep::for_the_last(Some(30 * DAY), None, later())
 }
 
 async fn look(storage: &Storage, keep: &Keep) -> Pruning {
@@ -90,14 +90,14 @@ async fn assert_holds(storage: &Storage, of: &Ring, kept: u64) -> u64 {
     );
     let ends = of.store.handle().committed_end(Some(id(43)));
     let last = manifests.last().unwrap();
-    assert_eq!(last.piece.goes_on(), ends);
+    assert_eq!(last.piece.continues_at(), ends);
     let log = ArchivedLog::look(storage.clone(), Some(ring())).await;
     assert_eq!(log.unwrap().unwrap().missing_before(&manifests[0]), None);
     begins.file.get()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pieces_that_a_whole_file_replaces_go_and_nothing_else() {
+async fn whole_file_deletes_only_its_pieces() {
     let storage = storage(Arc::new(InMemory::new()));
     let of = fill(&storage, 3).await;
     let before = storage.list(LOG_FOLDER).await.unwrap();
@@ -105,16 +105,16 @@ async fn pieces_that_a_whole_file_replaces_go_and_nothing_else() {
     assert!(superfluous.len() >= 10);
     let now = SystemTime::now();
     let soon = pruner(&storage).look(&Keep::default(), now).await.unwrap();
-    assert!(soon.is_done(), "somebody may be reading them");
+    assert!(soon.is_done(), "a reader may use them");
 
     let mut pruning = look(&storage, &Keep::default()).await;
-    let plan = pruning.plan().clone();
+    let plan = pruning.plan.clone();
     assert_eq!(plan.replaced.objects, 2 * superfluous.len() as u64);
     assert_eq!((plan.expired.objects, plan.begins), (0, None));
-    assert_eq!(pruning.go_on(3).await.unwrap(), 3);
+    assert_eq!(pruning.proceed(3).await.unwrap(), 3);
     assert!(!pruning.is_done());
     assert_eq!(
-        pruning.go_on(MANY).await.unwrap(),
+        pruning.proceed(MANY).await.unwrap(),
         plan.replaced.objects - 3
     );
     assert!(pruning.is_done());
@@ -129,14 +129,14 @@ async fn pieces_that_a_whole_file_replaces_go_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_committed_before_what_is_kept_goes() {
+async fn expired_files_are_deleted() {
     for (old, begins) in [(0, 1), (1, 2), (3, 4), (4, 5), (5, 5), (6, 5)] {
         let storage = storage(Arc::new(InMemory::new()));
         let of = fill(&storage, old).await;
         let mut pruning = look(&storage, &keep()).await;
-        let plan = pruning.plan().clone();
+        let plan = pruning.plan.clone();
         assert_eq!(plan.begins.map_or(1, FileNumber::get), begins, "{old}");
-        let deleted = pruning.go_on(MANY).await.unwrap();
+        let deleted = pruning.proceed(MANY).await.unwrap();
         assert_eq!(deleted, plan.replaced.objects + plan.expired.objects);
         assert_eq!(assert_holds(&storage, &of, begins).await, begins);
         let listing = storage.list(LOG_FOLDER).await.unwrap();
@@ -153,8 +153,8 @@ async fn what_was_committed_before_what_is_kept_goes() {
         archive_all(&mut archiver(&of, &storage, 2), id(69)).await;
         archived_long_ago(&storage, 7).await;
         let mut again = look(&storage, &keep()).await;
-        assert_eq!(again.plan().begins, Some(number(8)));
-        again.go_on(MANY).await.unwrap();
+        assert_eq!(again.plan.begins, Some(number(8)));
+        again.proceed(MANY).await.unwrap();
         let manifests = read_all(&storage, Some(ring())).await.unwrap();
         assert_eq!(manifests[0].piece.file, number(8));
         assert_eq!(manifests.last().unwrap().last, Some(id(69)));
@@ -165,14 +165,14 @@ async fn what_was_committed_before_what_is_kept_goes() {
 
 /// The pruning member's clock is ahead: by it, everything is too old.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_leapt_ahead_deletes_nothing_that_is_kept() {
+async fn a_clock_jump_deletes_nothing_within_retention() {
     let storage = storage(Arc::new(InMemory::new()));
     let of = fill(&storage, 1).await;
     let leapt = SystemTime::now() + 400 * DAY;
-    let keep = Keep::for_the_last(Some(30 * DAY), leapt);
+    let keep = Keep::for_the_last(Some(30 * DAY), None, leapt);
     let mut pruning = pruner(&storage).look(&keep, leapt).await.unwrap();
-    assert_eq!(pruning.plan().begins, Some(number(2)), "what is old goes");
-    pruning.go_on(MANY).await.unwrap();
+    assert_eq!(pruning.plan.begins, Some(number(2)), "what is old goes");
+    pruning.proceed(MANY).await.unwrap();
     assert_eq!(assert_holds(&storage, &of, 2).await, 2);
 }
 
@@ -186,41 +186,41 @@ async fn listing_begins(storage: &Storage) -> Vec<FileNumber> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_keeps_what_follows_it() {
+async fn log_after_a_kept_backup_stays() {
     let storage = storage(Arc::new(InMemory::new()));
     let of = fill(&storage, 6).await;
     let manifests = read_all(&storage, Some(ring())).await.unwrap();
     let third = manifests.iter().find(|one| one.piece.file == number(3));
     let mut keep = keep();
-    keep.behind = vec![third.unwrap().gtids_before.clone()];
+    keep.after = vec![third.unwrap().gtids_before.clone()];
     let mut pruning = look(&storage, &keep).await;
-    pruning.go_on(MANY).await.unwrap();
+    pruning.proceed(MANY).await.unwrap();
     assert_eq!(assert_holds(&storage, &of, 3).await, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prune_that_is_killed_at_any_step_leaves_one_chain() {
+async fn killed_pruning_leaves_one_chain() {
     let steps = {
         let storage = storage(Arc::new(InMemory::new()));
         fill(&storage, 3).await;
-        look(&storage, &keep()).await.plan().acts.len()
+        look(&storage, &keep()).await.plan.acts.len()
     };
     assert!(steps > 30, "{steps}");
     for done in 0..=steps {
         let storage = storage(Arc::new(InMemory::new()));
         let of = fill(&storage, 3).await;
-        look(&storage, &keep()).await.go_on(done).await.unwrap();
+        look(&storage, &keep()).await.proceed(done).await.unwrap();
         assert_holds(&storage, &of, 4).await;
         // Another member completes it, even if it is to keep everything from now on.
         let mut next = look(&storage, &keep()).await;
-        next.go_on(MANY).await.unwrap();
+        next.proceed(MANY).await.unwrap();
         assert_eq!(assert_holds(&storage, &of, 4).await, 4, "killed at {done}");
         assert_eq!(pieces(&storage).await.superfluous(), []);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_the_storage_does_while_it_is_pruned_nothing_that_is_kept_is_lost() {
+async fn storage_faults_during_pruning_lose_nothing_kept() {
     for fault in Fault::ALL {
         for at in 0.. {
             let faulty = Arc::new(FaultyStorage::default());
@@ -233,15 +233,15 @@ async fn whatever_the_storage_does_while_it_is_pruned_nothing_that_is_kept_is_lo
             if let Ok(mut pruning) = pruning {
                 // An error is reported, or the next call retries.
                 while !pruning.is_done() {
-                    if pruning.go_on(MANY).await.is_err() {
+                    if pruning.proceed(MANY).await.is_err() {
                         break;
                     }
                 }
             }
-            let happened = faulty.mend();
+            let happened = faulty.repair();
             assert_holds(&storage, &of, 4).await;
             let mut again = look(&storage, &keep()).await;
-            again.go_on(MANY).await.unwrap();
+            again.proceed(MANY).await.unwrap();
             assert_eq!(assert_holds(&storage, &of, 4).await, 4, "{fault:?} at {at}");
             if !happened {
                 assert!(at > 30, "{at}");
@@ -253,29 +253,32 @@ async fn whatever_the_storage_does_while_it_is_pruned_nothing_that_is_kept_is_lo
 
 /// The storage acknowledges the begin without storing it: objects before it stay.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_deleted_behind_a_begin_that_is_not_there() {
+async fn lost_begin_stops_pruning() {
     for fault in [Fault::Lost, Fault::Cut] {
         let faulty = Arc::new(FaultyStorage::default());
         let storage = storage(faulty.clone());
         let of = fill(&storage, 3).await;
         let mut pruning = look(&storage, &Keep::default()).await;
-        pruning.go_on(MANY).await.unwrap();
+        pruning.proceed(MANY).await.unwrap();
         let mut pruning = look(&storage, &keep()).await;
         let before = storage.list(LOG_FOLDER).await.unwrap();
         faulty.plan(fault, 0);
-        let refused = pruning.go_on(MANY).await.unwrap_err();
-        assert!(matches!(refused, PruneError::Lost(_)), "{refused}");
-        faulty.mend();
+        let refused = pruning.proceed(MANY).await.unwrap_err();
+        assert!(
+            matches!(refused, PruneError::Storage(StorageError::Lost { .. })),
+            "{refused}"
+        );
+        faulty.repair();
         let after = storage.list(LOG_FOLDER).await.unwrap();
         assert!(before.keys().all(|name| after.contains_key(name)));
         // The next step writes it again.
-        pruning.go_on(MANY).await.unwrap();
+        pruning.proceed(MANY).await.unwrap();
         assert_eq!(assert_holds(&storage, &of, 4).await, 4);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_whole_file_that_the_storage_has_lost_replaces_nothing() {
+async fn lost_whole_file_replaces_nothing() {
     let storage = storage(Arc::new(InMemory::new()));
     fill(&storage, 0).await;
     let superfluous = pieces(&storage).await.superfluous();
@@ -296,7 +299,7 @@ async fn a_whole_file_that_the_storage_has_lost_replaces_nothing() {
         .unwrap();
     storage.delete(&lost.object()).await.unwrap();
     let mut pruning = look(&storage, &Keep::default()).await;
-    pruning.go_on(MANY).await.unwrap();
+    pruning.proceed(MANY).await.unwrap();
     // Archiving the files again by hand from their pieces.
     for whole in [cut, lost] {
         storage.delete(&whole.manifest()).await.unwrap();
@@ -313,7 +316,7 @@ async fn a_whole_file_that_the_storage_has_lost_replaces_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_manifest_that_cannot_be_read_holds_nothing_up() {
+async fn unreadable_manifest_does_not_block_pruning() {
     let storage = storage(Arc::new(InMemory::new()));
     let of = fill(&storage, 3).await;
     for piece in pieces(&storage).await.superfluous() {
@@ -326,12 +329,12 @@ async fn a_manifest_that_cannot_be_read_holds_nothing_up() {
         .await
         .unwrap();
     let mut pruning = look(&storage, &keep()).await;
-    pruning.go_on(MANY).await.unwrap();
+    pruning.proceed(MANY).await.unwrap();
     assert_eq!(assert_holds(&storage, &of, 4).await, 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_of_another_rings_archive_is_deleted() {
+async fn archive_of_another_ring_is_not_pruned() {
     let storage = storage(Arc::new(InMemory::new()));
     fill(&storage, 6).await;
     let before = storage.list(LOG_FOLDER).await.unwrap();
@@ -346,12 +349,12 @@ async fn nothing_of_another_rings_archive_is_deleted() {
 
 /// Discarded entries are deleted with the files of their numbers, and never reappear in the next history.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_history_behind_a_repair_is_pruned() {
+async fn history_after_a_repair_is_pruned() {
     let mut missed = Ring::new();
     missed.append(entries(0..35));
     let mut repaired = Ring::new();
     repaired.append(entries(0..12));
-    repaired.append(behind_a_repair(12..40));
+    repaired.append(after_a_repair(12..40));
     let committed = OpId::new(1001, 39);
     let fill = || async {
         let storage = storage(Arc::new(InMemory::new()));
@@ -360,12 +363,12 @@ async fn a_history_behind_a_repair_is_pruned() {
         archived_long_ago(&storage, 4).await;
         storage
     };
-    let steps = look(&fill().await, &keep()).await.plan().acts.len();
+    let steps = look(&fill().await, &keep()).await.plan.acts.len();
     for done in 0..=steps {
         let storage = fill().await;
         let mut pruning = look(&storage, &keep()).await;
-        assert_eq!(pruning.plan().begins, Some(number(5)));
-        pruning.go_on(done).await.unwrap();
+        assert_eq!(pruning.plan.begins, Some(number(5)));
+        pruning.proceed(done).await.unwrap();
         let manifests = read_all(&storage, Some(ring())).await.unwrap();
         // They are followed by the header of the current file.
         let mut lasts = manifests.iter().filter_map(|manifest| manifest.last);
@@ -383,16 +386,16 @@ async fn a_history_behind_a_repair_is_pruned() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_reads_meanwhile_is_told_that_it_was_pruned() {
+async fn reader_of_a_pruned_archive_is_told_so() {
     let storage = storage(Arc::new(InMemory::new()));
     let of = fill(&storage, 3).await;
     let superfluous = pieces(&storage).await.superfluous();
     let log = ArchivedLog::look(storage.clone(), Some(ring())).await;
     let log = log.unwrap().unwrap();
-    let first = log.runs()[0].pieces[0];
-    let last = *log.runs()[0].pieces.last().unwrap();
+    let first = log.runs[0].pieces[0];
+    let last = *log.runs[0].pieces.last().unwrap();
     assert!(!log.was_pruned(first).await.unwrap());
-    look(&storage, &keep()).await.go_on(MANY).await.unwrap();
+    look(&storage, &keep()).await.proceed(MANY).await.unwrap();
     assert!(log.was_pruned(first).await.unwrap());
     assert!(!log.was_pruned(last).await.unwrap());
     let replaced = superfluous.iter().find(|piece| piece.file == number(5));
@@ -408,7 +411,7 @@ async fn an_encrypted_archive_is_pruned_without_an_identity() {
     let mut of = Ring::new();
     of.append(entries(0..44));
     let mut member = archiver(&of, &storage, 1);
-    member.encrypt_for(Some(recipients));
+    member.recipients = Some(recipients);
     for committed in (3..44).step_by(4) {
         archive_all(&mut member, id(committed)).await;
     }
@@ -417,7 +420,7 @@ async fn an_encrypted_archive_is_pruned_without_an_identity() {
     storage.write(&left, b"half of it".to_vec()).await.unwrap();
     look(&storage, &Keep::default())
         .await
-        .go_on(MANY)
+        .proceed(MANY)
         .await
         .unwrap();
     let listing = storage.list(LOG_FOLDER).await.unwrap();

@@ -37,11 +37,7 @@ pub(crate) async fn read_all(
 ) -> Result<Vec<Manifest>, PieceFault> {
     let log = ArchivedLog::look(storage.clone(), of).await.unwrap();
     let mut log = log.unwrap();
-    let pieces: Vec<PieceName> = log
-        .runs()
-        .iter()
-        .flat_map(|run| run.pieces.clone())
-        .collect();
+    let pieces: Vec<PieceName> = log.runs.iter().flat_map(|run| run.pieces.clone()).collect();
     let mut read: Vec<Manifest> = Vec::new();
     for piece in pieces {
         let manifest = log.manifest(piece).await?;
@@ -97,14 +93,14 @@ async fn manifests_of_the_first_version_are_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_before_the_first_piece_is_told_from_what_was_pruned() {
+async fn missing_begin_differs_from_a_pruned_one() {
     let storage = archive().await;
     let look = || async {
         let log = ArchivedLog::look(storage.clone(), Some(ring())).await;
         let mut log = log.unwrap().unwrap();
-        let first = log.runs()[0].pieces[0];
+        let first = log.runs[0].pieces[0];
         let manifest = log.manifest(first).await.unwrap();
-        (log.begins(), log.missing_before(&manifest))
+        (log.begins, log.missing_before(&manifest))
     };
     assert_eq!(look().await, (None, None));
     let manifests = read_all(&storage, None).await.unwrap();
@@ -141,7 +137,7 @@ async fn what_is_missing_before_the_first_piece_is_told_from_what_was_pruned() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_or_changed_is_named() {
+async fn missing_and_changed_objects_are_named() {
     let storage = archive().await;
     let manifests = read_all(&storage, None).await.unwrap();
     let (first, second) = (&manifests[0], &manifests[1]);
@@ -181,7 +177,7 @@ async fn what_is_missing_or_changed_is_named() {
     replaced(&storage, second).await;
 
     let mut gtids = second.clone();
-    gtids.gtids_before = second.gtids_behind();
+    gtids.gtids_before = second.gtids_after();
     let mut entries = second.clone();
     entries.first = entries.last;
     let mut named = second.clone();

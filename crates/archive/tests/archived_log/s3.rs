@@ -46,9 +46,9 @@ fn patient_storage(server: &ObjectStorage, secret: &str, call_limit: Duration) -
 async fn bytes(storage: &Storage) -> Vec<u8> {
     let log = ArchivedLog::look(storage.clone(), Some(ring())).await;
     let mut log = log.unwrap().unwrap();
-    assert_eq!(log.runs().len(), 1);
+    assert_eq!(log.runs.len(), 1);
     let mut all = Vec::new();
-    for piece in log.runs()[0].pieces.clone() {
+    for piece in log.runs[0].pieces.clone() {
         let manifest = log.manifest(piece).await.unwrap();
         all = log.read(&manifest, None, all).await.unwrap();
     }
@@ -56,7 +56,7 @@ async fn bytes(storage: &Storage) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_log_is_archived_whether_the_server_hangs_up_or_is_silent() {
+async fn archiving_survives_s3_disconnects_and_silence() {
     let server = ObjectStorage::start().unwrap();
     let store = storage(&server, SECRET_KEY);
     let mut log = Ring::new();
@@ -73,15 +73,15 @@ async fn the_log_is_archived_whether_the_server_hangs_up_or_is_silent() {
     archive_all(&mut archiver, id(19)).await;
     // The same as in any other storage.
     let other = Storage::over(Arc::new(InMemory::new()), Path::from("x"), CALL_LIMIT);
-    let mut beside = Archiver::new(other.clone(), log.store.handle(), ring(), MemberId(1));
-    archive_all(&mut beside, id(19)).await;
+    let mut second = Archiver::new(other.clone(), log.store.handle(), ring(), MemberId(1));
+    archive_all(&mut second, id(19)).await;
     assert_eq!(bytes(&store).await, bytes(&other).await);
     assert!(server.requests() > 20);
 }
 
 /// The answer is later than the timeout: a stored object counts as not stored, and is stored again.
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_that_come_late_leave_no_gap_and_nothing_that_cannot_be_read() {
+async fn late_answers_leave_no_gap_and_no_unreadable_piece() {
     let server = ObjectStorage::start().unwrap();
     let impatient = storage(&server, SECRET_KEY);
     let patient = patient_storage(&server, SECRET_KEY, LATE * 4);
@@ -93,17 +93,17 @@ async fn answers_that_come_late_leave_no_gap_and_nothing_that_cannot_be_read() {
         Archiver::new(storage.clone(), handle, ring(), MemberId(member))
     };
     let mut first = archiver(&impatient, 1);
-    first.encrypt_for(Some(recipients.clone()));
+    first.recipients = Some(recipients.clone());
     archive_all(&mut first, id(3)).await;
     server.conduct(Conduct::AnswersLate);
-    // The object, whose answer is too late; then not even the listing succeeds.
+    // The answer to the object is late; then not even the listing succeeds.
     for _ in 0..2 {
         let failed = first.step(Some(id(10))).await.unwrap_err().to_string();
         assert!(!failed.contains(SECRET_KEY), "{failed}");
     }
     // A later attempt succeeds, long after the interval.
     let mut second = archiver(&patient, 2);
-    second.encrypt_for(Some(recipients));
+    second.recipients = Some(recipients);
     let began = std::time::Instant::now();
     second.step(Some(id(5))).await.unwrap();
     assert!(began.elapsed() > LATE * 4);
@@ -112,9 +112,9 @@ async fn answers_that_come_late_leave_no_gap_and_nothing_that_cannot_be_read() {
     let read = async |storage: &Storage, identities: Identities| {
         let log = ArchivedLog::look(storage.clone(), Some(ring())).await;
         let mut log = log.unwrap().unwrap().with_identities(identities);
-        assert_eq!(log.runs().len(), 1);
+        assert_eq!(log.runs.len(), 1);
         let mut all = Vec::new();
-        for piece in log.runs()[0].pieces.clone() {
+        for piece in log.runs[0].pieces.clone() {
             let manifest = log.manifest(piece).await.unwrap();
             all = log.read(&manifest, None, all).await.unwrap();
         }
@@ -140,25 +140,25 @@ async fn an_archive_is_pruned_by_s3() {
     let before = bytes(&store).await;
     let now = SystemTime::now() + GRACE + Duration::from_secs(60);
     // By all clocks but the primary's, everything was archived a moment ago.
-    let keep = Keep::for_the_last(Some(Duration::from_secs(30)), now);
+    let keep = Keep::for_the_last(Some(Duration::from_secs(30)), None, now);
     let pruner = Pruner::new(store.clone(), Some((ring(), MemberId(1))));
     let mut pruning = pruner.look(&keep, now).await.unwrap();
-    let all = pruning.plan().acts.len();
+    let all = pruning.plan.acts.len();
     for (done, conduct) in [(5, Conduct::HangsUp), (20, Conduct::AnswersLate)] {
-        pruning.go_on(done).await.unwrap();
+        pruning.proceed(done).await.unwrap();
         server.conduct(conduct);
-        let failed = pruning.go_on(1).await.unwrap_err().to_string();
+        let failed = pruning.proceed(1).await.unwrap_err().to_string();
         assert!(!failed.contains(SECRET_KEY), "{failed}");
         server.conduct(Conduct::Serves);
     }
-    pruning.go_on(all).await.unwrap();
+    pruning.proceed(all).await.unwrap();
     let after = bytes(&store).await;
     assert!(after.len() < before.len() && before.ends_with(&after));
     assert!(pruner.look(&keep, now).await.unwrap().is_done());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_secret_is_refused_and_not_told() {
+async fn wrong_secret_is_refused_and_not_shown() {
     let server = ObjectStorage::start().unwrap();
     let wrong = "anothersecretthatnobodyknows";
     let refused = storage(&server, wrong).list("log/").await.unwrap_err();
@@ -178,7 +178,7 @@ async fn a_wrong_secret_is_refused_and_not_told() {
 
 /// Larger than one part of an upload; reading it may take longer than one call.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_object_is_stored_in_parts() {
+async fn large_object_is_stored_in_parts() {
     let server = ObjectStorage::start().unwrap();
     let store = storage(&server, SECRET_KEY);
     let mut random = fastrand::Rng::with_seed(7);

@@ -1,7 +1,6 @@
 //! Purged files are served from the archive, whole and verified, or not at all.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +36,7 @@ impl Purged {
         let mut of = Ring::new();
         of.append(entries(0..29));
         let mut archiver = archiver(&of, &storage, 1);
-        archiver.encrypt_for(recipients);
+        archiver.recipients = recipients;
         // The first file also in pieces.
         for committed in [4, 6, 28] {
             archive_all(&mut archiver, id(committed)).await;
@@ -141,10 +140,10 @@ impl Served {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_purged_is_served_as_it_was() {
+async fn purged_files_are_served_unchanged() {
     let of = Purged::new().await;
     let served = of.served();
-    assert!(served.listed(&of).is_empty(), "nobody has looked");
+    assert!(served.listed(&of).is_empty(), "not listed yet");
     let begins = async |have: &GtidSet| {
         let begin = served.archive.begin_for(of.begin(), have).await;
         begin.unwrap().map(FileNumber::get)
@@ -195,7 +194,7 @@ async fn what_was_purged_is_served_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_in_pieces_is_served_as_one_that_is_whole() {
+async fn file_in_pieces_is_served_like_a_whole_one() {
     let of = Purged::new().await;
     let whole = of.objects(1).await;
     let mut whole = whole.iter().filter_map(|name| PieceName::of_object(name));
@@ -210,7 +209,7 @@ async fn a_file_in_pieces_is_served_as_one_that_is_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_before_a_gap_is_there() {
+async fn files_before_a_gap_are_not_served() {
     let of = Purged::new().await;
     for name in of.objects(2).await {
         of.storage.delete(&name).await.unwrap();
@@ -231,7 +230,7 @@ async fn nothing_before_a_gap_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_lead_to_the_log_is_not_served() {
+async fn archive_of_another_history_is_not_served() {
     let of = Purged::new().await;
     let served = of.served();
     let mut other = of.begin().clone();
@@ -246,7 +245,7 @@ async fn what_does_not_lead_to_the_log_is_not_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_pruned_meanwhile_is_gone_and_what_is_lost_is_named() {
+async fn pruned_files_are_gone_and_lost_ones_named() {
     let of = Purged::new().await;
     let served = of.served();
     served
@@ -289,7 +288,7 @@ async fn what_is_pruned_meanwhile_is_gone_and_what_is_lost_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn damaged_and_cut_objects_are_named_and_served_to_nobody() {
+async fn damaged_and_truncated_objects_are_named_and_not_served() {
     let of = Purged::new().await;
     let mut objects = of.objects(2).await;
     objects.retain(|name| PieceName::of_object(name).is_some_and(|piece| piece.is_whole_file()));
@@ -324,7 +323,7 @@ async fn damaged_and_cut_objects_are_named_and_served_to_nobody() {
 
 /// Any storage call fails: refused, or unanswered until its timeout.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_storage_that_fails_is_told_and_tried_again() {
+async fn failed_storage_is_reported_and_retried() {
     let faulty = FaultyStorage::with(Fault::Refused, u64::MAX);
     let of = Purged::with(storage(faulty.clone()), None).await;
     for fault in [Fault::Refused, Fault::Denied, Fault::Silent] {
@@ -337,7 +336,7 @@ async fn a_storage_that_fails_is_told_and_tried_again() {
                 served.fetch(&of, 2).await
             };
             let tried = tried.await;
-            let happened = faulty.mend();
+            let happened = faulty.repair();
             match tried {
                 Ok(_) => assert!(!happened, "{fault:?} at {at}"),
                 Err(error) => {
@@ -358,7 +357,7 @@ async fn a_storage_that_fails_is_told_and_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn several_share_a_file_and_whoever_leaves_takes_it_from_nobody() {
+async fn cancelled_reader_does_not_cancel_a_shared_fetch() {
     let of = Arc::new(Purged::new().await);
     let served = Arc::new(of.served());
     let both = (served.fetch(&of, 1), served.fetch(&of, 1));
@@ -377,7 +376,7 @@ async fn several_share_a_file_and_whoever_leaves_takes_it_from_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_on_disk_is_bounded_and_nothing_goes_that_is_read() {
+async fn cache_is_bounded_and_keeps_files_in_use() {
     let of = Purged::new().await;
     let bytes = |file| of.files[&number(file)].len() as u64;
     let most = bytes(1) + bytes(2) + bytes(3) / 2;
@@ -429,7 +428,7 @@ async fn what_is_on_disk_is_bounded_and_nothing_goes_that_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_reads_goes_after_a_while_and_a_crash_leaves_nothing() {
+async fn unread_files_expire_and_no_name_is_left() {
     let of = Purged::new().await;
     let served = of.served_with(|options| options.idle = Duration::from_secs(1));
     let held = served.fetch(&of, 1).await.unwrap();
@@ -443,27 +442,18 @@ async fn what_nobody_reads_goes_after_a_while_and_a_crash_leaves_nothing() {
     served.archive.tidy();
     assert!(served.archive.read(number(1), 0, 10).await.is_none());
     assert_eq!(served.archive.figures(None).disk_bytes, 0);
-
-    let left = served.directory.path().join("fetched/fetched-7");
-    std::fs::write(&left, b"cut").unwrap();
-    let opens = {
-        let storage = of.storage.clone();
-        Box::new(move || Ok((storage.clone(), Identities::default())))
-    };
-    let free = |_: &Path| Ok(u64::MAX);
-    let again = CacheOptions::new(left.parent().unwrap(), 1 << 30, 0, free);
-    let _again = ServedArchive::new(ring(), opens, again);
-    assert!(!left.exists());
+    let mut names = std::fs::read_dir(served.directory.path().join("fetched")).unwrap();
+    assert!(names.next().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_encrypted_is_served_by_who_has_an_identity_alone() {
+async fn encrypted_files_are_served_with_an_identity_only() {
     let (recipients, identities) = new_keys();
     let (_, strangers) = new_keys();
     let of = Purged::with(storage(Arc::new(InMemory::new())), Some(recipients)).await;
-    let nobody = of.served();
+    let without_identity = of.served();
     let none = GtidSet::new();
-    let error = nobody
+    let error = without_identity
         .archive
         .begin_for(of.begin(), &none)
         .await
@@ -471,10 +461,10 @@ async fn what_is_encrypted_is_served_by_who_has_an_identity_alone() {
     assert!(matches!(error, ServingError::Encrypted { .. }), "{error}");
     assert!(!error.may_pass() && error.to_string().contains("archive.identity_file"));
     assert!(
-        nobody.listed(&of).is_empty(),
+        without_identity.listed(&of).is_empty(),
         "nothing is promised that cannot be kept"
     );
-    assert_eq!(nobody.archive.gtids_before(of.begin()), None);
+    assert_eq!(without_identity.archive.gtids_before(of.begin()), None);
 
     let stranger = Served::of(&of.storage, strangers, |_| ());
     let error = stranger.fetch(&of, 1).await.unwrap_err();

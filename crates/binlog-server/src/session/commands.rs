@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use connection_limit::Place;
 use mysql_link::wire::{Outgoing, PacketReader};
+use sockets::Place;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 

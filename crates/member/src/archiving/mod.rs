@@ -1,26 +1,31 @@
 //! Archives the member's log on its turn, prunes the archive, and reports the progress. No commit waits for it.
 
-mod pruning;
 mod turn;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use archive::archiver::{ArchiveError, Archiver, Step};
 use archive::encryption::Recipients;
-use archive::pruning::{PruneError, Pruner};
-use archive::storage::{Storage, StorageSettings};
+use archive::pruning::{PruneError, Pruner, Pruning};
+use archive::retention::Keep;
+use archive::storage::Storage;
 use binlog_store::{FileNumber, LogPlace, NotArchived};
 use consensus::Leadership;
 use raft_types::MemberRecord;
 use tokio::time::{Instant, sleep};
 
-use self::pruning::Prunes;
 use self::turn::{Act, Seen, Turn, place};
 use crate::ring_handle::RingHandle;
 use crate::settings::ArchiveSettings;
 use crate::status::ArchiveView;
 
+/// Archive intervals between two searches for prunable objects: each lists the whole archive.
+const INTERVALS: u32 = 100;
+const SOONEST: Duration = Duration::from_secs(10);
+const LATEST: Duration = Duration::from_secs(600);
+/// Most objects deleted in an interval.
+const AT_ONCE: usize = 64;
 /// The longest delay between retries while the storage fails.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -67,12 +72,12 @@ struct Opened {
 impl Opened {
     fn of(ring: &RingHandle, settings: &ArchiveSettings) -> Result<Self, ArchiveError> {
         let (url, file) = (settings.url.clone(), settings.options_file.as_deref());
-        let reached = StorageSettings::with_options_of(url, file, settings.call_limit);
-        let storage = Storage::open(&reached?)?;
+        let storage = Storage::open_with(url, file, settings.call_limit)?;
         let (id, own) = (ring.member.status().ring, ring.member.id());
-        let archiver = Archiver::new(storage.clone(), ring.log.clone(), id, own);
+        let mut archiver = Archiver::new(storage.clone(), ring.log.clone(), id, own);
+        archiver.bytes_per_second = settings.bytes_per_second;
         Ok(Self {
-            archiver: archiver.with_bytes_per_second(settings.bytes_per_second),
+            archiver,
             prunes: Prunes::new(Pruner::new(storage, Some((id, own)))),
         })
     }
@@ -105,7 +110,7 @@ async fn interval(
             return Ok(());
         }
         Act::Look => {
-            archiver.look_anew(mark).await?;
+            archiver.refresh(mark).await?;
             let seen = Seen {
                 archived: archiver.archived(mark),
                 by: archiver.last_archived_by(),
@@ -117,7 +122,7 @@ async fn interval(
     if archives {
         // Read each time, so that recipients can change without a restart.
         let recipients = settings.recipients_file.as_deref().map(Recipients::of_file);
-        archiver.encrypt_for(recipients.transpose()?);
+        archiver.recipients = recipients.transpose()?;
     }
     // Not entries committed in the meantime: under load this would never end, and no whole file or next interval would follow.
     while archives
@@ -134,6 +139,75 @@ async fn interval(
         prunes.interval(settings, progress).await;
     }
     Ok(())
+}
+
+/// A member's pruning state.
+struct Prunes {
+    pruner: Pruner,
+    looked: Option<Instant>,
+    /// The unfinished pruning.
+    pruning: Option<Pruning>,
+}
+
+impl Prunes {
+    fn new(pruner: Pruner) -> Self {
+        Self {
+            pruner,
+            looked: None,
+            pruning: None,
+        }
+    }
+
+    /// The work of one interval.
+    async fn interval(&mut self, settings: &ArchiveSettings, progress: &ArchiveProgress) {
+        if !settings.prune {
+            return;
+        }
+        // A failed pruning was taken, and is not continued.
+        if let Err(error) = self.proceed(settings, progress).await {
+            progress.prune_fails(&error);
+        }
+    }
+
+    async fn proceed(
+        &mut self,
+        settings: &ArchiveSettings,
+        progress: &ArchiveProgress,
+    ) -> Result<(), PruneError> {
+        let mut pruning = match self.pruning.take() {
+            Some(pruning) => pruning,
+            None if is_due(self.looked, settings.interval, Instant::now()) => {
+                self.looked = Some(Instant::now());
+                let now = SystemTime::now();
+                let keep = Keep::for_the_last(settings.keep, settings.keep_base_backups, now);
+                self.pruner.look(&keep, now).await?
+            }
+            None => return Ok(()),
+        };
+        let deleted = pruning.proceed(AT_ONCE).await?;
+        let plan = &pruning.plan;
+        progress.pruned(deleted, plan.begins);
+        if pruning.is_done() {
+            if !plan.acts.is_empty() {
+                tracing::info!(
+                    begins = plan.begins.map(|file| file.name()),
+                    replaced = plan.replaced.objects,
+                    expired = plan.expired.objects,
+                    base_backups = plan.base_backups.objects,
+                    "the archive is pruned"
+                );
+            }
+        } else {
+            self.pruning = Some(pruning);
+        }
+        Ok(())
+    }
+}
+
+/// True if another search is due.
+fn is_due(looked: Option<Instant>, interval: Duration, now: Instant) -> bool {
+    let pause = (interval * INTERVALS).clamp(SOONEST, LATEST);
+    looked.is_none_or(|looked| now.duration_since(looked) >= pause)
 }
 
 /// Progress of the archive, as this member has seen it.
@@ -186,21 +260,17 @@ impl ArchiveProgress {
     fn fails(&self, error: &ArchiveError) {
         let mut progress = self.lock();
         progress.failures += 1;
-        let words = error.to_string();
-        if progress.error.as_ref() != Some(&words) {
-            tracing::warn!(error = words, "the log is not archived");
+        if progress.error.replace(error.to_string()) != progress.error {
+            tracing::warn!(%error, "the log is not archived");
         }
-        progress.error = Some(words);
     }
 
     fn prune_fails(&self, error: &PruneError) {
         let mut progress = self.lock();
         progress.prune_failures += 1;
-        let words = error.to_string();
-        if progress.prune_error.as_ref() != Some(&words) {
-            tracing::warn!(error = words, "the archive is not pruned");
+        if progress.prune_error.replace(error.to_string()) != progress.prune_error {
+            tracing::warn!(%error, "the archive is not pruned");
         }
-        progress.prune_error = Some(words);
     }
 
     fn pruned(&self, objects: u64, begins: Option<FileNumber>) {
@@ -210,11 +280,11 @@ impl ArchiveProgress {
         progress.begins = begins;
     }
 
-    fn archived(&self, bytes: u64, behind_a_gap: bool) {
+    fn archived(&self, bytes: u64, after_a_gap: bool) {
         let mut progress = self.lock();
         progress.pieces += 1;
         progress.bytes += bytes;
-        progress.gaps += u64::from(behind_a_gap);
+        progress.gaps += u64::from(after_a_gap);
     }
 
     /// Other members precede this one. The progress stays that of the last check.
@@ -274,7 +344,7 @@ mod progress_tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_not_looked_does_not_say_that_nothing_is_missing() {
+    async fn unknown_lag_is_not_zero() {
         let second = Duration::from_secs(1);
         let place = |offset| LogPlace {
             file: FileNumber::FIRST,
@@ -299,7 +369,7 @@ mod progress_tests {
     }
 
     #[test]
-    fn who_leaves_it_to_others_does_not_say_that_it_archives() {
+    fn waiting_member_does_not_report_archiving() {
         let place = LogPlace {
             file: FileNumber::FIRST,
             offset: 500,
@@ -312,5 +382,24 @@ mod progress_tests {
         assert!(!progress.archives);
         // The checked archive has these entries.
         assert_eq!(progress.archived, Some(place));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn pruning_searches_every_hundred_intervals_within_bounds() {
+        let began = Instant::now();
+        let due = |interval, after| {
+            let now = began + Duration::from_secs(after);
+            is_due(Some(began), Duration::from_millis(interval), now)
+        };
+        assert!(is_due(None, Duration::from_secs(5), began));
+        for (interval, pause) in [(10, 10), (1_000, 100), (5_000, 500), (3_600_000, 600)] {
+            assert!(!due(interval, pause - 1), "{interval}");
+            assert!(due(interval, pause), "{interval}");
+        }
     }
 }

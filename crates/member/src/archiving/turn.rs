@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn witnesses_near_the_leader_come_first_and_a_leading_database_member_last_of_its_region() {
+    fn archiving_order_is_witnesses_then_leaders_region_then_leader() {
         let order = |leader| {
             let members = members();
             let mut ids: Vec<_> = members.keys().map(|id| id.0).collect();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_behind_goes_on_when_the_archive_stands_still_and_stops_when_another_goes_on() {
+    async fn later_member_archives_while_the_archive_stalls() {
         let (own, other) = (MemberId(3), MemberId(2));
         let interval = Duration::from_secs(5);
         let mut turn = Turn::default();

@@ -30,7 +30,7 @@ use mysqld_server::conversion::{
 };
 use mysqld_server::events::EventScheduler;
 use mysqld_server::settings::Requirements;
-use ring_admin::Database;
+use ring_admin::{Database, Writer};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;

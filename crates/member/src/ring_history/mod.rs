@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use consensus::{HistoryEntry, HistoryEvent, Named, Term};
-use long_work::on_disk;
+use spilling_bytes::long_work::on_disk;
 use ring_admin::{Member, Promoted};
 use tokio::time::Instant;
 

@@ -13,6 +13,7 @@ use mysql_link::{ConnectOptions, DumpEvent, EventReader};
 use mysqld_server::settings::Requirements;
 use raft_types::{AppEntry, ProposalSequence, Rotate, Term, TransactionPayload};
 use spilling_bytes::{Gathered, SpillFolder};
+use spilling_bytes::long_work;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::Instant;
 use tracing::info;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::fs::statvfs;
+use spilling_bytes::long_work;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 

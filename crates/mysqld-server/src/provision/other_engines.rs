@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use mysql_link::{Connection, LinkError};
+use spilling_bytes::long_work;
 
 /// At most this many are named.
 const NAMED: usize = 5;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_link::{ConnectOptions, Connection, LinkError, ServerVersion};
+use spilling_bytes::long_work;
 use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::time::Instant;

@@ -53,7 +53,14 @@ pub const BUILT_VARIABLE: &str = "RING_BINARY_IS_BUILT";
 /// When it does not compile.
 pub fn witness_binary(profile: Profile) -> Result<PathBuf> {
     build(
-        &["--package", "witness-bin", "--bin", "witness"],
+        &[
+            "--package",
+            "witness-bin",
+            "--features",
+            "cloud",
+            "--bin",
+            "witness",
+        ],
         "witness",
         profile,
     )

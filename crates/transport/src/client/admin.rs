@@ -1,9 +1,9 @@
 //! The calls of operators and of a bootstrapping member.
 
 use bytes::BytesMut;
-use name_lookup::Names;
 use raft_types::{FormatRange, FormatVersion, MemberId, RingId};
 use ring_admin::{Identity, Introduction, LogOrigin, Party, RingState};
+use sockets::Names;
 use thiserror::Error;
 use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};

@@ -4,7 +4,7 @@
 use std::io::{self, ErrorKind};
 
 use consensus::Knock;
-use name_lookup::Names;
+use sockets::Names;
 use tokio::net::TcpStream;
 
 /// The two parts of `HOST:PORT`; an IPv6 address without its brackets.

@@ -9,7 +9,6 @@ use consensus::{Answer, CallError, Knock, MemberCalls, Question};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryFutureExt, stream};
-use name_lookup::Names;
 use openraft::OptionalSend;
 use openraft::errors::{
     NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable,
@@ -24,6 +23,7 @@ use raft_types::{
     MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, Region, TypeConfig, Vote,
 };
 use ring_admin::IdentityBook;
+use sockets::Names;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use connection_limit::{ConnectionLimit, Place};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use rustls::pki_types::CertificateDer;
+use sockets::{ConnectionLimit, Place};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio_rustls::server::TlsStream;

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::thread::sleep;
 use std::time::Duration;
 
-use name_lookup::Names;
 use raft_types::{MemberId, MemberKind};
+use sockets::Names;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 

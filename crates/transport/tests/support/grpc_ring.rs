@@ -13,7 +13,6 @@ use consensus::{
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use name_lookup::Names;
 use proxy::{ProxyOptions, ProxyService, Proxying, Relay, RouteTable};
 use raft_types::{
     AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
@@ -22,6 +21,7 @@ use raft_types::{
 use ring_admin::{
     Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Member, RingState,
 };
+use sockets::Names;
 use spilling_bytes::SpillFolder;
 use tokio::net::TcpListener;
 use transport::{

@@ -5,10 +5,10 @@ use std::io::{Error, ErrorKind};
 use std::time::Duration;
 
 use axum::Router;
-use connection_limit::ConnectionLimit;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use sockets::ConnectionLimit;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;

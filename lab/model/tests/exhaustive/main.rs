@@ -120,7 +120,7 @@ fn lost(regions: &[usize]) -> Scope {
     Scope {
         plans: 1,
         terms: 2,
-        terms_behind_a_repair: 2,
+        terms_after_a_repair: 2,
         entries: 5,
         ..Scope::of(regions)
     }
@@ -129,7 +129,7 @@ fn lost(regions: &[usize]) -> Scope {
 #[test]
 fn a_lost_quorum_is_repaired_and_who_was_given_up_comes_back() {
     holds(Scope {
-        terms_behind_a_repair: 3,
+        terms_after_a_repair: 3,
         ..lost(&[3])
     });
 }
@@ -290,7 +290,7 @@ fn shows(broken: Broken) -> Option<(Scope, &'static str)> {
         Broken::ForgetAtTheCut => {
             let scope = Scope {
                 terms: 2,
-                terms_behind_a_repair: 3,
+                terms_after_a_repair: 3,
                 writes: 0,
                 ..lost(&[3])
             };
@@ -316,7 +316,7 @@ fn shows(broken: Broken) -> Option<(Scope, &'static str)> {
 fn who_has_asked_has_cut_off_what_would_be_compared() {
     holds(Scope {
         broken: Some(Broken::TrustTheCommitMark),
-        terms_behind_a_repair: 3,
+        terms_after_a_repair: 3,
         ..lost(&[3])
     });
 }

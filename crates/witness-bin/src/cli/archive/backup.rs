@@ -7,28 +7,27 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use archive::base_backup::{
-    BASE_VERSION, BaseForm, BaseManifest, BaseName, Packed, UploadOptions, assert_whole, finish,
-    free_name, list, remove_unfinished, survey, upload,
+    BaseManifest, UploadOptions, assert_whole, finish, free_name, list, remove_unfinished, survey,
+    upload,
 };
 use binlog_format::gtid::GtidSet;
 use member::connect_options;
 use member::settings::MysqlSettings;
 use member::status::MemberView;
 use mysqld_server::tail_trim::lock_data;
-use raft_types::{MemberId, OpId, RingId};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::cli::archive::bases::ListedBase;
 use crate::cli::archive::conditions::{Wanted, belongs_to_the_ring, is_due, may_copy, refused};
 use crate::cli::archive::copying::{Alone, Copied, Copying, remove};
-use crate::cli::archive::own_archive::{OwnArchive, base_failure, gtids, now};
-use crate::cli::archive::place::unreachable;
+use crate::cli::archive::findings::ListedBase;
+use crate::cli::archive::output;
+use crate::cli::archive::place::{OwnArchive, gtids, now};
 use crate::cli::signals::StopSignals;
 use crate::config::duration_of;
-use crate::terminal::{Exit, Failure, Format, bytes_bar, print_json, print_text};
+use crate::terminal::{Exit, Failure, Format, bytes_bar};
 
 /// Arguments of `witness archive backup`.
 #[derive(Debug, clap::Args)]
@@ -60,23 +59,10 @@ pub(crate) struct BackupArgs {
 const ANSWERS: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Attributes of data before they are in the archive.
-struct Data {
-    directory: PathBuf,
-    ring: RingId,
-    began_at: u64,
-    at_least: GtidSet,
-    at_most: GtidSet,
-    committed: Option<OpId>,
-    mysqld_version: Option<String>,
-    server_uuid: Option<Uuid>,
-    keyring_needed: Option<bool>,
-}
-
 /// Output of `witness archive backup --output json`.
 #[derive(Debug, Serialize)]
 struct Document {
-    /// Whether one was taken; if none was due, the newest one follows.
+    /// True if one was taken; if none was due, the newest one follows.
     taken: bool,
     #[serde(flatten)]
     base: ListedBase,
@@ -88,18 +74,16 @@ struct Document {
 /// Exit 2 where the configuration or a path is wrong, 4 where it is refused, 1 where mysqld, the disk or the storage fails.
 pub(super) async fn backup(args: &BackupArgs, format: Format) -> Result<(), Failure> {
     let archive = OwnArchive::open(args.config.clone())?;
-    let known = survey(&archive.storage, None).await;
-    let known = known.map_err(|error| unreachable(&error))?;
+    let known = survey(&archive.storage, None).await?;
     // A restore cannot begin with one that is only registered.
     let newest = known.bases.iter().rfind(|base| base.has_data());
     if let Some(newest) = newest
         && !is_due(Some(newest.began_at), args.if_older_than, now())
     {
-        return told(false, newest, format);
+        return print_base(false, newest, format);
     }
     let _alone = Alone::take(&archive.config.member.data_dir)?;
-    let removed = remove_unfinished(&archive.storage, archive.member).await;
-    for name in removed.map_err(|error| unreachable(&error))? {
+    for name in remove_unfinished(&archive.storage, archive.member).await? {
         say(format, &format!("removed {name}, which was not finished"));
     }
     let stop = CancellationToken::new();
@@ -114,16 +98,18 @@ pub(super) async fn backup(args: &BackupArgs, format: Format) -> Result<(), Fail
         None => of_running(&archive, args, &stop, format).await,
     };
     listening.abort();
-    told(true, &taken?, format)
+    print_base(true, &taken?, format)
 }
 
-fn told(taken: bool, base: &BaseManifest, format: Format) -> Result<(), Failure> {
+fn print_base(taken: bool, base: &BaseManifest, format: Format) -> Result<(), Failure> {
     let base = ListedBase::of(base);
-    match format {
-        Format::Json => print_json(&Document { taken, base }),
-        Format::Table if taken => print_text(&base.text()),
-        Format::Table => print_text(&format!("none is due: {}", base.text())),
-    }
+    output(format, &Document { taken, base }, |document| {
+        let text = document.base.text();
+        match taken {
+            true => text,
+            false => format!("none is due: {text}"),
+        }
+    })
 }
 
 /// On standard error, for operators.
@@ -154,30 +140,26 @@ async fn of_running(
         );
     }
     let began_at = now();
-    let name = name_of(archive, began_at).await?;
+    let name = free_name(&archive.storage, began_at, archive.member).await?;
     say(format, "mysqld copies its data");
     let copied = copying.copy(name, stop).await?;
-    let directory = copied.directory.clone();
+    let Copied {
+        source,
+        at_least,
+        at_most,
+        directory,
+    } = copied;
     let taken = async {
-        let committed = sound_still(archive).await?.committed;
-        let Copied {
-            source,
-            at_least,
-            at_most,
-            directory,
-        } = copied;
-        let data = Data {
-            directory,
-            ring,
-            began_at,
-            at_least,
-            at_most,
-            committed,
+        let base = BaseManifest {
+            gtids_at_least: at_least,
+            gtids_at_most: at_most,
+            committed: sound_still(archive).await?.committed,
             mysqld_version: Some(source.version),
             server_uuid: Some(source.server_uuid),
             keyring_needed: Some(source.keyring_needed),
+            ..archive.base(ring, name, began_at)
         };
-        store(archive, name, data, stop, format).await
+        store(archive, &directory, base, stop, format).await
     };
     let taken = taken.await;
     let removed = remove(&directory);
@@ -214,11 +196,6 @@ fn copying(archive: &OwnArchive, args: &BackupArgs) -> Result<Copying, Failure> 
     Ok(copying)
 }
 
-async fn name_of(archive: &OwnArchive, began_at: u64) -> Result<BaseName, Failure> {
-    let name = free_name(&archive.storage, began_at, archive.member).await;
-    name.map_err(|error| unreachable(&error))
-}
-
 /// The member's view after the copy, if the data still belong to the ring. The member may be restarting at that moment.
 async fn sound_still(archive: &OwnArchive) -> Result<MemberView, Failure> {
     let deadline = Instant::now() + ANSWERS;
@@ -249,26 +226,20 @@ async fn of_stopped(
         )
     };
     let lock = lock_data(directory).map_err(in_use)?;
-    let entries = list(directory).map_err(|error| base_failure(&error))?;
-    assert_whole(directory, &entries).map_err(|error| base_failure(&error))?;
+    let entries = list(directory)?;
+    assert_whole(directory, &entries)?;
     let began_at = now();
-    let data = Data {
-        directory: directory.to_owned(),
-        ring: archive.ring().await?,
-        began_at,
-        at_least: gtids.clone(),
-        at_most: gtids,
-        committed: None,
-        mysqld_version: fs::read_to_string(directory.join(UPGRADE_HISTORY))
-            .ok()
-            .and_then(|history| last_version(&history)),
-        server_uuid: fs::read_to_string(directory.join("auto.cnf"))
-            .ok()
-            .and_then(|text| server_uuid(&text)),
-        keyring_needed: None,
+    let ring = archive.ring().await?;
+    let name = free_name(&archive.storage, began_at, archive.member).await?;
+    let of_server = |file: &str| fs::read_to_string(directory.join(file)).ok();
+    let base = BaseManifest {
+        gtids_at_least: gtids.clone(),
+        gtids_at_most: gtids,
+        mysqld_version: of_server(UPGRADE_HISTORY).and_then(|history| last_version(&history)),
+        server_uuid: of_server("auto.cnf").and_then(|text| server_uuid(&text)),
+        ..archive.base(ring, name, began_at)
     };
-    let name = name_of(archive, began_at).await?;
-    let base = store(archive, name, data, stop, format).await;
+    let base = store(archive, directory, base, stop, format).await;
     drop(lock);
     base
 }
@@ -276,15 +247,15 @@ async fn of_stopped(
 /// Stores the data in the archive, then the manifest.
 async fn store(
     archive: &OwnArchive,
-    name: BaseName,
-    data: Data,
+    directory: &Path,
+    base: BaseManifest,
     stop: &CancellationToken,
     format: Format,
 ) -> Result<BaseManifest, Failure> {
-    let entries = list(&data.directory).map_err(|error| base_failure(&error))?;
+    let entries = list(directory)?;
     let bar = bytes_bar();
     bar.set_length(entries.iter().map(|entry| entry.bytes).sum());
-    say(format, &format!("storing {name}"));
+    say(format, &format!("storing {}", base.name));
     let options = UploadOptions {
         recipients: archive.recipients.clone(),
         bytes_per_second: archive.settings.bytes_per_second,
@@ -298,39 +269,19 @@ async fn store(
             false => ControlFlow::Continue(()),
         }
     };
-    let packed = upload(&archive.storage, name, &data.directory, options, progress).await;
+    let packed = upload(&archive.storage, base.name, directory, options, progress).await;
     bar.finish_and_clear();
-    let base = manifest(
-        name,
-        archive.member,
-        data,
-        packed.map_err(|error| base_failure(&error))?,
-    );
-    let finished = finish(&archive.storage, &base).await;
-    finished.map_err(|error| base_failure(&error))?;
-    Ok(base)
-}
-
-fn manifest(name: BaseName, member: MemberId, data: Data, packed: Packed) -> BaseManifest {
-    BaseManifest {
-        version: BASE_VERSION,
-        ring: data.ring,
-        name,
-        form: BaseForm::DataDirectory,
-        gtids_at_least: data.at_least,
-        gtids_at_most: data.at_most,
-        committed: data.committed,
-        began_at: data.began_at,
-        ended_at: now().max(data.began_at),
-        mysqld_version: data.mysqld_version,
-        server_uuid: data.server_uuid,
-        keyring_needed: data.keyring_needed,
+    let packed = packed?;
+    let base = BaseManifest {
+        ended_at: now().max(base.began_at),
         objects: packed.objects,
         tar: Some(packed.tar),
         unpacked_bytes: packed.unpacked_bytes,
         files: packed.files,
-        taken_by: member,
-    }
+        ..base
+    };
+    finish(&archive.storage, &base).await?;
+    Ok(base)
 }
 
 /// mysqld's record of its versions (from 8.4 on).
@@ -362,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_data_directory_says_whose_it_was() {
+    fn data_directory_identifies_its_server() {
         let history = r#"{"file_format":"1","upgrade_history":[
             {"date":"2026-01-01 00:00:00","version":"8.4.5","maturity":"LTS","initialize":true},
             {"date":"2026-02-01 00:00:00","version":"9.7.4","maturity":"LTS"}]}"#;

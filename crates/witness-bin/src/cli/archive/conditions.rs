@@ -66,7 +66,7 @@ pub(super) fn may_copy(view: &MemberView, wanted: Wanted) -> Result<RingId, Fail
     ))
 }
 
-/// Whether a mysqld has no transactions that the ring lacks, as of its member's last comparison.
+/// True if a mysqld has no transactions that the ring lacks, as of its member's last comparison.
 ///
 /// # Errors
 /// Exit 4 with those transactions.
@@ -84,7 +84,7 @@ pub(super) fn belongs_to_the_ring(view: &MemberView) -> Result<(), Failure> {
     }
 }
 
-/// Whether a base backup is due, from the start of the newest one, in seconds since 1970.
+/// True if a base backup is due, from the start of the newest one, in seconds since 1970.
 pub(super) fn is_due(newest: Option<u64>, older_than: Option<Duration>, now: u64) -> bool {
     match (newest, older_than) {
         (Some(newest), Some(older_than)) => now.saturating_sub(newest) >= older_than.as_secs(),
@@ -92,7 +92,7 @@ pub(super) fn is_due(newest: Option<u64>, older_than: Option<Duration>, now: u64
     }
 }
 
-/// Whether a copy has room for the current data plus a tenth, since the server continues to write.
+/// True if a copy has room for the current data plus a tenth, since the server continues to write.
 ///
 /// # Errors
 /// Exit 4 if not.
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_is_copied_and_a_primary_only_when_that_is_asked_for() {
+    fn primary_is_copied_only_on_request() {
         assert_eq!(may_copy(&view(Some(follower())), WANTED).unwrap(), ring());
         let primary = MysqlView {
             writable: true,
@@ -167,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn a_server_whose_data_are_not_the_rings_is_not_copied() {
+    fn server_with_errant_transactions_is_not_copied() {
         let words = why_not(None, WANTED);
         assert!(words.contains("is a witness"), "{words}");
-        let behind = MysqlView {
+        let lagging = MysqlView {
             lag_ms: Some(61_000),
             ..follower()
         };
-        let words = why_not(Some(behind), WANTED);
+        let words = why_not(Some(lagging), WANTED);
         assert!(words.contains("1m 1s behind"), "{words}");
         let errant = MysqlView {
             errant: Some(ErrantTransactions {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_backup_is_due_when_the_newest_is_as_old_as_was_said() {
+    fn base_backup_is_due_at_the_configured_age() {
         let day = Some(Duration::from_secs(86_400));
         assert!(is_due(None, day, 5));
         assert!(is_due(Some(5), None, 5));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_needs_a_tenth_more_than_the_data_have() {
+    fn copy_needs_a_tenth_more_space_than_the_data() {
         assert!(has_room(1000, 1100, "/c").is_ok());
         let refused = has_room(1000, 1099, "/c").unwrap_err();
         assert_eq!(

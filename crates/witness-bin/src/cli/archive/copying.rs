@@ -17,6 +17,7 @@ use raft_types::MemberId;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::archive::conditions::{has_room, refused};
+use crate::cli::archive::place::stopped;
 use crate::terminal::{Exit, Failure};
 
 /// Prefix of directories with copies.
@@ -86,7 +87,7 @@ impl Copying {
             true => Ok(()),
             false => Err(refused(
                 format!("there is no directory {shown}"),
-                "make it, and give it to the account of mysqld: where nothing is mounted, the wrong disk would be filled",
+                "make it, and give it to the account of mysqld: without its mount, the copy would fill the wrong disk",
             )),
         }
     }
@@ -96,19 +97,17 @@ impl Copying {
     /// # Errors
     /// Exit 4 where mysqld makes a copy for another client, 1 where removal fails.
     pub(super) async fn remove_left(&self) -> Result<Vec<PathBuf>, Failure> {
-        if let Some(under_way) = copy_under_way(&self.connect).await.map_err(failed)? {
+        if let Some(under_way) = copy_under_way(&self.connect).await? {
             if !self.is_own(&under_way.into) {
                 return Err(refused(
                     format!(
-                        "mysqld makes a copy of its data in {} for somebody else",
+                        "mysqld makes a copy of its data in {} for another client",
                         under_way.into.display()
                     ),
                     "wait for its end",
                 ));
             }
-            end_copy(&self.connect, under_way.id)
-                .await
-                .map_err(failed)?;
+            end_copy(&self.connect, under_way.id).await?;
         }
         let entries = fs::read_dir(&self.directory).and_then(Iterator::collect);
         let entries: Vec<fs::DirEntry> = entries.map_err(on_disk(&self.directory))?;
@@ -118,7 +117,7 @@ impl Copying {
         Ok(own)
     }
 
-    /// Whether this is the directory of a copy of this member.
+    /// True if this is the directory of a copy of this member.
     fn is_own(&self, path: &Path) -> bool {
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.and_then(|name| name.strip_prefix(PREFIX)?.parse::<BaseName>().ok());
@@ -135,7 +134,7 @@ impl Copying {
         name: BaseName,
         stop: &CancellationToken,
     ) -> Result<Copied, Failure> {
-        let source = local_source(&self.connect).await.map_err(failed)?;
+        let source = local_source(&self.connect).await?;
         if !source.other_engines.is_empty() {
             return Err(refused(
                 format!(
@@ -149,13 +148,13 @@ impl Copying {
         let space = space.map_err(|error| on_disk(&self.directory)(error.into()))?;
         let free = space.f_bavail.saturating_mul(space.f_frsize);
         has_room(source.bytes, free, &self.directory.display().to_string())?;
-        ready_for_copies(&self.connect).await.map_err(failed)?;
+        ready_for_copies(&self.connect).await?;
         let directory = self.directory.join(format!("{PREFIX}{name}"));
-        let at_least = executed(&self.connect).await.map_err(failed)?;
+        let at_least = executed(&self.connect).await?;
         let copied = async {
             self.clone_into(&directory, stop).await?;
             tokio::time::sleep(SETTLE).await;
-            executed_and_applied(&self.connect).await.map_err(failed)
+            Ok::<_, Failure>(executed_and_applied(&self.connect).await?)
         };
         match copied.await {
             Ok(at_most) => Ok(Copied {
@@ -173,7 +172,7 @@ impl Copying {
     }
 
     async fn clone_into(&self, directory: &Path, stop: &CancellationToken) -> Result<(), Failure> {
-        let copy = LocalCopy::open(&self.connect).await.map_err(failed)?;
+        let copy = LocalCopy::open(&self.connect).await?;
         let id = copy.id();
         tokio::select! {
             copied = copy.copy(directory) => copied.map_err(|error| match error {
@@ -185,10 +184,10 @@ impl Copying {
                         self.directory.display()
                     ),
                 ),
-                error => failed(error),
+                error => error.into(),
             }),
             () = stop.cancelled() => {
-                end_copy(&self.connect, id).await.map_err(failed)?;
+                end_copy(&self.connect, id).await?;
                 Err(stopped())
             }
         }
@@ -210,13 +209,10 @@ pub(super) fn remove(directory: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The failure after an interruption.
-pub(super) fn stopped() -> Failure {
-    Failure::error("it was stopped, and left nothing")
-}
-
-fn failed(error: ProvisionError) -> Failure {
-    Failure::error(error.to_string())
+impl From<ProvisionError> for Failure {
+    fn from(error: ProvisionError) -> Self {
+        Self::error(error)
+    }
 }
 
 fn on_disk(path: &Path) -> impl FnOnce(io::Error) -> Failure {
@@ -230,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_backup_of_a_member_is_taken_at_a_time() {
+    fn member_takes_one_backup_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
         let first = Alone::take(folder.path()).unwrap();
         let refused = Alone::take(folder.path()).err().unwrap();
@@ -240,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn only_directories_with_copies_of_this_member_are_its_own() {
+    fn copy_directories_of_this_member_are_recognised() {
         let copying = Copying {
             connect: ConnectOptions::new(Endpoint::unix("/s"), "w", Secret::new(String::new())),
             directory: "/copies".into(),

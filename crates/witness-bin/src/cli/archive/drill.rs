@@ -8,17 +8,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use restore::point::Target;
-use restore::restoring::{Archive, Restore, RestoreError, Restored};
+use archive::base_backup::BaseError;
+use archive::restore::point::Target;
+use archive::restore::{Restore, RestoreError, Restored};
 use serde::Serialize;
 
+use super::output;
 use super::place::ReadArgs;
-use super::progress::{Progress, Took};
-use super::restore::{Report, ServerArgs, failure, until_a_signal};
-use crate::cli::log_filter::start_log;
+use super::restore::{Progress, Report, ServerArgs, Took, planned, until_a_signal};
 use crate::cli::session::block_on;
-use crate::config::LoggingSettings;
-use crate::terminal::{Failure, Format, print_json, print_text};
+use crate::terminal::{Failure, Format};
 
 /// The data directory in a drill's directory.
 const DATA: &str = "data";
@@ -30,7 +29,7 @@ const WORK: &str = "work";
 pub(crate) struct DrillArgs {
     #[command(flatten)]
     read: ReadArgs,
-    /// Where it is restored for the moment, to `data` and `work` in it; neither may be there, and both are removed
+    /// Directory for the restored server, in `data` and `work`; neither may exist, and both are removed
     #[arg(short, long, value_name = "DIRECTORY")]
     directory: PathBuf,
     #[command(flatten)]
@@ -51,22 +50,13 @@ struct Drilled {
 /// # Errors
 /// As a restore; exit 4 where its directories exist already. Created files are removed in any case.
 pub(crate) fn run(args: &DrillArgs, format: Format) -> Result<(), Failure> {
-    start_log(&LoggingSettings {
-        json: false,
-        level: "warn".to_owned(),
-    })?;
     block_on(drill(args, format))
 }
 
 async fn drill(args: &DrillArgs, format: Format) -> Result<(), Failure> {
-    let place = args.read.place()?;
-    let archive = Archive::look(place.storage, args.read.identities()?).await;
-    let archive = archive.map_err(failure)?;
-    let point = archive.point(&Target::End).await.map_err(failure)?;
-    let plan = archive.plan(&point, None);
-    let plan = plan.map_err(failure)?;
+    let (archive, plan) = planned(&args.read, &Target::End, None).await?;
     let room = Room::make(&std::path::absolute(&args.directory)?);
-    let room = room.map_err(failure)?;
+    let room = room.map_err(RestoreError::Directory)?;
     let what = Restore {
         check_tables: true,
         ..args.server.restore(room.within(DATA), room.within(WORK))
@@ -77,7 +67,7 @@ async fn drill(args: &DrillArgs, format: Format) -> Result<(), Failure> {
     let stages = progress.end();
     let seconds = began.elapsed().as_secs_f64();
     let removed = room.remove();
-    let Restored { applied, .. } = restored.map_err(failure)?;
+    let Restored { applied, .. } = restored?;
     removed?;
     let drilled = Drilled {
         report: Report::of(&plan, &Target::End, archive.end().as_ref()),
@@ -85,24 +75,21 @@ async fn drill(args: &DrillArgs, format: Format) -> Result<(), Failure> {
         stages,
         seconds,
     };
-    match format {
-        Format::Json => print_json(&drilled),
-        Format::Table => print_text(&drilled.text()),
-    }
+    output(format, &drilled, Drilled::text)
 }
 
 /// The directory of a drill. It removes only what it has created itself.
 #[derive(Debug)]
 struct Room {
     directory: PathBuf,
-    /// Whether this directory was created as well.
+    /// True if this directory was created as well.
     is_new: bool,
     /// Paths created in it.
     made: Vec<PathBuf>,
 }
 
 impl Room {
-    fn make(directory: &Path) -> Result<Self, RestoreError> {
+    fn make(directory: &Path) -> Result<Self, BaseError> {
         let mut room = Self {
             directory: directory.to_owned(),
             is_new: !directory.exists(),
@@ -111,7 +98,7 @@ impl Room {
         let mut builder = DirBuilder::new();
         builder.mode(0o700);
         let made = builder.recursive(true).create(directory);
-        made.map_err(|error| unfit(directory, &error))?;
+        made.map_err(|error| unfit(directory, error))?;
         for name in [DATA, WORK] {
             let path = room.within(name);
             // Of two drills in one directory, only one creates it.
@@ -119,7 +106,7 @@ impl Room {
                 if let Err(error) = room.remove() {
                     tracing::warn!(%error, "an empty directory is left in {}", directory.display());
                 }
-                return Err(unfit(&path, &error));
+                return Err(unfit(&path, error));
             }
             room.made.push(path);
         }
@@ -152,16 +139,14 @@ impl Room {
     }
 }
 
-fn unfit(path: &Path, error: &io::Error) -> RestoreError {
-    let why = match error.kind() {
-        ErrorKind::AlreadyExists => {
-            "it is there already, and a drill removes only what it has made; remove it where another drill was killed, or name another directory".to_owned()
-        }
-        _ => error.to_string(),
-    };
-    RestoreError::Directory {
-        path: path.to_owned(),
-        why,
+fn unfit(path: &Path, error: io::Error) -> BaseError {
+    let path = path.to_owned();
+    match error.kind() {
+        ErrorKind::AlreadyExists => BaseError::Unfit {
+            path,
+            what: "it is there already, and a drill removes only what it has made; remove it where another drill was killed, or name another directory",
+        },
+        _ => BaseError::Disk { path, error },
     }
 }
 
@@ -172,7 +157,7 @@ impl Drilled {
             text.push_str(&format!("{stage:<14} {seconds:>8.1} s\n"));
         }
         text.push_str(&format!(
-            "restored in {:.1} s with {} transactions behind the base backup; every table is sound; removed again\n",
+            "restored in {:.1} s with {} transactions after the base backup; every table is sound; removed again\n",
             self.seconds, self.transactions_applied
         ));
         text

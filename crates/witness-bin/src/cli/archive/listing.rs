@@ -11,10 +11,10 @@ use binlog_store::FileNumber;
 use raft_types::RingId;
 use serde::Serialize;
 
-use super::bases::ListedBases;
-use super::faults::{Damage, Range, gap_before, gaps, pieces, says_nothing, words};
-use super::place::{PlaceArgs, unreachable};
-use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
+use super::findings::{Damage, ListedBases, Range, fault_lines, gap_before, gaps, says_nothing};
+use super::place::PlaceArgs;
+use super::{output, sound};
+use crate::terminal::{Failure, Format, Table};
 
 /// The archived part of a log file.
 #[derive(Debug, Default, Serialize)]
@@ -58,19 +58,12 @@ pub(super) async fn list(place: &PlaceArgs, format: Format) -> Result<(), Failur
         Some(log) => Listing::of(log).await?,
         None => Listing::default(),
     };
-    let bases = survey(&storage, listing.ring).await;
-    let bases = bases.map_err(|error| unreachable(&error))?;
+    let bases = survey(&storage, listing.ring).await?;
     listing.ring = (listing.ring).or(bases.bases.first().map(|base| base.ring));
     listing.bases = ListedBases::of(&bases);
-    match format {
-        Format::Json => print_json(&listing)?,
-        Format::Table => print_text(&listing.text())?,
-    }
+    output(format, &listing, Listing::text)?;
     let is_sound = listing.gaps.is_empty() && listing.damaged.is_empty();
-    match is_sound && listing.bases.is_sound() {
-        true => Ok(()),
-        false => Err(Failure::silent(Exit::Corrupt)),
-    }
+    sound(is_sound && listing.bases.is_sound())
 }
 
 impl ArchivedFile {
@@ -94,7 +87,7 @@ impl Listing {
     async fn of(mut log: ArchivedLog) -> Result<Self, Failure> {
         let mut files: BTreeMap<FileNumber, ArchivedFile> = BTreeMap::new();
         let mut damaged = Vec::new();
-        let wanted: Vec<PieceName> = pieces(&log).collect();
+        let wanted: Vec<PieceName> = log.pieces().collect();
         let mut gaps = gaps(&wanted);
         for &piece in &wanted {
             let file = files.entry(piece.file).or_default();
@@ -117,12 +110,12 @@ impl Listing {
         }
         Ok(Self {
             ring: log.ring(),
-            history: Some(log.timeline().0),
+            history: Some(log.timeline.0),
             files: files.into_values().collect(),
             gaps,
             begins: wanted.first().map(|piece| piece.begins().to_string()),
-            pruned_before: log.begins().map(|begins| begins.file.name()),
-            ends: wanted.last().map(|piece| piece.goes_on().to_string()),
+            pruned_before: log.begins.map(|begins| begins.file.name()),
+            ends: wanted.last().map(|piece| piece.continues_at().to_string()),
             damaged,
             bases: ListedBases::default(),
         })
@@ -160,7 +153,7 @@ impl Listing {
         if let Some(file) = &self.pruned_before {
             text.push_str(&format!("what stood before {file} was pruned\n"));
         }
-        text.push_str(&words(&self.gaps, &self.damaged));
+        text.push_str(&fault_lines(&self.gaps, &self.damaged));
         text.push_str(&self.bases.text());
         text
     }

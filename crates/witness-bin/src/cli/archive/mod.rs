@@ -2,27 +2,28 @@
 //! requires no running member, nor any remaining one.
 
 mod backup;
-mod bases;
 mod conditions;
 mod copying;
 mod drill;
-mod faults;
-mod keygen;
+mod findings;
 mod listing;
-mod own_archive;
 mod place;
-mod progress;
 mod prune;
 mod reading;
 mod register;
 mod restore;
 
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
-use crate::cli::session::block_on;
-use crate::terminal::{Failure, Format};
+use archive::encryption::new_identity;
+use serde::Serialize;
 
 use self::place::{PlaceArgs, ReadArgs};
+use crate::cli::session::block_on;
+use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// The verbs of `witness archive`.
 #[derive(Debug, clap::Subcommand)]
@@ -35,9 +36,9 @@ pub(crate) enum ArchiveCommand {
     Fetch(reading::FetchArgs),
     /// Make a data directory for mysqld from a base backup and the log, up to a time or a transaction
     Restore(Box<restore::RestoreArgs>),
-    /// Restore the newest base backup and the log behind it, look at what came out, and remove it
+    /// Restore the newest base backup and the log after it, check the result, and remove it
     Drill(Box<drill::DrillArgs>),
-    /// Put a base backup into the archive: a copy of the data of this host's mysqld, which goes on
+    /// Put a base backup into the archive: a copy of the data of this host's mysqld, which keeps running
     Backup(backup::BackupArgs),
     /// Tell the archive of a backup that was made by other means, and is elsewhere
     Register(register::RegisterArgs),
@@ -70,6 +71,53 @@ pub(crate) fn run(command: &ArchiveCommand, format: Format) -> Result<(), Failur
         ArchiveCommand::Backup(args) => block_on(backup::backup(args, format)),
         ArchiveCommand::Register(args) => block_on(register::register(args, format)),
         ArchiveCommand::Prune(args) => block_on(prune::prune(args, format)),
-        ArchiveCommand::Keygen(args) => keygen::keygen(&args.file, format),
+        ArchiveCommand::Keygen(args) => keygen(&args.file, format),
     }
+}
+
+/// Prints JSON or text, as `format` selects.
+fn output<T: Serialize>(
+    format: Format,
+    result: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<(), Failure> {
+    match format {
+        Format::Json => print_json(result),
+        Format::Table => print_text(&text(result)),
+    }
+}
+
+/// The end of a command that has printed whether the archive is sound.
+fn sound(is_sound: bool) -> Result<(), Failure> {
+    match is_sound {
+        true => Ok(()),
+        false => Err(Failure::silent(Exit::Corrupt)),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Made {
+    recipient: String,
+    identity_file: String,
+}
+
+/// Writes the secret key into a file that only the caller can access, and prints the public one.
+fn keygen(file: &Path, format: Format) -> Result<(), Failure> {
+    let (identity, recipient) = new_identity()?;
+    let mut options = OpenOptions::new();
+    let made = options.write(true).create_new(true).mode(0o600).open(file);
+    let mut made = made.map_err(|error| {
+        Failure::new(
+            Exit::Refused,
+            format!("cannot make {}: {error}", file.display()),
+            "name a file that does not exist yet: without its identity, an encrypted archive cannot be read",
+        )
+    })?;
+    made.write_all(identity.as_bytes())?;
+    made.sync_all()?;
+    let made = Made {
+        recipient,
+        identity_file: file.display().to_string(),
+    };
+    output(format, &made, |made| format!("{}\n", made.recipient))
 }

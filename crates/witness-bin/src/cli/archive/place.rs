@@ -1,15 +1,25 @@
-//! The archive's location, and the keys to read it.
+//! The archive's location and keys, from arguments or from the configuration of this host's member.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use archive::base_backup::BASE_FOLDER;
-use archive::encryption::Identities;
+use archive::base_backup::{
+    BASE_FOLDER, BASE_VERSION, BaseError, BaseForm, BaseManifest, BaseName, survey,
+};
+use archive::encryption::{EncryptionError, Identities, Recipients};
+use archive::name::Malformed;
 use archive::reading::ArchivedLog;
-use archive::storage::{Storage, StorageError, StorageSettings};
+use archive::storage::{Storage, StorageError};
+use binlog_format::gtid::GtidSet;
+use member::settings::ArchiveSettings;
+use member::status::MemberView;
+use raft_types::{MemberId, RingId};
 use url::Url;
 
+use super::conditions::refused;
 use crate::cli::config_args::ConfigArgs;
+use crate::config::Config;
+use crate::operator::Asker;
 use crate::terminal::{Exit, Failure};
 
 /// Time limit of one storage call without a configuration.
@@ -18,7 +28,7 @@ const CALL_LIMIT: Duration = Duration::from_secs(60);
 /// Which archive.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PlaceArgs {
-    /// Where the archive is, as in `archive.url`; without it, as the configuration says
+    /// The location of the archive, as in `archive.url`; by default from the configuration
     #[arg(long, value_name = "URL")]
     url: Option<Url>,
     /// File with what the storage has to know, as in `archive.options_file`
@@ -33,8 +43,8 @@ pub(crate) struct PlaceArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReadArgs {
     #[command(flatten)]
-    place: PlaceArgs,
-    /// File with an identity, a secret key, of one of those for whom it is encrypted; may be given more than once
+    pub(super) place: PlaceArgs,
+    /// File with the identity (secret key) of a recipient of the encryption; may be given more than once
     #[arg(short, long = "identity", value_name = "FILE")]
     identities: Vec<PathBuf>,
 }
@@ -51,58 +61,39 @@ pub(super) struct Place {
 
 impl PlaceArgs {
     pub(super) fn place(&self) -> Result<Place, Failure> {
-        let (url, file, call_limit, keep, keep_base_backups) = match &self.url {
-            Some(url) => (
-                url.clone(),
-                self.options_file.clone(),
-                CALL_LIMIT,
-                None,
-                None,
-            ),
-            None => {
-                let config = ConfigArgs::of_file(self.config.clone());
-                let settings = config.load_without_files()?.0.member.archive;
-                let settings = settings.ok_or_else(no_archive)?;
-                let (url, file) = (settings.url, settings.options_file);
-                (
-                    url,
-                    file,
-                    settings.call_limit,
-                    settings.keep,
-                    settings.keep_base_backups,
-                )
-            }
-        };
-        let reached = StorageSettings::with_options_of(url.clone(), file.as_deref(), call_limit);
-        let storage = reached.and_then(|reached| Storage::open(&reached));
+        if let Some(url) = &self.url {
+            let file = self.options_file.as_deref();
+            return Ok(Place {
+                storage: Storage::open_with(url.clone(), file, CALL_LIMIT)?,
+                url: url.clone(),
+                keep: None,
+                keep_base_backups: None,
+            });
+        }
+        let config = ConfigArgs::of_file(self.config.clone());
+        let settings = config.load_without_files()?.0.member.archive;
+        let settings = settings.ok_or_else(no_archive)?;
+        let (url, file) = (settings.url.clone(), settings.options_file.as_deref());
         Ok(Place {
-            url,
-            storage: storage.map_err(|error| unreachable(&error))?,
-            keep,
-            keep_base_backups,
+            storage: Storage::open_with(url, file, settings.call_limit)?,
+            url: settings.url,
+            keep: settings.keep,
+            keep_base_backups: settings.keep_base_backups,
         })
-    }
-
-    /// The log's archive, from its names.
-    pub(super) async fn open(&self) -> Result<ArchivedLog, Failure> {
-        let (_, log) = self.look().await?;
-        log.ok_or_else(|| Failure::error("there is no log of a ring in the archive"))
     }
 
     /// The storage and the log's archive, if any: there may be base backups only.
     pub(super) async fn look(&self) -> Result<(Storage, Option<ArchivedLog>), Failure> {
         let Place { url, storage, .. } = self.place()?;
-        let log = ArchivedLog::look(storage.clone(), None).await;
-        let Some(log) = log.map_err(|error| unreachable(&error))? else {
-            let bases = storage.list(BASE_FOLDER).await;
-            if bases.map_err(|error| unreachable(&error))?.is_empty() {
+        let Some(log) = ArchivedLog::look(storage.clone(), None).await? else {
+            if storage.list(BASE_FOLDER).await?.is_empty() {
                 return Err(Failure::error(format!(
                     "there is no log of a ring in the archive at {url}, and no base backup"
                 )));
             }
             return Ok((storage, None));
         };
-        if let Some(begins) = log.begins().filter(|_| log.runs().is_empty()) {
+        if let Some(begins) = log.begins.filter(|_| log.runs.is_empty()) {
             return Err(Failure::new(
                 Exit::Corrupt,
                 format!(
@@ -125,21 +116,15 @@ pub(super) fn no_archive() -> Failure {
 }
 
 impl ReadArgs {
-    /// The storage and its settings.
-    pub(super) fn place(&self) -> Result<Place, Failure> {
-        self.place.place()
-    }
-
     /// The keys for decryption.
     pub(super) fn identities(&self) -> Result<Identities, Failure> {
-        let identities = Identities::of_files(&self.identities);
-        identities.map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))
+        Ok(Identities::of_files(&self.identities)?)
     }
 
     /// The log's archive, from its names.
     pub(super) async fn open(&self) -> Result<ArchivedLog, Failure> {
-        let identities = self.identities()?;
-        Ok(self.place.open().await?.with_identities(identities))
+        let (_, log) = self.look().await?;
+        log.ok_or_else(|| Failure::error("there is no log of a ring in the archive"))
     }
 
     /// The storage and the log's archive, if any.
@@ -150,6 +135,146 @@ impl ReadArgs {
     }
 }
 
-pub(super) fn unreachable(error: &StorageError) -> Failure {
-    Failure::error(error.to_string())
+impl From<StorageError> for Failure {
+    fn from(error: StorageError) -> Self {
+        Self::error(error)
+    }
+}
+
+impl From<EncryptionError> for Failure {
+    fn from(error: EncryptionError) -> Self {
+        Self::new(Exit::Usage, error.to_string(), "")
+    }
+}
+
+impl From<BaseError> for Failure {
+    fn from(error: BaseError) -> Self {
+        let exit = match &error {
+            BaseError::Stopped => return stopped(),
+            BaseError::Unfit { .. } => Exit::Refused,
+            error if error.is_damage() => Exit::Corrupt,
+            _ => Exit::Error,
+        };
+        Self::new(exit, error.to_string(), "")
+    }
+}
+
+/// The failure after an interruption.
+pub(super) fn stopped() -> Failure {
+    Failure::error("it was stopped, and left nothing")
+}
+
+/// The archive of a configured member.
+pub(super) struct OwnArchive {
+    pub(super) storage: Storage,
+    pub(super) member: MemberId,
+    pub(super) settings: ArchiveSettings,
+    /// Recipients of the encryption.
+    pub(super) recipients: Option<Recipients>,
+    pub(super) config: Config,
+}
+
+impl OwnArchive {
+    /// Reads the configuration, without access to the storage.
+    ///
+    /// # Errors
+    /// Exit 2 where the configuration is wrong or names no archive.
+    pub(super) fn open(config: Option<PathBuf>) -> Result<Self, Failure> {
+        let (config, _) = ConfigArgs::of_file(config).load()?;
+        let settings = config.member.archive.clone().ok_or_else(no_archive)?;
+        let (url, file) = (settings.url.clone(), settings.options_file.as_deref());
+        let storage = Storage::open_with(url, file, settings.call_limit);
+        let recipients = settings.recipients_file.as_deref();
+        Ok(Self {
+            recipients: recipients.map(Recipients::of_file).transpose()?,
+            storage: storage?,
+            member: config.member.own.id,
+            settings,
+            config,
+        })
+    }
+
+    /// The view of this host's member.
+    ///
+    /// # Errors
+    /// Exit 4 where it does not answer.
+    pub(super) async fn view(&self) -> Result<MemberView, Failure> {
+        let asker = Asker::new(&self.config.member);
+        let asker = asker.map_err(|error| Failure::error(error.to_string()))?;
+        let own = &self.config.member.own;
+        asker.ask(own).await.map_err(|error| {
+            refused(
+                format!(
+                    "member `{}` does not say what its mysqld is: {}",
+                    own.name, error.why
+                ),
+                "start it: a backup of data that are not the ring's would be of no use",
+            )
+        })
+    }
+
+    /// The manifest of a base backup that is a data directory, without data yet.
+    pub(super) fn base(&self, ring: RingId, name: BaseName, began_at: u64) -> BaseManifest {
+        BaseManifest {
+            version: BASE_VERSION,
+            ring,
+            name,
+            form: BaseForm::DataDirectory,
+            gtids_at_least: GtidSet::new(),
+            gtids_at_most: GtidSet::new(),
+            committed: None,
+            began_at,
+            ended_at: began_at,
+            mysqld_version: None,
+            server_uuid: None,
+            keyring_needed: None,
+            objects: Vec::new(),
+            tar: None,
+            unpacked_bytes: 0,
+            files: 0,
+            taken_by: self.member,
+        }
+    }
+
+    /// The archive's ring: from the member, or else from the archive.
+    ///
+    /// # Errors
+    /// Exit 4 where neither knows it.
+    pub(super) async fn ring(&self) -> Result<RingId, Failure> {
+        if let Ok(view) = self.view().await
+            && let Some(ring) = view.ring.id
+        {
+            return Ok(ring);
+        }
+        let mut log = ArchivedLog::look(self.storage.clone(), None).await?;
+        let first = log.as_ref().and_then(|log| log.pieces().next());
+        if let (Some(log), Some(piece)) = (&mut log, first)
+            && let Ok(manifest) = log.manifest(piece).await
+        {
+            return Ok(manifest.ring);
+        }
+        let known = survey(&self.storage, None).await?;
+        let base = known.bases.last().map(|base| base.ring);
+        base.ok_or_else(|| {
+            refused(
+                "neither the member of this host nor the archive says which ring it is",
+                "start the member",
+            )
+        })
+    }
+}
+
+/// GTIDs of a backup.
+pub(super) fn gtids(text: &str) -> Result<GtidSet, Malformed> {
+    let gtids = text
+        .parse()
+        .ok()
+        .filter(|gtids: &GtidSet| !gtids.is_empty());
+    gtids.ok_or_else(|| Malformed::new(text, "a set of GTIDs such as UUID:1-77"))
+}
+
+/// Current time, in seconds since 1970.
+pub(super) fn now() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    since_1970.unwrap_or_default().as_secs()
 }

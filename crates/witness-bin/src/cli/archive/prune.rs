@@ -6,9 +6,10 @@ use archive::pruning::{PruneError, Pruner};
 use archive::retention::{Amount, Keep};
 use serde::Serialize;
 
+use super::output;
 use super::place::PlaceArgs;
 use crate::config::keep_of;
-use crate::terminal::{Failure, Format, print_json, print_text};
+use crate::terminal::{Failure, Format};
 
 /// Objects deleted between two checks for prunable objects.
 const AT_ONCE: usize = 100;
@@ -18,7 +19,7 @@ const AT_ONCE: usize = 100;
 pub(crate) struct PruneArgs {
     #[command(flatten)]
     place: PlaceArgs,
-    /// How long what was committed is kept, as in 30d; without it, as `archive.keep` of the configuration says, or for ever
+    /// How long committed transactions are kept, as in 30d; by default `archive.keep` of the configuration, or indefinitely
     #[arg(long, value_name = "DURATION", value_parser = keep_of)]
     keep: Option<Duration>,
     /// How many of the newest base backups are kept whatever their age; without it, as `archive.keep_base_backups` says, or all
@@ -55,14 +56,11 @@ pub(super) async fn prune(args: &PruneArgs, format: Format) -> Result<(), Failur
     let place = args.place.place()?;
     let now = SystemTime::now();
     let keep = args.keep.or(place.keep).filter(|keep| !keep.is_zero());
-    let failed = |error: PruneError| Failure::error(error.to_string());
     let pruner = Pruner::new(place.storage, None);
     let bases = args.keep_base_backups.map(|number| number as usize);
-    let keep = Keep::for_the_last(keep, now);
-    let keep = keep.with_base_backups(bases.or(place.keep_base_backups));
-    let looked = pruner.look(&keep, now).await;
-    let mut pruning = looked.map_err(failed)?;
-    let plan = pruning.plan();
+    let keep = Keep::for_the_last(keep, bases.or(place.keep_base_backups), now);
+    let mut pruning = pruner.look(&keep, now).await?;
+    let plan = &pruning.plan;
     let pruned = Pruned {
         dry_run: args.dry_run,
         begins: plan.begins.map(|file| file.name()),
@@ -71,11 +69,14 @@ pub(super) async fn prune(args: &PruneArgs, format: Format) -> Result<(), Failur
         base_backups: plan.base_backups.into(),
     };
     while !args.dry_run && !pruning.is_done() {
-        pruning.go_on(AT_ONCE).await.map_err(failed)?;
+        pruning.proceed(AT_ONCE).await?;
     }
-    match format {
-        Format::Json => print_json(&pruned),
-        Format::Table => print_text(&pruned.text()),
+    output(format, &pruned, Pruned::text)
+}
+
+impl From<PruneError> for Failure {
+    fn from(error: PruneError) -> Self {
+        Self::error(error)
     }
 }
 

@@ -2,16 +2,17 @@
 
 use std::path::PathBuf;
 
-use archive::base_backup::{BASE_VERSION, BaseForm, BaseManifest, finish, free_name};
+use archive::base_backup::{BaseForm, BaseManifest, finish, free_name};
+use archive::name::Malformed;
 use binlog_format::gtid::GtidSet;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use url::Url;
 
-use crate::cli::archive::bases::ListedBase;
-use crate::cli::archive::own_archive::{OwnArchive, base_failure, gtids, now};
-use crate::cli::archive::place::unreachable;
-use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+use crate::cli::archive::findings::ListedBase;
+use crate::cli::archive::output;
+use crate::cli::archive::place::{OwnArchive, gtids, now};
+use crate::terminal::{Exit, Failure, Format};
 
 /// Arguments of `witness archive register`.
 #[derive(Debug, clap::Args)]
@@ -19,7 +20,7 @@ pub(crate) struct RegisterArgs {
     /// What has made the backup and restores it, as in xtrabackup, mysqldump or mysqlsh
     #[arg(long, value_name = "NAME", value_parser = words)]
     tool: String,
-    /// Where the backup is, as whoever restores it has to know it; without a password
+    /// The place of the backup, for the operator who restores it; without a password
     #[arg(long, value_name = "URL", value_parser = words)]
     place: String,
     /// GTIDs that the backup has, exactly: as xtrabackup_binlog_info or the dump's GTID_PURGED says them
@@ -37,20 +38,21 @@ pub(crate) struct RegisterArgs {
 }
 
 /// One non-empty line of text.
-fn words(text: &str) -> Result<String, String> {
+fn words(text: &str) -> Result<String, Malformed> {
     match text.trim() {
-        "" => Err("it is empty".to_owned()),
-        text if text.contains(char::is_control) => Err("write it in one line".to_owned()),
-        text => Ok(text.to_owned()),
+        words if words.is_empty() || words.contains(char::is_control) => {
+            Err(Malformed::new(text, "one line of text"))
+        }
+        words => Ok(words.to_owned()),
     }
 }
 
 /// Seconds since 1970.
-fn moment(text: &str) -> Result<u64, String> {
+fn moment(text: &str) -> Result<u64, Malformed> {
     let time = OffsetDateTime::parse(text, &Rfc3339);
     let seconds = time.ok().map(OffsetDateTime::unix_timestamp);
     let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    seconds.ok_or_else(|| format!("`{text}` is no time such as 2026-11-26T04:00:00Z"))
+    seconds.ok_or_else(|| Malformed::new(text, "a time such as 2026-11-26T04:00:00Z"))
 }
 
 /// Registers a backup.
@@ -62,7 +64,7 @@ pub(super) async fn register(args: &RegisterArgs, format: Format) -> Result<(), 
     if has_password {
         return Err(Failure::new(
             Exit::Usage,
-            "the URL of --place has a password in it, which everybody would read who reads the archive",
+            "the URL of --place has a password in it, which every reader of the archive would see",
             "leave it out",
         ));
     }
@@ -77,37 +79,19 @@ pub(super) async fn register(args: &RegisterArgs, format: Format) -> Result<(), 
     }
     let archive = OwnArchive::open(args.config.clone())?;
     let ring = archive.ring().await?;
-    let name = free_name(&archive.storage, taken_at, archive.member);
-    let name = name.await.map_err(|error| unreachable(&error))?;
+    let name = free_name(&archive.storage, taken_at, archive.member).await?;
     let base = BaseManifest {
-        version: BASE_VERSION,
-        ring,
-        name,
         form: BaseForm::Registered {
             tool: args.tool.clone(),
             place: args.place.clone(),
         },
         gtids_at_least: args.gtids.clone(),
         gtids_at_most: args.gtids.clone(),
-        committed: None,
-        began_at: taken_at,
-        ended_at: taken_at,
         mysqld_version: args.mysqld_version.clone(),
-        server_uuid: None,
-        keyring_needed: None,
-        objects: Vec::new(),
-        tar: None,
-        unpacked_bytes: 0,
-        files: 0,
-        taken_by: archive.member,
+        ..archive.base(ring, name, taken_at)
     };
-    let finished = finish(&archive.storage, &base).await;
-    finished.map_err(|error| base_failure(&error))?;
-    let listed = ListedBase::of(&base);
-    match format {
-        Format::Json => print_json(&listed),
-        Format::Table => print_text(&listed.text()),
-    }
+    finish(&archive.storage, &base).await?;
+    output(format, &ListedBase::of(&base), ListedBase::text)
 }
 
 #[cfg(test)]
@@ -115,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_a_backup_is_read() {
+    fn register_arguments_are_parsed() {
         assert_eq!(words(" mysqldump "), Ok("mysqldump".to_owned()));
         assert!(words("a\nb").is_err() && words(" ").is_err());
         assert_eq!(moment("1970-01-01T00:01:00+00:00"), Ok(60));

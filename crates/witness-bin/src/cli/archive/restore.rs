@@ -1,28 +1,31 @@
 //! `witness archive restore`: a new data directory for mysqld, up to a time or a transaction. Requires no running member.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use archive::base_backup::BaseName;
+use archive::name::Malformed;
+use archive::restore::plan::RestorePlan;
+use archive::restore::point::{NoPoint, Point, Target};
+use archive::restore::scratch_server::{ServerError, ServerProgram};
+use archive::restore::{Archive, Restore, RestoreError, Restored, Stage, Watching};
 use binlog_format::gtid::{Gtid, GtidSet};
 use humantime::{format_duration, format_rfc3339_millis, parse_rfc3339_weak};
-use restore::plan::RestorePlan;
-use restore::point::{NoPoint, Point, Target};
-use restore::restoring::{Archive, Restore, RestoreError, Restored, Watching};
-use restore::scratch_server::{ServerError, ServerProgram};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio_util::sync::CancellationToken;
 
 use super::place::ReadArgs;
-use super::progress::{Progress, Took};
+use super::{output, sound};
 use crate::cli::log_filter::start_log;
 use crate::cli::session::block_on;
 use crate::cli::signals::StopSignals;
 use crate::config::LoggingSettings;
-use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+use crate::terminal::{Exit, Failure, Format};
 
 /// Arguments of `witness archive restore`.
 #[derive(Debug, clap::Args)]
@@ -37,7 +40,7 @@ pub(crate) struct RestoreArgs {
     /// The base backup to begin with; without it, the newest that leads there
     #[arg(long, value_name = "NAME")]
     base: Option<BaseName>,
-    /// Where the log lies while it is applied; without it, DIRECTORY.restore
+    /// Directory for the log while it is applied; by default DIRECTORY.restore
     #[arg(long, value_name = "DIRECTORY")]
     work_directory: Option<PathBuf>,
     #[command(flatten)]
@@ -91,7 +94,7 @@ struct TargetArgs {
     #[arg(long, value_name = "GTIDS")]
     to_gtid: Option<GtidSet>,
     /// Up to this transaction, without it
-    #[arg(long, value_name = "GTID", value_parser = one_gtid)]
+    #[arg(long, value_name = "GTID")]
     before_gtid: Option<Gtid>,
 }
 
@@ -107,21 +110,12 @@ impl TargetArgs {
     }
 }
 
-fn time_of(text: &str) -> Result<SystemTime, String> {
+fn time_of(text: &str) -> Result<SystemTime, Malformed> {
     if let Ok(time) = OffsetDateTime::parse(text, &Rfc3339) {
         return Ok(time.into());
     }
-    parse_rfc3339_weak(text)
-        .map_err(|_| format!("`{text}` is not a time such as 2026-11-26T10:41:00Z"))
-}
-
-fn one_gtid(text: &str) -> Result<Gtid, String> {
-    let set: GtidSet = text.parse().map_err(|error| format!("{error}"))?;
-    let mut gtids = set.iter();
-    match (gtids.next(), gtids.next()) {
-        (Some(gtid), None) => Ok(gtid),
-        _ => Err(format!("`{text}` is not one transaction, as in UUID:77")),
-    }
+    let malformed = |_| Malformed::new(text, "a time such as 2026-11-26T10:41:00Z");
+    parse_rfc3339_weak(text).map_err(malformed)
 }
 
 /// Runs `witness archive restore`.
@@ -130,45 +124,47 @@ fn one_gtid(text: &str) -> Result<Gtid, String> {
 /// Exit 2 for invalid arguments, 4 where nothing in the archive leads to the point, 7 where a part of it is damaged or missing, 1 for
 /// everything else. Written files remain, and are unusable.
 pub(crate) fn run(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
+    block_on(restore(args, format))
+}
+
+/// Selects the point and the plan of a restore, and reports warnings on standard error.
+pub(super) async fn planned(
+    read: &ReadArgs,
+    target: &Target,
+    base: Option<&BaseName>,
+) -> Result<(Archive, RestorePlan), Failure> {
     start_log(&LoggingSettings {
         json: false,
         level: "warn".to_owned(),
     })?;
-    block_on(restore(args, format))
+    let archive = Archive::look(read.place.place()?.storage, read.identities()?).await?;
+    let point = archive.point(target).await?;
+    let plan = archive.plan(&point, base)?;
+    Ok((archive, plan))
 }
 
 async fn restore(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
-    let place = args.read.place()?;
-    let archive = Archive::look(place.storage, args.read.identities()?).await;
-    let archive = archive.map_err(failure)?;
     let target = args.target.target();
-    let point = archive.point(&target).await.map_err(failure)?;
-    let plan = archive.plan(&point, args.base.as_ref());
-    let plan = plan.map_err(failure)?;
+    let (archive, plan) = planned(&args.read, &target, args.base.as_ref()).await?;
     let mut report = Report::of(&plan, &target, archive.end().as_ref());
     if args.dry_run {
-        let missing = archive.missing(&plan).await;
-        report.missing = missing.map_err(|error| failure(error.into()))?;
-        let objects = plan.objects();
-        report.objects = Some(
-            objects
-                .map(|(name, bytes)| ToRead {
-                    name: name.to_owned(),
-                    bytes,
-                })
-                .collect(),
-        );
-        return report.told(format);
+        report.missing = archive.missing(&plan).await?;
+        let objects = plan.objects().map(|(name, bytes)| ToRead {
+            name: name.to_owned(),
+            bytes,
+        });
+        report.objects = Some(objects.collect());
+        return report.print(format);
     }
     if let Some(warning) = report.range_end.as_ref().and_then(EndOfRange::warning) {
         tracing::warn!("{warning}");
     }
     let directory = std::path::absolute(&args.directory)?;
-    let mut beside = directory.clone().into_os_string();
-    beside.push(".restore");
+    let mut default = directory.clone().into_os_string();
+    default.push(".restore");
     let work_dir = match &args.work_directory {
         Some(work_dir) => std::path::absolute(work_dir)?,
-        None => beside.into(),
+        None => default.into(),
     };
     let what = Restore {
         check_tables: args.check_tables,
@@ -178,10 +174,10 @@ async fn restore(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
     let progress = Arc::new(Progress::new(format));
     let restored = until_a_signal(&archive, &plan, &what, progress.clone()).await;
     let stages = progress.end();
-    let restored = restored.map_err(failure)?;
+    let restored = restored?;
     // The restore is complete, and the log is in the archive.
     if let Err(error) = std::fs::remove_dir_all(&what.work_dir) {
-        tracing::warn!(%error, "{} is not needed any more, and cannot be removed", what.work_dir.display());
+        tracing::warn!(%error, "{} is no longer needed, and cannot be removed", what.work_dir.display());
     }
     report.restored = Some(Done {
         directory: what.data_dir.display().to_string(),
@@ -189,7 +185,7 @@ async fn restore(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
         stages,
         seconds: began.elapsed().as_secs_f64(),
     });
-    report.told(format)
+    report.print(format)
 }
 
 /// Restores until complete or until a signal.
@@ -201,47 +197,41 @@ pub(super) async fn until_a_signal(
 ) -> Result<Restored, RestoreError> {
     let stop = CancellationToken::new();
     let signals = StopSignals::new().map_err(|source| ServerError::Io {
-        what: "signals cannot be heard".to_owned(),
+        what: "cannot receive signals".to_owned(),
         source,
     })?;
-    let listening = tokio::spawn(cancel_at_a_signal(signals, stop.clone()));
+    let listening = tokio::spawn({
+        let (mut signals, stop) = (signals, stop.clone());
+        async move {
+            signals.next().await;
+            stop.cancel();
+        }
+    });
     let restored = archive.restore(plan, what, &watching, &stop).await;
     listening.abort();
     restored
 }
 
-async fn cancel_at_a_signal(mut signals: StopSignals, stop: CancellationToken) {
-    signals.next().await;
-    stop.cancel();
-}
-
-pub(super) fn failure(error: RestoreError) -> Failure {
-    let exit = match &error {
-        RestoreError::NoPoint(NoPoint::NoLog) => Exit::Error,
-        RestoreError::NoPoint(_) | RestoreError::NoBase(_) => Exit::Refused,
-        RestoreError::Directory { .. } | RestoreError::Backend(_) => Exit::Refused,
-        RestoreError::Unread(_)
-        | RestoreError::Piece { .. }
-        | RestoreError::Base { .. }
-        | RestoreError::Tables(_)
-        | RestoreError::OtherTransactions { .. } => Exit::Corrupt,
-        RestoreError::Storage(_)
-        | RestoreError::Server(_)
-        | RestoreError::Log(_)
-        | RestoreError::Apply(_)
-        | RestoreError::Cancelled => Exit::Error,
-    };
-    let advice = match &error {
-        RestoreError::NoPoint(_) | RestoreError::NoBase(_) => {
-            "`witness archive list` shows what the archive has"
-        }
-        RestoreError::Unread(_) | RestoreError::Piece { .. } | RestoreError::Base { .. } => {
-            "`witness archive verify` says what is damaged; end before it with --to-gtid, or begin with another --base"
-        }
-        RestoreError::Cancelled => "remove both directories before another try",
-        _ => "",
-    };
-    Failure::new(exit, error.to_string(), advice)
+impl From<RestoreError> for Failure {
+    fn from(error: RestoreError) -> Self {
+        const LIST: &str = "`witness archive list` shows what the archive has";
+        const VERIFY: &str = "`witness archive verify` says what is damaged; end before it with --to-gtid, or begin with another --base";
+        let (exit, advice) = match &error {
+            RestoreError::NoPoint(NoPoint::NoLog) => (Exit::Error, LIST),
+            RestoreError::NoPoint(_) | RestoreError::NoBase(_) => (Exit::Refused, LIST),
+            RestoreError::Directory(_) | RestoreError::Backend(_) => (Exit::Refused, ""),
+            RestoreError::Unread(_) | RestoreError::Piece { .. } | RestoreError::Base { .. } => {
+                (Exit::Corrupt, VERIFY)
+            }
+            RestoreError::Tables(_) | RestoreError::OtherTransactions { .. } => (Exit::Corrupt, ""),
+            RestoreError::Storage(_)
+            | RestoreError::Server(_)
+            | RestoreError::Log(_)
+            | RestoreError::Apply(_) => (Exit::Error, ""),
+            RestoreError::Cancelled => (Exit::Error, "remove both directories before another try"),
+        };
+        Self::new(exit, error.to_string(), advice)
+    }
 }
 
 /// Input and result of a restore.
@@ -326,15 +316,9 @@ impl Report {
         }
     }
 
-    fn told(&self, format: Format) -> Result<(), Failure> {
-        match format {
-            Format::Json => print_json(self)?,
-            Format::Table => print_text(&self.text())?,
-        }
-        match self.missing.is_empty() {
-            true => Ok(()),
-            false => Err(Failure::silent(Exit::Corrupt)),
-        }
+    fn print(&self, format: Format) -> Result<(), Failure> {
+        output(format, self, Self::text)?;
+        sound(self.missing.is_empty())
     }
 
     pub(super) fn text(&self) -> String {
@@ -356,7 +340,7 @@ impl Report {
         }
         if self.ends_early {
             text.push_str(&format!(
-                "the archive ends before that time, with a transaction of {}: what was committed later is lost\n",
+                "the archive ends before that time, with a transaction of {}: later commits are lost\n",
                 or_dash(&self.archive_ends)
             ));
         } else {
@@ -374,7 +358,7 @@ impl Report {
         if let Some(done) = &self.restored {
             let took = Duration::from_secs(done.seconds.round() as u64);
             text.push_str(&format!(
-                "restored to {} in {}: {} transactions were applied behind the base backup\n",
+                "restored to {} in {}: {} transactions were applied after the base backup\n",
                 done.directory,
                 format_duration(took),
                 done.transactions_applied
@@ -395,12 +379,103 @@ impl EndOfRange {
     }
 }
 
+/// Duration of a part.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Took {
+    pub(super) stage: &'static str,
+    pub(super) seconds: f64,
+}
+
+/// A bar for each part on a terminal; the start of each part elsewhere.
+pub(super) struct Progress {
+    hidden: bool,
+    so_far: Mutex<SoFar>,
+}
+
+struct SoFar {
+    bar: ProgressBar,
+    begun: Vec<(Stage, Instant)>,
+}
+
+impl Progress {
+    pub(super) fn new(format: Format) -> Self {
+        Self {
+            hidden: format != Format::Table || !std::io::stderr().is_terminal(),
+            so_far: Mutex::new(SoFar {
+                bar: ProgressBar::hidden(),
+                begun: Vec::new(),
+            }),
+        }
+    }
+
+    /// Ends the display. Returns the duration of each part, the last one until now.
+    pub(super) fn end(&self) -> Vec<Took> {
+        let so_far = self.so_far();
+        so_far.bar.finish_and_clear();
+        took(&so_far.begun, Instant::now())
+    }
+
+    fn so_far(&self) -> MutexGuard<'_, SoFar> {
+        self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn took(begun: &[(Stage, Instant)], end: Instant) -> Vec<Took> {
+    let ends = begun.iter().skip(1).map(|(_, at)| *at).chain([end]);
+    let took = begun.iter().zip(ends).map(|((stage, at), end)| Took {
+        stage: stage.name(),
+        seconds: end.duration_since(*at).as_secs_f64(),
+    });
+    took.collect()
+}
+
+impl Watching for Progress {
+    fn begins(&self, stage: Stage, total: u64) {
+        let mut so_far = self.so_far();
+        // A part may be reported twice, once its size is known.
+        if so_far.begun.last().is_none_or(|(last, _)| *last != stage) {
+            so_far.begun.push((stage, Instant::now()));
+        }
+        if self.hidden {
+            return;
+        }
+        let (words, template) = match stage {
+            Stage::Base => (
+                "base backup",
+                "{msg} {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+            ),
+            Stage::Log => (
+                "log",
+                "{msg} {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+            ),
+            Stage::Start => ("mysqld starts", "{spinner} {msg} {elapsed}"),
+            Stage::Apply => ("transactions", "{msg} {bar:40} {pos}/{len} {per_sec} {eta}"),
+            Stage::Check => ("tables", "{msg} {bar:40} {pos}/{len} {eta}"),
+            Stage::Stop => ("mysqld stops", "{spinner} {msg} {elapsed}"),
+        };
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        let bar = match ProgressStyle::with_template(template) {
+            Ok(style) => bar.with_style(style),
+            Err(_) => bar,
+        };
+        bar.set_message(words);
+        if total == 0 {
+            bar.enable_steady_tick(Duration::from_millis(200));
+        }
+        std::mem::replace(&mut so_far.bar, bar).finish_and_clear();
+    }
+
+    fn reached(&self, at: u64) {
+        self.so_far().bar.set_position(at);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_the_log_or_of_people() {
+    fn both_time_formats_are_parsed() {
         let expected = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         for text in [
             "2001-09-09T01:46:40Z",
@@ -411,15 +486,6 @@ mod tests {
         }
         for text in ["yesterday", "2001-09-09", ""] {
             assert!(time_of(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_gtid_is_one_transaction() {
-        let uuid = "11111111-2222-3333-4444-555555555555";
-        assert!(one_gtid(&format!("{uuid}:7")).is_ok());
-        for text in ["", uuid, &format!("{uuid}:7-8"), &format!("{uuid}:7:9")] {
-            assert!(one_gtid(text).is_err(), "{text}");
         }
     }
 
@@ -457,5 +523,23 @@ mod tests {
             text.contains("ends before U:8") && !text.contains("WARNING"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn stage_durations_end_at_the_next_stage() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let begun = [
+            (Stage::Base, at(0)),
+            (Stage::Log, at(3)),
+            (Stage::Apply, at(4)),
+        ];
+        let took = took(&begun, at(9));
+        let took: Vec<_> = took.iter().map(|one| (one.stage, one.seconds)).collect();
+        assert_eq!(took, [("base backup", 3.0), ("log", 1.0), ("apply", 5.0)]);
+        let progress = Progress::new(Format::Json);
+        progress.begins(Stage::Apply, 0);
+        progress.begins(Stage::Apply, 7);
+        assert_eq!(progress.end().len(), 1);
     }
 }

@@ -4,14 +4,13 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Range;
 
-use archive::base_backup::{BaseForm, BaseManifest, BaseName};
-use archive::manifest::Manifest;
-use archive::name::PieceName;
 use binlog_format::gtid::GtidSet;
 use raft_types::OpId;
 
-use crate::point::Point;
-use crate::unread::number_of;
+use super::point::{Point, number_of};
+use crate::base_backup::{BaseForm, BaseManifest, BaseName};
+use crate::manifest::Manifest;
+use crate::name::PieceName;
 
 /// The objects that a restore reads, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +60,7 @@ pub enum Unfit {
     #[error("it is kept at {0}; restore it there, and apply the log with `witness apply`")]
     Elsewhere(String),
     /// It has, or may have, transactions after the point.
-    #[error("it may have {0}, which lies behind the point")]
+    #[error("it may have {0}, after the point")]
     Later(GtidSet),
     /// It belongs to another history of the ring: a repair discarded entries that it may have, and their GTIDs may have been reused.
     #[error(
@@ -81,7 +80,7 @@ pub enum Unfit {
         before: Option<PieceName>,
     },
     /// The log has a gap between it and the point.
-    #[error("the archive has a gap behind {0}, between it and the point")]
+    #[error("the archive has a gap after {0}, between it and the point")]
     Gap(PieceName),
 }
 
@@ -97,7 +96,7 @@ impl Unfit {
                 Some(before) => number_of(before, pieces),
                 None => Some(0),
             },
-            Self::Gap(behind) => Some(number_of(behind, pieces)? + 1),
+            Self::Gap(before) => Some(number_of(before, pieces)? + 1),
         }
     }
 }
@@ -189,7 +188,7 @@ fn needed(base: &BaseManifest, log: &[Manifest], point: &Point) -> Result<Range<
     }
     let gap = log[from..]
         .windows(2)
-        .find(|pair| pair[0].piece.goes_on() != pair[1].piece.begins());
+        .find(|pair| pair[0].piece.continues_at() != pair[1].piece.begins());
     match gap {
         Some(pair) => Err(Unfit::Gap(pair[0].piece)),
         None => Ok(from..log.len()),
@@ -201,8 +200,8 @@ mod tests {
     use raft_types::{MemberId, RingId};
 
     use super::*;
-    use crate::point::Target;
-    use crate::point::tests::{file, point, set};
+    use crate::restore::point::Target;
+    use crate::restore::point::tests::{file, point, set};
 
     const UUID: &str = "11111111-2222-3333-4444-555555555555";
 
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_base_that_has_nothing_behind_the_point_is_taken() {
+    fn newest_base_before_the_point_is_used() {
         let log = [file(1, 1, 10), file(2, 11, 20), file(3, 21, 30)];
         let bases = [base(5, 7), base(14, 16), base(20, 20)];
         let table: [(&str, u64, &[u64]); 8] = [
@@ -270,7 +269,7 @@ mod tests {
 
     /// A repair discarded entries from 16 on, in term 2, and the ring continued in term 1002. GTIDs are the same.
     #[test]
-    fn a_base_of_a_history_that_a_repair_has_ended_is_not_taken() {
+    fn base_of_a_history_ended_by_a_repair_is_refused() {
         let op = |term, index| OpId::new(term, index);
         let mut log = [file(1, 1, 10), file(2, 11, 20), file(3, 21, 30)];
         let ranges = [
@@ -328,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_does_not_lead_from_the_base_is_not_taken() {
+    fn log_without_a_path_from_the_base_is_refused() {
         let (begins_late, gap) = (
             [file(2, 11, 20), file(3, 21, 30)],
             [file(1, 1, 10), file(2, 11, 20), file(4, 31, 40)],
@@ -361,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_within_a_file_needs_the_file_from_its_beginning() {
+    fn restore_reads_files_from_their_beginning() {
         let mut log = [file(1, 1, 10), file(1, 11, 20), file(2, 21, 30)];
         (log[0].piece.closed, log[0].piece.end) = (false, 400);
         log[1].piece.start = 400;
@@ -377,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_named_is_taken_or_refused() {
+    fn named_base_is_used_or_refused() {
         let log = [file(1, 1, 10), file(2, 11, 20)];
         let bases = [base(3, 4), base(8, 9)];
         let point = point(&log, &Target::End).unwrap();

@@ -1,11 +1,11 @@
 //! A mysqld on the data of a former replica leaves data that follow no source.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-use restore::scratch_server::{ScratchServer, ServerProgram};
+use archive::restore::scratch_server::{ScratchServer, ServerProgram};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
 
@@ -15,7 +15,7 @@ const CHANNELS: &str =
 /// A base backup of a follower has its channels and their accounts' passwords. Started with the operator's configuration, it
 /// would fetch from the ring the transactions that the restore left out.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_followers_channels_are_not_in_what_was_restored() {
+async fn restored_mysqld_has_no_replication_channels() {
     let tree = MysqlTree::require();
     let mut server = Mysqld::launch_with(&tree, MysqldOptions::with_server_id(3)).unwrap();
     for channel in ["", "witness", "elsewhere"] {
@@ -48,7 +48,7 @@ async fn a_followers_channels_are_not_in_what_was_restored() {
 /// The server that ran such an event disables it without a log entry. Recurring events, and those with a future time, are left
 /// unchanged.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_that_was_to_run_once_does_not_run_again_in_what_was_restored() {
+async fn one_time_event_does_not_run_again_in_a_restored_mysqld() {
     let tree = MysqlTree::require();
     let options = MysqldOptions::with_server_id(3).with_arguments(["--event-scheduler=OFF"]);
     let mut server = Mysqld::launch_with(&tree, options).unwrap();

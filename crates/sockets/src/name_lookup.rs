@@ -40,7 +40,7 @@ impl From<LookupError> for io::Error {
 
 type Addresses = Arc<[SocketAddr]>;
 type Outcome = Result<Addresses, LookupError>;
-type Resolver = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
+type Resolver = dyn Fn(&str) -> io::Result<Addresses> + Send + Sync;
 
 /// Looks names up, and keeps the results. Clones share them.
 #[derive(Clone)]
@@ -53,8 +53,7 @@ impl std::fmt::Debug for Names {
 }
 
 struct Shared {
-    /// `None`: the system's.
-    resolver: Option<Box<Resolver>>,
+    resolver: Box<Resolver>,
     /// One entry per called name, such as the names of a ring's members.
     known: Mutex<HashMap<String, Known>>,
 }
@@ -78,18 +77,24 @@ pub struct Found {
 impl Names {
     /// With the system's resolver. All users in a process share the results.
     pub fn of_the_system() -> Self {
-        static SHARED: LazyLock<Names> = LazyLock::new(|| Names::of(None));
+        static SHARED: LazyLock<Names> =
+            LazyLock::new(|| Names::of(|host| Ok((host, 0).to_socket_addrs()?.collect())));
         SHARED.clone()
     }
 
     /// With this resolver, which may block, for tests.
     pub fn by(resolver: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static) -> Self {
-        Self::of(Some(Box::new(resolver)))
+        Self::of(move |host| {
+            let ips = resolver(host)?.into_iter();
+            Ok(ips.map(|ip| SocketAddr::new(ip, 0)).collect())
+        })
     }
 
-    fn of(resolver: Option<Box<Resolver>>) -> Self {
-        let known = Mutex::default();
-        Self(Arc::new(Shared { resolver, known }))
+    fn of(resolver: impl Fn(&str) -> io::Result<Addresses> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Shared {
+            resolver: Box::new(resolver),
+            known: Mutex::default(),
+        }))
     }
 
     /// The addresses of a host, which is a name or an IP address. With known addresses, a new lookup replaces them if it ends within
@@ -140,7 +145,7 @@ impl Names {
         Ok(())
     }
 
-    /// Whether a lookup for a name's first addresses is in progress.
+    /// True if a lookup for a name's first addresses is in progress.
     pub fn is_awaited(&self, host: &str) -> bool {
         let known = self.known();
         let known = known.get(host);
@@ -225,19 +230,10 @@ impl Known {
 
 impl Shared {
     fn ask(&self, host: &str) -> Outcome {
-        let said = match &self.resolver {
-            Some(resolver) => {
-                resolver(host).map(|ips| ips.into_iter().map(|ip| SocketAddr::new(ip, 0)).collect())
-            }
-            None => (host, 0).to_socket_addrs().map(Iterator::collect),
-        };
-        said.map_err(|error| {
+        (self.resolver)(host).map_err(|error| {
             let reason = error.to_string();
-            let reason = reason.strip_prefix("failed to lookup address information: ");
-            failed(
-                host,
-                reason.map_or_else(|| error.to_string(), str::to_owned),
-            )
+            let shorter = reason.strip_prefix("failed to lookup address information: ");
+            failed(host, shorter.unwrap_or(&reason).to_owned())
         })
     }
 }
@@ -297,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lookup_outlives_whoever_asked_and_is_the_only_one() {
+    async fn a_lookup_outlives_its_callers_and_is_shared() {
         let (names, tell, asked) = told();
         let short = Duration::from_millis(10);
         let (one, other) = tokio::join!(names.find("a", 7400, short), names.find("a", 7400, short));
@@ -317,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_addresses_are_used_while_a_lookup_goes_on_and_the_new_ones_behind_it() {
+    async fn known_addresses_are_used_during_a_lookup() {
         let (names, tell, _) = told();
         tell.send(Some(1)).unwrap();
         assert_eq!(names.find("a", 7400, LIMIT).await.unwrap(), found(1));
@@ -325,8 +321,8 @@ mod tests {
         assert_eq!(names.find("a", 7400, LIMIT).await.unwrap(), found(1));
         assert!(!names.is_awaited("a"), "there are addresses to call");
         tell.send(Some(2)).unwrap();
-        let anew = names.find_anew("a", 7400).await.unwrap();
-        assert_eq!(anew, found(2).addresses);
+        let again = names.find_anew("a", 7400).await.unwrap();
+        assert_eq!(again, found(2).addresses);
         assert_eq!(names.find("a", 7400, LIMIT).await.unwrap(), found(2));
         grows_old(&names);
         // A working name server is asked first.
@@ -335,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lookup_that_fails_takes_nothing_away() {
+    async fn failed_lookup_keeps_known_addresses() {
         let (names, tell, _) = told();
         tell.send(None).unwrap();
         let error = names.find("a", 7400, LIMIT).await.unwrap_err();
@@ -370,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_system_is_asked() {
+    async fn system_resolver_is_used() {
         let names = Names::of_the_system();
         let localhost = names.find("localhost", 1, LIMIT).await.unwrap();
         let is_near = |address: &SocketAddr| address.ip().is_loopback() && address.port() == 1;

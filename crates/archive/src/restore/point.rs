@@ -2,12 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use archive::manifest::Manifest;
-use archive::name::PieceName;
 use binlog_format::events::CommitTimestamp;
 use binlog_format::gtid::{Gtid, GtidSet};
 
-use crate::unread::number_of;
+use crate::manifest::Manifest;
+use crate::name::PieceName;
 
 /// The operator's request for the end of the restored log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +56,7 @@ pub enum NoPoint {
     NoLog,
     /// The target is in a gap of the archive.
     #[error(
-        "the archive has a gap behind {0}, and the point that is wanted is in it; name an earlier or a later one"
+        "the archive has a gap after {0}, and the point that is wanted is in it; name an earlier or a later one"
     )]
     Gap(PieceName),
     /// Some of the transactions are not in the archive.
@@ -75,7 +74,7 @@ impl NoPoint {
     pub fn may_lie_before(&self, pieces: &[Manifest]) -> Option<usize> {
         match self {
             Self::NoLog | Self::BeforeTheLog(_) => Some(0),
-            Self::Gap(behind) => Some(number_of(behind, pieces)? + 1),
+            Self::Gap(before) => Some(number_of(before, pieces)? + 1),
             Self::Missing(_) => Some(pieces.len()),
         }
     }
@@ -116,27 +115,27 @@ pub fn place(pieces: &[Manifest], target: &Target) -> Result<Place, NoPoint> {
             (at, is_later(pieces[at].committed_from_us))
         }
         Target::Gtids(wanted) => {
-            let missing = wanted.difference(&last.gtids_behind());
+            let missing = wanted.difference(&last.gtids_after());
             if !missing.is_empty() {
                 return Err(NoPoint::Missing(missing));
             }
-            let at = pieces.partition_point(|piece| !piece.gtids_behind().contains_set(wanted));
+            let at = pieces.partition_point(|piece| !piece.gtids_after().contains_set(wanted));
             (at, pieces[at].gtids_before.contains_set(wanted))
         }
         Target::Before(gtid) => {
             if first.gtids_before.contains(gtid) {
                 return Err(NoPoint::BeforeTheLog(*gtid));
             }
-            if !last.gtids_behind().contains(gtid) {
+            if !last.gtids_after().contains(gtid) {
                 return Err(NoPoint::Missing(std::iter::once(*gtid).collect()));
             }
-            let at = pieces.partition_point(|piece| !piece.gtids_behind().contains(gtid));
+            let at = pieces.partition_point(|piece| !piece.gtids_after().contains(gtid));
             (at, pieces[at].gtids_before.contains(gtid))
         }
     };
     match at.checked_sub(1).map(|before| pieces[before].piece) {
         // The missing part may contain the target.
-        Some(before) if lies_before && before.goes_on() != pieces[at].piece.begins() => {
+        Some(before) if lies_before && before.continues_at() != pieces[at].piece.begins() => {
             Err(NoPoint::Gap(before))
         }
         None if lies_before => Ok(Place::AtTheBeginning),
@@ -149,7 +148,7 @@ pub fn place(pieces: &[Manifest], target: &Target) -> Result<Place, NoPoint> {
 pub fn at_the_end(pieces: &[Manifest]) -> Option<Point> {
     let last = pieces.last()?;
     Some(Point {
-        gtids: last.gtids_behind(),
+        gtids: last.gtids_after(),
         pieces: pieces.len(),
         last_commit: last_commit(pieces),
         range_end: None,
@@ -272,11 +271,42 @@ impl RangeEnd {
     }
 }
 
+/// A piece known only by its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unread {
+    /// The piece.
+    pub piece: PieceName,
+    /// The fault of its manifest.
+    pub why: String,
+}
+
+/// The first of these between the piece of this index and its predecessor. If the index equals the number of pieces, the first one
+/// after all of them.
+#[must_use]
+pub fn unread_before<'a>(
+    unread: &'a [Unread],
+    pieces: &[Manifest],
+    number: usize,
+) -> Option<&'a Unread> {
+    let last = number.checked_sub(1).and_then(|last| pieces.get(last));
+    let from = last.map(|last| last.piece.continues_at());
+    let to = pieces.get(number).map(|next| next.piece.begins());
+    unread.iter().find(|Unread { piece, .. }| {
+        let begins = piece.begins();
+        from.is_none_or(|from| from <= begins) && to.is_none_or(|to| begins < to)
+    })
+}
+
+/// The index of a piece.
+pub(crate) fn number_of(piece: &PieceName, pieces: &[Manifest]) -> Option<usize> {
+    pieces.iter().position(|one| one.piece == *piece)
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
-    use archive::contents::Hash;
-    use archive::manifest::Object;
-    use archive::name::{PieceName, Timeline};
+    use crate::contents::Hash;
+    use crate::manifest::Object;
+    use crate::name::{PieceName, Timeline};
     use binlog_store::FileNumber;
     use raft_types::{MemberId, RingId};
 
@@ -367,7 +397,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_target_is_found_to_the_transaction() {
+    fn target_is_found_to_the_transaction() {
         let log = [file(1, 1, 10), file(2, 11, 20), file(3, 21, 30)];
         let table: [(Target, &str, usize, u64); 12] = [
             (Target::End, "1-30", 3, 30),
@@ -406,7 +436,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_the_archive_does_not_have_is_no_target() {
+    fn target_outside_the_archive_is_refused() {
         let log = [file(2, 11, 20), file(3, 21, 30)];
         let missing = |target| point(&log, &target);
         assert_eq!(
@@ -428,7 +458,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_point_that_is_not_found_may_lie_in_what_is_not_known() {
+    fn unreadable_pieces_may_contain_the_point() {
         let log = [file(2, 11, 20), file(4, 31, 40)];
         let table = [
             (Target::Before(gtid(10)), 0),
@@ -450,7 +480,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_point_in_a_gap_is_none_and_one_behind_it_is() {
+    fn point_in_a_gap_is_refused_and_after_it_found() {
         let log = [file(1, 1, 10), file(3, 21, 30)];
         let gap = Err(NoPoint::Gap(log[0].piece));
         for target in [
@@ -460,17 +490,17 @@ pub(crate) mod tests {
         ] {
             assert_eq!(point(&log, &target), gap, "{target:?}");
         }
-        let behind = point(&log, &Target::Gtids(set("25"))).unwrap();
-        assert_eq!(behind.gtids, set("1-25"));
-        let behind = point(&log, &Target::Time(second(25))).unwrap();
-        assert_eq!(behind.gtids, set("1-25"));
+        let after = point(&log, &Target::Gtids(set("25"))).unwrap();
+        assert_eq!(after.gtids, set("1-25"));
+        let after = point(&log, &Target::Time(second(25))).unwrap();
+        assert_eq!(after.gtids, set("1-25"));
         let before = point(&log, &Target::Time(second(5))).unwrap();
         assert_eq!(before.gtids, set("1-5"));
     }
 
     /// The new primary's clock lags: its commits have earlier timestamps than those before.
     #[test]
-    fn the_first_later_one_in_the_log_counts_whatever_follows_it() {
+    fn first_later_timestamp_in_the_log_ends_the_range() {
         let mut late = file(2, 11, 20);
         (late.committed_from_us, late.committed_to_us) = (Some(4_000_000), Some(8_000_000));
         let log = [file(1, 1, 10), late];
@@ -507,5 +537,24 @@ pub(crate) mod tests {
         }
         let included = point_with(&log, &Target::Gtids(set("25")), second_of).unwrap();
         assert_eq!(included.gtids, set("1-25"));
+    }
+
+    #[test]
+    fn unreadable_pieces_are_found_by_position() {
+        let log = [file(2, 11, 20), file(4, 31, 40), file(5, 41, 50)];
+        let of_file = |number: u64| Unread {
+            piece: file(number, 1, 10).piece,
+            why: "it is not JSON".to_owned(),
+        };
+        let found = |files: &[u64], number| {
+            let unread: Vec<Unread> = files.iter().map(|file| of_file(*file)).collect();
+            unread_before(&unread, &log, number).map(|one| one.piece.file.get())
+        };
+        for (number, file) in [(0, Some(1)), (1, Some(3)), (2, None), (3, Some(6))] {
+            assert_eq!(found(&[1, 3, 6], number), file, "{number}");
+            assert_eq!(found(&[], number), None);
+        }
+        // No manifest is readable.
+        assert_eq!(unread_before(&[of_file(7)], &[], 0), Some(&of_file(7)));
     }
 }

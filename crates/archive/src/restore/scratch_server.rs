@@ -2,7 +2,7 @@
 //!
 //! An init file with statements creates its account before mysqld accepts connections, so no password of the restored data is
 //! needed. The account is dropped before the stop. Replication channels, events and persisted variables in the data stay inactive.
-//! At the stop, the channels are removed together with their passwords, and one-time events whose time has passed are disabled.
+//! At the stop, the channels are removed together with their passwords, and one-time events with a past time are disabled.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -69,7 +69,7 @@ pub enum ServerError {
         source: Box<LinkError>,
     },
     /// It reports an invalid GTID set.
-    #[error("mysqld says `{0}` for its gtid_executed")]
+    #[error("mysqld reports an invalid gtid_executed: `{0}`")]
     NoGtids(String),
 }
 
@@ -77,7 +77,8 @@ pub enum ServerError {
 #[derive(Debug)]
 pub struct ScratchServer {
     child: Child,
-    connect: ConnectOptions,
+    /// Its connection options.
+    pub connect: ConnectOptions,
     error_log: PathBuf,
     /// Its socket, its pid file and the statements for its account.
     _home: TempDir,
@@ -94,17 +95,15 @@ impl ScratchServer {
         error_log: &Path,
     ) -> Result<Self, ServerError> {
         let home = tempfile::Builder::new().prefix("restore-").tempdir();
-        let home = home.map_err(|source| io_error("cannot make a folder for a socket", source))?;
+        let home = home.map_err(failed("cannot make a folder for a socket"))?;
         let password = format!("Aa1-{}", Uuid::new_v4().simple());
         let statements = home.path().join("account.sql");
-        write_privately(&statements, &account(&password))
-            .map_err(|source| io_error(&statements.display().to_string(), source))?;
+        write_privately(&statements, &account(&password)).map_err(failed(statements.display()))?;
         let socket = home.path().join("mysqld.sock");
         let words = words(program, data_dir, error_log, home.path());
         let log = File::options().create(true).append(true).open(error_log);
-        let log = log.map_err(|source| io_error(&error_log.display().to_string(), source))?;
-        let errors = log.try_clone();
-        let errors = errors.map_err(|source| io_error("the error log", source))?;
+        let log = log.map_err(failed(error_log.display()))?;
+        let errors = log.try_clone().map_err(failed(error_log.display()))?;
         let child = Command::new(&words[0])
             .args(&words[1..])
             .env_remove("NOTIFY_SOCKET")
@@ -115,7 +114,7 @@ impl ScratchServer {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|source| io_error(&format!("cannot start {}", words[0]), source))?;
+            .map_err(failed(format!("cannot start {}", words[0])))?;
         let connect = ConnectOptions::new(Endpoint::unix(socket), USER, password.as_str());
         let mut server = Self {
             child,
@@ -125,14 +124,8 @@ impl ScratchServer {
         };
         server.answers().await?;
         // mysqld has executed the statements.
-        fs::remove_file(&statements).map_err(|source| io_error("the account's file", source))?;
+        fs::remove_file(&statements).map_err(failed(statements.display()))?;
         Ok(server)
-    }
-
-    /// Its connection options.
-    #[must_use]
-    pub fn connect(&self) -> &ConnectOptions {
-        &self.connect
     }
 
     /// Its executed transactions.
@@ -183,35 +176,26 @@ impl ScratchServer {
     /// When the server refuses it.
     pub async fn ask(&self, statement: &str) -> Result<Vec<Row>, ServerError> {
         const LIMIT: Duration = Duration::from_secs(24 * 3600);
-        let refused = |source| ServerError::Refused {
-            statement: statement.to_owned(),
-            source: Box::new(source),
-        };
         let mut connect = self.connect.clone();
         connect.timeouts.statement = LIMIT;
         let mut connection = Connection::open_with_own_settings(&connect)
             .await
-            .map_err(refused)?;
-        let told = connection.query(statement).await.map_err(refused)?;
+            .map_err(refused(statement))?;
+        let told = connection.query(statement).await;
+        let told = told.map_err(refused(statement))?;
         connection.close().await;
         Ok(told.rows)
     }
 
-    /// Removes the replication channels in its data, disables events that its next scheduler would run a second time, drops this
     /// Removes the replication channels in its data, disables events that its next scheduler would run a second time, and drops this
     /// program's account. Then shuts the server down cleanly: its files are complete and durable.
+    ///
     /// # Errors
     /// When it does not stop, or not cleanly.
     pub async fn stop(mut self) -> Result<(), ServerError> {
         // After a normal start, a follower's data would fetch all transactions after the restored point from its source.
         self.ask("RESET REPLICA ALL").await?;
         // The session keeps its privileges.
-        let refused = |statement: &'static str| {
-            move |source| ServerError::Refused {
-                statement: statement.to_owned(),
-                source: Box::new(source),
-            }
-        };
         let opened = Connection::open_with_own_settings(&self.connect).await;
         let mut connection = opened.map_err(refused("a connection"))?;
         let over = events_that_are_over(&mut connection).await;
@@ -226,7 +210,7 @@ impl ScratchServer {
         match tokio::time::timeout(STOP_LIMIT, self.child.wait()).await {
             Ok(Ok(status)) if status.success() => Ok(()),
             Ok(Ok(status)) => Err(self.ended(format!("stopped with {status}"))),
-            Ok(Err(source)) => Err(io_error("cannot wait for mysqld", source)),
+            Ok(Err(source)) => Err(failed("cannot wait for mysqld")(source)),
             Err(_) => Err(self.ended(format!("does not stop within {STOP_LIMIT:?}"))),
         }
     }
@@ -234,9 +218,7 @@ impl ScratchServer {
     async fn answers(&mut self) -> Result<(), ServerError> {
         loop {
             let ended = self.child.try_wait();
-            if let Some(status) =
-                ended.map_err(|source| io_error("cannot wait for mysqld", source))?
-            {
+            if let Some(status) = ended.map_err(failed("cannot wait for mysqld"))? {
                 return Err(self.ended(format!("ended while it started ({status})")));
             }
             if let Ok(connection) = Connection::open_with_own_settings(&self.connect).await {
@@ -256,10 +238,16 @@ impl ScratchServer {
     }
 }
 
-fn io_error(what: &str, source: io::Error) -> ServerError {
-    ServerError::Io {
-        what: what.to_owned(),
-        source,
+fn failed(what: impl ToString) -> impl FnOnce(io::Error) -> ServerError {
+    let what = what.to_string();
+    move |source| ServerError::Io { what, source }
+}
+
+fn refused(statement: &str) -> impl FnOnce(LinkError) -> ServerError {
+    let statement = statement.to_owned();
+    move |source| ServerError::Refused {
+        statement,
+        source: Box::new(source),
     }
 }
 
@@ -327,15 +315,14 @@ fn write_privately(path: &Path, text: &str) -> io::Result<()> {
 
 /// The end of a text file, as one line.
 fn end_of(path: &Path) -> String {
-    let read = || {
-        let mut file = File::open(path)?;
+    let mut end = Vec::new();
+    let read = File::open(path).and_then(|mut file| {
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(SHOWN_BYTES)))?;
-        let mut end = Vec::new();
-        file.read_to_end(&mut end)?;
-        Ok::<_, io::Error>(end)
-    };
-    let end = read().unwrap_or_default();
+        file.read_to_end(&mut end)
+    });
+    // The log may not exist.
+    drop(read);
     let text = String::from_utf8_lossy(&end);
     let lines: Vec<&str> = text.lines().rev().take(5).collect();
     lines.into_iter().rev().collect::<Vec<_>>().join(" / ")
@@ -346,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_must_win_comes_last_and_option_files_first() {
+    fn required_options_come_last_and_option_files_first() {
         let program = ServerProgram {
             command: vec!["mysqld".to_owned()],
             options: vec![

@@ -1,9 +1,21 @@
-//! The steps of a restore: list the archive, plan, read, apply, verify.
+//! Point-in-time recovery: a new data directory for mysqld, from a base backup and the log after it, both from the archive.
+//!
+//! ```text
+//!  target ► point ► plan ► base backup into the directory ► log next to it ► mysqld, to which the log is applied ► verified
+//!  └ pure, over manifests; one piece of the log is read   └ everything that is read is verified
+//! ```
+//!
+//! A *target* is the operator's request: a time, transactions, or the whole archive. The *point* is its position in the log: exactly
+//! these transactions, which the restored server has at the end.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+pub mod plan;
+pub mod point;
+pub mod scratch_server;
+
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::ControlFlow;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,22 +25,23 @@ use applier::backend::{Backend, BackendError};
 use applier::mysql::{MysqlBackend, MysqlOptions};
 use applier::run::{ApplyError, Control, Ended, Options, Progress, RunHandle, StageName, apply};
 use applier::source::{FileSource, SourceError, Until, UntilSource};
-use archive::base_backup::{self, BaseManifest, BaseName};
-use archive::contents::ContentsReader;
-use archive::encryption::Identities;
-use archive::manifest::Manifest;
-use archive::name::PieceName;
-use archive::reading::{ArchivedLog, PieceFault};
-use archive::storage::{Storage, StorageError};
 use binlog_format::gtid::GtidSet;
 use raft_types::RingId;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::plan::{NoBase, RestorePlan, plan};
-use crate::point::{NoPoint, Place, Point, PointFinder, Target, at_the_end, place};
-use crate::scratch_server::{ScratchServer, ServerError, ServerProgram};
-use crate::unread::{self, Unread};
+use self::plan::{NoBase, RestorePlan, plan};
+use self::point::{
+    NoPoint, Place, Point, PointFinder, Target, Unread, at_the_end, place, unread_before,
+};
+use self::scratch_server::{ScratchServer, ServerError, ServerProgram};
+use crate::base_backup::{self, BaseError, BaseManifest, BaseName, make_empty};
+use crate::contents::ContentsReader;
+use crate::encryption::Identities;
+use crate::manifest::Manifest;
+use crate::name::PieceName;
+use crate::reading::{ArchivedLog, PieceFault};
+use crate::storage::{Storage, StorageError};
 
 /// The largest transaction to restore: the limit of a binlog.
 const MAX_TRANSACTION_BYTES: u64 = 4 << 30;
@@ -85,21 +98,16 @@ pub enum RestoreError {
         fault: PieceFault,
     },
     /// A base backup is damaged or missing, or cannot be written.
-    #[error("base backup {name} cannot be used: {why}")]
+    #[error("base backup {name} cannot be used: {error}")]
     Base {
         /// The backup.
         name: BaseName,
         /// The reason.
-        why: String,
+        error: BaseError,
     },
     /// A directory on this host is unsuitable.
-    #[error("{path}: {why}", path = .path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
+    #[error(transparent)]
+    Directory(BaseError),
     /// The restored server fails.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -251,7 +259,7 @@ impl Archive {
 
     /// Fails if an unreadable piece precedes the piece of this index.
     fn assert_read(&self, before: Option<usize>) -> Result<(), RestoreError> {
-        let unread = before.and_then(|number| unread::before(&self.unread, &self.pieces, number));
+        let unread = before.and_then(|number| unread_before(&self.unread, &self.pieces, number));
         unread.map_or(Ok(()), |unread| Err(RestoreError::Unread(unread.clone())))
     }
 
@@ -283,7 +291,7 @@ impl Archive {
         stop: &CancellationToken,
     ) -> Result<Restored, RestoreError> {
         for directory in [&restore.data_dir, &restore.work_dir] {
-            make_empty(directory)?;
+            make_empty(directory, 0o700).map_err(RestoreError::Directory)?;
         }
         watching.begins(Stage::Base, plan.base.unpacked_bytes);
         let (heard, stopped) = (watching.clone(), stop.clone());
@@ -302,7 +310,7 @@ impl Archive {
         }
         base.map_err(|error| RestoreError::Base {
             name: plan.base.name,
-            why: error.to_string(),
+            error,
         })?;
         let files = self
             .fetch_log(plan, &restore.work_dir, &**watching, stop)
@@ -352,12 +360,13 @@ impl Archive {
         let mut read_bytes = 0;
         for manifest in &plan.log {
             let path = into.join(manifest.piece.file.name());
-            let wrong = |error: io::Error| RestoreError::Directory {
-                path: path.clone(),
-                why: error.to_string(),
-            };
             let opened = (OpenOptions::new().create(true).append(true).mode(0o600)).open(&path);
-            let file: File = opened.map_err(wrong)?;
+            let file: File = opened.map_err(|error| {
+                RestoreError::Directory(BaseError::Disk {
+                    path: path.clone(),
+                    error,
+                })
+            })?;
             let reading = self.log.read(manifest, before, file);
             let read = until_stopped(stop, reading).await?;
             read.map_err(|fault| damaged(manifest.piece, fault))?;
@@ -376,7 +385,7 @@ impl Archive {
 struct Manifests {
     pieces: Vec<Manifest>,
     unread: Vec<Unread>,
-    /// Pieces whose manifest was listed, and then missing.
+    /// Pieces with a manifest that was listed, and then missing.
     vanished: Vec<PieceName>,
 }
 
@@ -387,10 +396,7 @@ impl Manifests {
             unread: Vec::new(),
             vanished: Vec::new(),
         };
-        let names: Vec<PieceName> = (log.runs().iter())
-            .flat_map(|run| run.pieces.clone())
-            .collect();
-        for piece in names {
+        for piece in log.pieces().collect::<Vec<_>>() {
             match log.manifest(piece).await {
                 Ok(manifest) => manifests.pieces.push(manifest),
                 Err(PieceFault::Storage(error))
@@ -437,8 +443,8 @@ async fn apply_log(
         "SELECT 1 FROM information_schema.schemata WHERE schema_name = '{APPLIERS_SCHEMA}'"
     );
     let had_schema = !server.ask(&schema).await?.is_empty();
-    let backend = MysqlBackend::connect(MysqlOptions::new(server.connect().clone())).await?;
-    // May exceed the server's own `gtid_executed`, if it was a follower whose applier had not yet recorded its last ones.
+    let backend = MysqlBackend::connect(MysqlOptions::new(server.connect.clone())).await?;
+    // May exceed the server's own `gtid_executed`, if it was a follower and its applier had not yet recorded the last ones.
     let executed = backend.executed().await?;
     let to_come = plan.point.gtids.difference(&executed);
     watching.begins(
@@ -555,23 +561,6 @@ async fn until_stopped<T>(
         .ok_or(RestoreError::Cancelled)
 }
 
-fn make_empty(directory: &Path) -> Result<(), RestoreError> {
-    let wrong = |why: String| RestoreError::Directory {
-        path: directory.to_owned(),
-        why,
-    };
-    let mut builder = DirBuilder::new();
-    let made = builder.recursive(true).mode(0o700).create(directory);
-    made.map_err(|error| wrong(error.to_string()))?;
-    let mut entries = fs::read_dir(directory).map_err(|error| wrong(error.to_string()))?;
-    match entries.next() {
-        None => Ok(()),
-        Some(_) => Err(wrong(
-            "it is not empty; name another directory, or an empty one".to_owned(),
-        )),
-    }
-}
-
 /// Reads a piece and searches it for the point.
 struct Finding(ContentsReader);
 
@@ -596,25 +585,5 @@ impl io::Write for Finding {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    #[test]
-    fn restored_data_are_readable_by_their_account_alone() {
-        let home = tempfile::tempdir().unwrap();
-        let data = home.path().join("restored/data");
-        make_empty(&data).unwrap();
-        make_empty(&data).unwrap();
-        let mode = fs::metadata(&data).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o700);
-        fs::write(data.join("ibdata1"), "").unwrap();
-        let refused = make_empty(&data).unwrap_err().to_string();
-        assert!(refused.contains("not empty"), "{refused}");
     }
 }

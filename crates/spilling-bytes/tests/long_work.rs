@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use spilling_bytes::long_work;
 use tokio::sync::oneshot;
 
 /// The duration of the work; far longer than a loaded machine delays a thread.
@@ -34,20 +35,17 @@ async fn longest_silence(bytes: usize) -> Duration {
 /// As many threads as on a small machine. The runtime has no other tasks, so the working thread is the one that
 /// polled the timers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn timers_go_on_beside_long_work() {
+async fn timers_run_during_long_work() {
     let silence = longest_silence(long_work::LARGE).await;
-    assert!(
-        silence < WORK / 2,
-        "nobody looked at a timer for {silence:?}"
-    );
+    assert!(silence < WORK / 2, "no timer was polled for {silence:?}");
 }
 
 #[tokio::test]
-async fn with_one_thread_it_is_just_called() {
+async fn single_threaded_runtime_calls_the_work_directly() {
     assert_eq!(long_work::run(long_work::LARGE, || 7), 7);
 }
 
 #[test]
-fn without_a_runtime_it_is_just_called() {
+fn no_runtime_calls_the_work_directly() {
     assert_eq!(long_work::run(long_work::LARGE, || 7), 7);
 }

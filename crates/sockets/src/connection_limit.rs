@@ -3,7 +3,7 @@
 //! A listener that rejects connections over its limit can be blocked for all clients by one client that opens connections and
 //! stays silent. Here the new connection is accepted, and another one is closed for it: the oldest of the address with the most.
 //! A client that floods a port closes its own connections, and a client at another address gets a place immediately. A connection
-//! whose client has authenticated can keep its place permanently ([`Place::keep`]).
+//! with an authenticated client can keep its place permanently ([`Place::keep`]).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn who_floods_pushes_out_its_own() {
+    fn flooding_address_loses_its_own_connections() {
         let limit = limit(3);
         let others = [take(&limit, "10.0.0.1"), take(&limit, "10.0.0.2")];
         let flood: Vec<_> = (0..9).map(|_| take(&limit, "10.0.0.9")).collect();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_free_again_when_its_connection_ends() {
+    fn ended_connection_frees_its_place() {
         let limit = limit(2);
         let first = take(&limit, "10.0.0.1");
         drop(take(&limit, "10.0.0.2"));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_not_lost() {
+    fn kept_place_is_not_lost() {
         let limit = limit(2);
         let member = take(&limit, "10.0.0.1");
         member.keep();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_is_one_caller() {
+    fn ipv6_network_is_one_source() {
         let same = |one: &str, other: &str| {
             let [one, other] = [one, other].map(|address| address.parse().expect("an address"));
             source(one) == source(other)

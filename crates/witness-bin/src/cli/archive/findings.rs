@@ -1,16 +1,125 @@
-//! Base backups for output and verification by the archive commands.
+//! What the archive commands find in an archive: its base backups, missing and damaged parts, and failures that show neither.
 
+use std::fmt;
 use std::ops::ControlFlow;
 use std::time::{Duration, UNIX_EPOCH};
 
 use archive::base_backup::{BaseError, BaseForm, BaseManifest, Survey, verify};
-use archive::encryption::Identities;
-use archive::storage::Storage;
+use archive::encryption::{EncryptionError, Identities};
+use archive::manifest::Manifest;
+use archive::name::PieceName;
+use archive::reading::{ArchivedLog, PieceFault};
+use archive::sealed::SealError;
+use archive::storage::{Storage, StorageError};
+use binlog_store::LogPlace;
 use serde::Serialize;
 
-use super::faults::{Damage, no_identity};
-use super::place::unreachable;
-use crate::terminal::{Failure, Table, bytes_bar};
+use crate::terminal::{Exit, Failure, Table, bytes_bar};
+
+/// A part of the log.
+#[derive(Debug, Serialize)]
+pub(super) struct Range {
+    from: String,
+    to: String,
+}
+
+impl Range {
+    pub(super) fn new(from: LogPlace, to: LogPlace) -> Self {
+        Self {
+            from: from.to_string(),
+            to: to.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "from {} to {}", self.from, self.to)
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Damage {
+    pub(super) piece: String,
+    pub(super) why: String,
+}
+
+impl Damage {
+    pub(super) fn new(piece: PieceName, fault: &PieceFault) -> Self {
+        Self {
+            piece: piece.to_string(),
+            why: fault.to_string(),
+        }
+    }
+}
+
+/// Gaps between pieces.
+pub(super) fn gaps(wanted: &[PieceName]) -> Vec<Range> {
+    let pairs = wanted
+        .windows(2)
+        .map(|pair| (pair[0].continues_at(), pair[1].begins()));
+    let gaps = pairs.filter(|(from, to)| from != to);
+    gaps.map(|(from, to)| Range::new(from, to)).collect()
+}
+
+/// The gap before the first piece.
+pub(super) fn gap_before(log: &ArchivedLog, first: &Manifest) -> Option<Range> {
+    let (from, to) = log.missing_before(first)?;
+    Some(Range::new(from, to))
+}
+
+/// The failure that ends the command without a result about the archive: the storage fails, an identity is missing, or another process has
+/// pruned the archive in the meantime.
+pub(super) async fn says_nothing(
+    log: &ArchivedLog,
+    piece: PieceName,
+    fault: &PieceFault,
+) -> Result<(), Failure> {
+    if let PieceFault::Seal(SealError::Encryption(error)) = fault
+        && fault.lacks_an_identity()
+    {
+        return Err(no_identity(&piece.to_string(), error));
+    }
+    match fault.of_storage() {
+        None => Ok(()),
+        Some(StorageError::NotFound(_)) => match log.was_pruned(piece).await? {
+            false => Ok(()),
+            true => Err(Failure::new(
+                Exit::Error,
+                format!("{piece} was deleted by pruning while the archive was read"),
+                "run the command again",
+            )),
+        },
+        Some(_) => Err(Failure::error(fault.to_string())),
+    }
+}
+
+/// An object is encrypted, and the given identities do not decrypt it.
+pub(super) fn no_identity(object: &str, error: &EncryptionError) -> Failure {
+    let advice = match error {
+        EncryptionError::NoIdentity => {
+            "name the file with the secret key of one of its recipients: --identity FILE"
+        }
+        _ => {
+            "name the identity of one of its recipients when it was archived, too: --identity may be given several times"
+        }
+    };
+    Failure::new(Exit::Usage, format!("{object}: {error}"), advice)
+}
+
+pub(super) fn fault_lines(gaps: &[Range], damaged: &[Damage]) -> String {
+    let mut text = String::new();
+    for Damage { piece, why } in damaged {
+        text.push_str(&format!("DAMAGED: {piece}: {why}\n"));
+    }
+    for gap in gaps {
+        text.push_str(&format!("MISSING: {gap}\n"));
+    }
+    if !text.is_empty() {
+        text.push_str("everything before the first of these can be restored; later transactions only from a backup that was taken after it\n");
+    }
+    text
+}
 
 /// A base backup in a listing.
 #[derive(Debug, Serialize)]
@@ -143,7 +252,7 @@ impl ListedBases {
             }
             text = format!("\n{}\n", table.lines().join("\n"));
         }
-        text.push_str(&words(&self.damaged_base_backups));
+        text.push_str(&damage_lines(&self.damaged_base_backups));
         for name in &self.unfinished_base_backups {
             text.push_str(&format!(
                 "UNFINISHED: {name}: being taken, or left by a backup that was killed; it does not count\n"
@@ -161,7 +270,7 @@ fn damaged_of(survey: &Survey) -> Vec<Damage> {
     damaged.collect()
 }
 
-fn words(damaged: &[Damage]) -> String {
+fn damage_lines(damaged: &[Damage]) -> String {
     let lines = damaged.iter().map(|Damage { piece, why }| {
         format!("DAMAGED: {piece}: {why}; nothing can be restored from it\n")
     });
@@ -212,7 +321,7 @@ impl VerifiedBases {
                     verified.base_backup_bytes += base.unpacked_bytes;
                 }
                 Err(BaseError::Registered { .. }) => verified.registered_base_backups += 1,
-                Err(BaseError::Storage(error)) => return Err(unreachable(&error)),
+                Err(BaseError::Storage(error)) => return Err(error.into()),
                 Err(BaseError::Encryption { object, error }) => {
                     return Err(no_identity(&object, &error));
                 }
@@ -240,6 +349,6 @@ impl VerifiedBases {
                 "; {registered} are only registered, and elsewhere"
             ));
         }
-        format!("{text}\n{}", words(&self.damaged_base_backups))
+        format!("{text}\n{}", damage_lines(&self.damaged_base_backups))
     }
 }
