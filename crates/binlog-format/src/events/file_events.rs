@@ -2,10 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::checksum::ChecksumAlgorithm;
-use crate::cursor::{Cursor, put_length_encoded};
-use crate::decode_error::DecodeError;
-use crate::event::{EventFlags, EventRef, HEADER_LEN};
+use crate::decode::{Cursor, DecodeError, invalid, put_length_encoded};
+use crate::event::{ChecksumAlgorithm, EventFlags, EventRef, HEADER_LEN};
 use crate::event_type::EventType;
 use crate::events::{EncodeEvent, EventOrigin};
 use crate::gtid::{GtidSet, GtidSetFormat};
@@ -74,7 +72,7 @@ impl<'a> FormatDescription<'a> {
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::FormatDescription)?);
         if cursor.u16("binlog version")? != BINLOG_VERSION {
-            return Err(DecodeError::invalid(
+            return Err(invalid(
                 "binlog version",
                 "only version 4 (MySQL 5.0 and later) is read",
             ));
@@ -82,20 +80,14 @@ impl<'a> FormatDescription<'a> {
         let padded = cursor.bytes("server version", VERSION_LEN)?;
         let version = padded.split(|byte| *byte == 0).next().unwrap_or_default();
         if padded.iter().skip(version.len()).any(|byte| *byte != 0) {
-            return Err(DecodeError::invalid(
-                "server version",
-                "it is not padded with zeros",
-            ));
+            return Err(invalid("server version", "it is not padded with zeros"));
         }
         let created = cursor.u32("created time")?;
         if usize::from(cursor.u8("header length")?) != HEADER_LEN {
-            return Err(DecodeError::invalid(
-                "header length",
-                "event headers have 19 bytes",
-            ));
+            return Err(invalid("header length", "event headers have 19 bytes"));
         }
         let Some((checksum, lengths)) = cursor.take_rest().split_last() else {
-            return Err(DecodeError::invalid(
+            return Err(invalid(
                 "format description",
                 "it announces no checksum algorithm",
             ));
@@ -125,13 +117,6 @@ impl<'a> FormatDescription<'a> {
             .flags
             .without(EventFlags::BINLOG_IN_USE | EventFlags::ARTIFICIAL);
         Ok(description.encode(origin))
-    }
-
-    /// Length of the fixed part of an event type; 0 if not announced.
-    pub fn post_header_length(&self, event_type: EventType) -> usize {
-        let at = usize::from(event_type.code()).checked_sub(1);
-        at.and_then(|at| self.post_header_lengths.get(at))
-            .map_or(0, |length| usize::from(*length))
     }
 }
 
@@ -204,10 +189,7 @@ impl<'a> Heartbeat<'a> {
             }
         }
         let (Some(file), Some(position)) = (file, position) else {
-            return Err(DecodeError::invalid(
-                "heartbeat",
-                "it lacks the file or the position",
-            ));
+            return Err(invalid("heartbeat", "it lacks the file or the position"));
         };
         Ok(Self {
             version_2: true,

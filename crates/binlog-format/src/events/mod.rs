@@ -5,25 +5,21 @@ mod file_events;
 mod gtid_event;
 mod query;
 mod rows;
-mod statement_text;
 mod statement_variables;
 mod transaction;
 
-use crate::decode_error::DecodeError;
+use crate::decode::DecodeError;
 use crate::event::{EventFlags, EventHeader, EventRef, HEADER_LEN};
 use crate::event_type::EventType;
 pub use crate::events::file_events::{
     FormatDescription, Heartbeat, Ignorable, PreviousGtids, Rotate,
 };
-pub use crate::events::gtid_event::{
-    CommitTimestamp, GtidEvent, GtidForm, LogicalClock, ServerVersion,
-};
+pub use crate::events::gtid_event::{CommitTimestamp, GtidEvent, LogicalClock, ServerVersion};
 pub use crate::events::query::{
     AutoIncrement, CharacterSets, Invoker, Query, SessionContext, SessionOptions, StatementKind,
-    UpdatedSchemas,
+    refusal_of_statement, shown_statement, without_secrets,
 };
 pub use crate::events::rows::{Rows, RowsChange, RowsQuery, TableId, TableMap, is_rows};
-pub use crate::events::statement_text::{refusal_of_statement, shown_statement, without_secrets};
 pub use crate::events::statement_variables::{
     IntVar, IntVarKind, Rand, UserVar, UserVarType, UserVarValue,
 };

@@ -10,8 +10,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::cursor::{Cursor, put_length_encoded};
-use crate::decode_error::DecodeError;
+use crate::decode::{Cursor, DecodeError, invalid, put_length_encoded};
 use crate::event::EventRef;
 use crate::event_type::EventType;
 use crate::events::EncodeEvent;
@@ -126,7 +125,7 @@ fn kind(event_type: EventType) -> Option<(RowsChange, bool)> {
 
 fn extra_data<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], DecodeError> {
     let length = cursor.u16("extra data's length")?;
-    let length = length.checked_sub(2).ok_or(DecodeError::invalid(
+    let length = length.checked_sub(2).ok_or(invalid(
         "extra data's length",
         "it is less than that of its own field",
     ))?;
@@ -134,15 +133,7 @@ fn extra_data<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], DecodeError> {
 }
 
 fn column_bits<'a>(cursor: &mut Cursor<'a>, column_count: u64) -> Result<&'a [u8], DecodeError> {
-    let (needed, remaining) = (column_count.div_ceil(8), cursor.remaining() as u64);
-    if needed > remaining {
-        return Err(DecodeError::Truncated {
-            field: "image columns",
-            needed,
-            remaining,
-        });
-    }
-    cursor.bytes("image columns", needed as usize)
+    cursor.counted("image columns", column_count.div_ceil(8))
 }
 
 impl EncodeEvent for Rows<'_> {
@@ -258,7 +249,7 @@ fn terminated_name<'a>(
     let name = cursor.length_encoded_bytes(field)?;
     match cursor.u8(field)? {
         0 => Ok(name),
-        _ => Err(DecodeError::invalid(field, "it is not terminated")),
+        _ => Err(invalid(field, "it is not terminated")),
     }
 }
 

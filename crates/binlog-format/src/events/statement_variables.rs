@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::cursor::Cursor;
-use crate::decode_error::DecodeError;
+use crate::decode::{Cursor, DecodeError, invalid};
 use crate::event::EventRef;
 use crate::event_type::EventType;
 use crate::events::EncodeEvent;
@@ -37,7 +36,7 @@ impl IntVar {
             1 => IntVarKind::LastInsertId,
             2 => IntVarKind::InsertId,
             _ => {
-                return Err(DecodeError::invalid(
+                return Err(invalid(
                     "INTVAR kind",
                     "neither 1 (LAST_INSERT_ID) nor 2 (INSERT_ID)",
                 ));
@@ -129,7 +128,7 @@ impl UserVarType {
             1 => Ok(Self::Real),
             2 => Ok(Self::Int),
             4 => Ok(Self::Decimal),
-            _ => Err(DecodeError::invalid(
+            _ => Err(invalid(
                 "USER_VAR type",
                 "neither 0 (string), 1 (real), 2 (int) nor 4 (decimal)",
             )),

@@ -1,7 +1,5 @@
-//! Splits the events of a dump stream into transactions in canonical form. `boundary` is the table of allowed sequences; the framer
+//! Splits the events of a dump stream into transactions in canonical form. [`step`] is the table of allowed sequences; the framer
 //! verifies checksums, tracks the source's position and keeps memory within the configured bound.
-
-mod boundary;
 
 use std::fmt;
 
@@ -10,15 +8,13 @@ use spilling_bytes::{Gathered, SpillFolder, SpillLost, SpillingBytes};
 use thiserror::Error;
 
 use crate::canonical::canonical_parts;
-use crate::checksum::{CHECKSUM_LEN, ChecksumAlgorithm};
-use crate::decode_error::DecodeError;
-use crate::event::{EventFlags, EventHeader, EventRef, RawEvent};
+use crate::decode::DecodeError;
+use crate::event::{CHECKSUM_LEN, ChecksumAlgorithm, EventFlags, EventHeader, EventRef, RawEvent};
 use crate::event_type::EventType;
 use crate::events::{
-    CommitTimestamp, FormatDescription, GtidEvent, Heartbeat, LogicalClock, PreviousGtids, Rotate,
+    CommitTimestamp, FormatDescription, GtidEvent, Heartbeat, LogicalClock, PreviousGtids, Query,
+    Rotate, StatementKind,
 };
-pub use crate::framing::boundary::TransactionEnd;
-use crate::framing::boundary::{Place, Step, role, step};
 use crate::gtid::{Gtid, GtidSet};
 
 // Splits a dump stream into transactions.
@@ -258,7 +254,6 @@ impl TransactionFramer {
                 payload_crc32c: 0,
                 event_count: 0,
                 end_position: SourcePosition::default(),
-                end: TransactionEnd::Statement,
                 server_id: event.header().server_id,
                 timestamp: event.header().timestamp,
                 immediate_commit: gtid_event.immediate_commit,
@@ -288,9 +283,9 @@ impl TransactionFramer {
                 self.append(event, verified, place)?;
                 Ok(None)
             }
-            Step::Finish(end) => {
+            Step::Finish => {
                 self.append(event, verified, open.place)?;
-                self.finish(end)
+                self.finish()
             }
             Step::Refuse => Err(FramingError::Misplaced {
                 gtid: open.framed.gtid,
@@ -328,7 +323,7 @@ impl TransactionFramer {
         Ok(())
     }
 
-    fn finish(&mut self, end: TransactionEnd) -> Result<Option<StreamItem>, FramingError> {
+    fn finish(&mut self) -> Result<Option<StreamItem>, FramingError> {
         let Some(open) = self.open.take() else {
             return Ok(None);
         };
@@ -338,7 +333,6 @@ impl TransactionFramer {
             let Gathered { bytes, crc32c } = payload.finish()?;
             (framed.payload, framed.payload_crc32c) = (bytes, crc32c);
         }
-        framed.end = end;
         framed.end_position = self.position.clone();
         Ok(Some(StreamItem::Transaction(framed)))
     }
@@ -382,8 +376,6 @@ pub struct FramedTransaction {
     pub event_count: u32,
     /// The position after its last event on the source.
     pub end_position: SourcePosition,
-    /// The event that ended it.
-    pub end: TransactionEnd,
     /// The server in its GTID event's header.
     pub server_id: u32,
     /// Seconds since the epoch in its GTID event's header.
@@ -534,6 +526,98 @@ pub enum FramingError {
     NeedsReset,
 }
 
+// Transaction boundaries: a pure table over (place in the transaction, event). These are the rules by which a MySQL replica finds
+// boundaries in its relay log.
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// After a GTID: the kind of transaction is not known yet.
+    Begun,
+    /// After a variable for the next statement, without a preceding BEGIN.
+    BeforeStatement,
+    /// Between BEGIN and the end.
+    Inside,
+}
+
+/// What an event means for the boundaries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Begin,
+    End,
+    /// XA ROLLBACK: a transaction of its own, or the end of one that XA START began.
+    XaRollback,
+    /// A statement: a transaction of its own, or after BEGIN a part of one.
+    Statement,
+    /// A variable for the next statement.
+    Variable,
+    /// A whole transaction in one event.
+    Payload,
+    /// Rows, table maps and other events between BEGIN and the end.
+    Part,
+    /// Allowed anywhere in a transaction.
+    Neutral,
+}
+
+/// The effect of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// It belongs to the transaction, which continues at this place.
+    GoOn(Place),
+    /// It is the last one.
+    Finish,
+    Refuse,
+}
+
+/// The role of an event that may belong to a transaction.
+fn role(event: EventRef<'_>) -> Result<Role, DecodeError> {
+    Ok(match event.event_type() {
+        EventType::Query => statement_role(&Query::decode(event)?.statement),
+        EventType::Xid | EventType::XaPrepare => Role::End,
+        EventType::TransactionPayload => Role::Payload,
+        EventType::IntVar | EventType::Rand | EventType::UserVar => Role::Variable,
+        EventType::Ignorable | EventType::TransactionContext | EventType::DeleteFile => {
+            Role::Neutral
+        }
+        EventType::Other(_) if event.header().flags.contains(EventFlags::IGNORABLE) => {
+            Role::Neutral
+        }
+        _ => Role::Part,
+    })
+}
+
+fn statement_role(statement: &[u8]) -> Role {
+    match StatementKind::of(statement) {
+        StatementKind::Begin | StatementKind::XaStart => Role::Begin,
+        StatementKind::Commit | StatementKind::Rollback => Role::End,
+        StatementKind::XaRollback => Role::XaRollback,
+        StatementKind::Savepoint | StatementKind::Other => Role::Statement,
+    }
+}
+
+/// The effect of an event at a place of a transaction: the complete table.
+fn step(place: Place, role: Role) -> Step {
+    use Place::{BeforeStatement, Begun, Inside};
+    match (place, role) {
+        (place, Role::Neutral) => Step::GoOn(place),
+
+        (Begun, Role::Begin) => Step::GoOn(Inside),
+        (Begun | BeforeStatement, Role::Variable) => Step::GoOn(BeforeStatement),
+        (Begun | BeforeStatement, Role::Statement) => Step::Finish,
+        (Begun | Inside, Role::XaRollback) => Step::Finish,
+        (Begun, Role::Payload) => Step::Finish,
+
+        (Inside, Role::End) => Step::Finish,
+        (Inside, Role::Statement | Role::Variable | Role::Part) => Step::GoOn(Inside),
+
+        (Begun, Role::End | Role::Part)
+        | (
+            BeforeStatement,
+            Role::Begin | Role::End | Role::XaRollback | Role::Payload | Role::Part,
+        )
+        | (Inside, Role::Begin | Role::Payload) => Step::Refuse,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -553,6 +637,41 @@ mod tests {
         ] {
             position.advance_to_low_bits(log_pos);
             assert_eq!(position.offset, offset);
+        }
+    }
+}
+
+#[cfg(test)]
+mod boundary_tests {
+    use super::*;
+
+    #[test]
+    fn statements_have_the_roles_that_the_server_gives_them() {
+        let table: [(&[u8], Role); 16] = [
+            (b"BEGIN", Role::Begin),
+            (b"begin", Role::Statement),
+            (b"BEGIN WORK", Role::Statement),
+            (b"XA START X'31',X'',1", Role::Begin),
+            (b"XA END X'31',X'',1", Role::Statement),
+            (b"XA COMMIT X'31',X'',1", Role::Statement),
+            (b"XA ROLLBACK X'31',X'',1", Role::XaRollback),
+            (b"COMMIT", Role::End),
+            (b"COMMIT AND CHAIN", Role::Statement),
+            (b"ROLLBACK", Role::End),
+            (b"rollback /* tail */", Role::End),
+            (b"ROLLBACK TO `s`", Role::Statement),
+            (b"rollback to s", Role::Statement),
+            (b"SAVEPOINT `s`", Role::Statement),
+            (b"create table t (a int)", Role::Statement),
+            (b"", Role::Statement),
+        ];
+        for (statement, expected) in table {
+            assert_eq!(
+                statement_role(statement),
+                expected,
+                "{}",
+                statement.escape_ascii()
+            );
         }
     }
 }

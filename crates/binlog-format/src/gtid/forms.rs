@@ -7,9 +7,7 @@ use std::str::FromStr;
 use thiserror::Error;
 use uuid::Uuid;
 
-use crate::cursor;
-use crate::cursor::Cursor;
-use crate::decode_error::DecodeError;
+use crate::decode::{self, Cursor, DecodeError, invalid};
 use crate::gtid::set::UnsortedIntervals;
 use crate::gtid::{Gno, Gtid, GtidSet, Interval, SourceId, Tag};
 
@@ -185,7 +183,7 @@ impl GtidSet {
             pairs += 1;
             out.extend_from_slice(source.as_bytes());
             if tagged {
-                cursor::put_string(&mut out, tag.as_bytes());
+                decode::put_string(&mut out, tag.as_bytes());
             }
             out.extend_from_slice(&(intervals.len() as u64).to_le_bytes());
             for interval in intervals {
@@ -212,13 +210,13 @@ impl GtidSet {
         let (tagged, pairs) = match head >> 56 {
             0 => (false, head),
             1 => (true, head << 8 >> 16),
-            _ => return Err(DecodeError::invalid("GTID set head", "an unknown format")),
+            _ => return Err(invalid("GTID set head", "an unknown format")),
         };
         let mut intervals = UnsortedIntervals::default();
         for _ in 0..pairs {
             let source = SourceId::from_bytes(cursor.array("GTID source")?);
             let tag = if tagged {
-                Tag::new(cursor::string(&mut cursor, "GTID tag")?)?
+                Tag::new(decode::string(&mut cursor, "GTID tag")?)?
             } else {
                 Tag::NONE
             };
@@ -242,14 +240,14 @@ fn decode_intervals(
         let first = cursor.i64("GTID interval")?;
         let behind = cursor.i64("GTID interval")?;
         if first <= floor || behind <= first {
-            return Err(DecodeError::invalid(
+            return Err(invalid(
                 "GTID interval",
                 "intervals are empty or not in order",
             ));
         }
         floor = behind;
         let interval = Interval::new(Gno::from_signed(first)?, Gno::from_signed(behind - 1)?);
-        each(interval.ok_or(DecodeError::invalid("GTID interval", "it is empty"))?);
+        each(interval.ok_or(invalid("GTID interval", "it is empty"))?);
     }
     Ok(())
 }

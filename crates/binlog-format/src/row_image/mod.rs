@@ -7,8 +7,7 @@ mod table_metadata;
 
 use std::ops::Range;
 
-use crate::cursor::Cursor;
-use crate::decode_error::DecodeError;
+use crate::decode::{Cursor, DecodeError, invalid};
 use crate::events::{Rows, RowsChange};
 pub use crate::row_image::columns::{ColumnType, Columns};
 pub use crate::row_image::table_metadata::{CollationId, MetadataKeyPart, TableMetadata};
@@ -60,7 +59,7 @@ impl<'a> RowReader<'a> {
     /// When the event has another number of columns.
     pub fn new(rows: &'a Rows<'_>, columns: &'a Columns) -> Result<Self, DecodeError> {
         if rows.column_count != columns.len() as u64 {
-            return Err(DecodeError::invalid(
+            return Err(invalid(
                 "rows event",
                 "it has another number of columns than its table map",
             ));
@@ -103,7 +102,7 @@ impl<'a> RowReader<'a> {
         if range.is_empty() {
             self.ended = true;
             if !self.images.is_empty() {
-                return Err(DecodeError::invalid(
+                return Err(invalid(
                     "rows event",
                     "its images have no columns, but bytes",
                 ));
@@ -147,7 +146,7 @@ impl<'a> RowReader<'a> {
     fn json_diff_bits(&mut self) -> Result<&'a [u8], DecodeError> {
         let options = self.images.length_encoded("an image's options")?;
         if options & !HAS_JSON_DIFFS != 0 {
-            return Err(DecodeError::invalid(
+            return Err(invalid(
                 "an image's options",
                 "an option of a later MySQL version",
             ));

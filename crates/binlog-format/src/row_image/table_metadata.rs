@@ -1,21 +1,8 @@
 //! The optional metadata of a table map: fields of (number, length-encoded length, value), in any order.
 
-use crate::cursor::Cursor;
-use crate::decode_error::DecodeError;
+use crate::decode::{Cursor, DecodeError, invalid};
 use crate::events::TableMap;
 use crate::row_image::columns::{ColumnType, Columns};
-
-mod field {
-    pub(super) const SIGNEDNESS: u8 = 1;
-    pub(super) const DEFAULT_CHARSET: u8 = 2;
-    pub(super) const COLUMN_CHARSET: u8 = 3;
-    pub(super) const COLUMN_NAME: u8 = 4;
-    pub(super) const SIMPLE_PRIMARY_KEY: u8 = 8;
-    pub(super) const PRIMARY_KEY_WITH_PREFIX: u8 = 9;
-    pub(super) const ENUM_AND_SET_DEFAULT_CHARSET: u8 = 10;
-    pub(super) const ENUM_AND_SET_COLUMN_CHARSET: u8 = 11;
-    pub(super) const COLUMN_VISIBILITY: u8 = 12;
-}
 
 /// A collation id (`information_schema.collations.id`); 63 is binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,15 +17,13 @@ pub struct MetadataKeyPart {
     pub prefix: Option<u32>,
 }
 
-/// Optional metadata of a table map. Signs and character sets exist since 8.0; names, keys and visibility only under
-/// `binlog_row_metadata=FULL`.
+/// Optional metadata of a table map that is used: character sets (since 8.0), names and keys (only under
+/// `binlog_row_metadata=FULL`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableMetadata<'a> {
-    unsigned: Vec<bool>,
     collations: Vec<Option<CollationId>>,
     names: Vec<&'a [u8]>,
     primary_key: Vec<MetadataKeyPart>,
-    visible: Vec<bool>,
 }
 
 impl<'a> TableMetadata<'a> {
@@ -64,33 +49,27 @@ impl<'a> TableMetadata<'a> {
         columns: &Columns,
     ) -> Result<(), DecodeError> {
         match number {
-            field::SIGNEDNESS => {
-                self.unsigned = spread_bits(value, columns, ColumnType::is_number)?;
-            }
-            field::DEFAULT_CHARSET => {
+            // DEFAULT_CHARSET.
+            2 => {
                 self.take_default_collation(value, columns, ColumnType::is_text)?;
             }
-            field::COLUMN_CHARSET => self.take_collations(value, columns, ColumnType::is_text)?,
-            field::ENUM_AND_SET_DEFAULT_CHARSET => {
+            // COLUMN_CHARSET.
+            3 => self.take_collations(value, columns, ColumnType::is_text)?,
+            // ENUM_AND_SET_DEFAULT_CHARSET.
+            10 => {
                 self.take_default_collation(value, columns, ColumnType::is_enum_or_set)?;
             }
-            field::ENUM_AND_SET_COLUMN_CHARSET => {
+            // ENUM_AND_SET_COLUMN_CHARSET.
+            11 => {
                 self.take_collations(value, columns, ColumnType::is_enum_or_set)?;
             }
-            field::COLUMN_NAME => self.names = names(value, columns)?,
-            field::SIMPLE_PRIMARY_KEY => self.primary_key = primary_key(value, columns, false)?,
-            field::PRIMARY_KEY_WITH_PREFIX => {
-                self.primary_key = primary_key(value, columns, true)?;
-            }
-            field::COLUMN_VISIBILITY => self.visible = spread_bits(value, columns, |_| true)?,
+            // COLUMN_NAME.
+            4 => self.names = names(value, columns)?,
+            // SIMPLE_PRIMARY_KEY and PRIMARY_KEY_WITH_PREFIX.
+            8 | 9 => self.primary_key = primary_key(value, columns, number == 9)?,
             _ => {}
         }
         Ok(())
-    }
-
-    /// Whether a column has unsigned numbers (false for other types); `None` if the log does not record it.
-    pub fn is_unsigned(&self, column: usize) -> Option<bool> {
-        self.unsigned.get(column).copied()
     }
 
     /// The collation of a text, ENUM or SET column; `None` if the log does not record it, or the column has none.
@@ -111,11 +90,6 @@ impl<'a> TableMetadata<'a> {
     /// The primary key's columns, in key order; empty without one, or without `binlog_row_metadata=FULL`.
     pub fn primary_key(&self) -> &[MetadataKeyPart] {
         &self.primary_key
-    }
-
-    /// Whether `SELECT *` includes a column; `None` if the log does not record it.
-    pub fn is_visible(&self, column: usize) -> Option<bool> {
-        self.visible.get(column).copied()
     }
 
     /// A default collation, and pairs of a column (counted among those of its kind) and its collation.
@@ -163,7 +137,7 @@ fn collation(value: &mut Cursor<'_>) -> Result<CollationId, DecodeError> {
     let number = value.length_encoded("a collation")?;
     u32::try_from(number)
         .map(CollationId)
-        .map_err(|_| DecodeError::invalid("a collation", "its number has more than 32 bits"))
+        .map_err(|_| invalid("a collation", "its number has more than 32 bits"))
 }
 
 fn next_exception(value: &mut Cursor<'_>) -> Result<Option<(u64, CollationId)>, DecodeError> {
@@ -172,25 +146,6 @@ fn next_exception(value: &mut Cursor<'_>) -> Result<Option<(u64, CollationId)>, 
     }
     let column = value.length_encoded("a column's number")?;
     Ok(Some((column, collation(value)?)))
-}
-
-/// Expands a bit for each relevant column, highest first, to a value for each column of the table.
-fn spread_bits(
-    mut value: Cursor<'_>,
-    columns: &Columns,
-    is_meant: impl Fn(ColumnType) -> bool,
-) -> Result<Vec<bool>, DecodeError> {
-    let meant = columns.iter().filter(|column| is_meant(*column)).count();
-    let bits = value.bytes("bits of columns", meant.div_ceil(8))?;
-    let mut nth = 0;
-    let mut spread = Vec::with_capacity(columns.len());
-    for column in columns.iter() {
-        let is_meant = is_meant(column);
-        let byte = bits.get(nth / 8).copied().unwrap_or_default();
-        spread.push(is_meant && byte >> (7 - nth % 8) & 1 == 1);
-        nth += usize::from(is_meant);
-    }
-    Ok(spread)
 }
 
 fn names<'a>(mut value: Cursor<'a>, columns: &Columns) -> Result<Vec<&'a [u8]>, DecodeError> {
@@ -213,15 +168,11 @@ fn primary_key(
         let column = usize::try_from(column)
             .ok()
             .filter(|column| *column < columns.len())
-            .ok_or(DecodeError::invalid(
-                "primary key",
-                "a column of it is not in the table",
-            ))?;
+            .ok_or(invalid("primary key", "a column of it is not in the table"))?;
         let prefix = if with_prefixes {
             let length = value.length_encoded("a key's prefix")?;
-            let length = u32::try_from(length).map_err(|_| {
-                DecodeError::invalid("a key's prefix", "its length has more than 32 bits")
-            })?;
+            let length = u32::try_from(length)
+                .map_err(|_| invalid("a key's prefix", "its length has more than 32 bits"))?;
             (length > 0).then_some(length)
         } else {
             None

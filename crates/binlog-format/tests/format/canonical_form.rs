@@ -9,7 +9,7 @@ use binlog_format::events::{
     EncodeEvent, EventOrigin, FormatDescription, Ignorable, PreviousGtids, Rotate,
 };
 use binlog_format::{DecodeError, MAGIC};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 fn payload() -> Vec<u8> {
     let mut payload = PreviousGtids::default().encode(EventOrigin::default());
@@ -38,7 +38,7 @@ fn stamping_writes_size_end_position_and_checksum() {
 #[test]
 fn end_positions_beyond_four_gibibytes_keep_their_low_bits() {
     let event = Rotate::to("b").encode(EventOrigin::default());
-    let mut stored = BytesMut::new();
+    let mut stored = Vec::new();
     let end = stamp(&event, 5 << 32, &mut stored).unwrap();
     assert_eq!(end, (5 << 32) + stored.len() as u64);
     assert_eq!(EventHeader::parse(&stored).unwrap().log_pos, end as u32);

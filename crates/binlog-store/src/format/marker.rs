@@ -15,7 +15,7 @@
 //!
 //! The payload of a transaction is its canonical events; the event's own CRC32 protects the marker.
 
-use binlog_format::canonical::{EventSink, stamp};
+use binlog_format::canonical::stamp;
 use binlog_format::events::{EncodeEvent, Ignorable};
 use raft_types::{FormatMismatch, FormatRange, FormatVersion, OpId};
 
@@ -240,7 +240,7 @@ pub(crate) fn encode_marker(
     (timestamp, server_id): (u32, u32),
     offset: u64,
     scratch: &mut Vec<u8>,
-    out: &mut impl EventSink,
+    out: &mut Vec<u8>,
 ) -> u64 {
     let mut body = Vec::with_capacity(MARKER_BODY_LEN + payload.len());
     body.extend_from_slice(&marker.encode());

@@ -2,7 +2,7 @@
 
 use binlog_format::canonical::{CanonicalEvents, stamp_payload};
 use binlog_format::checksum::ChecksumAlgorithm;
-use binlog_format::framing::{FramedTransaction, StreamItem, TransactionEnd, TransactionFramer};
+use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
 
 use super::files::{GoldenFile, golden_file, golden_files};
 
@@ -94,39 +94,4 @@ fn what_stands_between_transactions_comes_out_too() {
         StreamItem::PreviousGtids(_),
         StreamItem::Rotate { artificial: false, .. },
     ] if server_version == "9.7.4-2"));
-}
-
-#[test]
-fn transactions_end_as_their_statements_say() {
-    use TransactionEnd::{Commit, Payload, Statement, XaPrepare, XaRollback, Xid};
-    let ends = |name: &str| -> Vec<TransactionEnd> {
-        frame(&golden_file(name))
-            .0
-            .iter()
-            .map(|it| it.end)
-            .collect()
-    };
-    assert_eq!(
-        ends("xa"),
-        [XaPrepare, Statement, XaPrepare, XaRollback, XaPrepare]
-    );
-    assert_eq!(ends("empty_transactions"), [Commit, Commit, Commit]);
-    assert_eq!(
-        ends("compressed"),
-        [Payload, Payload, Statement, Payload, Statement]
-    );
-    assert_eq!(
-        ends("tagged"),
-        [Xid, Xid, Xid, Commit, Statement, Payload, Statement]
-    );
-    assert_eq!(ends("savepoints"), [Xid]);
-    assert_eq!(ends("load_data"), [Xid, Xid]);
-    assert!(ends("statements").contains(&Commit));
-    // CREATE TABLE … SELECT is rows between BEGIN and XID; other DDL is a single statement.
-    let ddl = ends("ddl");
-    assert_eq!(ddl.iter().filter(|end| **end == Xid).count(), 1);
-    assert_eq!(
-        ddl.iter().filter(|end| **end == Statement).count(),
-        ddl.len() - 1
-    );
 }

@@ -6,7 +6,7 @@ use binlog_format::canonical::{canonicalise, stamp, unstamp};
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventFlags, EventRef, RawEvent};
 use binlog_format::events::{
-    CommitTimestamp, Compression, EncodeEvent, EventOrigin, FormatDescription, GtidEvent, GtidForm,
+    CommitTimestamp, Compression, EncodeEvent, EventOrigin, FormatDescription, GtidEvent,
     Heartbeat, Ignorable, LogicalClock, Query, Rotate, Rows, RowsChange, RowsQuery, ServerVersion,
     TableId, TableMap, TransactionPayload, XaPrepare, Xid,
 };
@@ -75,11 +75,9 @@ prop_compose! {
         transaction_length in proptest::option::of(any::<u64>()),
         versions in (proptest::option::of(any::<u32>()), proptest::option::of(any::<u32>())),
         commit_group_ticket in proptest::option::of(any::<u64>()),
-        last_non_ignorable_field in 0..12_u64,
-        later_fields in prop_oneof![Just(vec![]), Just(vec![12 << 1, 1, 2, 3])],
-    ) -> GtidEvent<'static> {
+    ) -> GtidEvent {
         GtidEvent {
-            form: GtidForm::Tagged { last_non_ignorable_field, later_fields: Cow::Owned(later_fields) },
+            tagged: true,
             flags,
             gtid: Gtid { source: SourceId::from_bytes(source), tag, gno: Gno::new(gno).unwrap() },
             clock: LogicalClock { last_committed, sequence_number },
@@ -104,9 +102,9 @@ prop_compose! {
         immediate_version in versions(),
         original_version in proptest::option::of(versions()),
         commit_group_ticket in any::<u64>(),
-    ) -> GtidEvent<'static> {
+    ) -> GtidEvent {
         GtidEvent {
-            form: GtidForm::Classic,
+            tagged: false,
             gtid: Gtid { tag: Tag::NONE, ..tagged.gtid },
             immediate_commit: (pieces > 0).then_some(immediate_commit),
             original_commit: original_commit.filter(|_| pieces > 0),
