@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -62,7 +61,7 @@ impl DiskSpace {
     }
 
     pub(crate) fn log_bytes(&self) -> u64 {
-        self.lock().log_bytes()
+        self.lock().log_bytes
     }
 
     /// Records that the disk refuses a write and the writer waits. From now on no caller has room, whatever the budget shows: it does not
@@ -80,9 +79,7 @@ impl DiskSpace {
             "the log's disk {what}: nothing is written and nothing acknowledged until there is room. Purge old files of the log, \
              or remove other files; no restart is needed"
         );
-        let mut budget = self.lock();
-        self.look(&mut budget);
-        self.publish(&budget);
+        self.look_and_publish(&mut self.lock());
     }
 
     /// Records that the disk accepted the write, or that the writer has given up.
@@ -95,9 +92,7 @@ impl DiskSpace {
                 "the log's disk has room again, and writing continues"
             );
         }
-        let mut budget = self.lock();
-        self.look(&mut budget);
-        self.publish(&budget);
+        self.look_and_publish(&mut self.lock());
     }
 
     fn since(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -122,8 +117,7 @@ impl DiskSpace {
         }
         let mut budget = self.lock();
         if needed.saturating_add(queued) > budget.left() {
-            self.look(&mut budget);
-            self.publish(&budget);
+            self.look_and_publish(&mut budget);
         }
         LogRoom {
             transactions: budget.left().saturating_sub(queued),
@@ -144,19 +138,22 @@ impl DiskSpace {
         }
     }
 
+    fn look_and_publish(&self, budget: &mut DiskBudget) {
+        self.look(budget);
+        self.publish(budget);
+    }
+
     fn publish(&self, budget: &DiskBudget) {
-        let counters = &self.counters;
-        counters.log_bytes.store(budget.log_bytes(), Relaxed);
-        counters.free_bytes.store(budget.free_now(), Relaxed);
         let refused = self.is_refused();
-        let left = if refused { 0 } else { budget.left() };
-        counters.left_bytes.store(left, Relaxed);
-        counters.disk_refuses.store(refused, Relaxed);
         let no_inodes = refused && self.has_no_inodes();
-        counters.no_inodes.store(no_inodes, Relaxed);
-        counters
-            .disk_alarm
-            .store(refused || budget.alarm(), Relaxed);
+        self.counters.change(|stats| {
+            stats.log_bytes = budget.log_bytes;
+            stats.free_bytes = budget.free_now();
+            stats.left_bytes = if refused { 0 } else { budget.left() };
+            stats.disk_refuses = refused;
+            stats.no_inodes = no_inodes;
+            stats.disk_alarm = refused || budget.alarm();
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, DiskBudget> {
@@ -189,38 +186,20 @@ const LOOK_EVERY_BYTES: u64 = 16 << 20;
 const OWN_ENTRIES_BYTES: u64 = 16 << 20;
 
 /// The limits of a log and the known disk state.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DiskBudget {
-    limit: Option<u64>,
-    reserve: u64,
-    alarm_percent: u8,
-    log_bytes: u64,
+    pub(crate) limit: Option<u64>,
+    pub(crate) reserve: u64,
+    pub(crate) alarm_percent: u8,
+    pub(crate) log_bytes: u64,
     /// Free bytes, and bytes in spilled payloads, at the last check.
-    free: u64,
-    written_since_look: u64,
+    pub(crate) free: u64,
+    pub(crate) written_since_look: u64,
     /// Current bytes in spilled payloads. They grow by gigabytes between two checks, and are short-lived.
-    spilled: u64,
+    pub(crate) spilled: u64,
 }
 
 impl DiskBudget {
-    pub(crate) fn new(
-        limit: Option<u64>,
-        reserve: u64,
-        alarm_percent: u8,
-        log_bytes: u64,
-        free: u64,
-    ) -> Self {
-        Self {
-            limit,
-            reserve,
-            alarm_percent,
-            log_bytes,
-            free,
-            written_since_look: 0,
-            spilled: 0,
-        }
-    }
-
     /// Bytes that may still be proposed.
     pub(crate) fn left(&self) -> u64 {
         let by_limit = self
@@ -272,10 +251,6 @@ impl DiskBudget {
         limit || used(self.log_bytes, space)
     }
 
-    pub(crate) fn log_bytes(&self) -> u64 {
-        self.log_bytes
-    }
-
     pub(crate) fn free_now(&self) -> u64 {
         self.free
             .saturating_sub(self.written_since_look)
@@ -287,13 +262,30 @@ impl DiskBudget {
 mod tests {
     use super::*;
 
+    fn disk(
+        limit: Option<u64>,
+        reserve: u64,
+        alarm_percent: u8,
+        log_bytes: u64,
+        free: u64,
+    ) -> DiskBudget {
+        DiskBudget {
+            limit,
+            reserve,
+            alarm_percent,
+            log_bytes,
+            free,
+            ..DiskBudget::default()
+        }
+    }
+
     #[test]
     fn the_tighter_bound_counts() {
-        let mut budget = DiskBudget::new(Some(1_000), 100, 90, 200, 700);
+        let mut budget = disk(Some(1_000), 100, 90, 200, 700);
         assert_eq!(budget.left(), 600);
         budget.wrote(500);
         assert_eq!(
-            (budget.left(), budget.log_bytes(), budget.free_now()),
+            (budget.left(), budget.log_bytes, budget.free_now()),
             (100, 700, 200)
         );
         budget.looked(5_000);
@@ -304,7 +296,7 @@ mod tests {
 
     #[test]
     fn spilled_payloads_take_room_whenever_the_disk_was_looked_at() {
-        let mut budget = DiskBudget::new(None, 100, 90, 0, 1_000);
+        let mut budget = disk(None, 100, 90, 0, 1_000);
         budget.spilled = 300; // since the check
         assert_eq!(budget.left(), 600);
         budget.looked(700);
@@ -330,7 +322,7 @@ mod tests {
             (Some(600), 100, 600, 50, 0, 25),
             (None, 1 << 30, 0, 1 << 30, 0, (1 << 30) - (16 << 20)),
         ] {
-            let budget = DiskBudget::new(limit, reserve, 90, used, free);
+            let budget = disk(limit, reserve, 90, used, free);
             assert_eq!(
                 (budget.left(), budget.left_in_all()),
                 (left, in_all),
@@ -341,11 +333,11 @@ mod tests {
 
     #[test]
     fn alarm_comes_before_the_end() {
-        let mut budget = DiskBudget::new(Some(1_000), 0, 90, 899, 1 << 40);
+        let mut budget = disk(Some(1_000), 0, 90, 899, 1 << 40);
         assert!(!budget.alarm());
         budget.wrote(1);
         assert!(budget.alarm() && budget.left() == 100);
-        let mut budget = DiskBudget::new(None, 100, 90, 0, 1_100);
+        let mut budget = disk(None, 100, 90, 0, 1_100);
         budget.wrote(899);
         assert!(!budget.alarm());
         budget.wrote(1);
@@ -354,7 +346,7 @@ mod tests {
 
     #[test]
     fn the_disk_is_looked_at_before_refusing_and_now_and_then() {
-        let mut budget = DiskBudget::new(None, 0, 90, 0, 1 << 40);
+        let mut budget = disk(None, 0, 90, 0, 1 << 40);
         assert!(!budget.wants_look(1_000));
         budget.wrote(LOOK_EVERY_BYTES);
         assert!(budget.wants_look(0));

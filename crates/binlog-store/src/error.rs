@@ -1,7 +1,7 @@
 //! Errors of opening a log and of an open log. Every message says what to do.
 
-use std::io;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 use raft_types::{OpId, RingId};
 
@@ -98,6 +98,17 @@ impl StoreError {
             kind: error.kind(),
             message: error.to_string(),
         }
+    }
+}
+
+/// Names the writer's failed operation.
+pub(crate) trait Doing<T> {
+    fn doing(self, what: impl fmt::Display) -> Result<T, StoreError>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, what: impl fmt::Display) -> Result<T, StoreError> {
+        self.map_err(|error| StoreError::io(what.to_string(), &error))
     }
 }
 

@@ -8,20 +8,23 @@ use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use openraft::RaftLogReader;
 use raft_types::{
-    LogIntake, LogReport, LogRoom, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, StoredMembership,
+    DoubtedTail, ElectionNotes, FilePart, FileStart, FileStartAnswer, FileStarts, LogIntake,
+    LogReport, LogRoom, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, Standing, StoredMembership,
     TermRun, WaitingForLog,
 };
 use tokio::sync::watch;
 
 use crate::error::StoreError;
 use crate::file_handles::ReadFault;
-use crate::format::FileNumber;
+use crate::format::{FileHeader, FileNumber};
 use crate::log::{LogFile, LogPlace};
-use crate::options::{Durability, WriterMode};
+use crate::options::Durability;
 use crate::purge::{PurgeCandidate, PurgeHold, PurgePlan, PurgePolicy, StillNeeded, plan_purge};
 use crate::reader::LogReader;
+use crate::scan::scan_start;
 use crate::shared::Shared;
 use crate::stats::StoreStats;
+use crate::writer::Command;
 
 /// The file being written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,7 +138,7 @@ impl LogHandle {
     /// When this log reports an entry as durable.
     #[must_use]
     pub fn durability(&self) -> Durability {
-        self.shared.durability
+        self.shared.options.durability
     }
 
     /// A snapshot of the counters and levels of this log.
@@ -144,10 +147,9 @@ impl LogHandle {
         let cached_bytes = self.shared.view.lock().recent.bytes();
         StoreStats {
             read_failures: self.shared.read_faults.count(),
-            ..self
-                .shared
-                .counters
-                .snapshot(self.shared.queue.bytes(), cached_bytes)
+            queued_bytes: self.shared.queue.bytes(),
+            cached_bytes,
+            ..self.shared.counters.snapshot()
         }
     }
 
@@ -227,7 +229,7 @@ impl LogHandle {
         )
     }
 
-    /// With [`WriterMode::Stepped`]: writes and syncs all queued requests together, then answers.
+    /// With [`WriterMode::Stepped`](crate::WriterMode::Stepped): writes and syncs all queued requests together, then answers.
     pub fn write_waiting(&self) {
         self.shared.step();
     }
@@ -424,17 +426,7 @@ impl LogHandle {
             bytes.truncate(read);
             Ok(Bytes::from(bytes))
         };
-        let runtime = match self.shared.writer_mode {
-            WriterMode::Inline | WriterMode::Stepped => None,
-            WriterMode::Thread => tokio::runtime::Handle::try_current().ok(),
-        };
-        let done: io::Result<Bytes> = match runtime {
-            Some(runtime) => runtime
-                .spawn_blocking(read)
-                .await
-                .map_err(io::Error::other)?,
-            None => read(),
-        };
+        let done: io::Result<Bytes> = self.shared.off_thread(read).await?;
         let wanted = place.offset..place.offset.saturating_add(at_most as u64);
         match done {
             Ok(read) => {
@@ -451,5 +443,135 @@ impl LogHandle {
             }
             Err(error) => Err(error),
         }
+    }
+}
+
+// The log as a sequence of files, any of which can start another member's log; and starting this log with another member's file.
+
+/// Attempts to find a file again that a purge removes during the read.
+const ATTEMPTS: usize = 4;
+
+/// A file whose start is requested.
+struct Wanted {
+    number: FileNumber,
+    header: Arc<FileHeader>,
+    before: OpId,
+}
+
+impl LogHandle {
+    /// The first file that begins at or after `from` and after the purged files.
+    fn wanted(&self, from: Option<OpId>) -> Option<Wanted> {
+        let view = self.shared.view.lock();
+        let from = from.max(view.floor_op_id())?;
+        view.files.files().find_map(|file| {
+            let before = file.header.before?;
+            (before.index >= from.index).then(|| Wanted {
+                number: file.number(),
+                header: file.header.clone(),
+                before,
+            })
+        })
+    }
+
+    /// Reads a file's start from the disk; blocks.
+    fn read_start(&self, wanted: &Wanted) -> io::Result<FileStart> {
+        let file = self.shared.handles.get(wanted.number)?;
+        let mut header = vec![0; usize::try_from(wanted.header.end).unwrap_or(usize::MAX)];
+        let read = file.read_at(&mut header, 0)?;
+        header.truncate(read);
+        let start = FileStart {
+            before: wanted.before,
+            membership: wanted.header.membership(),
+            header: header.into(),
+        };
+        scan_start(&start, self.shared.options.ring)?;
+        Ok(start)
+    }
+
+    /// The start of a file at or after `from`; blocks.
+    fn find_start(&self, from: Option<OpId>) -> io::Result<Option<FileStart>> {
+        let mut failure = None;
+        for _ in 0..ATTEMPTS {
+            let Some(wanted) = self.wanted(from) else {
+                return Ok(None);
+            };
+            let first = wanted.before.index + 1;
+            match self.read_start(&wanted) {
+                Ok(start) => {
+                    self.shared.read_faults.succeeded(wanted.number, first);
+                    return Ok(Some(start));
+                }
+                Err(error) => failure = Some((wanted.number, first, error)),
+            }
+        }
+        let Some((number, first, error)) = failure else {
+            return Ok(None);
+        };
+        let error = StoreError::unreadable(format!("reading the begin of {number}"), &error);
+        let fault = ReadFault::new(number, first, &error);
+        self.shared.read_faults.failed(fault);
+        Err(error.into())
+    }
+}
+
+impl FileStarts for LogHandle {
+    fn doubted_tail(&self) -> Option<DoubtedTail> {
+        self.shared.view.lock().doubt
+    }
+
+    fn settle_tail(&self, from: OpId) -> FileStartAnswer<'_, bool> {
+        Box::pin(async move {
+            let settle = |done| Command::SettleTail { from, done };
+            Ok(self.shared.ask(settle).await?)
+        })
+    }
+
+    fn note_doubt(&self, doubt: DoubtedTail) -> FileStartAnswer<'_, ()> {
+        Box::pin(async move {
+            let note = |done| Command::NoteDoubt { doubt, done };
+            Ok(self.shared.ask(note).await?)
+        })
+    }
+
+    fn election_notes(&self) -> ElectionNotes {
+        self.shared.view.lock().elections
+    }
+
+    fn note_elections(&self, notes: ElectionNotes) -> FileStartAnswer<'_, ()> {
+        Box::pin(async move {
+            let note = |done| Command::NoteElections { notes, done };
+            Ok(self.shared.ask(note).await?)
+        })
+    }
+
+    fn standing(&self) -> Option<Standing> {
+        let view = self.shared.view.lock();
+        Some(Standing {
+            term: view.vote.map_or(0, |vote| vote.leader_id.term),
+            end: view.durable.max(view.floor_op_id()),
+        })
+    }
+
+    fn part_of_file(&self, part: FilePart) -> FileStartAnswer<'_, Bytes> {
+        Box::pin(LogHandle::part_of_file(self, part))
+    }
+
+    fn first_start(&self, from: Option<OpId>) -> FileStartAnswer<'_, Option<FileStart>> {
+        let log = self.clone();
+        let find = self.shared.off_thread(move || log.find_start(from));
+        Box::pin(async move { find.await? })
+    }
+
+    fn check_start(&self, start: &FileStart) -> io::Result<()> {
+        scan_start(start, self.shared.options.ring).map(|_| ())
+    }
+
+    /// A power cut may interrupt it; the next open of the log completes it. Purge holds do not keep the old entries.
+    fn begin_at(&self, start: FileStart) -> FileStartAnswer<'_, ()> {
+        Box::pin(async move {
+            let start = Box::new(scan_start(&start, self.shared.options.ring)?);
+            let begin = |done| Command::Begin { start, done };
+            Ok(self.shared.ask(begin).await?)
+        })
     }
 }

@@ -9,7 +9,6 @@ mod directory;
 mod disk_space;
 mod error;
 mod file_handles;
-mod file_starts;
 mod file_system;
 mod format;
 #[cfg(feature = "fuzzing")]
@@ -17,8 +16,8 @@ mod format;
 #[path = "../../../lab/fuzz/inside/binlog_store.rs"]
 pub mod fuzzing;
 mod handle;
+mod hard_state;
 mod log;
-mod meta;
 mod options;
 mod purge;
 mod reader;
@@ -44,7 +43,7 @@ pub use crate::format::{
 };
 pub use crate::handle::{CurrentFile, FileSize, FileWithin, LogBegin, LogHandle};
 pub use crate::log::LogPlace;
-pub use crate::meta::store::{MetaStore, SledMeta};
+pub use crate::hard_state::{MetaStore, SledMeta};
 pub use crate::options::{
     Durability, OptionsError, ProgressCallback, StoreOptions, VerifyAtStart, VerifyProgress,
     WriterMode,

@@ -184,27 +184,6 @@ impl StoreOptions {
     }
 }
 
-impl fmt::Debug for StoreOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreOptions")
-            .field("data_dir", &self.data_dir)
-            .field("ring", &self.ring)
-            .field("origin", &self.origin.to_string())
-            .field("begun", &self.begun)
-            .field("durability", &self.durability)
-            .field("boot_id", &self.boot_id)
-            .field("writer", &self.writer)
-            .field("verify_at_start", &self.verify_at_start)
-            .field("cache_bytes", &self.cache_bytes)
-            .field("queue_bytes", &self.queue_bytes)
-            .field("read_batch_bytes", &self.read_batch_bytes)
-            .field("disk_limit_bytes", &self.disk_limit_bytes)
-            .field("disk_reserve_bytes", &self.disk_reserve_bytes)
-            .field("disk_alarm_percent", &self.disk_alarm_percent)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The directory of the log's files in a member's data directory.
 pub(crate) fn log_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("log")

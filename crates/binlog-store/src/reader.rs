@@ -14,7 +14,6 @@ use raft_types::{Entry, LogId, OpId, TypeConfig, Vote};
 use crate::error::StoreError;
 use crate::file_handles::ReadFault;
 use crate::log::{DiskRead, Point, Points, ReadHint, ReadPlan};
-use crate::options::WriterMode;
 use crate::scan::{Corruption, Depth, EntryScanner, ScanError, Window};
 use crate::shared::Shared;
 use crate::writer::entry_offset;
@@ -89,7 +88,10 @@ impl LogReader {
             };
             let read = match plan {
                 ReadPlan::Entries(entries) => {
-                    self.shared.counters.hit(entries.len());
+                    let hits = entries.len() as u64;
+                    self.shared
+                        .counters
+                        .change(|stats| stats.cache_hits += hits);
                     return Ok(Piece {
                         entries,
                         generation,
@@ -113,7 +115,10 @@ impl LogReader {
                     drop(view);
                     self.shared.read_faults.succeeded(read.place.file, start);
                     self.hint = Some(found.hint);
-                    self.shared.counters.miss(found.entries.len());
+                    let misses = found.entries.len() as u64;
+                    self.shared
+                        .counters
+                        .change(|stats| stats.cache_misses += misses);
                     return Ok(Piece {
                         entries: found.entries,
                         generation,
@@ -145,18 +150,10 @@ impl LogReader {
         }
     }
 
-    /// Reads off the async threads, if there are any.
     async fn on_disk(&self, read: DiskRead) -> Result<DiskEntries, StoreError> {
-        let runtime = match self.shared.writer_mode {
-            WriterMode::Inline | WriterMode::Stepped => None,
-            WriterMode::Thread => tokio::runtime::Handle::try_current().ok(),
-        };
-        let Some(runtime) = runtime else {
-            return read_disk(&self.shared, read);
-        };
         let shared = self.shared.clone();
-        let reading = runtime.spawn_blocking(move || read_disk(&shared, read));
-        let failed = |error| StoreError::unreadable("reading the log", &io::Error::other(error));
+        let reading = self.shared.off_thread(move || read_disk(&shared, read));
+        let failed = |error| StoreError::unreadable("reading the log", &error);
         reading.await.map_err(failed)?
     }
 
@@ -176,14 +173,18 @@ impl LogReader {
         start: u64,
         end: u64,
     ) -> Result<Option<Vec<Entry>>, StoreError> {
-        let first = self.read(start, end, self.shared.read_batch_bytes).await?;
+        let first = self
+            .read(start, end, self.shared.options.read_batch_bytes)
+            .await?;
         let (mut all, generation) = (first.entries, first.generation);
         while let Some(next) = all
             .last()
             .map(|entry| entry.log_id.index + 1)
             .filter(|next| *next < end)
         {
-            let piece = self.read(next, end, self.shared.read_batch_bytes).await?;
+            let piece = self
+                .read(next, end, self.shared.options.read_batch_bytes)
+                .await?;
             let begins_at = piece
                 .entries
                 .first()
@@ -230,7 +231,7 @@ fn read_disk(shared: &Shared, read: DiskRead) -> Result<DiskEntries, StoreError>
             point.offset,
             None,
         )
-        .spilling(&shared.spill)
+        .spilling(&shared.options.spill)
     };
 
     let mut points = None;
@@ -317,7 +318,9 @@ impl RaftLogReader<TypeConfig> for LogReader {
         start: u64,
         end: u64,
     ) -> Result<Vec<Entry>, io::Error> {
-        let read = self.read(start, end, self.shared.read_batch_bytes).await;
+        let read = self
+            .read(start, end, self.shared.options.read_batch_bytes)
+            .await;
         match read {
             // A purge removed the start of the range, and the caller takes the first entry for the requested one. Without entries the
             // engine sends a heartbeat, and later restarts the member's log.
@@ -345,7 +348,7 @@ impl RaftLogReader<TypeConfig> for LogReader {
             (self.clone(), start),
             move |(mut reader, next)| async move {
                 let piece = reader
-                    .read(next, end, reader.shared.read_batch_bytes)
+                    .read(next, end, reader.shared.options.read_batch_bytes)
                     .await?
                     .entries;
                 let Some(last) = piece.last() else {

@@ -11,8 +11,9 @@ use crate::file_system::StorageFile;
 use crate::format::{
     FileHeader, FileNumber, HeaderSource, encode_file_header, parse_index, render_index,
 };
-use crate::meta::hard_state::HardState;
-use crate::meta::store::MetaStore;
+use crate::hard_state::{
+    COMMITTED, DOUBT, DURABLE, ELECTIONS, FLOOR, HardState, LOG, MetaStore, SCRUB, START, VOTE,
+};
 use crate::scan::{
     Depth, EntryScanner, InMemory, ScanError, Scanned, Window, find_entry_after, scan_header,
     scan_noted_start,
@@ -114,15 +115,17 @@ pub fn record(which: usize, value: &[u8]) -> Option<Vec<u8>> {
     let saved = state.read().ok()?;
     meta.lock().clear();
     let puts = [
-        saved.log.map(|record| state.put_log(&record)),
-        saved.vote.map(|record| state.put_vote(&record)),
-        saved.committed.map(|mark| state.put_committed(Some(mark))),
-        saved.floor.map(|floor| state.put_floor(&floor)),
-        saved.durable.map(|mark| state.put_durable(Some(mark))),
-        saved.start.map(|start| state.put_start(Some(&start))),
-        saved.doubt.map(|doubt| state.put_doubt(Some(&doubt))),
-        Some(state.put_scrub(&saved.scrub)),
-        Some(state.put_elections(&saved.elections)),
+        saved.log.map(|record| state.put(LOG, Some(&record))),
+        saved.vote.map(|vote| state.put(VOTE, Some(&vote))),
+        saved
+            .committed
+            .map(|mark| state.put(COMMITTED, Some(&mark))),
+        saved.floor.map(|floor| state.put(FLOOR, Some(&floor))),
+        saved.durable.map(|mark| state.put(DURABLE, Some(&mark))),
+        saved.start.map(|start| state.put(START, Some(&start))),
+        saved.doubt.map(|doubt| state.put(DOUBT, Some(&doubt))),
+        Some(state.put(SCRUB, Some(&saved.scrub))),
+        Some(state.put(ELECTIONS, Some(&saved.elections))),
     ];
     for put in puts.into_iter().flatten() {
         put.expect("it is written to memory");

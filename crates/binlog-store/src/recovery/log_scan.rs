@@ -9,8 +9,8 @@ use raft_types::{OpId, Rotate};
 use crate::error::OpenError;
 use crate::file_system::{FileSystem, StorageFile};
 use crate::format::{FileEnd, FileHeader, FileNumber, LoggedMembership, wrong_part};
+use crate::hard_state::VerifiedMark;
 use crate::log::{FileIndex, LogFile, LogPlace, Memberships, Points, TermRuns, WrittenTail};
-use crate::meta::hard_state::VerifiedMark;
 use crate::options::{ProgressCallback, VerifyAtStart, VerifyProgress};
 use crate::scan::{
     Depth, EntryScanner, Fault, FaultKind, ScanError, ScannedContent, Window, find_entry_after,

@@ -12,10 +12,8 @@ use raft_types::{DoubtedTail, RingId};
 use crate::error::OpenError;
 use crate::file_system::{FileSystem, StorageFile};
 use crate::format::{FileNumber, HeaderSource, INDEX_TEMPORARY_NAME, encode_file_header};
+use crate::hard_state::{DOUBT, HardState, LOG, LogRecord, LogStage, PurgeFloor, UNSYNCED};
 use crate::log::LogFile;
-use crate::meta::hard_state::{
-    DurableMark, HardState, LogRecord, LogStage, PurgeFloor, ScrubRecord, UnsyncedRun,
-};
 use crate::recovery::log_scan::ScannedLog;
 use crate::scan::scan_noted_start;
 use crate::writer::{NewFile, begin_file, start_over, write_index};
@@ -36,11 +34,8 @@ impl Repair<'_> {
     /// Creates the first file. Its creation is recorded first, so a hard state without a record is known to be lost, not new.
     pub(super) fn create_log(&self) -> Result<(), OpenError> {
         let create = || -> io::Result<()> {
-            self.hard.put_log(&LogRecord {
-                ring: self.ring,
-                stage: LogStage::Creating,
-            })?;
-            self.hard.flush()?;
+            let record = self.record(LogStage::Creating);
+            self.hard.store(LOG, Some(&record))?;
             self.fs.create_dir(self.dir)?;
             self.fs.sync_dir(self.data_dir)?;
             let description = Bytes::from(FormatDescription::built_in_event());
@@ -65,12 +60,10 @@ impl Repair<'_> {
     /// Durably records that acknowledged entries may be missing, or will be after a truncation. Written before the truncation: after a
     /// crash in between, the bytes are found again; after a later crash, the record is found.
     pub(super) fn note_doubt(&self, doubt: &DoubtedTail) -> Result<(), OpenError> {
-        let noted = self.hard.put_doubt(Some(doubt));
-        noted
-            .and_then(|()| self.hard.flush())
-            .map_err(OpenError::io(
-                "noting that acknowledged entries may be lost",
-            ))
+        let noted = self.hard.store(DOUBT, Some(doubt));
+        noted.map_err(OpenError::io(
+            "noting that acknowledged entries may be lost",
+        ))
     }
 
     /// Creates the file that follows the rotate entry at the log's end, over its `half_made` bytes, if any. Records `doubt` if they exceed
@@ -135,7 +128,7 @@ impl Repair<'_> {
         let complete = || -> io::Result<()> {
             let start = scan_noted_start(noted)?;
             // Earlier writes no longer count, whatever part of them is missing.
-            self.hard.put_unsynced(None)?;
+            self.hard.put(UNSYNCED, None)?;
             start_over(self.fs, self.dir, self.hard, &start)?;
             Ok(())
         };
@@ -196,37 +189,20 @@ impl Repair<'_> {
         tidy().map_err(OpenError::io("tidying the log directory"))
     }
 
-    /// Moves the durable mark to a membership, as the writer does for its own ([`crate::writer::LogWriter::flush`]); durable with
-    /// [`Self::note_in_use`].
-    pub(super) fn note_durable(&self, mark: DurableMark) -> Result<(), OpenError> {
-        let noted = self.hard.put_durable(Some(mark));
-        noted.map_err(OpenError::io("storing that a membership is durable"))
-    }
-
-    /// Records whether the log is written without sync; durable with [`Self::note_in_use`], and so before the first entry.
-    pub(super) fn note_unsynced(&self, run: Option<&UnsyncedRun>) -> Result<(), OpenError> {
-        let noted = self.hard.put_unsynced(run);
-        noted.map_err(OpenError::io("storing how the log is written"))
-    }
-
-    /// Records which files need no further verification; durable with [`Self::note_in_use`].
-    pub(super) fn note_verified(&self, record: &ScrubRecord) -> Result<(), OpenError> {
-        let noted = self.hard.put_scrub(record);
-        noted.map_err(OpenError::io("storing which files were verified"))
-    }
-
     /// Records that the log is in use: its loss is detected from now on.
     pub(super) fn note_in_use(&self, already: bool) -> Result<(), OpenError> {
         let note = || -> io::Result<()> {
             if !already {
-                self.hard.put_log(&LogRecord {
-                    ring: self.ring,
-                    stage: LogStage::InUse,
-                })?;
+                self.hard.put(LOG, Some(&self.record(LogStage::InUse)))?;
             }
             // Values read from the hard state count from now on, so they must be durable.
             self.hard.flush()
         };
         note().map_err(OpenError::io("storing that the log is in use"))
+    }
+
+    fn record(&self, stage: LogStage) -> LogRecord {
+        let ring = self.ring;
+        LogRecord { ring, stage }
     }
 }

@@ -11,7 +11,7 @@ use crate::file_system::{FileSystem, StorageFile};
 use crate::format::{
     FileHeader, FileNumber, INDEX_NAME, INDEX_TEMPORARY_NAME, IndexDamage, parse_index,
 };
-use crate::meta::hard_state::{HardState, LogStage, SavedState};
+use crate::hard_state::{HardState, LogStage, SavedState};
 use crate::recovery::recovery_cases::{IndexState, index_state};
 use crate::scan::{Corruption, Fault, FaultKind, ScanError, Window, find_entry_after, scan_header};
 use crate::scrub::UNFINISHED;

@@ -3,7 +3,7 @@
 
 use raft_types::OpId;
 
-use crate::meta::hard_state::UnsyncedRun;
+use crate::hard_state::UnsyncedRun;
 use crate::options::Durability;
 use crate::recovery::recovery_cases::{MetaState, Verdict};
 

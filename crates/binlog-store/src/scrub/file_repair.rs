@@ -47,9 +47,8 @@ impl LogHandle {
         if self.room(closed.end).in_all < closed.end {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let scrub = &self.shared.scrub;
-        let path = scrub.dir.join(format!("{number}{UNFINISHED}"));
-        let file = scrub.fs.create(&path)?;
+        let path = self.shared.dir.join(format!("{number}{UNFINISHED}"));
+        let file = self.shared.fs.create(&path)?;
         Ok(Some(FileRepair {
             log: self.clone(),
             closed,
@@ -120,10 +119,9 @@ impl FileRepair {
             number, last, end, ..
         } = self.closed;
         let shared = &self.log.shared;
-        let scrub = &shared.scrub;
         self.file.sync_data()?;
         let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-        let directory = scrub.directory();
+        let directory = self.log.directory();
         let verified = directory.verify_closed_at(number, &self.path, &mut |_| true);
         let verified = verified.map_err(|error| invalid(error.to_string()))?;
         let verified = verified.ok_or_else(|| invalid("it was not read".to_owned()))?;
@@ -154,13 +152,13 @@ impl FileRepair {
             if !same {
                 return Err(io::ErrorKind::NotFound.into());
             }
-            let path = scrub.dir.join(number.name());
-            scrub.fs.rename(&self.path, &path)?;
+            let path = shared.dir.join(number.name());
+            shared.fs.rename(&self.path, &path)?;
             shared.handles.forget(number);
-            scrub.fs.sync_dir(&scrub.dir)?;
+            shared.fs.sync_dir(&shared.dir)?;
         }
         shared.read_faults.forget(number);
-        scrub.repaired.fetch_add(1, Ordering::Relaxed);
+        shared.scrub.repaired.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -168,7 +166,7 @@ impl FileRepair {
 impl Drop for FileRepair {
     fn drop(&mut self) {
         // After the rename this name no longer exists.
-        match self.log.shared.scrub.fs.remove(&self.path) {
+        match self.log.shared.fs.remove(&self.path) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {

@@ -8,12 +8,12 @@ pub(crate) mod record;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::directory::VerifiedClosed;
+use crate::directory::{LogDirectory, VerifiedClosed};
 use crate::error::{StoreError, is_full};
 use crate::file_handles::ReadFault;
 use crate::format::FileNumber;
 use crate::handle::LogHandle;
-use crate::meta::hard_state::ScrubRecord;
+use crate::hard_state::{SCRUB, ScrubRecord};
 pub use crate::scrub::file_repair::FileRepair;
 pub(crate) use crate::scrub::file_repair::UNFINISHED;
 pub(crate) use crate::scrub::record::ClosedFile;
@@ -47,10 +47,14 @@ impl LogHandle {
         step
     }
 
-    /// Stores the scrub record. The disk reports a failed sync only once. If it reports it to the scrub, the writer must not treat its own
-    /// last sync of the hard state as successful.
+    /// Durably stores the scrub record. Readers of the record do not wait for the disk: only one thread scrubs. The disk reports a failed
+    /// sync only once. If it reports it to the scrub, the writer must not treat its own last sync of the hard state as successful.
     fn keep(&self, record: ScrubRecord) {
-        let Err(error) = self.shared.scrub.keep(record) else {
+        if *self.shared.scrub.record() == record {
+            return;
+        }
+        *self.shared.scrub.record() = record;
+        let Err(error) = self.shared.hard.store(SCRUB, Some(&record)) else {
             return;
         };
         // No write was made that could be lost.
@@ -102,6 +106,11 @@ impl LogHandle {
         }
     }
 
+    /// The log's files, as others read them.
+    pub(crate) fn directory(&self) -> LogDirectory {
+        LogDirectory::of(self.shared.fs.clone(), self.shared.dir.clone())
+    }
+
     /// The closed files whose entries are all committed, oldest first.
     pub(crate) fn closed_files(&self) -> Vec<ClosedFile> {
         let view = self.shared.view.lock();
@@ -133,11 +142,11 @@ impl LogHandle {
             }
             !self.shared.queue.is_closed()
         };
-        let verified = scrub.directory().verify_closed(file.number, &mut goes_on);
+        let verified = self.directory().verify_closed(file.number, &mut goes_on);
         let (number, why) = match verified {
             Ok(Some(verified)) if (verified.last, verified.end) == (file.last, file.end) => {
                 self.shared.read_faults.forget(file.number);
-                match scrub.directory().fault_behind(&verified, file.number) {
+                match self.directory().fault_behind(&verified, file.number) {
                     None => return ScrubStep::Good(file.number),
                     Some(error) => (file.number.next(), error.to_string()),
                 }

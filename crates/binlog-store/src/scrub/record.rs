@@ -1,30 +1,24 @@
 //! The scrub's state: the verified files and the choice of the next file.
 
-use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use raft_types::OpId;
 
-use crate::directory::LogDirectory;
-use crate::file_system::FileSystem;
 use crate::format::FileNumber;
+use crate::hard_state::{ScrubRecord, VerifiedMark};
 use crate::log::LogFile;
-use crate::meta::hard_state::{HardState, ScrubRecord, VerifiedMark};
 
 /// Pause between the end of a scrub and the start of the next.
 const BETWEEN_TURNS: Duration = Duration::from_secs(24 * 3_600);
 
-/// The scrub's state and resources.
+/// The scrub's state.
+#[derive(Default)]
 pub(crate) struct Scrub {
-    pub(crate) fs: Arc<dyn FileSystem>,
-    pub(crate) dir: PathBuf,
-    hard: HardState,
-    pub(super) record: Mutex<ScrubRecord>,
-    pub(super) read_bytes: AtomicU64,
-    pub(super) damaged: AtomicU64,
+    pub(crate) record: Mutex<ScrubRecord>,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) damaged: AtomicU64,
     pub(crate) repaired: AtomicU64,
 }
 
@@ -158,37 +152,6 @@ pub(super) fn ended(
 }
 
 impl Scrub {
-    pub(crate) fn new(
-        fs: Arc<dyn FileSystem>,
-        dir: PathBuf,
-        hard: HardState,
-        record: ScrubRecord,
-    ) -> Self {
-        Self {
-            fs,
-            dir,
-            hard,
-            record: Mutex::new(record),
-            read_bytes: AtomicU64::new(0),
-            damaged: AtomicU64::new(0),
-            repaired: AtomicU64::new(0),
-        }
-    }
-
-    pub(crate) fn directory(&self) -> LogDirectory {
-        LogDirectory::of(self.fs.clone(), self.dir.clone())
-    }
-
-    /// Durably stores a new record. Readers of the record do not wait for the disk: only one thread scrubs.
-    pub(super) fn keep(&self, record: ScrubRecord) -> io::Result<()> {
-        if *self.record() == record {
-            return Ok(());
-        }
-        *self.record() = record;
-        self.hard.put_scrub(&record)?;
-        self.hard.flush()
-    }
-
     pub(super) fn record(&self) -> MutexGuard<'_, ScrubRecord> {
         // Replaced as a whole.
         self.record.lock().unwrap_or_else(PoisonError::into_inner)

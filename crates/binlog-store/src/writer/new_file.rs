@@ -9,7 +9,7 @@ use crate::format::{
     FileHeader, FileNumber, HeaderSource, INDEX_NAME, INDEX_TEMPORARY_NAME, encode_file_header,
     render_index,
 };
-use crate::meta::hard_state::{HardState, PurgeFloor};
+use crate::hard_state::{COMMITTED, DURABLE, FLOOR, HardState, PurgeFloor, START};
 use crate::scan::ReceivedStart;
 
 /// A file that has just been created.
@@ -86,11 +86,10 @@ pub(crate) fn start_over(
     fs.sync_dir(dir)?;
     write_index(fs, dir, [number])?;
 
-    hard.put_floor(&start.floor())?;
-    hard.put_committed(Some(start.before))?;
-    hard.put_durable(None)?;
-    hard.put_start(None)?;
-    hard.flush()?;
+    hard.put(FLOOR, Some(&start.floor()))?;
+    hard.put(COMMITTED, Some(&start.before))?;
+    hard.put(DURABLE, None)?;
+    hard.store(START, None)?;
     Ok(NewFile {
         file,
         header: Arc::new(start.header.clone()),

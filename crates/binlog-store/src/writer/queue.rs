@@ -106,10 +106,10 @@ impl CommandQueue {
     ///
     /// # Errors
     /// The command, if the queue is closed.
-    pub(crate) fn push(&self, command: Command) -> Result<(), Box<(Command, StoreError)>> {
+    pub(crate) fn push(&self, command: Command) -> Result<(), Box<Command>> {
         let mut state = self.lock();
         if state.closed {
-            return Err(Box::new((command, StoreError::Closed)));
+            return Err(Box::new(command));
         }
         state.bytes += command.memory();
         state.commands.push(command);

@@ -1,13 +1,13 @@
 //! The end of one file and the start of the next. Every step is durable before the next one. So a start after a crash finds the old state
 //! or one that it can complete: no file after the rotate entry, an incomplete one, or one missing in the index.
 
-use std::io;
 use std::sync::Arc;
 
 use raft_types::{OpId, Rotate};
 
-use crate::error::StoreError;
+use crate::error::{Doing, StoreError};
 use crate::format::{FileNumber, HeaderSource};
+use crate::hard_state::START;
 use crate::log::LogFile;
 use crate::options::Durability;
 use crate::scan::ReceivedStart;
@@ -36,37 +36,37 @@ impl LogWriter {
         timestamp: u32,
     ) -> Result<(), StoreError> {
         let number = self.state.header.number.next();
-        let doing = |error: &io::Error| StoreError::io(format!("beginning {number}"), error);
+        let doing = format!("beginning {number}");
         let index = before.map_or(0, |before| before.index);
-        let membership = self.view.lock().memberships.at(index).cloned();
+        let membership = self.log.view.lock().memberships.at(index).cloned();
         let source = HeaderSource {
             number,
-            ring: self.ring,
+            ring: self.log.options.ring,
             before,
             membership: membership.as_ref(),
             previous_gtids: &self.state.gtids,
             format_description,
             timestamp,
         };
-        let new = begin_file(&*self.fs, &self.dir, &source).map_err(|error| doing(&error))?;
+        let new = begin_file(&*self.fs, &self.log.dir, &source).doing(&doing)?;
 
         let files: Vec<FileNumber> = {
-            let view = self.view.lock();
+            let view = self.log.view.lock();
             view.files
                 .files()
                 .map(LogFile::number)
                 .chain([number])
                 .collect()
         };
-        write_index(&*self.fs, &self.dir, files).map_err(|error| doing(&error))?;
+        write_index(&*self.fs, &self.log.dir, files).doing(&doing)?;
 
-        let mut view = self.view.lock();
+        let mut view = self.log.view.lock();
         if let Some(file) = view.files.current_mut() {
             file.closed = true;
         }
         view.files.push(LogFile::begin(new.header.clone()));
         drop(view);
-        self.state.space.wrote(new.header.end);
+        self.log.space.wrote(new.header.end);
         self.state.end = new.header.end;
         self.state.file = new.file;
         self.state.header = new.header;
@@ -110,7 +110,7 @@ impl LogWriter {
     /// Makes the log begin with this start.
     pub(super) fn begin_at(&mut self, start: &ReceivedStart) -> Result<(), StoreError> {
         let (floor, committed, there) = {
-            let view = self.view.lock();
+            let view = self.log.view.lock();
             let committed = view.committed.max(self.state.saved_committed);
             let there = view.terms.op_id(start.before.index);
             (view.floor_op_id(), committed, there)
@@ -123,32 +123,26 @@ impl LogWriter {
     }
 
     fn start_over(&mut self, start: &ReceivedStart) -> Result<(), StoreError> {
-        let doing = |error: io::Error| {
-            StoreError::io(
-                format!("letting the log begin with {}", start.header.number),
-                &error,
-            )
-        };
-        let noted = self.hard.put_start(Some(&start.bytes));
-        noted.and_then(|()| self.hard.flush()).map_err(doing)?;
+        let doing = format!("letting the log begin with {}", start.header.number);
+        self.hard.store(START, Some(&start.bytes)).doing(&doing)?;
 
         // Active readers detect by the generation that their data is gone.
         let header = Arc::new(start.header.clone());
         let gone: Vec<FileNumber> = {
-            let mut view = self.view.lock();
+            let mut view = self.log.view.lock();
             let gone = view.files.files().map(LogFile::number).collect();
             view.begin_at(header, start.floor());
             gone
         };
-        let new = start_over(&*self.fs, &self.dir, &self.hard, start).map_err(doing)?;
+        let new = start_over(&*self.fs, &self.log.dir, &self.hard, start).doing(&doing)?;
         for number in gone.into_iter().chain([start.header.number]) {
-            self.handles.forget(number);
+            self.log.handles.forget(number);
         }
         self.purger.forget_leftovers();
 
         let state = &mut self.state;
-        state.space.removed(state.space.log_bytes());
-        state.space.wrote(new.header.end);
+        self.log.space.removed(self.log.space.log_bytes());
+        self.log.space.wrote(new.header.end);
         state.file = new.file;
         state.end = new.header.end;
         state.last = Some(start.before);
