@@ -65,6 +65,8 @@ impl DirectoryError {
 pub struct LogDirectory {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
+    /// The only file to read, if not all.
+    only: Option<FileNumber>,
 }
 
 /// A file open for reading, with its header.
@@ -93,10 +95,7 @@ impl LogDirectory {
     /// [`DirectoryError::NoLog`] if neither has log files.
     pub fn open(fs: Arc<dyn FileSystem>, path: &Path) -> Result<Self, DirectoryError> {
         for dir in [log_dir(path), path.to_path_buf()] {
-            let directory = Self {
-                fs: fs.clone(),
-                dir,
-            };
+            let directory = Self::of(fs.clone(), dir);
             if !directory.numbers()?.is_empty() {
                 return Ok(directory);
             }
@@ -106,7 +105,8 @@ impl LogDirectory {
 
     /// The log in exactly this directory.
     pub(crate) fn of(fs: Arc<dyn FileSystem>, dir: PathBuf) -> Self {
-        Self { fs, dir }
+        let only = None;
+        Self { fs, dir, only }
     }
 
     /// Like [`Self::open`], on the machine's file system.
@@ -115,6 +115,29 @@ impl LogDirectory {
     /// As [`Self::open`].
     pub fn on_disk(path: &Path) -> Result<Self, DirectoryError> {
         Self::open(Arc::new(DiskFileSystem), path)
+    }
+
+    /// The part of a log that is in one file, on the machine's file system.
+    ///
+    /// # Errors
+    /// The file is not named as one of a log.
+    pub fn of_file(path: &Path) -> Result<Self, DirectoryError> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let Some(number) = FileNumber::from_name(&name) else {
+            return Err(DirectoryError::Io {
+                doing: format!("opening {}", path.display()),
+                source: io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "a file of a log is named as in binlog.000001",
+                ),
+            });
+        };
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        Ok(Self {
+            fs: Arc::new(DiskFileSystem),
+            dir: dir.unwrap_or(Path::new(".")).to_owned(),
+            only: Some(number),
+        })
     }
 
     /// The directory of the log files, which may differ from the path given to open.
@@ -142,6 +165,9 @@ impl LogDirectory {
     /// # Errors
     /// The directory cannot be listed.
     pub fn numbers(&self) -> Result<Vec<FileNumber>, DirectoryError> {
+        if let Some(only) = self.only {
+            return Ok(vec![only]);
+        }
         let names = match self.fs.list(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             // A path to a file contains no log files either.

@@ -35,7 +35,7 @@ struct DifferenceLine {
 /// Exit 1 when the logs differ.
 pub(super) fn run(args: &DiffArgs, format: Format) -> Result<(), Failure> {
     let (left, right) = (open(&args.left)?, open(&args.right)?);
-    let differences = left.diff(&right).map_err(|error| failure(&error))?;
+    let differences = left.diff(&right).map_err(failure)?;
     let names = [
         left.path().display().to_string(),
         right.path().display().to_string(),

@@ -9,7 +9,7 @@ use crate::cli::log::mysqlds_log::{MysqldsLog, ReadError};
 use crate::cli::log::target::{Log, TargetArgs, failure};
 use crate::terminal::{Exit, Failure, Format, Table, print};
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct FileLine {
     log_name: String,
     file_size: u64,
@@ -56,7 +56,7 @@ pub(super) fn run(args: &TargetArgs, format: Format) -> Result<(), Failure> {
         Log::Members(directory) => directory,
         Log::Mysqlds(log) => return of_mysqld(&log, format),
     };
-    let files = directory.files().map_err(|error| failure(&error))?;
+    let files = directory.files().map_err(failure)?;
     let lines: Vec<_> = files.iter().map(FileLine::new).collect();
     print(format, &lines, || table(&lines))?;
     let last = files.last().map(|file| file.file);
@@ -66,14 +66,14 @@ pub(super) fn run(args: &TargetArgs, format: Format) -> Result<(), Failure> {
         let unfinished = Some(file.file) == last && fault.kind.is_cut_off();
         (!unfinished).then(|| format!("{}: {fault}", file.file.name()))
     });
-    match damaged {
-        None => Ok(()),
-        Some(what) => Err(Failure::new(
-            Exit::Corrupt,
-            what,
-            "`witness log verify` says more",
-        )),
-    }
+    damage_is_none(damaged)
+}
+
+fn damage_is_none(damage: Option<String>) -> Result<(), Failure> {
+    let advice = "`witness log verify` says more";
+    damage.map_or(Ok(()), |what| {
+        Err(Failure::new(Exit::Corrupt, what, advice))
+    })
 }
 
 /// Lists the files of mysqld's own binlog, without op ids.
@@ -82,17 +82,9 @@ fn of_mysqld(log: &MysqldsLog, format: Format) -> Result<(), Failure> {
     for file in log.files() {
         let mut file = file?;
         let mut line = FileLine {
-            log_name: file.name().to_owned(),
-            file_size: file.size(),
-            entries: 0,
-            first_op_id: None,
-            last_op_id: None,
-            first_time: None,
-            last_time: None,
-            closed: false,
-            gtid_set: String::new(),
-            previous_gtid_set: String::new(),
-            fault: None,
+            log_name: file.name.clone(),
+            file_size: file.size,
+            ..FileLine::default()
         };
         let mut gtids = GtidSet::new();
         loop {
@@ -115,20 +107,14 @@ fn of_mysqld(log: &MysqldsLog, format: Format) -> Result<(), Failure> {
                 Err(ReadError::Unreadable(why)) => return Err(Failure::error(why)),
             }
         }
-        line.closed = file.is_closed();
+        line.closed = !file.in_use;
         line.gtid_set = gtids.to_string().replace('\n', "");
-        line.previous_gtid_set = file.previous_gtids().to_string().replace('\n', "");
-        line.fault = line.fault.or_else(|| file.unfinished());
+        line.previous_gtid_set = file.previous_gtids.to_string().replace('\n', "");
+        line.fault = line.fault.or(file.unfinished);
         lines.push(line);
     }
     print(format, &lines, || table(&lines))?;
-    damaged.map_or(Ok(()), |what| {
-        Err(Failure::new(
-            Exit::Corrupt,
-            what,
-            "`witness log verify` says more",
-        ))
-    })
+    damage_is_none(damaged)
 }
 
 fn table(lines: &[FileLine]) -> Table {
@@ -151,11 +137,7 @@ fn table(lines: &[FileLine]) -> Table {
             text(&line.first_op_id),
             text(&line.last_op_id),
             text(&line.last_time),
-            if line.closed {
-                "yes".into()
-            } else {
-                "no".into()
-            },
+            if line.closed { "yes" } else { "no" }.into(),
             line.gtid_set.clone(),
         ]);
     }

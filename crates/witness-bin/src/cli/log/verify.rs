@@ -7,8 +7,8 @@ use crate::cli::log::mysqlds_log::{MysqldsLog, ReadError};
 use crate::cli::log::target::{Log, TargetArgs, failure};
 use crate::terminal::{Exit, Failure, Format, bytes_bar, print_json, print_text};
 
-#[derive(Debug, Serialize)]
-pub(super) struct Verdict {
+#[derive(Debug, Default, Serialize)]
+struct Verdict {
     ok: bool,
     /// `member`, or `mysqld` for mysqld's own binlog, which has no op ids.
     owner: &'static str,
@@ -57,9 +57,7 @@ fn of_member(
     directory: &LogDirectory,
     progress: &dyn Fn(VerifyProgress),
 ) -> Result<Verdict, Failure> {
-    let report = directory
-        .verify(progress)
-        .map_err(|error| failure(&error))?;
+    let report = directory.verify(progress).map_err(failure)?;
     Ok(Verdict {
         ok: report.damaged.is_empty(),
         owner: "member",
@@ -78,17 +76,9 @@ fn of_member(
 fn of_mysqld(log: &MysqldsLog, progress: &dyn Fn(VerifyProgress)) -> Result<Verdict, Failure> {
     let total_bytes = log.bytes();
     let mut verdict = Verdict {
-        ok: true,
         owner: "mysqld",
         path: log.path.display().to_string(),
-        files: 0,
-        entries: 0,
-        bytes: 0,
-        first_op_id: None,
-        last_op_id: None,
-        unfinished: None,
-        damage: None,
-        damaged: Vec::new(),
+        ..Verdict::default()
     };
     for file in log.files() {
         let mut file = file?;
@@ -104,8 +94,8 @@ fn of_mysqld(log: &MysqldsLog, progress: &dyn Fn(VerifyProgress)) -> Result<Verd
                 Err(ReadError::Unreadable(why)) => return Err(Failure::error(why)),
             }
         }
-        verdict.bytes += file.position();
-        verdict.unfinished = file.unfinished();
+        verdict.bytes += file.offset;
+        verdict.unfinished = file.unfinished;
         progress(VerifyProgress {
             done_bytes: verdict.bytes,
             total_bytes,
