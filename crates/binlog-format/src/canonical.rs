@@ -35,7 +35,7 @@ impl Iterator for CanonicalEvents {
     }
 }
 
-/// The canonical form of a server's event, whose checksum is verified.
+/// The canonical form of a server's event; verifies its checksum.
 ///
 /// # Errors
 /// When the event's checksum does not match, or it is too short to have one.

@@ -228,7 +228,7 @@ pub(crate) fn put_length_encoded(out: &mut Vec<u8>, value: u64) {
 }
 
 // The variable-length integers of MySQL's serialization library: as many trailing one bits as bytes
-// follow the first, a zero bit, then the value; eight one bits stand for a whole 64-bit value.
+// follow the first, a zero bit, then the value; eight one bits precede a whole 64-bit value.
 
 /// Appends an unsigned integer in its shortest form.
 pub(crate) fn put_unsigned(out: &mut Vec<u8>, value: u64) {

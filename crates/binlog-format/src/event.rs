@@ -138,18 +138,15 @@ pub const CHECKSUM_LEN: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChecksumAlgorithm {
     /// Events have no checksum.
-    None,
+    None = 0,
     /// CRC32 (ISO-HDLC) of everything before it.
-    Crc32,
+    Crc32 = 1,
 }
 
 impl ChecksumAlgorithm {
     /// The byte in a format description.
     pub const fn code(self) -> u8 {
-        match self {
-            Self::None => 0,
-            Self::Crc32 => 1,
-        }
+        self as u8
     }
 
     /// The algorithm of a format description's byte.

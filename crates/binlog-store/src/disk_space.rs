@@ -46,8 +46,8 @@ impl DiskSpace {
     /// Records that the writer is about to write this many bytes.
     pub(crate) fn wrote(&self, bytes: u64) {
         let mut budget = self.lock();
-        if budget.wants_look(bytes) {
-            self.look(&mut budget);
+        if budget.wants_check(bytes) {
+            self.check(&mut budget);
         }
         budget.wrote(bytes);
         self.publish(&budget);
@@ -79,7 +79,7 @@ impl DiskSpace {
             "the log's disk {what}: nothing is written and nothing acknowledged until there is room. Purge old files of the log, \
              or remove other files; no restart is needed"
         );
-        self.look_and_publish(&mut self.lock());
+        self.check_and_publish(&mut self.lock());
     }
 
     /// Records that the disk accepted the write, or that the writer has given up.
@@ -92,7 +92,7 @@ impl DiskSpace {
                 "the log's disk has room again, and writing continues"
             );
         }
-        self.look_and_publish(&mut self.lock());
+        self.check_and_publish(&mut self.lock());
     }
 
     fn since(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -117,7 +117,7 @@ impl DiskSpace {
         }
         let mut budget = self.lock();
         if needed.saturating_add(queued) > budget.left() {
-            self.look_and_publish(&mut budget);
+            self.check_and_publish(&mut budget);
         }
         LogRoom {
             transactions: budget.left().saturating_sub(queued),
@@ -125,21 +125,21 @@ impl DiskSpace {
         }
     }
 
-    /// Whether the disk currently has this much free space; always checks it.
+    /// True if the disk currently has this much free space; always checks it.
     pub(crate) fn has_free(&self, bytes: u64) -> bool {
         let free = self.fs.free_space(&self.dir);
         free.is_ok_and(|free| free >= bytes)
     }
 
-    fn look(&self, budget: &mut DiskBudget) {
+    fn check(&self, budget: &mut DiskBudget) {
         match self.fs.free_space(&self.dir) {
-            Ok(free) => budget.looked(free),
+            Ok(free) => budget.checked(free),
             Err(error) => tracing::warn!(%error, "the free space of the log's disk is not known"),
         }
     }
 
-    fn look_and_publish(&self, budget: &mut DiskBudget) {
-        self.look(budget);
+    fn check_and_publish(&self, budget: &mut DiskBudget) {
+        self.check(budget);
         self.publish(budget);
     }
 
@@ -179,7 +179,7 @@ impl DiskSpace {
 // recovers.
 
 /// After this many bytes the free space is queried again, because other programs write to the disk, too.
-const LOOK_EVERY_BYTES: u64 = 16 << 20;
+const CHECK_EVERY_BYTES: u64 = 16 << 20;
 
 /// Transactions never use a quarter of the reserve, at most this much: more than the ring's own entries need in years without a
 /// transaction.
@@ -194,7 +194,7 @@ pub(crate) struct DiskBudget {
     pub(crate) log_bytes: u64,
     /// Free bytes, and bytes in spilled payloads, at the last check.
     pub(crate) free: u64,
-    pub(crate) written_since_look: u64,
+    pub(crate) written_since_check: u64,
     /// Current bytes in spilled payloads. They grow by gigabytes between two checks, and are short-lived.
     pub(crate) spilled: u64,
 }
@@ -221,26 +221,26 @@ impl DiskBudget {
     }
 
     /// Whether to check the free space before writing this many bytes.
-    pub(crate) fn wants_look(&self, needed: u64) -> bool {
-        self.written_since_look + needed >= LOOK_EVERY_BYTES || needed > self.left()
+    pub(crate) fn wants_check(&self, needed: u64) -> bool {
+        self.written_since_check + needed >= CHECK_EVERY_BYTES || needed > self.left()
     }
 
     /// Records the free space that the file system just reported.
-    pub(crate) fn looked(&mut self, free: u64) {
+    pub(crate) fn checked(&mut self, free: u64) {
         self.free = free + self.spilled;
-        self.written_since_look = 0;
+        self.written_since_check = 0;
     }
 
     pub(crate) fn wrote(&mut self, bytes: u64) {
         self.log_bytes += bytes;
-        self.written_since_look += bytes;
+        self.written_since_check += bytes;
     }
 
     pub(crate) fn removed(&mut self, bytes: u64) {
         self.log_bytes = self.log_bytes.saturating_sub(bytes);
     }
 
-    /// Whether usage has reached the alarm percentage of the limit, or of the space outside the reserve.
+    /// True if usage has reached the alarm percentage of the limit, or of the space outside the reserve.
     pub(crate) fn alarm(&self) -> bool {
         let used = |used: u64, of: u64| {
             u128::from(used) * 100 >= u128::from(of) * u128::from(self.alarm_percent)
@@ -253,7 +253,7 @@ impl DiskBudget {
 
     pub(crate) fn free_now(&self) -> u64 {
         self.free
-            .saturating_sub(self.written_since_look)
+            .saturating_sub(self.written_since_check)
             .saturating_sub(self.spilled)
     }
 }
@@ -288,18 +288,18 @@ mod tests {
             (budget.left(), budget.log_bytes, budget.free_now()),
             (100, 700, 200)
         );
-        budget.looked(5_000);
+        budget.checked(5_000);
         assert_eq!(budget.left(), 300);
         budget.removed(400);
         assert_eq!(budget.left(), 700);
     }
 
     #[test]
-    fn spilled_payloads_take_room_whenever_the_disk_was_looked_at() {
+    fn spilled_payloads_take_room_whenever_the_disk_was_checked() {
         let mut budget = disk(None, 100, 90, 0, 1_000);
         budget.spilled = 300; // since the check
         assert_eq!(budget.left(), 600);
-        budget.looked(700);
+        budget.checked(700);
         assert_eq!(budget.left(), 600);
         budget.spilled = 0;
         assert_eq!(budget.left(), 900);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_proposed_fits_the_reserve_and_leaves_the_rings_own_part() {
+    fn proposed_entries_fit_the_reserve_and_leave_the_rings_own_part() {
         // Limit, reserve, used, free: left, left in all.
         for (limit, reserve, used, free, left, in_all) in [
             (None, 0, 500, 300, 300, 300),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn alarm_comes_before_the_end() {
+    fn the_alarm_is_raised_before_the_room_ends() {
         let mut budget = disk(Some(1_000), 0, 90, 899, 1 << 40);
         assert!(!budget.alarm());
         budget.wrote(1);
@@ -345,12 +345,12 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_is_looked_at_before_refusing_and_now_and_then() {
+    fn the_disk_is_checked_before_refusing_and_periodically() {
         let mut budget = disk(None, 0, 90, 0, 1 << 40);
-        assert!(!budget.wants_look(1_000));
-        budget.wrote(LOOK_EVERY_BYTES);
-        assert!(budget.wants_look(0));
-        budget.looked(10);
-        assert!(!budget.wants_look(10) && budget.wants_look(11));
+        assert!(!budget.wants_check(1_000));
+        budget.wrote(CHECK_EVERY_BYTES);
+        assert!(budget.wants_check(0));
+        budget.checked(10);
+        assert!(!budget.wants_check(10) && budget.wants_check(11));
     }
 }

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::error::StoreError;
 use crate::file_handles::ReadFault;
+use crate::file_system::read_bytes;
 use crate::format::{FileHeader, FileNumber};
 use crate::log::{LogFile, LogPlace};
 use crate::options::Durability;
@@ -83,7 +84,7 @@ impl LogHandle {
     /// The file that begins directly after a rotate entry. `None` until the entry is durable and its successor has a header, and after that
     /// file is purged.
     #[must_use]
-    pub fn file_behind(&self, rotate: OpId) -> Option<FileNumber> {
+    pub fn file_after(&self, rotate: OpId) -> Option<FileNumber> {
         let view = self.shared.view.lock();
         let mut newest_first = view.files.files().rev();
         let file = newest_first.find(|file| file.header.before == Some(rotate))?;
@@ -194,7 +195,7 @@ impl LogHandle {
     pub fn plan_purge(&self, policy: &PurgePolicy, needed: &StillNeeded) -> PurgePlan {
         let view = self.shared.view.lock();
         let files: Vec<_> = view.files.files().collect();
-        let executed = |behind: Option<&&LogFile>| match (&needed.executed, behind) {
+        let executed = |next: Option<&&LogFile>| match (&needed.executed, next) {
             (Some(executed), Some(next)) => executed.contains_set(&next.header.previous_gtids),
             (Some(_), None) => false,
             (None, _) => true,
@@ -246,12 +247,8 @@ impl LogHandle {
     /// Why the writer had stopped before, if it had.
     pub fn close(&self) -> Result<(), StoreError> {
         self.shared.stop();
-        let thread = self
-            .shared
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let thread = self.shared.thread.lock();
+        let thread = thread.unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {
@@ -374,9 +371,7 @@ impl LogHandle {
     /// The GTIDs before the first file.
     #[must_use]
     pub fn purged_gtids(&self) -> GtidSet {
-        let view = self.shared.view.lock();
-        let first = view.unpurged_files().next();
-        first.map_or_else(GtidSet::new, |file| file.header.previous_gtids.clone())
+        self.begin().map(|begin| begin.gtids).unwrap_or_default()
     }
 
     /// The last file preceded only by transactions in `have`: a client with those needs no earlier file. `None` if the log begins after
@@ -407,7 +402,7 @@ impl LogHandle {
         there.then_some(hold)
     }
 
-    /// Whether the log has this file unpurged.
+    /// True if the log has this file unpurged.
     pub(crate) fn has_file(&self, number: FileNumber) -> bool {
         let view = self.shared.view.lock();
         view.unpurged_files().any(|file| file.number() == number)
@@ -421,10 +416,7 @@ impl LogHandle {
         let log = self.clone();
         let read = move || {
             let file = log.shared.handles.get(place.file)?;
-            let mut bytes = vec![0; at_most];
-            let read = file.read_at(&mut bytes, place.offset)?;
-            bytes.truncate(read);
-            Ok(Bytes::from(bytes))
+            Ok(read_bytes(&*file, place.offset, at_most)?.into())
         };
         let done: io::Result<Bytes> = self.shared.off_thread(read).await?;
         let wanted = place.offset..place.offset.saturating_add(at_most as u64);
@@ -451,7 +443,7 @@ impl LogHandle {
 /// Attempts to find a file again that a purge removes during the read.
 const ATTEMPTS: usize = 4;
 
-/// A file whose start is requested.
+/// The requested file.
 struct Wanted {
     number: FileNumber,
     header: Arc<FileHeader>,
@@ -476,13 +468,11 @@ impl LogHandle {
     /// Reads a file's start from the disk; blocks.
     fn read_start(&self, wanted: &Wanted) -> io::Result<FileStart> {
         let file = self.shared.handles.get(wanted.number)?;
-        let mut header = vec![0; usize::try_from(wanted.header.end).unwrap_or(usize::MAX)];
-        let read = file.read_at(&mut header, 0)?;
-        header.truncate(read);
+        let size = usize::try_from(wanted.header.end).unwrap_or(usize::MAX);
         let start = FileStart {
             before: wanted.before,
             membership: wanted.header.membership(),
-            header: header.into(),
+            header: read_bytes(&*file, 0, size)?.into(),
         };
         scan_start(&start, self.shared.options.ring)?;
         Ok(start)

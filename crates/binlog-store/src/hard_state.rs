@@ -138,7 +138,8 @@ pub(crate) struct ScrubRecord {
     /// This file, and all present ones before it.
     pub(crate) verified: Option<VerifiedMark>,
     /// The last file that the current scrub has read.
-    pub(crate) behind: Option<FileNumber>,
+    #[serde(rename = "behind")]
+    pub(crate) read_upto: Option<FileNumber>,
     /// The newest file when the current scrub began. The scrub ends with it, however fast others are written.
     pub(crate) until: Option<FileNumber>,
     /// End of the last scrub, in seconds since the epoch.
@@ -529,7 +530,7 @@ mod sled_tests {
     }
 
     #[test]
-    fn what_the_disk_refused_is_told_in_its_own_words() {
+    fn disk_errors_keep_their_original_text() {
         let refused = || io::Error::from_raw_os_error(5);
         let words = refused().to_string();
         let error = sled::Error::Io(refused());
@@ -547,7 +548,7 @@ mod sled_tests {
 
     /// The file's content as read by another process, without the first one's memory. Only a power cut shows whether it is on the disk.
     #[test]
-    fn what_was_flushed_stands_in_the_file() {
+    fn flushed_values_are_in_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let meta = SledMeta::open(&dir.path().join("meta")).unwrap();
         meta.put("vote", b"one").unwrap();
@@ -573,7 +574,7 @@ mod sled_tests {
     }
 
     #[test]
-    fn what_is_left_of_an_unfinished_snapshot_is_in_nobodys_way() {
+    fn unfinished_snapshots_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("meta");
         let open = || SledMeta::open(&path);

@@ -38,12 +38,12 @@ pub use crate::error::{CutBackError, OpenError, StoreError};
 pub use crate::file_handles::ReadFault;
 pub use crate::file_system::{DiskFileSystem, FileSystem, StorageFile};
 pub use crate::format::{
-    FileHeader, FileNumber, IndexDamage, InvalidEntry, MARKER_BODY_LEN, MARKER_LAYOUTS,
-    MARKER_MAGIC, Marker, MarkerError, MarkerKind,
+    ContentFault, FileHeader, FileNumber, IndexDamage, InvalidEntry, InvalidFileNumber,
+    MARKER_BODY_LEN, MARKER_LAYOUTS, MARKER_MAGIC, Marker, MarkerError, MarkerKind,
 };
 pub use crate::handle::{CurrentFile, FileSize, FileWithin, LogBegin, LogHandle};
-pub use crate::log::LogPlace;
 pub use crate::hard_state::{MetaStore, SledMeta};
+pub use crate::log::LogPlace;
 pub use crate::options::{
     Durability, OptionsError, ProgressCallback, StoreOptions, VerifyAtStart, VerifyProgress,
     WriterMode,
@@ -51,8 +51,8 @@ pub use crate::options::{
 pub use crate::purge::{NotArchived, PurgeHold, PurgeLimit, PurgePlan, PurgePolicy, StillNeeded};
 pub use crate::reader::LogReader;
 pub use crate::recovery::{
-    INDEX_CASES, IndexCase, IndexState, MetaState, RECOVERY_CASES, RecoveryCase, RecoveryReport,
-    TailCut, TailState, Verdict, boot_id, judge,
+    IndexState, MetaState, RECOVERY_CASES, RecoveryCase, RecoveryReport, TailCut, TailState,
+    Verdict, boot_id, judge,
 };
 pub use crate::scan::{Corruption, Fault, FaultKind};
 pub use crate::scrub::{FileRepair, ScrubProgress, ScrubStep};

@@ -77,12 +77,12 @@ pub type ProgressCallback = Arc<dyn Fn(VerifyProgress) + Send + Sync>;
 pub struct StoreOptions {
     /// The member's data directory; the files are in its `log/` directory.
     pub data_dir: PathBuf,
-    /// The ring whose log this is.
+    /// The log's ring.
     pub ring: RingId,
     /// The GTIDs before the log's start, which it presupposes. The same on every member of the ring; used only when the first file is
     /// created.
     pub origin: GtidSet,
-    /// Whether the data directory has had a log before: no new one is created then, because it would forget the member's votes and
+    /// True if the data directory has had a log before: no new one is created then, because it would forget the member's votes and
     /// acknowledged entries.
     pub begun: bool,
     /// When an entry counts as durable: after an fsync, or after the write to the operating system.

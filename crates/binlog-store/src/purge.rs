@@ -67,9 +67,9 @@ pub(crate) struct PurgeCandidate {
     pub(crate) closed: bool,
     /// Closing time in seconds since the epoch.
     pub(crate) closed_at: Option<u32>,
-    /// Whether the member's mysqld has executed all of it.
+    /// True if the member's mysqld has executed all of it.
     pub(crate) executed: bool,
-    /// Whether it stays until it is archived.
+    /// True if it stays until it is archived.
     pub(crate) kept_for_archive: bool,
 }
 
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_ring_or_the_server_beside_it_needs_stays() {
+    fn files_needed_by_the_ring_or_by_mysqld_stay() {
         let all = Some(OpId::new(1, 39));
         let everything = PurgePolicy::TotalBytes(1);
         for (needed, removed) in [(0, 0), (9, 0), (10, 1), (29, 2), (30, 3)] {
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_archived_stays_up_to_a_limit() {
+    fn unarchived_files_stay_up_to_a_limit() {
         let from = |number| {
             Some(LogPlace {
                 file: number,

@@ -162,8 +162,8 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
             }
         }
         if let Some(newest) = prepared.last() {
-            let behind = newest.op_id.index + 1;
-            self.shared.appended.send_replace(behind);
+            let next = newest.op_id.index + 1;
+            self.shared.appended.send_replace(next);
         }
         let submitted = self.shared.submit(Command::Append {
             entries: prepared,

@@ -8,9 +8,7 @@ use binlog_format::event::{EventFlags, EventRef};
 use bytes::Bytes;
 
 use crate::file_system::StorageFile;
-use crate::format::{
-    FileHeader, FileNumber, HeaderSource, encode_file_header, parse_index, render_index,
-};
+use crate::format::{FileHeader, FileNumber, encode_file_header, parse_index, render_index};
 use crate::hard_state::{
     COMMITTED, DOUBT, DURABLE, ELECTIONS, FLOOR, HardState, LOG, MetaStore, SCRUB, START, VOTE,
 };
@@ -44,16 +42,7 @@ pub fn file_header(bytes: &[u8]) -> bool {
 }
 
 fn written_again(header: &FileHeader) -> Bytes {
-    let (bytes, _) = encode_file_header(&HeaderSource {
-        number: header.number,
-        ring: header.ring,
-        before: header.before,
-        membership: header.membership.as_ref(),
-        previous_gtids: &header.previous_gtids,
-        format_description: &header.format_description,
-        timestamp: header.timestamp,
-    });
-    bytes.into()
+    encode_file_header(&mut header.clone()).into()
 }
 
 /// Reads a file of the log at every depth, and searches for entries after offsets in it. Returns the number of entries up to the first

@@ -121,9 +121,7 @@ impl<'a> FormatDescription<'a> {
 }
 
 impl EncodeEvent for FormatDescription<'_> {
-    fn event_type(&self) -> EventType {
-        EventType::FormatDescription
-    }
+    const TYPE: EventType = EventType::FormatDescription;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&BINLOG_VERSION.to_le_bytes());
@@ -142,7 +140,7 @@ impl EncodeEvent for FormatDescription<'_> {
 /// A heartbeat with the position of the source's dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat<'a> {
-    /// Whether it has the second form, with the position in its body.
+    /// True for the second form, with the position in its body.
     pub version_2: bool,
     /// The dump's current file.
     pub file: Cow<'a, [u8]>,
@@ -200,6 +198,8 @@ impl<'a> Heartbeat<'a> {
 }
 
 impl EncodeEvent for Heartbeat<'_> {
+    const TYPE: EventType = EventType::Heartbeat;
+
     fn event_type(&self) -> EventType {
         if self.version_2 {
             EventType::HeartbeatV2
@@ -264,9 +264,7 @@ impl<'a> Rotate<'a> {
 }
 
 impl EncodeEvent for Rotate<'_> {
-    fn event_type(&self) -> EventType {
-        EventType::Rotate
-    }
+    const TYPE: EventType = EventType::Rotate;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.position.to_le_bytes());
@@ -305,9 +303,7 @@ impl<'a> Ignorable<'a> {
 }
 
 impl EncodeEvent for Ignorable<'_> {
-    fn event_type(&self) -> EventType {
-        EventType::Ignorable
-    }
+    const TYPE: EventType = EventType::Ignorable;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.body);
@@ -335,9 +331,7 @@ impl PreviousGtids {
 }
 
 impl EncodeEvent for PreviousGtids {
-    fn event_type(&self) -> EventType {
-        EventType::PreviousGtids
-    }
+    const TYPE: EventType = EventType::PreviousGtids;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.gtids.encode(GtidSetFormat::Automatic));

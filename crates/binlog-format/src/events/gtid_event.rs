@@ -59,7 +59,7 @@ pub struct LogicalClock {
 /// The first event of a transaction. Fields that a server before 8.0 does not write are `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GtidEvent {
-    /// Whether it is a GTID_TAGGED event; else a GTID event, whose fields have fixed offsets and which has no tag.
+    /// True for a GTID_TAGGED event, false for a GTID event, which has fields at fixed offsets and no tag.
     pub tagged: bool,
     /// Bit 0: the transaction may have statement-format events.
     pub flags: u8,
@@ -99,6 +99,8 @@ impl GtidEvent {
 }
 
 impl EncodeEvent for GtidEvent {
+    const TYPE: EventType = EventType::Gtid;
+
     fn event_type(&self) -> EventType {
         match self.tagged {
             true => EventType::GtidTagged,
@@ -118,7 +120,7 @@ impl EncodeEvent for GtidEvent {
 //
 // ```text
 // u8 flags; 16 bytes source; i64 number; u8 clock type (2); i64 last committed; i64 sequence number
-// since 8.0, each only behind those before it:
+// since 8.0, each only after those before it:
 //   7 bytes commit timestamp [its top bit: 7 bytes original commit timestamp];
 //   length-encoded transaction length; u32 version [its top bit: u32 original version]; u64 ticket
 // ```

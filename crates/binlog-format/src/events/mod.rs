@@ -5,7 +5,6 @@ mod file_events;
 mod gtid_event;
 mod query;
 mod rows;
-mod statement_variables;
 mod transaction;
 
 use crate::decode::DecodeError;
@@ -16,13 +15,11 @@ pub use crate::events::file_events::{
 };
 pub use crate::events::gtid_event::{CommitTimestamp, GtidEvent, LogicalClock, ServerVersion};
 pub use crate::events::query::{
-    AutoIncrement, CharacterSets, Invoker, Query, SessionContext, SessionOptions, StatementKind,
-    refusal_of_statement, shown_statement, without_secrets,
+    AutoIncrement, CharacterSets, IntVar, IntVarKind, Invoker, Query, Rand, SessionContext,
+    SessionOptions, StatementKind, UserVar, UserVarType, UserVarValue, refusal_of_statement,
+    shown_statement, without_secrets,
 };
 pub use crate::events::rows::{Rows, RowsChange, RowsQuery, TableId, TableMap, is_rows};
-pub use crate::events::statement_variables::{
-    IntVar, IntVarKind, Rand, UserVar, UserVarType, UserVarValue,
-};
 pub use crate::events::transaction::{Compression, TransactionPayload, XaPrepare, Xid};
 
 // Encoding of typed views as canonical events.
@@ -50,8 +47,13 @@ impl From<&EventHeader> for EventOrigin {
 
 /// A typed view that can be encoded.
 pub trait EncodeEvent {
+    /// The type in the header of every such event, or of one form of it.
+    const TYPE: EventType;
+
     /// The type in the header.
-    fn event_type(&self) -> EventType;
+    fn event_type(&self) -> EventType {
+        Self::TYPE
+    }
 
     /// Appends the event's body.
     fn encode_body(&self, out: &mut Vec<u8>);

@@ -29,7 +29,7 @@ pub enum RowsChange {
 }
 
 impl RowsChange {
-    /// Whether every row has a before and an after image.
+    /// True if every row has a before and an after image.
     pub const fn has_two_images(self) -> bool {
         matches!(self, Self::Update | Self::PartialUpdate)
     }
@@ -38,7 +38,7 @@ impl RowsChange {
 /// The changed rows of one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rows<'a> {
-    /// Whether the rows were inserted, updated or deleted.
+    /// Inserted, updated or deleted.
     pub change: RowsChange,
     /// The table's number in the preceding table map event.
     pub table_id: TableId,
@@ -48,7 +48,7 @@ pub struct Rows<'a> {
     pub extra_data: Option<Cow<'a, [u8]>>,
     /// Number of the table's columns.
     pub column_count: u64,
-    /// A bit for each column, lowest first: whether it is in the (first) image.
+    /// A bit for each column, lowest first: 1 if it is in the (first) image.
     pub columns: Cow<'a, [u8]>,
     /// The same for the after image of updates; empty otherwise.
     pub columns_after: Cow<'a, [u8]>,
@@ -104,7 +104,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Whether an event is a rows event of any kind and version.
+/// True for a rows event of any kind and version.
 #[must_use]
 pub fn is_rows(event_type: EventType) -> bool {
     kind(event_type).is_some()
@@ -137,6 +137,8 @@ fn column_bits<'a>(cursor: &mut Cursor<'a>, column_count: u64) -> Result<&'a [u8
 }
 
 impl EncodeEvent for Rows<'_> {
+    const TYPE: EventType = EventType::WriteRows;
+
     fn event_type(&self) -> EventType {
         match (self.change, self.extra_data.is_some()) {
             (RowsChange::Write, false) => EventType::WriteRowsV1,
@@ -254,9 +256,7 @@ fn terminated_name<'a>(
 }
 
 impl EncodeEvent for TableMap<'_> {
-    fn event_type(&self) -> EventType {
-        EventType::TableMap
-    }
+    const TYPE: EventType = EventType::TableMap;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         self.table_id.encode(out);
@@ -302,9 +302,7 @@ impl<'a> RowsQuery<'a> {
 }
 
 impl EncodeEvent for RowsQuery<'_> {
-    fn event_type(&self) -> EventType {
-        EventType::RowsQuery
-    }
+    const TYPE: EventType = EventType::RowsQuery;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         out.push(self.unread_length);

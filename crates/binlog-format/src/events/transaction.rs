@@ -20,19 +20,12 @@ const UNCOMPRESSED_SIZE: u64 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compression {
     /// By Zstandard (`binlog_transaction_compression`).
-    Zstd,
+    Zstd = 0,
     /// Uncompressed events.
-    None,
+    None = 255,
 }
 
 impl Compression {
-    const fn code(self) -> u64 {
-        match self {
-            Self::Zstd => 0,
-            Self::None => 255,
-        }
-    }
-
     fn from_code(code: u64) -> Result<Self, DecodeError> {
         match code {
             0 => Ok(Self::Zstd),
@@ -148,12 +141,10 @@ impl<'a> TransactionPayload<'a> {
 }
 
 impl EncodeEvent for TransactionPayload<'_> {
-    fn event_type(&self) -> EventType {
-        EventType::TransactionPayload
-    }
+    const TYPE: EventType = EventType::TransactionPayload;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
-        put_field(out, COMPRESSION, self.compression.code());
+        put_field(out, COMPRESSION, self.compression as u64);
         if let Some(size) = self.uncompressed_size {
             put_field(out, UNCOMPRESSED_SIZE, size);
         }
@@ -194,9 +185,7 @@ impl Xid {
 }
 
 impl EncodeEvent for Xid {
-    fn event_type(&self) -> EventType {
-        EventType::Xid
-    }
+    const TYPE: EventType = EventType::Xid;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.xid.to_le_bytes());
@@ -256,9 +245,7 @@ fn part_length(length: u32) -> Result<usize, DecodeError> {
 }
 
 impl EncodeEvent for XaPrepare<'_> {
-    fn event_type(&self) -> EventType {
-        EventType::XaPrepare
-    }
+    const TYPE: EventType = EventType::XaPrepare;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         out.push(u8::from(self.one_phase));

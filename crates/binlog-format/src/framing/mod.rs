@@ -33,7 +33,7 @@ pub struct TransactionFramer {
     failed: bool,
 }
 
-/// Where the events' bytes are stored.
+/// The storage of the events' bytes.
 #[derive(Debug, Clone)]
 enum Payloads {
     /// In memory, or in a file of the folder if they are large.
@@ -72,7 +72,7 @@ impl TransactionFramer {
         }
     }
 
-    /// The same for events whose bytes the caller has: transactions have no payload.
+    /// The same for a caller that has the bytes of the events: transactions have no payload.
     #[must_use]
     pub fn without_payloads(self) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl TransactionFramer {
         *self = Self::with(checksum, self.max_transaction_bytes, self.payloads.clone());
     }
 
-    /// Whether a transaction has begun and not ended.
+    /// True if a transaction has begun and not ended.
     pub fn in_transaction(&self) -> bool {
         self.open.is_some()
     }
@@ -338,7 +338,7 @@ impl TransactionFramer {
     }
 }
 
-/// Whether an event is in no file: it has the flag, or no position.
+/// True for an event that is in no file: it has the flag, or no position.
 fn is_made_up(header: &EventHeader) -> bool {
     header.log_pos == 0 || header.flags.contains(EventFlags::ARTIFICIAL)
 }
@@ -406,7 +406,7 @@ pub enum StreamItem {
     Rotate {
         /// The next file, and the position of its first event.
         to: SourcePosition,
-        /// Whether the event is artificial; a real one ends a file.
+        /// True for an artificial event; a real one ends a file.
         artificial: bool,
     },
     /// The source has no events to send.
@@ -475,9 +475,7 @@ pub enum FramingError {
         event_type: EventType,
     },
     /// An event that is not allowed at this place of a transaction.
-    #[error(
-        "a {event_type} event cannot stand at its place in transaction {gtid}: reconnect by GTID set"
-    )]
+    #[error("a {event_type} event is out of place in transaction {gtid}: reconnect by GTID set")]
     Misplaced {
         /// The transaction around the event.
         gtid: Gtid,
@@ -623,7 +621,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offsets_go_on_beyond_four_gibibytes() {
+    fn offsets_continue_beyond_four_gibibytes() {
         let mut position = SourcePosition {
             file: Bytes::from_static(b"b"),
             offset: 4,

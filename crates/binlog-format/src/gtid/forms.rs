@@ -95,7 +95,7 @@ fn add_item(intervals: &mut UnsortedIntervals, item: &str) -> Result<(), ParseGt
                 intervals.add(source, tag, interval);
             }
         } else if field.is_empty() {
-            return Err(refuse("an interval is missing behind a colon"));
+            return Err(refuse("an interval is missing after a colon"));
         } else {
             tag = Tag::new(field.as_bytes())
                 .map_err(|_| refuse("a tag is too long or has a wrong character"))?;
@@ -150,7 +150,7 @@ impl FromStr for Gtid {
 // classic  u64 sources
 // tagged   u64: byte 0 and byte 7 are 1, the six bytes between are the number of (source, tag) pairs
 // then for each source (or pair): 16 bytes of source; [tagged: tag length, tag];
-//          u64 intervals; for each: u64 first, u64 behind the last
+//          u64 intervals; for each: u64 first, u64 after the last
 // ```
 
 const TAGGED_MARK: u64 = 1 << 56 | 1;
@@ -238,15 +238,15 @@ fn decode_intervals(
     let mut floor = 0;
     for _ in 0..count {
         let first = cursor.i64("GTID interval")?;
-        let behind = cursor.i64("GTID interval")?;
-        if first <= floor || behind <= first {
+        let end = cursor.i64("GTID interval")?;
+        if first <= floor || end <= first {
             return Err(invalid(
                 "GTID interval",
                 "intervals are empty or not in order",
             ));
         }
-        floor = behind;
-        let interval = Interval::new(Gno::from_signed(first)?, Gno::from_signed(behind - 1)?);
+        floor = end;
+        let interval = Interval::new(Gno::from_signed(first)?, Gno::from_signed(end - 1)?);
         each(interval.ok_or(invalid("GTID interval", "it is empty"))?);
     }
     Ok(())
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_that_comes_backwards_takes_no_longer() {
+    fn a_set_in_descending_order_parses_as_fast() {
         // Added one at a time, each of these would move all the others: 600 gigabytes in total.
         const INTERVALS: u64 = 300_000;
         let source = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";

@@ -148,7 +148,7 @@ impl Tag {
         Ok(tag)
     }
 
-    /// Whether this is the tag of untagged GTIDs.
+    /// True for the tag of untagged GTIDs.
     pub const fn is_none(&self) -> bool {
         self.len == 0
     }

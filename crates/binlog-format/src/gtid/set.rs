@@ -22,7 +22,7 @@ impl GtidSet {
         Self::default()
     }
 
-    /// Whether it is empty.
+    /// True without GTIDs.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -34,7 +34,7 @@ impl GtidSet {
             .sum()
     }
 
-    /// Whether any GTID in it has a tag.
+    /// True if any GTID in it has a tag.
     pub fn has_tags(&self) -> bool {
         self.parts.keys().any(|(_, tag)| !tag.is_none())
     }
@@ -355,9 +355,9 @@ impl IntervalSet {
             return false;
         };
         let before = below(hit[0], removed.first);
-        let behind = above(hit[hit.len() - 1], removed.last);
+        let after = above(hit[hit.len() - 1], removed.last);
         self.intervals
-            .splice(hit_from..hit_to, before.into_iter().chain(behind));
+            .splice(hit_from..hit_to, before.into_iter().chain(after));
         true
     }
 

@@ -97,7 +97,7 @@ pub enum ColumnType {
         /// Bytes of a value's length: 1 to 4.
         length_bytes: u8,
     },
-    /// The hidden column behind a multi-valued index: JSON in binary form.
+    /// The hidden column of a multi-valued index: JSON in binary form.
     TypedArray,
 }
 
@@ -236,7 +236,7 @@ fn decimal([precision, scale]: [u8; 2]) -> Result<ColumnType, DecodeError> {
     if precision > MAX_PRECISION || scale > MAX_SCALE || scale > precision {
         return Err(invalid(
             "column metadata",
-            "a DECIMAL with more than 65 digits, 30 behind the point, or more there than at all",
+            "a DECIMAL with more than 65 digits, 30 after the point, or more there than in total",
         ));
     }
     Ok(ColumnType::Decimal { precision, scale })
@@ -266,7 +266,7 @@ fn length_bytes(length_bytes: u8) -> Result<u8, DecodeError> {
         1..=4 => Ok(length_bytes),
         _ => Err(invalid(
             "column metadata",
-            "a BLOB whose length has neither 1, 2, 3 nor 4 bytes",
+            "a BLOB whose length has other than 1 to 4 bytes",
         )),
     }
 }
@@ -344,7 +344,7 @@ impl Columns {
         self.types.len()
     }
 
-    /// Whether the table has no column.
+    /// True without columns.
     pub fn is_empty(&self) -> bool {
         self.types.is_empty()
     }

@@ -45,7 +45,7 @@ fn end_positions_beyond_four_gibibytes_keep_their_low_bits() {
 }
 
 #[test]
-fn a_payload_comes_back_from_its_stored_form() {
+fn a_payload_is_restored_from_its_stored_form() {
     let payload = payload();
     let mut stored = Vec::new();
     let end = stamp_payload(&payload, 4, &mut stored).unwrap();
@@ -104,7 +104,7 @@ fn iteration_ends_at_a_cut_off_event() {
 }
 
 #[test]
-fn a_format_description_loses_what_belongs_to_one_servers_file() {
+fn a_canonical_format_description_has_no_fields_of_one_servers_file() {
     let mut received = FormatDescription::built_in("8.4.7");
     received.created = 1234;
     received.checksum = ChecksumAlgorithm::None;

@@ -64,7 +64,7 @@ fn gtid_sets_with_disorderly_intervals() {
 }
 
 #[test]
-fn gtid_sets_that_are_cut_off_go_on_or_are_of_another_format() {
+fn truncated_longer_and_foreign_gtid_sets_are_refused() {
     let good = set_bytes(1, &[1, 1, 3]);
     for len in 0..good.len() {
         assert!(

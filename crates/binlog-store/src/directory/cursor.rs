@@ -7,7 +7,7 @@ use raft_types::OpId;
 
 use crate::directory::{DirectoryError, LogDirectory};
 use crate::format::{FileNumber, MarkerKind};
-use crate::scan::{Depth, EntryScanner, ScanError, Scanned, ScannedContent, Window};
+use crate::scan::{Depth, EntryScanner, ScanError, Scanned, Window};
 
 /// An entry and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct EntryRecord {
     pub end: u64,
     /// Term and index in the marker.
     pub op_id: OpId,
-    /// Whether it is a transaction, a rotate, a membership or a blank entry.
+    /// Transaction, rotate, membership or blank.
     pub kind: MarkerKind,
     /// Length of its canonical payload in bytes.
     pub payload_len: u64,
@@ -36,10 +36,6 @@ pub struct EntryRecord {
 
 impl EntryRecord {
     pub(super) fn new(file: FileNumber, scanned: &Scanned) -> Self {
-        let gtid = match &scanned.content {
-            ScannedContent::Transaction(first) => first.gtid,
-            _ => None,
-        };
         Self {
             file,
             offset: scanned.offset,
@@ -50,7 +46,7 @@ impl EntryRecord {
             payload_crc32c: scanned.marker.payload_crc32c,
             event_count: scanned.marker.event_count,
             timestamp: scanned.timestamp,
-            gtid,
+            gtid: scanned.gtid(),
         }
     }
 }

@@ -12,14 +12,12 @@ use binlog_format::gtid::GtidSet;
 use raft_types::{Entry, OpId};
 
 pub use crate::directory::cursor::{EntryCursor, EntryRecord, Followed, Follower, Sought};
-pub(crate) use crate::directory::verify::VerifiedClosed;
 pub use crate::directory::verify::{FileDifference, Side, VerifyReport};
 use crate::file_system::{DiskFileSystem, FileSystem, StorageFile};
 use crate::format::{FileHeader, FileNumber, MarkerKind};
 use crate::options::log_dir;
 use crate::scan::{
-    Corruption, Depth, EntryScanner, Fault, FaultKind, ScanError, ScannedContent, Window,
-    scan_header,
+    Corruption, Depth, EntryScanner, Fault, FaultKind, ScanError, Window, scan_header,
 };
 
 /// Why a log cannot be read.
@@ -53,7 +51,7 @@ pub enum DirectoryError {
 }
 
 impl DirectoryError {
-    /// Whether the log is damaged, as opposed to missing or unreadable.
+    /// True for damage, false for a missing or unreadable log.
     #[must_use]
     pub fn is_corruption(&self) -> bool {
         matches!(self, Self::Corrupt { .. })
@@ -188,15 +186,6 @@ impl LogDirectory {
     /// The header is damaged, or the file cannot be read.
     pub fn header(&self, number: FileNumber) -> Result<FileHeader, DirectoryError> {
         Ok(self.open_file(number)?.header)
-    }
-
-    /// The header of a file at another path.
-    pub(crate) fn header_at(
-        &self,
-        number: FileNumber,
-        path: &Path,
-    ) -> Result<FileHeader, DirectoryError> {
-        Ok(self.open_file_at(number, path)?.header)
     }
 
     /// Reads the whole entry at a record's position.
@@ -346,9 +335,7 @@ impl LogDirectory {
                 let first = listing.times.map_or(entry.timestamp, |(first, _)| first);
                 listing.times = Some((first, entry.timestamp));
             }
-            if let ScannedContent::Transaction(first) = entry.content {
-                listing.gtids.extend(first.gtid);
-            }
+            listing.gtids.extend(entry.gtid());
         }
     }
 }

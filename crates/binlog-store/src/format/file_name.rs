@@ -61,11 +61,16 @@ impl FileNumber {
     }
 }
 
+/// A number that no log file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no log file has the number {0}")]
+pub struct InvalidFileNumber(pub u64);
+
 impl TryFrom<u64> for FileNumber {
-    type Error = String;
+    type Error = InvalidFileNumber;
 
     fn try_from(number: u64) -> Result<Self, Self::Error> {
-        Self::new(number).ok_or_else(|| format!("no log file has the number {number}"))
+        Self::new(number).ok_or(InvalidFileNumber(number))
     }
 }
 
@@ -174,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_file_behind_each() {
+    fn every_file_number_has_a_successor() {
         let last = file(u64::MAX - 1);
         assert_eq!(FileNumber::new(last.get() + 1), None);
         let index = format!("./{last}\n./{last}\n");
@@ -196,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_index_is_told() {
+    fn a_damaged_index_is_reported() {
         assert_eq!(parse_index(b"./binlog.000001"), Err(IndexDamage::CutOff));
         assert_eq!(
             parse_index(b"./binlog.000001\nhello\n"),

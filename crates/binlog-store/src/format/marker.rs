@@ -37,40 +37,30 @@ const HAS_OP_ID: u16 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MarkerKind {
     /// The end of a file's header; the op id is that of the entry before the file.
-    FileHeader,
+    FileHeader = 1,
     /// A blank entry, which a new leader commits first.
-    Blank,
+    Blank = 2,
     /// A membership entry; its JSON is in the marker.
-    Membership,
+    Membership = 3,
     /// A transaction; its events follow.
-    Transaction,
+    Transaction = 4,
     /// The last entry of a file; the next file's format description is in the marker.
-    Rotate,
+    Rotate = 5,
 }
 
 impl MarkerKind {
-    const fn code(self) -> u8 {
-        match self {
-            Self::FileHeader => 1,
-            Self::Blank => 2,
-            Self::Membership => 3,
-            Self::Transaction => 4,
-            Self::Rotate => 5,
-        }
+    fn from_code(code: u8) -> Option<Self> {
+        let kinds = [
+            Self::FileHeader,
+            Self::Blank,
+            Self::Membership,
+            Self::Transaction,
+            Self::Rotate,
+        ];
+        kinds.into_iter().find(|kind| *kind as u8 == code)
     }
 
-    const fn from_code(code: u8) -> Option<Self> {
-        match code {
-            1 => Some(Self::FileHeader),
-            2 => Some(Self::Blank),
-            3 => Some(Self::Membership),
-            4 => Some(Self::Transaction),
-            5 => Some(Self::Rotate),
-            _ => None,
-        }
-    }
-
-    /// Whether the payload is the events after the marker, not bytes in it.
+    /// True if the payload is the events after the marker, not bytes in it.
     #[must_use]
     pub const fn has_events(self) -> bool {
         matches!(self, Self::Transaction)
@@ -133,7 +123,7 @@ pub enum MarkerError {
 }
 
 impl Marker {
-    /// The marker of an entry whose payload is in the marker or empty.
+    /// The marker of an entry with its payload in the marker, or without one.
     #[must_use]
     pub fn holding(kind: MarkerKind, op_id: Option<OpId>, payload: &[u8]) -> Self {
         Self {
@@ -153,7 +143,7 @@ impl Marker {
         let mut body = [0; MARKER_BODY_LEN];
         body[0..4].copy_from_slice(&MARKER_MAGIC);
         body[4] = WRITTEN;
-        body[5] = self.kind.code();
+        body[5] = self.kind as u8;
         body[6..8].copy_from_slice(&flags.to_le_bytes());
         body[8..16].copy_from_slice(&op_id.term.to_le_bytes());
         body[16..24].copy_from_slice(&op_id.index.to_le_bytes());
@@ -203,7 +193,7 @@ impl Marker {
         } else if !self.kind.has_events() && self.payload_len != payload.len() as u64 {
             Some("the payload's length is not that of the bytes in it")
         } else if self.kind.has_events() && !payload.is_empty() {
-            Some("bytes stand in it although its payload follows")
+            Some("it holds bytes although its payload follows")
         } else {
             None
         };
@@ -338,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_marker_is_refused() {
+    fn other_bytes_than_markers_are_refused() {
         let good = transaction().encode();
         assert_eq!(Marker::decode(b"hello"), Err(MarkerError::NoMagic));
         assert_eq!(Marker::decode(&good[..20]), Err(MarkerError::Short(20)));

@@ -181,7 +181,7 @@ impl LogView {
     pub(crate) fn gtids_committed_in_ring(&self, mark: Option<OpId>) -> GtidSet {
         let committed = mark.max(self.committed).map(|committed| committed.index);
         let mut gtids = self.gtids.clone();
-        for gtid in self.tail.behind(committed) {
+        for gtid in self.tail.uncommitted(committed) {
             gtids.remove(gtid);
         }
         gtids

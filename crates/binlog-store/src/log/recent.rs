@@ -12,6 +12,12 @@ struct Cached {
     memory: u64,
 }
 
+impl Cached {
+    fn index(&self) -> u64 {
+        self.entry.log_id.index
+    }
+}
+
 /// Consecutive entries up to the log's end.
 pub(crate) struct RecentEntries {
     entries: VecDeque<Cached>,
@@ -34,7 +40,7 @@ impl RecentEntries {
 
     /// The index of the oldest entry here.
     pub(crate) fn first_index(&self) -> Option<u64> {
-        self.entries.front().map(|cached| cached.entry.log_id.index)
+        self.entries.front().map(Cached::index)
     }
 
     /// Appends an entry.
@@ -53,7 +59,7 @@ impl RecentEntries {
         let mut found = Vec::new();
         for cached in self.entries.iter().skip(skip) {
             let fits = found.is_empty() || used + cached.memory <= budget;
-            if cached.entry.log_id.index >= end || !fits {
+            if cached.index() >= end || !fits {
                 break;
             }
             used += cached.memory;
@@ -67,7 +73,7 @@ impl RecentEntries {
         while self
             .entries
             .back()
-            .is_some_and(|cached| cached.entry.log_id.index >= from)
+            .is_some_and(|newest| newest.index() >= from)
         {
             self.drop_one(true);
         }
@@ -75,11 +81,7 @@ impl RecentEntries {
 
     /// Drops the entries up to `index`.
     pub(crate) fn purge(&mut self, index: u64) {
-        while self
-            .entries
-            .front()
-            .is_some_and(|cached| cached.entry.log_id.index <= index)
-        {
+        while self.first_index().is_some_and(|oldest| oldest <= index) {
             self.drop_one(false);
         }
     }
@@ -91,7 +93,7 @@ impl RecentEntries {
             let Some(oldest) = self.entries.front() else {
                 return;
             };
-            let index = Some(oldest.entry.log_id.index);
+            let index = Some(oldest.index());
             let is_large = oldest.memory >= SPILLED_FROM as u64;
             if index > durable || is_large && index > committed {
                 return;
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_durable_is_never_evicted() {
+    fn entries_that_are_not_durable_are_never_evicted() {
         let mut recent = filled(250);
         recent.evict(None, None);
         assert_eq!(recent.first_index(), Some(10));

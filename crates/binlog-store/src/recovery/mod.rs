@@ -5,7 +5,6 @@ mod log_scan;
 mod recovery_cases;
 mod repair;
 mod survey;
-mod unsynced_run;
 
 use std::fmt;
 use std::path::Path;
@@ -26,14 +25,13 @@ use crate::hard_state::{
 use crate::log::{LogFile, LogView, OpenLog, RecentEntries, SharedView};
 use crate::options::{Durability, StoreOptions, WriterMode};
 use crate::recovery::log_scan::{ScannedLog, scan_log};
+use crate::recovery::recovery_cases::Unsynced;
 pub use crate::recovery::recovery_cases::{
-    INDEX_CASES, IndexCase, IndexState, MetaState, RECOVERY_CASES, RecoveryCase, TailState,
-    Verdict, judge,
+    IndexState, MetaState, RECOVERY_CASES, RecoveryCase, TailState, Verdict, boot_id, judge,
 };
 use crate::recovery::repair::Repair;
-use crate::recovery::survey::{Survey, SurveyedFile, corrupt, survey, wrong_header};
-use crate::recovery::unsynced_run::Unsynced;
-pub use crate::recovery::unsynced_run::boot_id;
+use crate::recovery::survey::{Survey, SurveyedFile, corrupt, survey};
+use crate::scan::Fault;
 use crate::scrub::record::Scrub;
 use crate::shared::Shared;
 use crate::stats::Counters;
@@ -104,7 +102,7 @@ fn recover(
                 return Err(OpenError::AllMissing { dir });
             }
             (Verdict::CreateLog, _) => repair.create_log()?,
-            (Verdict::BeginBehindFloor, Some(floor)) => repair.begin_behind_floor(&log, floor)?,
+            (Verdict::BeginBehindFloor, Some(floor)) => repair.begin_after_floor(&log, floor)?,
             (
                 Verdict::Open | Verdict::CutTail | Verdict::CutDoubtedTail | Verdict::MakeNextFile,
                 _,
@@ -141,24 +139,24 @@ fn meta_state(saved: &SavedState, log: &ScannedLog) -> MetaState {
     }
     let floor = saved.floor.as_ref().map(|floor| floor.op_id);
     let end = log.end();
-    let behind =
+    let beyond =
         |known: Option<OpId>, end: Option<OpId>| known.map(|id| id.index) > end.map(|id| id.index);
-    let end_or_floor = if behind(floor, end) { floor } else { end };
+    let end_or_floor = if beyond(floor, end) { floor } else { end };
     let vote_term = saved.vote.map_or(0, |vote| vote.leader_id.term);
     let last_term = end_or_floor.map_or(0, |last| last.term);
     let differs = |id: OpId| log.terms.op_id(id.index).is_some_and(|found| found != id);
 
     if vote_term < last_term {
         MetaState::VoteOlder
-    } else if behind(saved.committed, end_or_floor) {
+    } else if beyond(saved.committed, end_or_floor) {
         MetaState::CommittedBeyondEnd
     } else if saved.committed.is_some_and(differs) {
         MetaState::CommittedDiffers
-    } else if behind(saved.durable.map(|mark| mark.op_id), end_or_floor)
+    } else if beyond(saved.durable.map(|mark| mark.op_id), end_or_floor)
         || saved.durable.is_some_and(|mark| differs(mark.op_id))
     {
         MetaState::DurableBeyondEnd
-    } else if behind(floor, end) {
+    } else if beyond(floor, end) {
         MetaState::FloorBeyondEnd
     } else if floor
         .is_some_and(|floor| entries.is_some_and(|(first, _)| first.index <= floor.index))
@@ -204,7 +202,7 @@ fn refusal(verdict: Verdict, dir: &Path, saved: &SavedState, log: &ScannedLog) -
                     .files
                     .current()
                     .map_or(crate::format::FileNumber::FIRST, LogFile::number);
-                corrupt(dir, file, wrong_header("place in the log"))
+                corrupt(dir, file, Fault::wrong_header("place in the log"))
             }
         },
         _ => OpenError::MetaMissing {
@@ -216,7 +214,7 @@ fn refusal(verdict: Verdict, dir: &Path, saved: &SavedState, log: &ScannedLog) -
 /// How to finish opening a log whose files can stay.
 struct Ending {
     verdict: Verdict,
-    /// Whether entries that were acknowledged without a sync may be missing.
+    /// True if entries that were acknowledged without a sync may be missing.
     may_lack_unsynced: bool,
     /// The record to write for the new run.
     run: Option<UnsyncedRun>,
@@ -252,8 +250,8 @@ fn finish(
         }
         made_file = Some(file);
     }
-    let index = survey.index.case();
-    let rewrite = index.rewrite.unwrap_or_default() || made_file.is_some();
+    // The survey has refused an index that names a missing file.
+    let rewrite = survey.index != IndexState::Agrees || made_file.is_some();
     repair.tidy_directory(
         &log,
         rewrite,
@@ -284,7 +282,7 @@ fn finish(
     }
     let report = RecoveryReport {
         cases,
-        index_case: index.name,
+        index_case: survey.index.name(),
         files: log.files.files().count(),
         bounds: served.bounds(),
         floor,

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 
 use binlog_format::events::FormatDescription;
 use binlog_format::gtid::GtidSet;
@@ -10,16 +9,13 @@ use bytes::Bytes;
 use raft_types::{DoubtedTail, RingId};
 
 use crate::error::OpenError;
-use crate::file_system::{FileSystem, StorageFile};
-use crate::format::{FileNumber, HeaderSource, INDEX_TEMPORARY_NAME, encode_file_header};
+use crate::file_system::{FileSystem, copy_bytes};
+use crate::format::{FileHeader, FileNumber, INDEX_TEMPORARY_NAME, encode_file_header};
 use crate::hard_state::{DOUBT, HardState, LOG, LogRecord, LogStage, PurgeFloor, UNSYNCED};
 use crate::log::LogFile;
 use crate::recovery::log_scan::ScannedLog;
 use crate::scan::scan_noted_start;
 use crate::writer::{NewFile, begin_file, start_over, write_index};
-
-/// Bytes per read and write when a tail is made durable.
-const COPY_BYTES: usize = 1 << 20;
 
 pub(super) struct Repair<'a> {
     pub(super) fs: &'a dyn FileSystem,
@@ -38,20 +34,17 @@ impl Repair<'_> {
             self.hard.store(LOG, Some(&record))?;
             self.fs.create_dir(self.dir)?;
             self.fs.sync_dir(self.data_dir)?;
-            let description = Bytes::from(FormatDescription::built_in_event());
-            begin_file(
-                self.fs,
-                self.dir,
-                &HeaderSource {
-                    number: FileNumber::FIRST,
-                    ring: self.ring,
-                    before: None,
-                    membership: None,
-                    previous_gtids: self.origin,
-                    format_description: &description,
-                    timestamp: 0,
-                },
-            )?;
+            let header = FileHeader {
+                number: FileNumber::FIRST,
+                ring: self.ring,
+                before: None,
+                membership: None,
+                previous_gtids: self.origin.clone(),
+                format_description: FormatDescription::built_in_event().into(),
+                timestamp: 0,
+                end: 0,
+            };
+            begin_file(self.fs, self.dir, header)?;
             write_index(self.fs, self.dir, [FileNumber::FIRST])
         };
         create().map_err(OpenError::io("making the first log file"))
@@ -79,27 +72,28 @@ impl Repair<'_> {
             return Err(OpenError::io("making the next log file")(error));
         };
         let number = last_file.number().next();
-        let source = HeaderSource {
+        let mut header = FileHeader {
             number,
             ring: self.ring,
             before: log.end(),
-            membership: log.memberships.last(),
-            previous_gtids: &log.gtids,
-            format_description: &rotate.format_description,
+            membership: log.memberships.last().cloned(),
+            previous_gtids: log.gtids.clone(),
+            format_description: rotate.format_description,
             timestamp: rotate.timestamp,
+            end: 0,
         };
-        let doubted = half_made > encode_file_header(&source).0.len() as u64;
+        let doubted = half_made > encode_file_header(&mut header).len() as u64;
         if doubted {
             self.note_doubt(doubt)?;
         }
-        let NewFile { header, .. } = begin_file(self.fs, self.dir, &source)
+        let NewFile { header, .. } = begin_file(self.fs, self.dir, header)
             .map_err(OpenError::io(format!("making {number}")))?;
         log.files.push(LogFile::begin(header));
         Ok((number, doubted))
     }
 
     /// Begins a file after the purge floor, which is beyond the log's end. The survey then treats the other files as leftovers.
-    pub(super) fn begin_behind_floor(
+    pub(super) fn begin_after_floor(
         &self,
         log: &ScannedLog,
         floor: &PurgeFloor,
@@ -108,16 +102,17 @@ impl Repair<'_> {
             return Ok(());
         };
         let number = last_file.number().next();
-        let source = HeaderSource {
+        let header = FileHeader {
             number,
             ring: self.ring,
             before: Some(floor.op_id),
-            membership: floor.membership.as_ref(),
-            previous_gtids: &log.gtids,
-            format_description: &last_file.header.format_description,
+            membership: floor.membership.clone(),
+            previous_gtids: log.gtids.clone(),
+            format_description: last_file.header.format_description.clone(),
             timestamp: last_file.header.timestamp,
+            end: 0,
         };
-        let begun = begin_file(self.fs, self.dir, &source);
+        let begun = begin_file(self.fs, self.dir, header);
         begun.map_err(OpenError::io(format!("making {number}")))?;
         Ok(())
     }
@@ -144,18 +139,9 @@ impl Repair<'_> {
         end: u64,
     ) -> Result<(), OpenError> {
         let settle = || -> io::Result<()> {
-            let file: Arc<dyn StorageFile> = self.fs.open(&self.dir.join(number.name()))?;
-            let mut buffer = vec![0; COPY_BYTES];
-            let mut at = durable_to.min(end);
-            while at < end {
-                let wanted = COPY_BYTES.min(usize::try_from(end - at).unwrap_or(COPY_BYTES));
-                let read = file.read_at(&mut buffer[..wanted], at)?;
-                if read == 0 {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                file.write_at(&buffer[..read], at)?;
-                at += read as u64;
-            }
+            let file = self.fs.open(&self.dir.join(number.name()))?;
+            let from = durable_to.min(end);
+            copy_bytes(&*file, from..end, &*file, from)?;
             file.truncate(end)?;
             file.sync_data()
         };

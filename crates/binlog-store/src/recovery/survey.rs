@@ -7,13 +7,13 @@ use std::sync::Arc;
 use raft_types::{OpId, RingId};
 
 use crate::error::OpenError;
-use crate::file_system::{FileSystem, StorageFile};
+use crate::file_system::{FileSystem, StorageFile, read_file};
 use crate::format::{
     FileHeader, FileNumber, INDEX_NAME, INDEX_TEMPORARY_NAME, IndexDamage, parse_index,
 };
 use crate::hard_state::{HardState, LogStage, SavedState};
 use crate::recovery::recovery_cases::{IndexState, index_state};
-use crate::scan::{Corruption, Fault, FaultKind, ScanError, Window, find_entry_after, scan_header};
+use crate::scan::{Corruption, Fault, ScanError, Window, find_entry_after, scan_header};
 use crate::scrub::UNFINISHED;
 
 /// The largest accepted index: a hundred thousand files.
@@ -136,17 +136,9 @@ fn read_index(
     fs: &dyn FileSystem,
     dir: &Path,
 ) -> Result<Result<Vec<FileNumber>, IndexDamage>, OpenError> {
-    let read = || -> io::Result<Vec<u8>> {
-        let file = fs.open_read_only(&dir.join(INDEX_NAME))?;
-        let mut bytes =
-            vec![0; usize::try_from(file.size()?.min(MAX_INDEX_BYTES)).unwrap_or_default()];
-        let filled = file.read_at(&mut bytes, 0)?;
-        bytes.truncate(filled);
-        Ok(bytes)
-    };
-    Ok(parse_index(
-        &read().map_err(OpenError::io(format!("reading {INDEX_NAME}")))?,
-    ))
+    let read = read_file(fs, &dir.join(INDEX_NAME), MAX_INDEX_BYTES);
+    let bytes = read.map_err(OpenError::io(format!("reading {INDEX_NAME}")))?;
+    Ok(parse_index(&bytes))
 }
 
 /// The headers of all files stay in memory. GTIDs that a file's previous GTIDs share with those of the preceding file are stored once; a
@@ -177,7 +169,7 @@ fn survey_file(
     })
 }
 
-/// Removes the files before one whose preceding entry is purged.
+/// Removes the files that end at or before the purge floor.
 fn split_leftovers(files: &mut Vec<SurveyedFile>, floor: Option<OpId>) -> Vec<FileNumber> {
     let begins_at_floor = |file: &SurveyedFile| {
         let before = file.header.as_ref().ok().and_then(|header| header.before);
@@ -220,7 +212,7 @@ fn check_chain(
         (Ok(_), None) => Err(corrupt(
             dir,
             first.number,
-            wrong_header("entries before the file"),
+            Fault::wrong_header("entries before the file"),
         )),
         (Err(fault), _) => Err(corrupt(dir, first.number, fault.clone())),
     }
@@ -255,14 +247,6 @@ fn check_headers(
         }
     }
     Ok(())
-}
-
-pub(super) fn wrong_header(what: &'static str) -> Fault {
-    Fault {
-        offset: 0,
-        kind: FaultKind::WrongHeader { what },
-        entry_offset: 0,
-    }
 }
 
 pub(super) fn corrupt(dir: &Path, file: FileNumber, fault: Fault) -> OpenError {

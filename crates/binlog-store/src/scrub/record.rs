@@ -94,7 +94,7 @@ pub(super) fn choose(
     // An end time in the future comes from a clock that was ahead: the real time is unknown.
     let since = record.completed_at.and_then(|at| now.checked_sub(at));
     let due = since.is_none_or(|since| since >= BETWEEN_TURNS.as_secs());
-    let of_turn = (record.behind.is_some() || due)
+    let of_turn = (record.read_upto.is_some() || due)
         .then(|| next_of_turn(closed, record, &waits))
         .flatten();
     let verified = record.verified.map(|mark| mark.file);
@@ -115,7 +115,7 @@ fn next_of_turn(
 ) -> Option<FileNumber> {
     let numbers = closed.iter().map(|file| file.number);
     let mut rest = numbers
-        .filter(|number| Some(*number) > record.behind)
+        .filter(|number| Some(*number) > record.read_upto)
         .take_while(|number| record.until.is_none_or(|until| *number <= until));
     rest.find(|number| !waits(*number))
 }
@@ -131,7 +131,7 @@ pub(super) fn good(closed: &[ClosedFile], mut record: ScrubRecord, choice: Choic
         });
     }
     if choice.of_turn {
-        record.behind = Some(choice.file);
+        record.read_upto = Some(choice.file);
         record.until = record.until.or_else(|| Some(closed.last()?.number));
     }
     record
@@ -144,8 +144,8 @@ pub(super) fn ended(
     waits: impl Fn(FileNumber) -> bool,
     now: u64,
 ) -> ScrubRecord {
-    if record.behind.is_some() && next_of_turn(closed, &record, waits).is_none() {
-        (record.behind, record.until) = (None, None);
+    if record.read_upto.is_some() && next_of_turn(closed, &record, waits).is_none() {
+        (record.read_upto, record.until) = (None, None);
         record.completed_at = Some(now);
     }
     record
@@ -172,14 +172,14 @@ mod tests {
         numbers.iter().map(file).collect()
     }
 
-    fn record(verified: u64, behind: u64, completed_at: Option<u64>) -> ScrubRecord {
+    fn record(verified: u64, read_upto: u64, completed_at: Option<u64>) -> ScrubRecord {
         let mark = |file: FileNumber| VerifiedMark {
             file,
             last: OpId::new(1, file.get() * 10),
         };
         ScrubRecord {
             verified: FileNumber::new(verified).map(mark),
-            behind: FileNumber::new(behind),
+            read_upto: FileNumber::new(read_upto),
             until: None,
             completed_at,
         }
@@ -221,9 +221,9 @@ mod tests {
             (&[1, 2, 3], 1, 0, Some(DAY), &[2], None),
         ];
         for row in table {
-            let (files, verified, behind, completed_at, damaged, expected) = row;
+            let (files, verified, read_upto, completed_at, damaged, expected) = row;
             let damaged = |number: FileNumber| damaged.contains(&number.get());
-            let record = record(verified, behind, completed_at);
+            let record = record(verified, read_upto, completed_at);
             let chosen = choose(&closed(files), &record, damaged, DAY + 1);
             let chosen = chosen.map(|choice| (choice.file.get(), choice.of_turn));
             assert_eq!(chosen, expected, "{row:?}");
@@ -279,7 +279,7 @@ mod tests {
             }
         }
         assert_eq!(seen, [1, 4, 2, 5, 3]);
-        assert_eq!((now.behind, now.until), (None, None));
+        assert_eq!((now.read_upto, now.until), (None, None));
     }
 
     fn now_verified(number: u64) -> Option<VerifiedMark> {

@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_more_purged_files_are_left_the_sooner_the_next_one_goes() {
+    fn removals_are_more_frequent_with_more_purged_files() {
         let pauses = [0, 1, 4, 10, 1_000, usize::MAX].map(pause_between_removals);
         let millis = pauses.map(|pause| pause.as_millis());
         assert_eq!(millis, [1_000, 1_000, 250, 100, 100, 100]);

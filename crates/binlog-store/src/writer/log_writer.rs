@@ -40,7 +40,7 @@ pub(crate) struct WriterState {
     /// The committed op id in the hard state.
     pub(crate) saved_committed: Option<OpId>,
     pub(crate) saved_mark: Option<DurableMark>,
-    /// Whether the hard state records that the log is written without sync.
+    /// True if the hard state records that the log is written without sync.
     pub(crate) unsynced_run: bool,
 }
 

@@ -57,7 +57,7 @@ impl Purger {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the hard state's disk is full.
+    /// True if the hard state's disk is full.
     pub(super) fn hard_state_is_full(&self) -> bool {
         self.log.hard.reserve().is_err_and(|error| is_full(&error))
     }
@@ -176,8 +176,7 @@ impl Purger {
 mod tests {
     use super::*;
 
-    use crate::format::HeaderSource;
-    use crate::format::encode_file_header;
+    use crate::format::{FileHeader, encode_file_header};
     use binlog_format::events::FormatDescription;
     use binlog_format::gtid::GtidSet;
     use raft_types::RingId;
@@ -185,15 +184,17 @@ mod tests {
     /// Three files: entries 0 to 9 and 10 to 19 closed, 20 to 24 current.
     fn files() -> Vec<LogFile> {
         let file = |number: u64, first: u64, last: u64| {
-            let (_, header) = encode_file_header(&HeaderSource {
+            let mut header = FileHeader {
                 number: FileNumber::new(number).unwrap(),
                 ring: RingId::default(),
                 before: first.checked_sub(1).map(|index| OpId::new(1, index)),
                 membership: None,
-                previous_gtids: &GtidSet::new(),
-                format_description: &FormatDescription::built_in_event().into(),
+                previous_gtids: GtidSet::new(),
+                format_description: FormatDescription::built_in_event().into(),
                 timestamp: 0,
-            });
+                end: 0,
+            };
+            encode_file_header(&mut header);
             let mut file = LogFile::begin(Arc::new(header));
             for index in first..=last {
                 file.note(OpId::new(1, index), 1_000 + index * 10, 1_010 + index * 10);
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_closed_files_below_floor_and_holds_go() {
+    fn only_whole_closed_files_below_floor_and_holds_are_removed() {
         let files = files();
         let count =
             |floor: u64, hold| count_removable(files.iter(), Some(OpId::new(1, floor)), hold);

@@ -81,7 +81,7 @@ impl CommandQueue {
         self.lock().bytes
     }
 
-    /// Whether new commands are refused.
+    /// True if new commands are refused.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed
     }
@@ -216,7 +216,7 @@ impl CommandQueue {
         self.room.notify_waiters();
     }
 
-    /// Whether all pushed commands are done.
+    /// True if all pushed commands are done.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.lock();
         state.commands.is_empty() && !state.busy
@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn purges_of_what_is_durable_go_first_but_never_before_what_takes_entries_back() {
+    fn purges_of_durable_entries_precede_all_but_truncations() {
         let purge = |index: u64| Command::Purge {
             upto: OpId::new(1, index),
             done: tokio::sync::oneshot::channel().0,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use raft_types::{OpId, Rotate};
 
 use crate::error::{Doing, StoreError};
-use crate::format::{FileNumber, HeaderSource};
+use crate::format::{FileHeader, FileNumber};
 use crate::hard_state::START;
 use crate::log::LogFile;
 use crate::options::Durability;
@@ -15,7 +15,7 @@ use crate::writer::log_writer::LogWriter;
 use crate::writer::new_file::{begin_file, start_over, write_index};
 
 impl LogWriter {
-    /// Ends the current file, whose rotate entry is staged, and begins the next one.
+    /// Ends the current file with the staged rotate entry, and begins the next one.
     pub(super) fn rotate(&mut self, rotate: &Rotate) -> Result<(), StoreError> {
         // A file with a successor is durable whatever the configuration: a start must never find a later file without the previous one's
         // end.
@@ -38,17 +38,17 @@ impl LogWriter {
         let number = self.state.header.number.next();
         let doing = format!("beginning {number}");
         let index = before.map_or(0, |before| before.index);
-        let membership = self.log.view.lock().memberships.at(index).cloned();
-        let source = HeaderSource {
+        let header = FileHeader {
             number,
             ring: self.log.options.ring,
             before,
-            membership: membership.as_ref(),
-            previous_gtids: &self.state.gtids,
-            format_description,
+            membership: self.log.view.lock().memberships.at(index).cloned(),
+            previous_gtids: self.state.gtids.clone(),
+            format_description: format_description.clone(),
             timestamp,
+            end: 0,
         };
-        let new = begin_file(&*self.fs, &self.log.dir, &source).doing(&doing)?;
+        let new = begin_file(&*self.fs, &self.log.dir, header).doing(&doing)?;
 
         let files: Vec<FileNumber> = {
             let view = self.log.view.lock();
@@ -154,7 +154,7 @@ impl LogWriter {
             before = %start.before,
             file = %self.state.header.number,
             gtids = %self.state.gtids,
-            "the log begins with a later file; a mysqld beside this member that lacks some of these GTIDs has to be \
+            "the log begins with a later file; a mysqld of this member that lacks some of these GTIDs has to be \
              reprovisioned"
         );
         Ok(())

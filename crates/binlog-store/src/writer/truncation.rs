@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use binlog_format::gtid::GtidSet;
 use raft_types::OpId;
 
 use crate::cut_tail::{CutTail, GoingPart, keep};
@@ -13,7 +12,7 @@ use crate::file_system::StorageFile;
 use crate::format::FileNumber;
 use crate::hard_state::{COMMITTED, DURABLE, DurableMark};
 use crate::log::{FileIndex, LogFile, LogPlace};
-use crate::scan::{Corruption, Depth, EntryScanner, ScanError, Scanned, ScannedContent, Window};
+use crate::scan::{Corruption, Depth, EntryScanner, FileState, ScanError, Scanned, Window};
 use crate::writer::log_writer::LogWriter;
 use crate::writer::new_file::write_index;
 use crate::writer::queue::CuttingBack;
@@ -25,7 +24,7 @@ pub(super) struct TruncationPlan {
     pub(super) remove: Vec<FileNumber>,
     /// The file that becomes the current one.
     pub(super) keep: FileNumber,
-    /// Whether entries of the kept file are dropped.
+    /// True if entries of the kept file are dropped.
     pub(super) cut: bool,
 }
 
@@ -52,43 +51,24 @@ pub(super) fn plan_truncation(files: &FileIndex, from: u64) -> Option<Truncation
     None
 }
 
-/// The content of a file's kept part.
-pub(super) struct KeptPart {
-    pub(super) end: u64,
-    pub(super) last: Option<OpId>,
-    pub(super) gtids: GtidSet,
-    /// The sequence number of its last transaction.
-    pub(super) sequence_number: i64,
-}
-
 /// Scans a file's entries up to before index `from`.
-pub(super) fn scan_kept(
+fn scan_kept(
     file: &Arc<dyn StorageFile>,
     kept: &LogFile,
     from: u64,
-) -> Result<KeptPart, ScanError> {
+) -> Result<FileState, ScanError> {
     let window = Window::new(file, kept.end, Window::SCAN_BYTES);
     let mut scanner = EntryScanner::new(window, kept.number(), kept.header.end, kept.header.before);
-    let mut part = KeptPart {
-        end: kept.header.end,
-        last: None,
-        gtids: kept.header.previous_gtids.clone(),
-        sequence_number: 0,
-    };
+    let mut state = FileState::begin(&kept.header);
     while kept.first.is_some_and(|first| first < from)
-        && part.last.is_none_or(|last| last.index + 1 < from)
+        && state.last.is_none_or(|last| last.index + 1 < from)
     {
         let Some(entry) = scanner.next(Depth::FirstEvent)? else {
             break;
         };
-        part.end = entry.end;
-        part.last = Some(entry.op_id);
-        if let ScannedContent::Transaction(first) = entry.content {
-            part.gtids.extend(first.gtid);
-            part.sequence_number = first.sequence_number;
-        }
+        state.add(&entry);
     }
-    Ok(part)
+    Ok(state)
 }
 
 /// The error of the writer's scan of its own file.
@@ -198,7 +178,7 @@ impl LogWriter {
     fn lower_durable_mark(
         &mut self,
         from: u64,
-        part: &KeptPart,
+        part: &FileState,
         file: FileNumber,
     ) -> Result<(), StoreError> {
         if self
@@ -331,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_cut_back_to_what_it_has() {
+    fn a_log_is_truncated_only_to_an_entry_that_it_has() {
         let id = OpId::new;
         let there = |index: u64| (5..=9).contains(&index).then(|| id(2, index));
         for (to, floor, expected) in [

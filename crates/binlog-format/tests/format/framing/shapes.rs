@@ -99,7 +99,7 @@ fn every_shape_of_a_transaction_is_recognised() {
 }
 
 #[test]
-fn what_belongs_to_no_transaction_comes_out_by_itself() {
+fn items_between_transactions_are_returned_separately() {
     let rotate = Rotate {
         position: 4,
         next_file: b"binlog.000007".as_slice().into(),

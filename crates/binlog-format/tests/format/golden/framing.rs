@@ -87,7 +87,7 @@ fn every_file_is_framed_as_the_server_lists_it() {
 }
 
 #[test]
-fn what_stands_between_transactions_comes_out_too() {
+fn items_between_transactions_are_returned() {
     let (_, others) = frame(&golden_file("rows"));
     assert!(matches!(others.as_slice(), [
         StreamItem::FormatDescription { server_version, checksum: ChecksumAlgorithm::Crc32, .. },

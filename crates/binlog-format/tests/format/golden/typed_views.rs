@@ -102,7 +102,7 @@ fn events_of(name: &str, event_type: EventType) -> Vec<RawEvent> {
 }
 
 #[test]
-fn gtid_events_say_what_the_server_was() {
+fn gtid_events_name_the_servers_version() {
     for (name, event_type) in [("rows", EventType::Gtid), ("tagged", EventType::GtidTagged)] {
         for event in events_of(name, event_type) {
             let gtid = GtidEvent::decode(event.canonical()).unwrap();

@@ -23,7 +23,7 @@ const STATEMENTS: &str = "
     SET default_table_encryption = 1; CREATE DATABASE encrypted;";
 
 #[test]
-fn the_log_says_which_session_its_statements_need() {
+fn logged_session_contexts_equal_the_session() {
     let tree = MysqlTree::require();
     let server = Mysqld::launch(&tree).unwrap();
     server.client().sql(STATEMENTS).unwrap();
@@ -85,7 +85,7 @@ fn the_log_says_which_session_its_statements_need() {
 }
 
 #[test]
-fn the_log_says_which_values_its_statements_used() {
+fn logged_variables_equal_the_used_values() {
     let tree = MysqlTree::require();
     let server = Mysqld::launch(&tree).unwrap();
     server.client().sql(STATEMENTS).unwrap();

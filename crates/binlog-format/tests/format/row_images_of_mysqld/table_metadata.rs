@@ -39,7 +39,7 @@ fn schema_of(server: &Mysqld, table: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn table_maps_say_what_the_schema_says() {
+fn table_maps_agree_with_the_schema() {
     let tree = MysqlTree::require();
     let server = Mysqld::launch(&tree).unwrap();
     let client = server.client();

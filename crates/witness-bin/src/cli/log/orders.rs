@@ -54,7 +54,7 @@ pub(super) fn flush(args: &FlushArgs, format: Format) -> Result<(), Failure> {
 /// Arguments of `witness log purge`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PurgeArgs {
-    /// Name or number of the member whose log it is
+    /// Name or number of the member with the log
     member: String,
     #[command(flatten)]
     files: Files,
@@ -179,7 +179,7 @@ mod tests {
     use member::protocol::KeptFile;
 
     #[test]
-    fn what_went_and_what_stays_is_told() {
+    fn removed_and_kept_files_are_reported() {
         let document = |dry_run, removed: &[&str]| Purged {
             member: MemberId(2),
             name: "w-2".into(),
