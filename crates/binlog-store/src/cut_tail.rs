@@ -5,7 +5,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use binlog_format::gtid::GtidSet;
 use raft_types::OpId;
 use serde::{Deserialize, Serialize};
 
@@ -51,12 +50,6 @@ pub struct CutTail {
 }
 
 impl CutTail {
-    /// The truncated GTIDs, if the document's text is valid.
-    #[must_use]
-    pub fn gtid_set(&self) -> Option<GtidSet> {
-        self.gtids.parse().ok()
-    }
-
     /// The tails saved in a data directory, oldest first.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ const PREFIX_LEN: usize = 5;
 
 /// A record's key, with the record's type.
 pub(crate) struct Key<T> {
-    name: &'static str,
+    pub(crate) name: &'static str,
     record: PhantomData<fn() -> T>,
 }
 
@@ -176,35 +176,12 @@ pub(crate) struct SavedState {
 /// The records in a [`MetaStore`]. A `put` is durable after the next [`HardState::flush`].
 #[derive(Clone)]
 pub(crate) struct HardState {
-    meta: Arc<dyn MetaStore>,
+    pub(crate) meta: Arc<dyn MetaStore>,
 }
 
 impl HardState {
-    /// The keys of the records.
-    #[cfg(feature = "fuzzing")]
-    pub(crate) const KEYS: [&str; 10] = [
-        LOG.name,
-        VOTE.name,
-        COMMITTED.name,
-        FLOOR.name,
-        DURABLE.name,
-        START.name,
-        DOUBT.name,
-        SCRUB.name,
-        UNSYNCED.name,
-        ELECTIONS.name,
-    ];
-
     pub(crate) fn new(meta: Arc<dyn MetaStore>) -> Self {
         Self { meta }
-    }
-
-    /// The same records in another wrapper.
-    pub(crate) fn through(
-        &self,
-        wrap: impl FnOnce(Arc<dyn MetaStore>) -> Arc<dyn MetaStore>,
-    ) -> Self {
-        Self::new(wrap(self.meta.clone()))
     }
 
     /// Ensures that there is room for the next records. Each `put` does so before it changes any data.

@@ -38,8 +38,8 @@ pub use crate::error::{CutBackError, OpenError, StoreError};
 pub use crate::file_handles::ReadFault;
 pub use crate::file_system::{DiskFileSystem, FileSystem, StorageFile};
 pub use crate::format::{
-    ContentFault, FileHeader, FileNumber, IndexDamage, InvalidEntry, InvalidFileNumber,
-    MARKER_BODY_LEN, MARKER_LAYOUTS, MARKER_MAGIC, Marker, MarkerError, MarkerKind,
+    ContentFault, FileHeader, FileNumber, InvalidEntry, InvalidFileNumber, MARKER_BODY_LEN,
+    MARKER_LAYOUTS, MARKER_MAGIC, Marker, MarkerError, MarkerKind,
 };
 pub use crate::handle::{CurrentFile, FileSize, FileWithin, LogBegin, LogHandle};
 pub use crate::hard_state::{MetaStore, SledMeta};

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use crate::file_system::StorageFile;
 use crate::format::{FileHeader, FileNumber, encode_file_header, parse_index, render_index};
 use crate::hard_state::{
-    COMMITTED, DOUBT, DURABLE, ELECTIONS, FLOOR, HardState, LOG, MetaStore, SCRUB, START, VOTE,
+    COMMITTED, DOUBT, DURABLE, ELECTIONS, FLOOR, HardState, LOG, MetaStore, SCRUB, START, UNSYNCED,
+    VOTE,
 };
 use crate::scan::{
     Depth, EntryScanner, InMemory, ScanError, Scanned, Window, find_entry_after, scan_header,
@@ -89,15 +90,28 @@ fn entries(
 
 /// Reads an index, and writes it.
 pub fn index(bytes: &[u8]) -> Option<Vec<u8>> {
-    Some(render_index(parse_index(bytes).ok()?))
+    Some(render_index(parse_index(bytes)?))
 }
 
 /// The number of records of the hard state.
-pub const RECORDS: usize = HardState::KEYS.len();
+pub const RECORDS: usize = KEYS.len();
+
+const KEYS: [&str; 10] = [
+    LOG.name,
+    VOTE.name,
+    COMMITTED.name,
+    FLOOR.name,
+    DURABLE.name,
+    START.name,
+    DOUBT.name,
+    SCRUB.name,
+    UNSYNCED.name,
+    ELECTIONS.name,
+];
 
 /// Reads one of the records of the hard state, and writes it.
 pub fn record(which: usize, value: &[u8]) -> Option<Vec<u8>> {
-    let key = HardState::KEYS[which % RECORDS];
+    let key = KEYS[which % RECORDS];
     let meta = Arc::new(MemoryMeta::default());
     meta.lock().insert(key.to_owned(), value.to_vec());
     let state = HardState::new(meta.clone());

@@ -24,8 +24,6 @@ pub struct EntryRecord {
     pub kind: MarkerKind,
     /// Length of its canonical payload in bytes.
     pub payload_len: u64,
-    /// CRC32C of its canonical payload, from the marker.
-    pub payload_crc32c: u32,
     /// The number of events between its marker and the next entry.
     pub event_count: u32,
     /// Creation time of its first event in seconds since the epoch; 0 without one.
@@ -43,7 +41,6 @@ impl EntryRecord {
             op_id: scanned.op_id,
             kind: scanned.marker.kind,
             payload_len: scanned.marker.payload_len,
-            payload_crc32c: scanned.marker.payload_crc32c,
             event_count: scanned.marker.event_count,
             timestamp: scanned.timestamp,
             gtid: scanned.gtid(),

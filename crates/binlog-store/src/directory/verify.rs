@@ -9,9 +9,7 @@ use raft_types::OpId;
 use crate::directory::{DirectoryError, LogDirectory, OpenFile};
 use crate::format::{FileHeader, FileNumber};
 use crate::options::VerifyProgress;
-use crate::scan::{
-    Corruption, Depth, EntryScanner, Fault, FileState, ScanError, Window, find_entry_after,
-};
+use crate::scan::{Corruption, Depth, Fault, FileState, ScanError, Window, find_entry_after};
 
 /// The extent and the findings of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -226,10 +224,6 @@ pub enum FileDifference {
         file: FileNumber,
         /// The first byte that differs.
         offset: u64,
-        /// The left log's entry there; `None` in the header or without an entry.
-        left: Option<OpId>,
-        /// The right log's entry there.
-        right: Option<OpId>,
     },
 }
 
@@ -284,13 +278,7 @@ impl LogDirectory {
                 .position(|(our, their)| our != their)
             {
                 let offset = offset + at as u64;
-                let (left, right) = (self.entry_at(file, offset)?, other.entry_at(file, offset)?);
-                return Ok(Some(FileDifference::Differs {
-                    file,
-                    offset,
-                    left,
-                    right,
-                }));
+                return Ok(Some(FileDifference::Differs { file, offset }));
             }
             match ours.len().min(theirs.len()) {
                 // One of them was truncated in the meantime.
@@ -308,24 +296,5 @@ impl LogDirectory {
             side,
             common_bytes,
         }))
-    }
-
-    /// The entry that contains a byte, as far as the markers before it are readable.
-    fn entry_at(&self, file: FileNumber, offset: u64) -> Result<Option<OpId>, DirectoryError> {
-        let open = match self.open_file(file) {
-            Ok(open) => open,
-            Err(DirectoryError::Corrupt { .. }) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let window = Window::new(&open.file, open.size, Window::LOOKUP_BYTES);
-        let mut scanner = EntryScanner::new(window, file, open.header.end, open.header.before);
-        loop {
-            match scanner.next(Depth::Marker) {
-                Ok(Some(entry)) if entry.end <= offset => {}
-                Ok(Some(entry)) if entry.offset <= offset => return Ok(Some(entry.op_id)),
-                Ok(_) | Err(ScanError::Fault(_)) => return Ok(None),
-                Err(error) => return Err(self.scan_error(file, error)),
-            }
-        }
     }
 }

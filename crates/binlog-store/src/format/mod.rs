@@ -9,7 +9,7 @@ pub use crate::format::file_header::{ContentFault, FileHeader};
 pub(crate) use crate::format::file_header::{
     FileHeaderBody, LoggedMembership, encode_file_header, with_timestamp,
 };
-pub use crate::format::file_name::{FileNumber, IndexDamage, InvalidFileNumber};
+pub use crate::format::file_name::{FileNumber, InvalidFileNumber};
 pub(crate) use crate::format::file_name::{
     INDEX_NAME, INDEX_TEMPORARY_NAME, parse_index, render_index,
 };

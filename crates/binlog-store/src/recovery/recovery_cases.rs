@@ -5,7 +5,7 @@ use {MetaState as M, TailState as T};
 
 use raft_types::OpId;
 
-use crate::format::{FileNumber, IndexDamage};
+use crate::format::FileNumber;
 use crate::hard_state::UnsyncedRun;
 use crate::options::Durability;
 
@@ -238,13 +238,13 @@ impl IndexState {
 
 /// Compares the index with the log's files, and names the missing file.
 pub(super) fn index_state(
-    index: Option<&Result<Vec<FileNumber>, IndexDamage>>,
+    index: Option<&Option<Vec<FileNumber>>>,
     log: &[FileNumber],
 ) -> (IndexState, Option<FileNumber>) {
     let listed = match index {
         None => return (IndexState::Missing, None),
-        Some(Err(_)) => return (IndexState::Damaged, None),
-        Some(Ok(listed)) => listed,
+        Some(None) => return (IndexState::Damaged, None),
+        Some(Some(listed)) => listed,
     };
     // Files purged before the log's first file may still be listed.
     let gone = listed
@@ -376,7 +376,7 @@ mod index_cases_tests {
                 .collect()
         };
         let state =
-            |index: &[u64], log: &[u64]| index_state(Some(&Ok(files(index))), &files(log)).0;
+            |index: &[u64], log: &[u64]| index_state(Some(&Some(files(index))), &files(log)).0;
         assert_eq!(state(&[3, 4], &[3, 4]), IndexState::Agrees);
         assert_eq!(state(&[3], &[3, 4]), IndexState::Stale);
         assert_eq!(state(&[2, 3, 4], &[3, 4]), IndexState::Stale);
@@ -384,7 +384,7 @@ mod index_cases_tests {
         assert_eq!(state(&[], &[3]), IndexState::Stale);
         assert_eq!(index_state(None, &files(&[1])).0, IndexState::Missing);
         assert_eq!(
-            index_state(Some(&Err(IndexDamage::CutOff)), &files(&[1])).0,
+            index_state(Some(&None), &files(&[1])).0,
             IndexState::Damaged
         );
     }

@@ -8,9 +8,7 @@ use raft_types::{OpId, RingId};
 
 use crate::error::OpenError;
 use crate::file_system::{FileSystem, StorageFile, read_file};
-use crate::format::{
-    FileHeader, FileNumber, INDEX_NAME, INDEX_TEMPORARY_NAME, IndexDamage, parse_index,
-};
+use crate::format::{FileHeader, FileNumber, INDEX_NAME, INDEX_TEMPORARY_NAME, parse_index};
 use crate::hard_state::{HardState, LogStage, SavedState};
 use crate::recovery::recovery_cases::{IndexState, index_state};
 use crate::scan::{Corruption, Fault, ScanError, Window, find_entry_after, scan_header};
@@ -132,10 +130,8 @@ pub(super) fn survey(
     })
 }
 
-fn read_index(
-    fs: &dyn FileSystem,
-    dir: &Path,
-) -> Result<Result<Vec<FileNumber>, IndexDamage>, OpenError> {
+/// The listed files; `None` if the index is damaged.
+fn read_index(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Vec<FileNumber>>, OpenError> {
     let read = read_file(fs, &dir.join(INDEX_NAME), MAX_INDEX_BYTES);
     let bytes = read.map_err(OpenError::io(format!("reading {INDEX_NAME}")))?;
     Ok(parse_index(&bytes))

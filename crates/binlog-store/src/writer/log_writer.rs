@@ -91,7 +91,7 @@ impl LogWriter {
         if let Some(waiting) = &room {
             state.file = waiting.wrap(state.header.number.name(), state.file);
             fs = Arc::new(WaitingFileSystem(fs, waiting.clone()));
-            hard = hard.through(|meta| Arc::new(WaitingMeta(meta, waiting.clone())));
+            hard = HardState::new(Arc::new(WaitingMeta(hard.meta, waiting.clone())));
         }
         Self {
             log,

@@ -95,7 +95,7 @@ fn line(found: &FileDifference, names: &[String; 2]) -> DifferenceLine {
                 ),
             }
         }
-        FileDifference::Differs { file, offset, .. } => DifferenceLine {
+        FileDifference::Differs { file, offset } => DifferenceLine {
             log_name: file.name(),
             difference: "differs",
             side: None,
