@@ -181,7 +181,7 @@ impl LogHandle {
     /// A separate reader.
     #[must_use]
     pub fn reader(&self) -> LogReader {
-        LogReader::new(self.shared.clone())
+        LogReader::new(self.shared.clone(), false)
     }
 
     /// Keeps the entries starting at `index` in the files until the hold is dropped.

@@ -32,13 +32,6 @@ pub struct LogReader {
     of_the_engine: bool,
 }
 
-/// Entries that were in the log together at one moment.
-struct Piece {
-    entries: Vec<Entry>,
-    /// The view's generation at that moment.
-    generation: u64,
-}
-
 /// The result of a disk read.
 struct DiskEntries {
     entries: Vec<Entry>,
@@ -48,35 +41,18 @@ struct DiskEntries {
 }
 
 impl LogReader {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, of_the_engine: bool) -> Self {
         Self {
             shared,
             hint: None,
-            of_the_engine: false,
+            of_the_engine,
         }
     }
 
-    /// A reader that hides failed reads of entries for another member: see [`Self::wait_and_see`].
-    pub(crate) fn of_the_engine(shared: Arc<Shared>) -> Self {
-        Self {
-            of_the_engine: true,
-            ..Self::new(shared)
-        }
-    }
-
-    /// The answer to the engine after a failed read of entries to send: after a pause, no entries.
-    ///
-    /// On an error the engine would stop the whole member, although only one follower is affected. Entries read from files here are old,
-    /// and none of the engine's decisions depends on them. Without entries, it sends an empty request, which is always valid, and reads
-    /// again. So only that follower waits. The wait is bounded, because the engine detects the loss of its leadership only between two
-    /// reads.
-    async fn wait_and_see() -> Vec<Entry> {
-        tokio::time::sleep(BEFORE_ANOTHER_TRY).await;
-        Vec::new()
-    }
-
-    /// The log's entries from `start` to before `end`: all of them, or the first ones that fit into `budget` bytes, at least one.
-    async fn read(&mut self, start: u64, end: u64, budget: u64) -> Result<Piece, StoreError> {
+    /// The log's entries from `start` to before `end`: all of them, or the first ones that fit into the batch size, at least one. They were
+    /// in the log together in the returned generation of the view.
+    async fn read(&mut self, start: u64, end: u64) -> Result<(Vec<Entry>, u64), StoreError> {
+        let budget = self.shared.options.read_batch_bytes;
         let mut failure = None;
         for _ in 0..ATTEMPTS {
             let (plan, generation) = {
@@ -92,10 +68,7 @@ impl LogReader {
                     self.shared
                         .counters
                         .change(|stats| stats.cache_hits += hits);
-                    return Ok(Piece {
-                        entries,
-                        generation,
-                    });
+                    return Ok((entries, generation));
                 }
                 ReadPlan::Disk(read) => read,
             };
@@ -119,10 +92,7 @@ impl LogReader {
                     self.shared
                         .counters
                         .change(|stats| stats.cache_misses += misses);
-                    return Ok(Piece {
-                        entries: found.entries,
-                        generation,
-                    });
+                    return Ok((found.entries, generation));
                 }
                 // A purge may have removed the file.
                 Err(error) => failure = Some(error),
@@ -173,29 +143,20 @@ impl LogReader {
         start: u64,
         end: u64,
     ) -> Result<Option<Vec<Entry>>, StoreError> {
-        let first = self
-            .read(start, end, self.shared.options.read_batch_bytes)
-            .await?;
-        let (mut all, generation) = (first.entries, first.generation);
+        let (mut all, generation) = self.read(start, end).await?;
         while let Some(next) = all
             .last()
             .map(|entry| entry.log_id.index + 1)
             .filter(|next| *next < end)
         {
-            let piece = self
-                .read(next, end, self.shared.options.read_batch_bytes)
-                .await?;
-            let begins_at = piece
-                .entries
-                .first()
-                .map_or(next, |entry| entry.log_id.index);
-            if piece.generation != generation || begins_at != next {
+            let (piece, now) = self.read(next, end).await?;
+            if now != generation || !begins_at(&piece, next) {
                 return Ok(None);
             }
-            if piece.entries.is_empty() {
+            if piece.is_empty() {
                 break;
             }
-            all.extend(piece.entries);
+            all.extend(piece);
         }
         Ok(Some(all))
     }
@@ -318,19 +279,21 @@ impl RaftLogReader<TypeConfig> for LogReader {
         start: u64,
         end: u64,
     ) -> Result<Vec<Entry>, io::Error> {
-        let read = self
-            .read(start, end, self.shared.options.read_batch_bytes)
-            .await;
-        match read {
+        match self.read(start, end).await {
             // A purge removed the start of the range, and the caller takes the first entry for the requested one. Without entries the
             // engine sends a heartbeat, and later restarts the member's log.
-            Ok(piece) if !begins_at(&piece.entries, start) => Ok(Vec::new()),
-            Ok(piece) => Ok(piece.entries),
+            Ok((entries, _)) if !begins_at(&entries, start) => Ok(Vec::new()),
+            Ok((entries, _)) => Ok(entries),
+            // On an error the engine would stop the whole member, although only one follower is affected. Entries read from files here are
+            // old, and none of the engine's decisions depends on them. Without entries, it sends an empty request, which is always valid,
+            // and reads again. So only that follower waits. The wait is bounded, because the engine detects the loss of its leadership only
+            // between two reads.
             Err(_) if self.of_the_engine => {
                 // The writer's failure stops the member, and the writer reports it.
                 let failed = self.shared.view.lock().failure.clone();
                 failed.map_or(Ok(()), Err)?;
-                Ok(Self::wait_and_see().await)
+                tokio::time::sleep(BEFORE_ANOTHER_TRY).await;
+                Ok(Vec::new())
             }
             Err(error) => Err(error.into()),
         }
@@ -347,10 +310,7 @@ impl RaftLogReader<TypeConfig> for LogReader {
         let pieces = stream::try_unfold(
             (self.clone(), start),
             move |(mut reader, next)| async move {
-                let piece = reader
-                    .read(next, end, reader.shared.options.read_batch_bytes)
-                    .await?
-                    .entries;
+                let (piece, _) = reader.read(next, end).await?;
                 let Some(last) = piece.last() else {
                     return Ok(None);
                 };

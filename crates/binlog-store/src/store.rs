@@ -23,14 +23,10 @@ const PURGED_LATER_FROM: u64 = 1 << 20;
 /// A member's log, opened by [`BinlogStore::open`]. The engine owns it; other components get a [`LogHandle`] from [`BinlogStore::handle`]
 /// first. When it is dropped, the writer makes pending requests durable and stops.
 pub struct BinlogStore {
-    handle: LogHandle,
+    pub(crate) handle: LogHandle,
 }
 
 impl BinlogStore {
-    pub(crate) fn new(handle: LogHandle) -> Self {
-        Self { handle }
-    }
-
     /// A handle for all components except the engine.
     #[must_use]
     pub fn handle(&self) -> LogHandle {
@@ -105,7 +101,7 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
     }
 
     async fn get_log_reader(&mut self) -> LogReader {
-        LogReader::of_the_engine(self.shared.clone())
+        LogReader::new(self.shared.clone(), true)
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {

@@ -359,18 +359,6 @@ impl IntVar {
     }
 }
 
-impl EncodeEvent for IntVar {
-    const TYPE: EventType = EventType::IntVar;
-
-    fn encode_body(&self, out: &mut Vec<u8>) {
-        out.push(match self.kind {
-            IntVarKind::LastInsertId => 1,
-            IntVarKind::InsertId => 2,
-        });
-        out.extend_from_slice(&self.value.to_le_bytes());
-    }
-}
-
 /// The two seeds of the next statement's `RAND()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rand {
@@ -397,26 +385,17 @@ impl Rand {
     }
 }
 
-impl EncodeEvent for Rand {
-    const TYPE: EventType = EventType::Rand;
-
-    fn encode_body(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.first_seed.to_le_bytes());
-        out.extend_from_slice(&self.second_seed.to_le_bytes());
-    }
-}
-
 /// The encoding of a user variable's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum UserVarType {
     /// Text in the value's collation.
-    String = 0,
+    String,
     /// A double, little-endian.
-    Real = 1,
+    Real,
     /// An integer of 8 bytes, little-endian.
-    Int = 2,
+    Int,
     /// Precision, scale, and a DECIMAL encoded as in rows.
-    Decimal = 4,
+    Decimal,
 }
 
 impl UserVarType {
@@ -489,26 +468,6 @@ impl<'a> UserVar<'a> {
                 unsigned: value_type == UserVarType::Int && flags & UNSIGNED != 0,
             }),
         })
-    }
-}
-
-impl EncodeEvent for UserVar<'_> {
-    const TYPE: EventType = EventType::UserVar;
-
-    fn encode_body(&self, out: &mut Vec<u8>) {
-        // Both are from an event of at most 1 GiB, or from a test.
-        out.extend_from_slice(&(self.name.len() as u32).to_le_bytes());
-        out.extend_from_slice(&self.name);
-        out.push(u8::from(self.value.is_none()));
-        if let Some(value) = &self.value {
-            out.push(value.value_type as u8);
-            out.extend_from_slice(&value.collation.to_le_bytes());
-            out.extend_from_slice(&(value.bytes.len() as u32).to_le_bytes());
-            out.extend_from_slice(&value.bytes);
-            if value.value_type == UserVarType::Int {
-                out.push(u8::from(value.unsigned));
-            }
-        }
     }
 }
 

@@ -280,8 +280,6 @@ impl EncodeEvent for TableMap<'_> {
 /// A statement's text, for readers of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowsQuery<'a> {
-    /// A byte before the text: formerly its length, if that fits; 0 since 9.7. Unused: the text ends with the event.
-    pub unread_length: u8,
     /// The text of the statement that changed the rows.
     pub statement: Cow<'a, [u8]>,
 }
@@ -293,19 +291,9 @@ impl<'a> RowsQuery<'a> {
     /// When it is of another type or empty.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::RowsQuery)?);
-        let unread_length = cursor.u8("statement length")?;
-        Ok(Self {
-            unread_length,
-            statement: Cow::Borrowed(cursor.take_rest()),
-        })
-    }
-}
-
-impl EncodeEvent for RowsQuery<'_> {
-    const TYPE: EventType = EventType::RowsQuery;
-
-    fn encode_body(&self, out: &mut Vec<u8>) {
-        out.push(self.unread_length);
-        out.extend_from_slice(&self.statement);
+        // Formerly the text's length, if that fits; 0 since 9.7. The text ends with the event.
+        cursor.u8("statement length")?;
+        let statement = Cow::Borrowed(cursor.take_rest());
+        Ok(Self { statement })
     }
 }

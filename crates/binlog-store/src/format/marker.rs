@@ -167,13 +167,16 @@ impl Marker {
         MARKER_LAYOUTS.check(FormatVersion(fixed[4].into()))?;
         let kind = MarkerKind::from_code(fixed[5]).ok_or(MarkerError::Kind(fixed[5]))?;
         let flags = u16::from_le_bytes([fixed[6], fixed[7]]);
-        let op_id = OpId::new(u64_at(fixed, 8), u64_at(fixed, 16));
+        let op_id = OpId::new(
+            u64::from_le_bytes(array_at(fixed, 8)),
+            u64::from_le_bytes(array_at(fixed, 16)),
+        );
         let marker = Self {
             kind,
             op_id: (flags & HAS_OP_ID != 0).then_some(op_id),
-            payload_len: u64_at(fixed, 24),
-            payload_crc32c: u32_at(fixed, 32),
-            event_count: u32_at(fixed, 36),
+            payload_len: u64::from_le_bytes(array_at(fixed, 24)),
+            payload_crc32c: u32::from_le_bytes(array_at(fixed, 32)),
+            event_count: u32::from_le_bytes(array_at(fixed, 36)),
         };
         marker.check(flags, op_id, payload)?;
         Ok((marker, payload))
@@ -240,16 +243,10 @@ pub(crate) fn encode_marker(
     stamp(scratch, offset, out).expect("an event that was just encoded is one whole event")
 }
 
-fn u64_at(bytes: &[u8; MARKER_BODY_LEN], at: usize) -> u64 {
-    let mut value = [0; 8];
-    value.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(value)
-}
-
-fn u32_at(bytes: &[u8; MARKER_BODY_LEN], at: usize) -> u32 {
-    let mut value = [0; 4];
-    value.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(value)
+fn array_at<const N: usize>(bytes: &[u8; MARKER_BODY_LEN], at: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
 }
 
 #[cfg(test)]

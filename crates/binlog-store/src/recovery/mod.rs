@@ -58,7 +58,7 @@ impl BinlogStore {
         let hard = HardState::new(meta);
         let Recovered { saved, log, report } = recover(&options, &*fs, &hard)?;
         let handle = start(options, fs, hard, saved, log)?;
-        Ok((Self::new(handle), report))
+        Ok((Self { handle }, report))
     }
 }
 

@@ -380,21 +380,18 @@ impl LogWriter {
         let marker = entry.checked_marker()?;
         self.count(&marker, entry);
         let offset = self.state.end;
-        let out = &mut self.buffer;
-        let mut end = encode_marker(
+        self.state.end = encode_marker(
             &marker,
             &entry.in_marker,
             entry.origin,
             offset,
             &mut self.scratch,
-            out,
+            &mut self.buffer,
         );
         match &entry.content {
-            PreparedContent::Blank | PreparedContent::Membership(_) => self.state.end = end,
+            PreparedContent::Blank | PreparedContent::Membership(_) => {}
             PreparedContent::Transaction { events, first } => {
-                self.state.end = end;
                 self.stage_events(events)?;
-                end = self.state.end;
                 self.state.gtids.extend(first.gtid);
             }
             PreparedContent::Rotate(_) => {
@@ -406,16 +403,15 @@ impl LogWriter {
                 };
                 let next = self.state.header.number.next().name();
                 let event = RotateEvent::to(&next).encode(origin);
-                end = stamp(&event, end, out)
+                self.state.end = stamp(&event, self.state.end, &mut self.buffer)
                     .expect("an event that was just encoded is one whole event");
-                self.state.end = end;
             }
         }
         self.state.last = Some(entry.op_id);
         self.staged.push(Staged {
             op_id: entry.op_id,
             offset,
-            end,
+            end: self.state.end,
             is_membership: matches!(entry.content, PreparedContent::Membership(_)),
         });
         if let PreparedContent::Rotate(rotate) = &entry.content {

@@ -7,8 +7,8 @@ use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventFlags, EventRef, RawEvent};
 use binlog_format::events::{
     CommitTimestamp, Compression, EncodeEvent, EventOrigin, FormatDescription, GtidEvent,
-    Heartbeat, Ignorable, LogicalClock, Query, Rotate, Rows, RowsChange, RowsQuery, ServerVersion,
-    TableId, TableMap, TransactionPayload, XaPrepare, Xid,
+    Heartbeat, Ignorable, LogicalClock, Query, Rotate, Rows, RowsChange, ServerVersion, TableId,
+    TableMap, TransactionPayload, XaPrepare, Xid,
 };
 use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
 use bytes::Bytes;
@@ -198,18 +198,12 @@ proptest! {
         status_variables in bytes(300),
         schema in bytes(255),
         statement in bytes(300),
-        unread_length in any::<u8>(),
         origin in origins(),
     ) {
-        let rows_query = RowsQuery { unread_length, statement: statement.clone() };
         let (thread_id, execution_seconds, error_code) = numbers;
         let event = Query { thread_id, execution_seconds, error_code, status_variables, schema, statement };
         through_a_file(&event, origin, 4, |view| {
             prop_assert_eq!(Query::decode(view).unwrap(), event.clone());
-            Ok(())
-        })?;
-        through_a_file(&rows_query, origin, 4, |view| {
-            prop_assert_eq!(RowsQuery::decode(view).unwrap(), rows_query.clone());
             Ok(())
         })?;
     }
