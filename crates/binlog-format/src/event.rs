@@ -365,24 +365,16 @@ fn truncated_event(needed: usize, remaining: usize) -> DecodeError {
 /// The CRC32 of an event. A server marks its current file as in use by a flag in the format description. It later clears the flag in place
 /// without a new checksum: the checksum is always the one without it.
 pub(crate) fn event_crc32(event: &[u8]) -> u32 {
-    let description = event.get(TYPE_AT) == Some(&EventType::FormatDescription.code());
-    let (Some(head), Some(flags), Some(rest)) = (
-        event.get(..FLAGS_RANGE.start),
-        event.get(FLAGS_RANGE),
-        event.get(FLAGS_RANGE.end..),
-    ) else {
-        return crc32fast::hash(event);
-    };
-    if !description {
+    let is_description = event.get(TYPE_AT) == Some(&EventType::FormatDescription.code());
+    if !is_description || event.len() < FLAGS_RANGE.end {
         return crc32fast::hash(event);
     }
+    let [low, high] = EventFlags::BINLOG_IN_USE.0.to_le_bytes();
+    let (head, rest) = event.split_at(FLAGS_RANGE.start);
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(head);
-    let in_use = EventFlags::BINLOG_IN_USE.0.to_le_bytes();
-    for (flags, in_use) in flags.iter().zip(in_use) {
-        hasher.update(&[flags & !in_use]);
-    }
-    hasher.update(rest);
+    hasher.update(&[rest[0] & !low, rest[1] & !high]);
+    hasher.update(&rest[FLAGS_RANGE.len()..]);
     hasher.finalize()
 }
 

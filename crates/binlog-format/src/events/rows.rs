@@ -110,17 +110,25 @@ pub fn is_rows(event_type: EventType) -> bool {
     kind(event_type).is_some()
 }
 
+/// The types of rows events, with their changes, and whether they have version 2.
+const KINDS: [(EventType, RowsChange, bool); 7] = [
+    (EventType::WriteRowsV1, RowsChange::Write, false),
+    (EventType::UpdateRowsV1, RowsChange::Update, false),
+    (EventType::DeleteRowsV1, RowsChange::Delete, false),
+    (EventType::WriteRows, RowsChange::Write, true),
+    (EventType::UpdateRows, RowsChange::Update, true),
+    (EventType::DeleteRows, RowsChange::Delete, true),
+    (
+        EventType::PartialUpdateRows,
+        RowsChange::PartialUpdate,
+        true,
+    ),
+];
+
 fn kind(event_type: EventType) -> Option<(RowsChange, bool)> {
-    Some(match event_type {
-        EventType::WriteRowsV1 => (RowsChange::Write, false),
-        EventType::UpdateRowsV1 => (RowsChange::Update, false),
-        EventType::DeleteRowsV1 => (RowsChange::Delete, false),
-        EventType::WriteRows => (RowsChange::Write, true),
-        EventType::UpdateRows => (RowsChange::Update, true),
-        EventType::DeleteRows => (RowsChange::Delete, true),
-        EventType::PartialUpdateRows => (RowsChange::PartialUpdate, true),
-        _ => return None,
-    })
+    let mut kinds = KINDS.into_iter();
+    let (_, change, version_2) = kinds.find(|(known, ..)| *known == event_type)?;
+    Some((change, version_2))
 }
 
 fn extra_data<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], DecodeError> {
@@ -140,15 +148,10 @@ impl EncodeEvent for Rows<'_> {
     const TYPE: EventType = EventType::WriteRows;
 
     fn event_type(&self) -> EventType {
-        match (self.change, self.extra_data.is_some()) {
-            (RowsChange::Write, false) => EventType::WriteRowsV1,
-            (RowsChange::Update, false) => EventType::UpdateRowsV1,
-            (RowsChange::Delete, false) => EventType::DeleteRowsV1,
-            (RowsChange::Write, true) => EventType::WriteRows,
-            (RowsChange::Update, true) => EventType::UpdateRows,
-            (RowsChange::Delete, true) => EventType::DeleteRows,
-            (RowsChange::PartialUpdate, _) => EventType::PartialUpdateRows,
-        }
+        let version_2 = self.extra_data.is_some() || self.change == RowsChange::PartialUpdate;
+        let mut kinds = KINDS.into_iter();
+        let kind = kinds.find(|kind| (kind.1, kind.2) == (self.change, version_2));
+        kind.map_or(Self::TYPE, |(event_type, ..)| event_type)
     }
 
     /// Truncates extra data that exceed their length field. A partial update is version 2 even without extra data.

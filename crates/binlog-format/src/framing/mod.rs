@@ -203,8 +203,6 @@ impl TransactionFramer {
                 self.checksum = description.checksum;
                 StreamItem::FormatDescription {
                     canonical: FormatDescription::canonical_event(event)?.into(),
-                    server_version: String::from_utf8_lossy(&description.server_version)
-                        .into_owned(),
                     checksum: description.checksum,
                 }
             }
@@ -397,8 +395,6 @@ pub enum StreamItem {
     FormatDescription {
         /// The canonical event, for the beginning of a ring's file.
         canonical: Bytes,
-        /// The source's version in the event.
-        server_version: String,
         /// The source's checksum algorithm.
         checksum: ChecksumAlgorithm,
     },

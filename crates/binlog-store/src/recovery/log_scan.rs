@@ -18,7 +18,7 @@ use crate::scan::{
 };
 
 use super::recovery_cases::TailState;
-use super::survey::{Survey, SurveyedFile, corrupt, scan_error};
+use super::survey::{Survey, SurveyedFile, corrupt, open_file, scan_error};
 
 /// Interval of progress reports in bytes.
 const PROGRESS_EVERY_BYTES: u64 = 8 << 20;
@@ -205,7 +205,7 @@ impl LogScan<'_> {
             }
             // The term changes inside, or the first index is unknown: read the markers.
             _ => {
-                let open = file.open(self.fs, self.dir)?;
+                let open = open_file(self.fs, self.dir, file.number)?;
                 let window = Window::new(&open, file.size, Window::SCAN_BYTES);
                 let mut scanner = EntryScanner::new(window, file.number, header.end, header.before);
                 let mut points = Points::default();
@@ -255,7 +255,7 @@ impl LogScan<'_> {
     ) -> Result<(), OpenError> {
         self.begin(header);
         let mut log_file = LogFile::begin(header.clone());
-        let open = file.open(self.fs, self.dir)?;
+        let open = open_file(self.fs, self.dir, file.number)?;
         let (state, fault) = self.entries(file, &open, &mut log_file)?;
         log_file.closed = state.rotate.is_some();
         self.log.files.push(log_file);

@@ -56,17 +56,14 @@ impl BinlogStore {
     ) -> Result<(Self, RecoveryReport), OpenError> {
         options.validate()?;
         let hard = HardState::new(meta);
-        let Recovered { saved, log, report } = recover(&options, &*fs, &hard)?;
+        let (saved, log, report) = recover(&options, &*fs, &hard)?;
         let handle = start(options, fs, hard, saved, log)?;
         Ok((Self { handle }, report))
     }
 }
 
-struct Recovered {
-    saved: SavedState,
-    log: ScannedLog,
-    report: RecoveryReport,
-}
+/// The hard state and the files after recovery, and its report.
+type Recovered = (SavedState, ScannedLog, RecoveryReport);
 
 fn recover(
     options: &StoreOptions,
@@ -77,10 +74,8 @@ fn recover(
     let repair = Repair {
         fs,
         dir: &dir,
-        data_dir: &options.data_dir,
         hard,
-        ring: options.ring,
-        origin: &options.origin,
+        options,
     };
     let mut cases = Vec::new();
     for _ in 0..ROUNDS {
@@ -223,12 +218,12 @@ struct Ending {
 /// Carries out the last repairs, which change the scanned log only by a new last file.
 fn finish(
     repair: &Repair<'_>,
-    survey: Survey,
+    mut survey: Survey,
     mut log: ScannedLog,
     ending: Ending,
     cases: Vec<&'static str>,
 ) -> Result<Recovered, OpenError> {
-    let mut saved = survey.saved;
+    let mut saved = std::mem::take(&mut survey.saved);
     let found = DoubtedTail::of_term(saved.vote.map_or(0, |vote| vote.leader_id.term));
     // An existing doubt stays.
     let doubt = saved.doubt.map_or(found, |known| known.and(found));
@@ -252,13 +247,7 @@ fn finish(
     }
     // The survey has refused an index that names a missing file.
     let rewrite = survey.index != IndexState::Agrees || made_file.is_some();
-    repair.tidy_directory(
-        &log,
-        rewrite,
-        &survey.leftovers,
-        survey.has_temporary_index,
-        &survey.unfinished,
-    )?;
+    repair.tidy_directory(&log, rewrite, &survey)?;
     if saved.scrub.verified != log.verified {
         saved.scrub.verified = log.verified;
         let noted = repair.hard.put(SCRUB, Some(&saved.scrub));
@@ -270,11 +259,7 @@ fn finish(
         noted.map_err(OpenError::io("storing how the log is written"))?;
         saved.unsynced = ending.run;
     }
-    repair.note_in_use(
-        saved
-            .log
-            .is_some_and(|record| record.stage == LogStage::InUse),
-    )?;
+    repair.note_in_use(&saved)?;
     let floor = saved.floor.as_ref().map(|floor| floor.op_id);
     let mut served = log.terms.clone();
     if let Some(floor) = floor {
@@ -294,7 +279,7 @@ fn finish(
         doubted: saved.doubt.is_some(),
         removed_files: survey.leftovers,
     };
-    Ok(Recovered { saved, log, report })
+    Ok((saved, log, report))
 }
 
 /// Records a doubt if there is one, then makes the last file durable up to its last complete entry, without what follows that.

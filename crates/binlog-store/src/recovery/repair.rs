@@ -4,26 +4,28 @@ use std::io;
 use std::path::Path;
 
 use binlog_format::events::FormatDescription;
-use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
-use raft_types::{DoubtedTail, RingId};
+use raft_types::DoubtedTail;
 
 use crate::error::OpenError;
 use crate::file_system::{FileSystem, copy_bytes};
 use crate::format::{FileHeader, FileNumber, INDEX_TEMPORARY_NAME, encode_file_header};
-use crate::hard_state::{DOUBT, HardState, LOG, LogRecord, LogStage, PurgeFloor, UNSYNCED};
+use crate::hard_state::{
+    DOUBT, HardState, LOG, LogRecord, LogStage, PurgeFloor, SavedState, UNSYNCED,
+};
 use crate::log::LogFile;
+use crate::options::StoreOptions;
 use crate::recovery::log_scan::ScannedLog;
+use crate::recovery::survey::Survey;
 use crate::scan::scan_noted_start;
 use crate::writer::{NewFile, begin_file, start_over, write_index};
 
 pub(super) struct Repair<'a> {
     pub(super) fs: &'a dyn FileSystem,
+    /// The directory of the log's files.
     pub(super) dir: &'a Path,
-    pub(super) data_dir: &'a Path,
     pub(super) hard: &'a HardState,
-    pub(super) ring: RingId,
-    pub(super) origin: &'a GtidSet,
+    pub(super) options: &'a StoreOptions,
 }
 
 impl Repair<'_> {
@@ -33,13 +35,13 @@ impl Repair<'_> {
             let record = self.record(LogStage::Creating);
             self.hard.store(LOG, Some(&record))?;
             self.fs.create_dir(self.dir)?;
-            self.fs.sync_dir(self.data_dir)?;
+            self.fs.sync_dir(&self.options.data_dir)?;
             let header = FileHeader {
                 number: FileNumber::FIRST,
-                ring: self.ring,
+                ring: self.options.ring,
                 before: None,
                 membership: None,
-                previous_gtids: self.origin.clone(),
+                previous_gtids: self.options.origin.clone(),
                 format_description: FormatDescription::built_in_event().into(),
                 timestamp: 0,
                 end: 0,
@@ -74,7 +76,7 @@ impl Repair<'_> {
         let number = last_file.number().next();
         let mut header = FileHeader {
             number,
-            ring: self.ring,
+            ring: self.options.ring,
             before: log.end(),
             membership: log.memberships.last().cloned(),
             previous_gtids: log.gtids.clone(),
@@ -104,7 +106,7 @@ impl Repair<'_> {
         let number = last_file.number().next();
         let header = FileHeader {
             number,
-            ring: self.ring,
+            ring: self.options.ring,
             before: Some(floor.op_id),
             membership: floor.membership.clone(),
             previous_gtids: log.gtids.clone(),
@@ -153,20 +155,16 @@ impl Repair<'_> {
         &self,
         log: &ScannedLog,
         rewrite_index: bool,
-        leftovers: &[FileNumber],
-        has_temporary_index: bool,
-        unfinished: &[String],
+        survey: &Survey,
     ) -> Result<(), OpenError> {
         let tidy = || -> io::Result<()> {
             if rewrite_index {
                 write_index(self.fs, self.dir, log.files.files().map(LogFile::number))?;
-            } else if has_temporary_index {
+            } else if survey.has_temporary_index {
                 self.fs.remove(&self.dir.join(INDEX_TEMPORARY_NAME))?;
             }
-            for number in leftovers {
-                self.fs.remove(&self.dir.join(number.name()))?;
-            }
-            for name in unfinished {
+            let leftovers = survey.leftovers.iter().map(|number| number.name());
+            for name in leftovers.chain(survey.unfinished.iter().cloned()) {
                 self.fs.remove(&self.dir.join(name))?;
             }
             // Existing names may not have been durable.
@@ -176,10 +174,11 @@ impl Repair<'_> {
     }
 
     /// Records that the log is in use: its loss is detected from now on.
-    pub(super) fn note_in_use(&self, already: bool) -> Result<(), OpenError> {
+    pub(super) fn note_in_use(&self, saved: &SavedState) -> Result<(), OpenError> {
+        let record = self.record(LogStage::InUse);
         let note = || -> io::Result<()> {
-            if !already {
-                self.hard.put(LOG, Some(&self.record(LogStage::InUse)))?;
+            if saved.log.is_none_or(|log| log.stage != LogStage::InUse) {
+                self.hard.put(LOG, Some(&record))?;
             }
             // Values read from the hard state count from now on, so they must be durable.
             self.hard.flush()
@@ -188,7 +187,7 @@ impl Repair<'_> {
     }
 
     fn record(&self, stage: LogStage) -> LogRecord {
-        let ring = self.ring;
+        let ring = self.options.ring;
         LogRecord { ring, stage }
     }
 }

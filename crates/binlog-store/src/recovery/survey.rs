@@ -24,17 +24,7 @@ pub(super) struct SurveyedFile {
     pub(super) header: Result<Arc<FileHeader>, Fault>,
 }
 
-impl SurveyedFile {
-    pub(super) fn open(
-        &self,
-        fs: &dyn FileSystem,
-        dir: &Path,
-    ) -> Result<Arc<dyn StorageFile>, OpenError> {
-        open_file(fs, dir, self.number)
-    }
-}
-
-fn open_file(
+pub(super) fn open_file(
     fs: &dyn FileSystem,
     dir: &Path,
     number: FileNumber,
@@ -232,7 +222,7 @@ fn check_headers(
             Ok(_) => {}
             Err(fault) => {
                 let is_last = at + 1 == files.len();
-                let open = file.open(fs, dir)?;
+                let open = open_file(fs, dir, file.number)?;
                 let has_entries = find_entry_after(&open, file.size, file.number, 0)
                     .map_err(|error| scan_error(dir, file.number, error))?
                     .is_some();

@@ -1,6 +1,5 @@
 //! `witness log`: reads a log on disk, whether or not its member runs; purges and rotates logs of running members.
 
-mod diff;
 mod entries;
 mod entry_line;
 mod list;
@@ -8,7 +7,6 @@ mod mysqlds_log;
 mod orders;
 mod parallelism;
 mod target;
-mod trimmed;
 mod verify;
 
 use crate::cli::log::target::TargetArgs;
@@ -26,7 +24,7 @@ pub(crate) enum LogCommand {
     /// Read a log whole and check every checksum and position
     Verify(TargetArgs),
     /// Where the logs of two members part
-    Diff(diff::DiffArgs),
+    Diff(verify::DiffArgs),
     /// How parallel binlog files can be applied, by their own dependency information and by their rows
     Parallelism(parallelism::ParallelismArgs),
     /// Show entries as a running member writes them
@@ -36,7 +34,7 @@ pub(crate) enum LogCommand {
     /// Remove old files of a running member's log, as far as the ring does not need them
     Purge(orders::PurgeArgs),
     /// What was cut off a member's log, and off the binlog of its mysqld, and where it is kept
-    Trimmed(trimmed::TrimmedArgs),
+    Trimmed(list::TrimmedArgs),
 }
 
 /// Runs a subcommand.
@@ -45,15 +43,15 @@ pub(crate) enum LogCommand {
 /// Exit 7 where a log is damaged, 1 for everything else.
 pub(crate) fn run(command: &LogCommand, format: Format) -> Result<(), Failure> {
     match command {
-        LogCommand::List(args) => list::run(args, format),
+        LogCommand::List(args) => list::list(args, format),
         LogCommand::Show(args) => entries::show(args, format),
         LogCommand::Find(args) => entries::find(args, format),
-        LogCommand::Verify(args) => verify::run(args, format),
-        LogCommand::Diff(args) => diff::run(args, format),
+        LogCommand::Verify(args) => verify::verify(args, format),
+        LogCommand::Diff(args) => verify::diff(args, format),
         LogCommand::Parallelism(args) => parallelism::run(args, format),
         LogCommand::Follow(args) => entries::follow(args, format),
         LogCommand::Flush(args) => orders::flush(args, format),
         LogCommand::Purge(args) => orders::purge(args, format),
-        LogCommand::Trimmed(args) => trimmed::run(args, format),
+        LogCommand::Trimmed(args) => list::trimmed(args, format),
     }
 }

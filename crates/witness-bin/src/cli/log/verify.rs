@@ -1,10 +1,12 @@
-//! `witness log verify`: reads a whole log and checks every checksum and every position.
+//! `witness log verify` and `diff`: a log is compared with its checksums and positions, or with another member's log.
 
-use binlog_store::{LogDirectory, VerifyProgress};
+use std::path::PathBuf;
+
+use binlog_store::{FileDifference, LogDirectory, Side, VerifyProgress};
 use serde::Serialize;
 
 use crate::cli::log::mysqlds_log::{MysqldsLog, ReadError};
-use crate::cli::log::target::{Log, TargetArgs, failure};
+use crate::cli::log::target::{Log, TargetArgs, failure, open};
 use crate::terminal::{Exit, Failure, Format, bytes_bar, print_json, print_text};
 
 #[derive(Debug, Default, Serialize)]
@@ -30,7 +32,7 @@ struct Verdict {
 ///
 /// # Errors
 /// Exit 7 when the log is damaged.
-pub(super) fn run(args: &TargetArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn verify(args: &TargetArgs, format: Format) -> Result<(), Failure> {
     let bar = bytes_bar();
     let progress = |progress: VerifyProgress| {
         bar.set_length(progress.total_bytes);
@@ -138,4 +140,93 @@ fn text(verdict: &Verdict) -> String {
         text.push_str(&format!("DAMAGED: {damage}\n"));
     }
     text
+}
+
+// `witness log diff`: where two members' logs diverge.
+
+/// Arguments of `witness log diff`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DiffArgs {
+    /// A data directory, the directory of binlog files, or one file
+    left: PathBuf,
+    /// Another one
+    right: PathBuf,
+}
+
+#[derive(Debug, Serialize)]
+struct DifferenceLine {
+    log_name: String,
+    /// `only_in`, `shorter` or `differs`.
+    difference: &'static str,
+    /// `left` or `right`: the log with the file, or with fewer bytes of it.
+    side: Option<&'static str>,
+    /// The first differing byte.
+    offset: Option<u64>,
+    text: String,
+}
+
+/// Runs `witness log diff`.
+///
+/// # Errors
+/// Exit 1 when the logs differ.
+pub(super) fn diff(args: &DiffArgs, format: Format) -> Result<(), Failure> {
+    let (left, right) = (open(&args.left)?, open(&args.right)?);
+    let differences = left.diff(&right).map_err(failure)?;
+    let names = [
+        left.path().display().to_string(),
+        right.path().display().to_string(),
+    ];
+    let lines: Vec<_> = differences
+        .iter()
+        .map(|found| line(found, &names))
+        .collect();
+    match format {
+        Format::Json => print_json(&lines)?,
+        Format::Table if lines.is_empty() => print_text("the logs are the same, byte by byte\n")?,
+        Format::Table => {
+            let text: String = lines
+                .iter()
+                .map(|line| format!("{}\n", line.text))
+                .collect();
+            print_text(&text)?;
+        }
+    }
+    if lines.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::silent(Exit::Error))
+    }
+}
+
+fn line(found: &FileDifference, names: &[String; 2]) -> DifferenceLine {
+    let side_name = |side: &Side| match side {
+        Side::Left => ("left", &names[0]),
+        Side::Right => ("right", &names[1]),
+    };
+    let (file, difference, side, offset, text) = match found {
+        FileDifference::OnlyIn { file, side } => {
+            let (side, name) = side_name(side);
+            (file, "only_in", Some(side), None, format!("only in {name}"))
+        }
+        FileDifference::Shorter {
+            file,
+            side,
+            common_bytes: common,
+        } => {
+            let (side, name) = side_name(side);
+            let text = format!("{name} ends at {common}; equal up to there");
+            (file, "shorter", Some(side), Some(*common), text)
+        }
+        FileDifference::Differs { file, offset } => {
+            let text = format!("differs from byte {offset} on");
+            (file, "differs", None, Some(*offset), text)
+        }
+    };
+    DifferenceLine {
+        log_name: file.name(),
+        difference,
+        side,
+        offset,
+        text: format!("{}: {text}", file.name()),
+    }
 }
