@@ -443,35 +443,24 @@ impl LogHandle {
 /// Attempts to find a file again that a purge removes during the read.
 const ATTEMPTS: usize = 4;
 
-/// The requested file.
-struct Wanted {
-    number: FileNumber,
-    header: Arc<FileHeader>,
-    before: OpId,
-}
-
 impl LogHandle {
-    /// The first file that begins at or after `from` and after the purged files.
-    fn wanted(&self, from: Option<OpId>) -> Option<Wanted> {
+    /// The header of the first file that begins at or after `from` and after the purged files, and the entry before that.
+    fn wanted(&self, from: Option<OpId>) -> Option<(Arc<FileHeader>, OpId)> {
         let view = self.shared.view.lock();
         let from = from.max(view.floor_op_id())?;
         view.files.files().find_map(|file| {
             let before = file.header.before?;
-            (before.index >= from.index).then(|| Wanted {
-                number: file.number(),
-                header: file.header.clone(),
-                before,
-            })
+            (before.index >= from.index).then(|| (file.header.clone(), before))
         })
     }
 
     /// Reads a file's start from the disk; blocks.
-    fn read_start(&self, wanted: &Wanted) -> io::Result<FileStart> {
-        let file = self.shared.handles.get(wanted.number)?;
-        let size = usize::try_from(wanted.header.end).unwrap_or(usize::MAX);
+    fn read_start(&self, header: &FileHeader, before: OpId) -> io::Result<FileStart> {
+        let file = self.shared.handles.get(header.number)?;
+        let size = usize::try_from(header.end).unwrap_or(usize::MAX);
         let start = FileStart {
-            before: wanted.before,
-            membership: wanted.header.membership(),
+            before,
+            membership: header.membership(),
             header: read_bytes(&*file, 0, size)?.into(),
         };
         scan_start(&start, self.shared.options.ring)?;
@@ -482,16 +471,16 @@ impl LogHandle {
     fn find_start(&self, from: Option<OpId>) -> io::Result<Option<FileStart>> {
         let mut failure = None;
         for _ in 0..ATTEMPTS {
-            let Some(wanted) = self.wanted(from) else {
+            let Some((header, before)) = self.wanted(from) else {
                 return Ok(None);
             };
-            let first = wanted.before.index + 1;
-            match self.read_start(&wanted) {
+            let (number, first) = (header.number, before.index + 1);
+            match self.read_start(&header, before) {
                 Ok(start) => {
-                    self.shared.read_faults.succeeded(wanted.number, first);
+                    self.shared.read_faults.succeeded(number, first);
                     return Ok(Some(start));
                 }
-                Err(error) => failure = Some((wanted.number, first, error)),
+                Err(error) => failure = Some((number, first, error)),
             }
         }
         let Some((number, first, error)) = failure else {

@@ -16,7 +16,6 @@ use crate::file_handles::ReadFault;
 use crate::log::{DiskRead, Point, Points, ReadHint, ReadPlan};
 use crate::scan::{Corruption, Depth, EntryScanner, ScanError, Window};
 use crate::shared::Shared;
-use crate::writer::entry_offset;
 
 /// Pause before another attempt to read a follower's entries.
 const BEFORE_ANOTHER_TRY: Duration = Duration::from_secs(1);
@@ -186,38 +185,36 @@ fn read_disk(shared: &Shared, read: DiskRead) -> Result<DiskEntries, StoreError>
         .get(number)
         .map_err(|error| StoreError::unreadable(format!("opening {number}"), &error))?;
     let scanner = |point: Point, size| {
-        EntryScanner::new(
-            Window::new(&file, read.place.end, size),
-            number,
-            point.offset,
-            None,
-        )
-        .spilling(&shared.options.spill)
+        let window = Window::new(&file, read.place.end, size);
+        let mut scanner = EntryScanner::new(window, number, point.offset, None);
+        scanner.spill = shared.options.spill.clone();
+        scanner
     };
 
-    let mut points = None;
-    let mut offset = read.place.point.offset;
-    if read.place.unexplored {
-        let mut found = Points::default();
-        let mut scan = scanner(read.place.point, Window::SCAN_BYTES);
+    let mut begin = read.place.point;
+    let mut points = read.place.unexplored.then(Points::default);
+    if points.is_some() || begin.index < read.start {
+        let size = match points {
+            Some(_) => Window::SCAN_BYTES,
+            None => Window::LOOKUP_BYTES,
+        };
+        let mut scan = scanner(begin, size);
+        begin = Point {
+            index: read.start,
+            offset: read.place.end,
+        };
         while let Some(entry) = scan.next(Depth::Marker).map_err(failure)? {
-            found.note(entry.op_id.index, entry.offset);
             if entry.op_id.index == read.start {
-                offset = entry.offset;
+                begin.offset = entry.offset;
+            }
+            match &mut points {
+                Some(points) => points.note(entry.op_id.index, entry.offset),
+                None if entry.op_id.index >= read.start => break,
+                None => {}
             }
         }
-        points = Some(found);
-    } else if read.place.point.index < read.start {
-        let mut scan = scanner(read.place.point, Window::LOOKUP_BYTES);
-        offset = entry_offset(&mut scan, read.start)
-            .map_err(failure)?
-            .map_or(read.place.end, |entry| entry.offset);
     }
 
-    let begin = Point {
-        index: read.start,
-        offset,
-    };
     let mut scan = scanner(begin, Window::LOOKUP_BYTES);
     let (mut entries, mut used, mut next) = (Vec::new(), 0, begin);
     while next.index < read.end {

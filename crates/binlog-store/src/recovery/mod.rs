@@ -442,7 +442,8 @@ fn log_view(saved: SavedState, log: ScannedLog, cache_bytes: u64) -> LogView {
     // Only committed entries are purged, and the stored committed op id is a hint that may be older. Without this, the engine would start
     // before the first present entry.
     let floor = saved.floor.as_ref().map(|floor| floor.op_id);
-    let committed = later(saved.committed, floor);
+    let known = saved.committed.into_iter().chain(floor);
+    let committed = known.max_by_key(|op_id| op_id.index);
     let last = log.terms.bounds().map(|(_, last)| last);
     let mut view = LogView {
         floor: None,
@@ -467,14 +468,6 @@ fn log_view(saved: SavedState, log: ScannedLog, cache_bytes: u64) -> LogView {
         view.purge(floor);
     }
     view
-}
-
-/// The later of two positions in one log.
-fn later(one: Option<OpId>, other: Option<OpId>) -> Option<OpId> {
-    [one, other]
-        .into_iter()
-        .flatten()
-        .max_by_key(|op_id| op_id.index)
 }
 
 // The result of opening a log.

@@ -150,8 +150,8 @@ pub(crate) struct EntryScanner {
     offset: u64,
     last: Option<OpId>,
     rotated: bool,
-    /// For large payloads of entries that are read in full.
-    spill: SpillFolder,
+    /// The folder for large payloads of entries that are read in full; in memory without one.
+    pub(crate) spill: SpillFolder,
 }
 
 impl EntryScanner {
@@ -164,14 +164,6 @@ impl EntryScanner {
             last,
             rotated: false,
             spill: SpillFolder::default(),
-        }
-    }
-
-    /// The same, with large payloads in files of `folder` instead of in memory.
-    pub(crate) fn spilling(self, folder: &SpillFolder) -> Self {
-        Self {
-            spill: folder.clone(),
-            ..self
         }
     }
 

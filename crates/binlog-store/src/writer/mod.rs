@@ -14,5 +14,5 @@ pub(crate) use crate::writer::log_writer::{LogWriter, WriterState, lock};
 pub(crate) use crate::writer::new_file::{NewFile, begin_file, start_over, write_index};
 pub(crate) use crate::writer::purging::Purger;
 pub(crate) use crate::writer::queue::{Command, CommandQueue, CuttingBack};
-pub(crate) use crate::writer::truncation::{can_keep, entry_offset};
+pub(crate) use crate::writer::truncation::can_keep;
 pub(crate) use crate::writer::waiting::Waiting;

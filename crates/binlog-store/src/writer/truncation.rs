@@ -12,7 +12,7 @@ use crate::file_system::StorageFile;
 use crate::format::FileNumber;
 use crate::hard_state::{COMMITTED, DURABLE, DurableMark};
 use crate::log::{FileIndex, LogFile, LogPlace};
-use crate::scan::{Corruption, Depth, EntryScanner, FileState, ScanError, Scanned, Window};
+use crate::scan::{Corruption, Depth, EntryScanner, FileState, ScanError, Window};
 use crate::writer::log_writer::LogWriter;
 use crate::writer::new_file::write_index;
 use crate::writer::queue::CuttingBack;
@@ -77,19 +77,6 @@ fn scan_failure(file: FileNumber, error: ScanError) -> StoreError {
         ScanError::Fault(fault) => StoreError::Corrupt(Corruption { file, fault }),
         ScanError::Io { source, .. } => StoreError::io(format!("reading {file}"), &source),
     }
-}
-
-/// The entry at an index of a file, searched from a point on.
-pub(crate) fn entry_offset(
-    scanner: &mut EntryScanner,
-    index: u64,
-) -> Result<Option<Scanned>, ScanError> {
-    while let Some(entry) = scanner.next(Depth::Marker)? {
-        if entry.op_id.index >= index {
-            return Ok(Some(entry));
-        }
-    }
-    Ok(None)
 }
 
 impl LogWriter {
