@@ -79,7 +79,7 @@ pub(crate) fn directory(data_dir: &Path) -> PathBuf {
 }
 
 /// A part of a file that is about to be truncated.
-pub(crate) struct GoingPart {
+pub(crate) struct TruncatedPart {
     pub(crate) number: FileNumber,
     pub(crate) file: Arc<dyn StorageFile>,
     pub(crate) from: u64,
@@ -91,7 +91,7 @@ pub(crate) fn keep(
     fs: &dyn FileSystem,
     data_dir: &Path,
     mut tail: CutTail,
-    parts: &[GoingPart],
+    parts: &[TruncatedPart],
 ) -> io::Result<CutTail> {
     let dir = directory(data_dir);
     fs.create_dir(&dir)?;
@@ -146,7 +146,7 @@ mod tests {
         std::fs::write(&log, &bytes).unwrap();
         let file: Arc<dyn StorageFile> = DiskFileSystem.open(&log).unwrap();
         let (first, end) = (OpId::new(2, 7), 2 * COPY_BYTES + 99);
-        let part = |from| GoingPart {
+        let part = |from| TruncatedPart {
             number: FileNumber::FIRST,
             file: file.clone(),
             from,

@@ -1,6 +1,6 @@
-//! The hard state: its typed records, and the key-value store below them. The records are the log's ring, the vote, the committed op id,
-//! the purge floor, the durable mark. Further records: possible loss of acknowledged entries, writing without sync, verified files, and a restart of the log. Each value is a layout byte, a
-//! CRC32C, and JSON.
+//! The hard state: its typed records, and the key-value store below them. The records are the log's ring, the vote, the committed op id, the
+//! purge floor, the durable mark. Further records: possible loss of acknowledged entries, writing without sync, verified files, and a
+//! restart of the log. Each value is a layout byte, a CRC32C, and JSON.
 
 use std::fs::{File, TryLockError};
 use std::io;

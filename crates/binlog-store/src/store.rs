@@ -15,7 +15,7 @@ use crate::error::{CutBackError, StoreError};
 use crate::format::prepare;
 use crate::handle::LogHandle;
 use crate::reader::LogReader;
-use crate::writer::{Command, CuttingBack, can_keep};
+use crate::writer::{Command, can_keep};
 
 /// With this many bytes queued for the writer, a purge is not awaited: the engine's loop, and the heartbeats with it, would stall.
 const PURGED_LATER_FROM: u64 = 1 << 20;
@@ -52,16 +52,14 @@ impl BinlogStore {
             can_keep(to, view.floor_op_id(), |index| view.terms.op_id(index))
         };
         can.map_err(|found| CutBackError::NotThere { to, found })?;
-        let cut = CuttingBack {
+        let reason = reason.to_owned();
+        let cut_back = |done| Command::CutBack {
             to,
-            reason: reason.to_owned(),
+            reason,
             at,
+            done,
         };
-        let tail = self
-            .shared
-            .ask(|done| Command::CutBack { cut, done })
-            .await?;
-
+        let tail = self.shared.ask(cut_back).await?;
         let view = self.shared.view.lock();
         let now = (view.committed, view.committed_membership());
         drop(view);

@@ -161,39 +161,30 @@ fn decode_classic(body: &[u8]) -> Result<GtidEvent, DecodeError> {
         original_version: None,
         commit_group_ticket: None,
     };
-    decode_tail(&mut event, cursor)?;
+    // The fields added in 8.0, each only after those before it.
+    if !cursor.is_empty() {
+        let immediate = cursor.uint("commit timestamp", 7)?;
+        event.immediate_commit = Some(CommitTimestamp(immediate & !TIMESTAMP_HAS_ORIGINAL));
+        if immediate & TIMESTAMP_HAS_ORIGINAL != 0 {
+            let original = cursor.uint("original commit timestamp", 7)?;
+            event.original_commit = Some(CommitTimestamp(original));
+        }
+    }
+    if !cursor.is_empty() {
+        event.transaction_length = Some(cursor.length_encoded("transaction length")?);
+    }
+    if !cursor.is_empty() {
+        let immediate = cursor.u32("server version")?;
+        event.immediate_version = Some(ServerVersion(immediate & !VERSION_HAS_ORIGINAL));
+        if immediate & VERSION_HAS_ORIGINAL != 0 {
+            event.original_version = Some(ServerVersion(cursor.u32("original server version")?));
+        }
+    }
+    if !cursor.is_empty() {
+        event.commit_group_ticket = Some(cursor.u64("commit group ticket")?);
+    }
+    cursor.finish("the GTID event")?;
     Ok(event)
-}
-
-/// The fields added in 8.0: each may be missing.
-fn decode_tail(event: &mut GtidEvent, mut cursor: Cursor<'_>) -> Result<(), DecodeError> {
-    if cursor.is_empty() {
-        return Ok(());
-    }
-    let immediate = cursor.uint("commit timestamp", 7)?;
-    event.immediate_commit = Some(CommitTimestamp(immediate & !TIMESTAMP_HAS_ORIGINAL));
-    if immediate & TIMESTAMP_HAS_ORIGINAL != 0 {
-        event.original_commit = Some(CommitTimestamp(
-            cursor.uint("original commit timestamp", 7)?,
-        ));
-    }
-    if cursor.is_empty() {
-        return Ok(());
-    }
-    event.transaction_length = Some(cursor.length_encoded("transaction length")?);
-    if cursor.is_empty() {
-        return Ok(());
-    }
-    let immediate = cursor.u32("server version")?;
-    event.immediate_version = Some(ServerVersion(immediate & !VERSION_HAS_ORIGINAL));
-    if immediate & VERSION_HAS_ORIGINAL != 0 {
-        event.original_version = Some(ServerVersion(cursor.u32("original server version")?));
-    }
-    if cursor.is_empty() {
-        return Ok(());
-    }
-    event.commit_group_ticket = Some(cursor.u64("commit group ticket")?);
-    cursor.finish("the GTID event")
 }
 
 fn encode_classic(event: &GtidEvent, out: &mut Vec<u8>) {
@@ -207,14 +198,12 @@ fn encode_classic(event: &GtidEvent, out: &mut Vec<u8>) {
     let Some(immediate) = event.immediate_commit else {
         return;
     };
-    let mark = if event.original_commit.is_some() {
-        TIMESTAMP_HAS_ORIGINAL
-    } else {
-        0
-    };
-    put_seven_bytes(out, immediate.0 | mark);
-    if let Some(original) = event.original_commit {
-        put_seven_bytes(out, original.0);
+    match event.original_commit {
+        None => put_seven_bytes(out, immediate.0),
+        Some(original) => {
+            put_seven_bytes(out, immediate.0 | TIMESTAMP_HAS_ORIGINAL);
+            put_seven_bytes(out, original.0);
+        }
     }
     let Some(length) = event.transaction_length else {
         return;
@@ -223,14 +212,13 @@ fn encode_classic(event: &GtidEvent, out: &mut Vec<u8>) {
     let Some(immediate) = event.immediate_version else {
         return;
     };
-    let mark = if event.original_version.is_some() {
-        VERSION_HAS_ORIGINAL
-    } else {
-        0
-    };
-    out.extend_from_slice(&(immediate.0 | mark).to_le_bytes());
-    if let Some(original) = event.original_version {
-        out.extend_from_slice(&original.0.to_le_bytes());
+    match event.original_version {
+        None => out.extend_from_slice(&immediate.0.to_le_bytes()),
+        Some(original) => {
+            let marked = immediate.0 | VERSION_HAS_ORIGINAL;
+            out.extend_from_slice(&marked.to_le_bytes());
+            out.extend_from_slice(&original.0.to_le_bytes());
+        }
     }
     if let Some(ticket) = event.commit_group_ticket {
         out.extend_from_slice(&ticket.to_le_bytes());

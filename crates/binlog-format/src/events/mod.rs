@@ -91,10 +91,10 @@ pub trait EncodeEvent {
 /// elsewhere.
 #[must_use]
 pub fn summary(event: EventRef<'_>) -> String {
-    said(event).unwrap_or_default()
+    text_of(event).unwrap_or_default()
 }
 
-fn said(event: EventRef<'_>) -> Result<String, DecodeError> {
+fn text_of(event: EventRef<'_>) -> Result<String, DecodeError> {
     let flags = event.header().flags;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(match event.event_type() {

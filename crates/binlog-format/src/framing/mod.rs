@@ -160,7 +160,7 @@ impl TransactionFramer {
             }
             _ => {
                 self.advance(event.header());
-                self.go_on(event, verified)
+                self.continue_transaction(event, verified)
             }
         }
     }
@@ -177,7 +177,7 @@ impl TransactionFramer {
 
     /// Advances to an event's end position, unless the event is artificial.
     fn advance(&mut self, header: &EventHeader) {
-        if !is_made_up(header) {
+        if !is_artificial(header) {
             self.position.advance_to_low_bits(header.log_pos);
         }
     }
@@ -214,7 +214,7 @@ impl TransactionFramer {
                 };
                 StreamItem::Rotate {
                     to: self.position.clone(),
-                    artificial: is_made_up(event.header()),
+                    artificial: is_artificial(event.header()),
                 }
             }
             EventType::PreviousGtids => {
@@ -266,7 +266,7 @@ impl TransactionFramer {
         Ok(())
     }
 
-    fn go_on(
+    fn continue_transaction(
         &mut self,
         event: &RawEvent,
         verified: EventRef<'_>,
@@ -277,7 +277,7 @@ impl TransactionFramer {
             });
         };
         match step(open.place, role(verified)?) {
-            Step::GoOn(place) => {
+            Step::Continue(place) => {
                 self.append(event, verified, place)?;
                 Ok(None)
             }
@@ -337,7 +337,7 @@ impl TransactionFramer {
 }
 
 /// True for an event that is in no file: it has the flag, or no position.
-fn is_made_up(header: &EventHeader) -> bool {
+fn is_artificial(header: &EventHeader) -> bool {
     header.log_pos == 0 || header.flags.contains(EventFlags::ARTIFICIAL)
 }
 
@@ -556,7 +556,7 @@ enum Role {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// It belongs to the transaction, which continues at this place.
-    GoOn(Place),
+    Continue(Place),
     /// It is the last one.
     Finish,
     Refuse,
@@ -592,16 +592,16 @@ fn statement_role(statement: &[u8]) -> Role {
 fn step(place: Place, role: Role) -> Step {
     use Place::{BeforeStatement, Begun, Inside};
     match (place, role) {
-        (place, Role::Neutral) => Step::GoOn(place),
+        (place, Role::Neutral) => Step::Continue(place),
 
-        (Begun, Role::Begin) => Step::GoOn(Inside),
-        (Begun | BeforeStatement, Role::Variable) => Step::GoOn(BeforeStatement),
+        (Begun, Role::Begin) => Step::Continue(Inside),
+        (Begun | BeforeStatement, Role::Variable) => Step::Continue(BeforeStatement),
         (Begun | BeforeStatement, Role::Statement) => Step::Finish,
         (Begun | Inside, Role::XaRollback) => Step::Finish,
         (Begun, Role::Payload) => Step::Finish,
 
         (Inside, Role::End) => Step::Finish,
-        (Inside, Role::Statement | Role::Variable | Role::Part) => Step::GoOn(Inside),
+        (Inside, Role::Statement | Role::Variable | Role::Part) => Step::Continue(Inside),
 
         (Begun, Role::End | Role::Part)
         | (

@@ -76,13 +76,7 @@ struct OpenFile {
 
 impl OpenFile {
     fn scanner(&self) -> EntryScanner {
-        let window = Window::new(&self.file, self.size, Window::SCAN_BYTES);
-        EntryScanner::new(
-            window,
-            self.header.number,
-            self.header.end,
-            self.header.before,
-        )
+        EntryScanner::of_file(&self.file, self.size, &self.header)
     }
 }
 

@@ -206,8 +206,7 @@ impl LogScan<'_> {
             // The term changes inside, or the first index is unknown: read the markers.
             _ => {
                 let open = open_file(self.fs, self.dir, file.number)?;
-                let window = Window::new(&open, file.size, Window::SCAN_BYTES);
-                let mut scanner = EntryScanner::new(window, file.number, header.end, header.before);
+                let mut scanner = EntryScanner::of_file(&open, file.size, header);
                 let mut points = Points::default();
                 loop {
                     let entry = scanner
@@ -286,8 +285,7 @@ impl LogScan<'_> {
         log_file: &mut LogFile,
     ) -> Result<(FileState, Option<Fault>), OpenError> {
         let header = log_file.header.clone();
-        let window = Window::new(open, file.size, Window::SCAN_BYTES);
-        let mut scanner = EntryScanner::new(window, file.number, header.end, header.before);
+        let mut scanner = EntryScanner::of_file(open, file.size, &header);
         let mut state = FileState::begin(&header);
         state.membership = self.log.memberships.last().cloned();
         let mut reported = 0;

@@ -18,7 +18,7 @@ use crate::options::StoreOptions;
 use crate::recovery::log_scan::ScannedLog;
 use crate::recovery::survey::Survey;
 use crate::scan::scan_noted_start;
-use crate::writer::{NewFile, begin_file, start_over, write_index};
+use crate::writer::{begin_file, start_over, write_index};
 
 pub(super) struct Repair<'a> {
     pub(super) fs: &'a dyn FileSystem,
@@ -88,7 +88,7 @@ impl Repair<'_> {
         if doubted {
             self.note_doubt(doubt)?;
         }
-        let NewFile { header, .. } = begin_file(self.fs, self.dir, header)
+        let (_, header) = begin_file(self.fs, self.dir, header)
             .map_err(OpenError::io(format!("making {number}")))?;
         log.files.push(LogFile::begin(header));
         Ok((number, doubted))

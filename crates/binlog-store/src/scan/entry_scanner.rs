@@ -167,6 +167,12 @@ impl EntryScanner {
         }
     }
 
+    /// Reads all entries of a file of this size.
+    pub(crate) fn of_file(file: &Arc<dyn StorageFile>, size: u64, header: &FileHeader) -> Self {
+        let window = Window::new(file, size, Window::SCAN_BYTES);
+        Self::new(window, header.number, header.end, header.before)
+    }
+
     /// The index of the next entry, if the previous one is known.
     pub(crate) fn next_index(&self) -> Option<u64> {
         self.last.map(|last| last.index + 1)

@@ -142,9 +142,12 @@ impl LogWriter {
                 Command::SettleTail { from, done } => {
                     self.answer(done, |writer| writer.settle_tail(from));
                 }
-                Command::CutBack { cut, done } => {
-                    self.answer_alone(done, |writer| writer.cut_back(&cut));
-                }
+                Command::CutBack {
+                    to,
+                    reason,
+                    at,
+                    done,
+                } => self.answer_alone(done, |writer| writer.cut_back(to, reason, at)),
                 Command::Begin { start, done } => {
                     self.answer_alone(done, |writer| writer.begin_at(&start));
                 }
@@ -221,12 +224,12 @@ impl LogWriter {
             self.flush(self.log.options.durability)
                 .map_err(|error| self.fail(error))?;
         }
-        self.tell_waiting();
+        self.notify_waiting();
         Ok(())
     }
 
     /// Calls the callbacks of durable entries, in order.
-    pub(super) fn tell_waiting(&mut self) {
+    pub(super) fn notify_waiting(&mut self) {
         for callback in self.waiting.drain(..) {
             callback.io_completed(Ok(()));
         }

@@ -11,11 +11,8 @@ use crate::format::{
 use crate::hard_state::{COMMITTED, DURABLE, FLOOR, HardState, PurgeFloor, START};
 use crate::scan::ReceivedStart;
 
-/// A file that has just been created.
-pub(crate) struct NewFile {
-    pub(crate) file: Arc<dyn StorageFile>,
-    pub(crate) header: Arc<FileHeader>,
-}
+/// A file that has just been created, with its header.
+pub(crate) type NewFile = (Arc<dyn StorageFile>, Arc<FileHeader>);
 
 /// Creates a file with its header, durable together with its name.
 pub(crate) fn begin_file(
@@ -26,10 +23,7 @@ pub(crate) fn begin_file(
     let bytes = encode_file_header(&mut header);
     let file = write_file(fs, &dir.join(header.number.name()), &bytes)?;
     fs.sync_dir(dir)?;
-    Ok(NewFile {
-        file,
-        header: Arc::new(header),
-    })
+    Ok((file, Arc::new(header)))
 }
 
 /// Replaces the index by a list of these files; the new one is durable before it replaces the old one.
@@ -83,8 +77,5 @@ pub(crate) fn start_over(
     hard.put(COMMITTED, Some(&start.before))?;
     hard.put(DURABLE, None)?;
     hard.store(START, None)?;
-    Ok(NewFile {
-        file,
-        header: Arc::new(start.header.clone()),
-    })
+    Ok((file, Arc::new(start.header.clone())))
 }

@@ -228,16 +228,6 @@ impl CommandQueue {
 /// Notified when a command is done and durable.
 pub(crate) type Done = oneshot::Sender<Result<(), StoreError>>;
 
-/// A truncation: its last entry, reason and time.
-#[derive(Debug, Clone)]
-pub(crate) struct CuttingBack {
-    /// The last remaining entry.
-    pub(crate) to: Option<OpId>,
-    pub(crate) reason: String,
-    /// Time of the order, in seconds since 1970.
-    pub(crate) at: u64,
-}
-
 pub(crate) enum Command {
     /// Write entries; the callback is called when they are durable.
     Append {
@@ -275,7 +265,11 @@ pub(crate) enum Command {
     },
     /// Truncate the log below its commit index.
     CutBack {
-        cut: CuttingBack,
+        /// The last remaining entry.
+        to: Option<OpId>,
+        reason: String,
+        /// Time of the order, in seconds since 1970.
+        at: u64,
         done: oneshot::Sender<Result<Option<CutTail>, StoreError>>,
     },
     /// Begin with a later file.

@@ -20,7 +20,7 @@ impl LogWriter {
         // A file with a successor is durable whatever the configuration: a start must never find a later file without the previous one's
         // end.
         self.flush(Durability::Fsync)?;
-        self.tell_waiting();
+        self.notify_waiting();
         self.begin_next(
             self.state.last,
             &rotate.format_description,
@@ -48,7 +48,7 @@ impl LogWriter {
             timestamp,
             end: 0,
         };
-        let new = begin_file(&*self.fs, &self.log.dir, header).doing(&doing)?;
+        let (file, header) = begin_file(&*self.fs, &self.log.dir, header).doing(&doing)?;
 
         let files: Vec<FileNumber> = {
             let view = self.log.view.lock();
@@ -64,12 +64,12 @@ impl LogWriter {
         if let Some(file) = view.files.current_mut() {
             file.closed = true;
         }
-        view.files.push(LogFile::begin(new.header.clone()));
+        view.files.push(LogFile::begin(header.clone()));
         drop(view);
-        self.log.space.wrote(new.header.end);
-        self.state.end = new.header.end;
-        self.state.file = new.file;
-        self.state.header = new.header;
+        self.log.space.wrote(header.end);
+        self.state.end = header.end;
+        self.state.file = file;
+        self.state.header = header;
         Ok(())
     }
 }
@@ -134,7 +134,8 @@ impl LogWriter {
             view.begin_at(header, start.floor());
             gone
         };
-        let new = start_over(&*self.fs, &self.log.dir, &self.hard, start).doing(&doing)?;
+        let (file, header) =
+            start_over(&*self.fs, &self.log.dir, &self.hard, start).doing(&doing)?;
         for number in gone.into_iter().chain([start.header.number]) {
             self.log.handles.forget(number);
         }
@@ -142,12 +143,12 @@ impl LogWriter {
 
         let state = &mut self.state;
         self.log.space.removed(self.log.space.log_bytes());
-        self.log.space.wrote(new.header.end);
-        state.file = new.file;
-        state.end = new.header.end;
+        self.log.space.wrote(header.end);
+        state.file = file;
+        state.end = header.end;
         state.last = Some(start.before);
-        state.gtids = new.header.previous_gtids.clone();
-        state.header = new.header;
+        state.gtids = header.previous_gtids.clone();
+        state.header = header;
         state.saved_committed = Some(start.before);
         state.saved_mark = None;
         tracing::warn!(

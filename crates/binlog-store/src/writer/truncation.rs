@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use raft_types::OpId;
 
-use crate::cut_tail::{CutTail, GoingPart, keep};
+use crate::cut_tail::{CutTail, TruncatedPart, keep};
 use crate::error::{Doing, StoreError};
 use crate::file_system::StorageFile;
 use crate::format::FileNumber;
 use crate::hard_state::{COMMITTED, DURABLE, DurableMark};
 use crate::log::{FileIndex, LogFile, LogPlace};
-use crate::scan::{Corruption, Depth, EntryScanner, FileState, ScanError, Window};
+use crate::scan::{Corruption, Depth, EntryScanner, FileState, ScanError};
 use crate::writer::log_writer::LogWriter;
 use crate::writer::new_file::write_index;
-use crate::writer::queue::CuttingBack;
 
 /// The files to remove and the one to truncate.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,8 +56,7 @@ fn scan_kept(
     kept: &LogFile,
     from: u64,
 ) -> Result<FileState, ScanError> {
-    let window = Window::new(file, kept.end, Window::SCAN_BYTES);
-    let mut scanner = EntryScanner::new(window, kept.number(), kept.header.end, kept.header.before);
+    let mut scanner = EntryScanner::of_file(file, kept.end, &kept.header);
     let mut state = FileState::begin(&kept.header);
     while kept.first.is_some_and(|first| first < from)
         && state.last.is_none_or(|last| last.index + 1 < from)
@@ -195,18 +193,28 @@ impl LogWriter {
 
 impl LogWriter {
     /// Truncates the log; returns the removed tail, if any.
-    pub(super) fn cut_back(&mut self, cut: &CuttingBack) -> Result<Option<CutTail>, StoreError> {
-        let tail = self.keep_tail(cut)?;
-        self.lower_committed(cut.to)?;
+    pub(super) fn cut_back(
+        &mut self,
+        to: Option<OpId>,
+        reason: String,
+        at: u64,
+    ) -> Result<Option<CutTail>, StoreError> {
+        let tail = self.keep_tail(to, reason, at)?;
+        self.lower_committed(to)?;
         if tail.is_some() {
-            self.truncate(cut.to)?;
+            self.truncate(to)?;
         }
         Ok(tail)
     }
 
     /// Saves the bytes that are about to be truncated.
-    fn keep_tail(&self, cut: &CuttingBack) -> Result<Option<CutTail>, StoreError> {
-        let from = cut.to.map_or(0, |to| to.index + 1);
+    fn keep_tail(
+        &self,
+        to: Option<OpId>,
+        reason: String,
+        at: u64,
+    ) -> Result<Option<CutTail>, StoreError> {
+        let from = to.map_or(0, |to| to.index + 1);
         let view = self.log.view.lock();
         let Some((first, last)) = view.bounds().filter(|(_, last)| last.index >= from) else {
             return Ok(None);
@@ -233,7 +241,7 @@ impl LogWriter {
             } else {
                 0
             };
-            parts.push(GoingPart {
+            parts.push(TruncatedPart {
                 number,
                 file: open,
                 from: stays,
@@ -241,9 +249,9 @@ impl LogWriter {
             });
         }
         let tail = CutTail {
-            reason: cut.reason.clone(),
-            at: cut.at,
-            kept: cut.to,
+            reason,
+            at,
+            kept: to,
             first,
             last,
             committed,
