@@ -60,7 +60,7 @@ impl CutTail {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other?,
         };
-        let mut tails: Vec<CutTail> = Vec::new();
+        let mut tails: Vec<Self> = Vec::new();
         for name in names.iter().filter(|name| name.ends_with(SUFFIX)) {
             let document = read_file(fs, &dir.join(name), MAX_DOCUMENT_BYTES);
             let tail = document.and_then(|document| Ok(serde_json::from_slice(&document)?));

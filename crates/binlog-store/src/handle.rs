@@ -145,11 +145,9 @@ impl LogHandle {
     /// A snapshot of the counters and levels of this log.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
-        let cached_bytes = self.shared.view.lock().recent.bytes();
         StoreStats {
             read_failures: self.shared.read_faults.count(),
             queued_bytes: self.shared.queue.bytes(),
-            cached_bytes,
             ..self.shared.counters.snapshot()
         }
     }

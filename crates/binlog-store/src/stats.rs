@@ -31,10 +31,6 @@ pub struct StoreStats {
     pub appended_bytes: u64,
     /// Number of flushes that made entries durable.
     pub flushes: u64,
-    /// Time spent making entries durable.
-    pub sync_time: Duration,
-    /// Votes stored since the store was opened.
-    pub votes: u64,
     /// Entries that readers got from memory.
     pub cache_hits: u64,
     /// Entries that readers got from files.
@@ -43,8 +39,6 @@ pub struct StoreStats {
     pub read_failures: u64,
     /// Bytes of entries that wait for the writer.
     pub queued_bytes: u64,
-    /// Bytes of entries in memory for readers.
-    pub cached_bytes: u64,
     /// Total bytes of the log's files.
     pub log_bytes: u64,
     /// Free bytes on the log's file system at the last check.
@@ -87,7 +81,6 @@ impl Counters {
             stats.appended_entries += sample.entries;
             stats.appended_bytes += sample.bytes;
             stats.flushes += 1;
-            stats.sync_time += sample.sync;
         });
     }
 

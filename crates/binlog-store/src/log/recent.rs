@@ -34,10 +34,6 @@ impl RecentEntries {
         }
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// The index of the oldest entry here.
     pub(crate) fn first_index(&self) -> Option<u64> {
         self.entries.front().map(Cached::index)
@@ -281,9 +277,9 @@ mod tests {
         recent.evict(None, None);
         assert_eq!(recent.first_index(), Some(10));
         recent.evict(Some(13), None);
-        assert_eq!((recent.first_index(), recent.bytes()), (Some(14), 600));
+        assert_eq!((recent.first_index(), recent.bytes), (Some(14), 600));
         recent.evict(Some(19), None);
-        assert_eq!((recent.first_index(), recent.bytes()), (Some(18), 200));
+        assert_eq!((recent.first_index(), recent.bytes), (Some(18), 200));
     }
 
     #[test]
@@ -299,7 +295,7 @@ mod tests {
         recent.evict(Some(12), Some(10));
         assert_eq!(recent.first_index(), Some(11));
         recent.evict(Some(12), Some(11));
-        assert_eq!((recent.first_index(), recent.bytes()), (Some(12), 100));
+        assert_eq!((recent.first_index(), recent.bytes), (Some(12), 100));
     }
 
     #[test]
@@ -309,7 +305,7 @@ mod tests {
         recent.purge(11);
         assert_eq!(indexes(&recent.range(0, 99, u64::MAX)), [12, 13, 14]);
         recent.truncate(0);
-        assert_eq!((recent.first_index(), recent.bytes()), (None, 0));
+        assert_eq!((recent.first_index(), recent.bytes), (None, 0));
     }
 }
 

@@ -24,6 +24,7 @@ use super::survey::{Survey, SurveyedFile, corrupt, open_file, scan_error};
 const PROGRESS_EVERY_BYTES: u64 = 8 << 20;
 
 /// The log as read from its files.
+#[derive(Default)]
 pub(super) struct ScannedLog {
     pub(super) files: FileIndex,
     pub(super) terms: TermRuns,
@@ -82,25 +83,11 @@ pub(super) fn scan_log(
         .skip(whole_from)
         .map(|file| file.size)
         .sum();
-    let log = ScannedLog {
-        files: FileIndex::default(),
-        terms: TermRuns::default(),
-        memberships: Memberships::default(),
-        gtids: GtidSet::new(),
-        sequence_number: 0,
-        written: WrittenTail::default(),
-        tail: TailState::NoFiles,
-        rotate: None,
-        tail_fault: None,
-        verified_entries: 0,
-        verified_bytes: 0,
-        verified: None,
-    };
     let floor = survey.saved.floor.as_ref().map(|floor| floor.op_id);
     let mut scan = LogScan {
         fs,
         dir,
-        log,
+        log: ScannedLog::default(),
         floor,
         committed: survey.saved.committed,
         progress,

@@ -10,9 +10,10 @@ use crate::hard_state::UnsyncedRun;
 use crate::options::Durability;
 
 /// The state of the log's end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum TailState {
     /// There is no log file.
+    #[default]
     NoFiles,
     /// The last file ends after a complete entry, or after its header.
     Clean,

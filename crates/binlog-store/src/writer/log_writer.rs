@@ -334,7 +334,6 @@ impl LogWriter {
         let saved = self.hard.store(VOTE, Some(&vote));
         saved.doing("storing the vote")?;
         self.log.view.lock().vote = Some(vote);
-        self.log.counters.change(|stats| stats.votes += 1);
         Ok(())
     }
 

@@ -345,5 +345,4 @@ fn a_slow_disk_only_takes_longer() {
     let begun = std::time::Instant::now();
     append(&mut store, vec![transaction(id(0, 5), 10)]).unwrap();
     assert!(begun.elapsed() >= std::time::Duration::from_millis(30));
-    assert!(store.stats().sync_time >= std::time::Duration::from_millis(30));
 }
