@@ -407,7 +407,7 @@ impl ContentsReader {
         Ok(())
     }
 
-    fn transaction(&mut self, event: &GtidEvent<'_>) {
+    fn transaction(&mut self, event: &GtidEvent) {
         self.found.transactions += 1;
         self.found.gtids.add(event.gtid);
         if let Some(listener) = &mut self.listener {

@@ -18,9 +18,6 @@ fn main() -> Result<()> {
     let mut framer = TransactionFramer::new(ChecksumAlgorithm::Crc32, 1 << 30);
     while let Some(event) = RawEvent::split_from(&mut rest)? {
         match framer.push(&event)? {
-            Some(StreamItem::FormatDescription { server_version, .. }) => {
-                println!("written by MySQL {server_version}");
-            }
             Some(StreamItem::Transaction(transaction)) => println!(
                 "{}  {} events, {} bytes, ends at {}",
                 transaction.gtid,

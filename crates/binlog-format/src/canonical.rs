@@ -2,55 +2,13 @@
 //! and CRC32 of one place in one file) is what files store. Stamping depends only on the canonical bytes and the offset, so that equal logs
 //! have equal files.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
-use crate::checksum::{CHECKSUM_LEN, ChecksumAlgorithm};
-use crate::decode_error::DecodeError;
+use crate::decode::DecodeError;
 use crate::event::{
-    EventRef, HEADER_LEN, LOG_POS_RANGE, MAX_EVENT_BYTES, RawEvent, SIZE_RANGE, event_crc32,
+    CHECKSUM_LEN, ChecksumAlgorithm, EventRef, HEADER_LEN, LOG_POS_RANGE, MAX_EVENT_BYTES,
+    RawEvent, SIZE_RANGE, event_crc32,
 };
-
-/// A buffer for stamped or canonical bytes.
-pub trait EventSink {
-    /// Number of bytes.
-    fn len(&self) -> usize;
-    /// Whether it is empty.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-    /// Appends `bytes`.
-    fn append(&mut self, bytes: &[u8]);
-    /// The bytes from an offset on.
-    fn written_from(&mut self, start: usize) -> &mut [u8];
-}
-
-impl EventSink for Vec<u8> {
-    fn len(&self) -> usize {
-        Vec::len(self)
-    }
-
-    fn append(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-
-    fn written_from(&mut self, start: usize) -> &mut [u8] {
-        self.get_mut(start..).unwrap_or_default()
-    }
-}
-
-impl EventSink for BytesMut {
-    fn len(&self) -> usize {
-        BytesMut::len(self)
-    }
-
-    fn append(&mut self, bytes: &[u8]) {
-        self.put_slice(bytes);
-    }
-
-    fn written_from(&mut self, start: usize) -> &mut [u8] {
-        self.get_mut(start..).unwrap_or_default()
-    }
-}
 
 /// The events of a canonical payload, in order, sharing its memory. Ends after the first error.
 #[derive(Debug, Clone)]
@@ -77,33 +35,20 @@ impl Iterator for CanonicalEvents {
     }
 }
 
-/// The canonical form of a server's event, whose checksum is verified.
+/// The canonical form of a server's event; verifies its checksum.
 ///
 /// # Errors
 /// When the event's checksum does not match, or it is too short to have one.
 pub fn canonicalise(event: &RawEvent, checksum: ChecksumAlgorithm) -> Result<Bytes, DecodeError> {
-    let mut out = BytesMut::with_capacity(event.bytes().len());
-    canonicalise_into(event, checksum, &mut out)?;
-    Ok(out.freeze())
+    let mut out = Vec::with_capacity(event.bytes().len());
+    append_canonical(event.verified(checksum)?, &mut out);
+    Ok(out.into())
 }
 
-/// As [`canonicalise`], appended to a buffer, which is unchanged after an error.
-///
-/// # Errors
-/// As [`canonicalise`].
-pub fn canonicalise_into(
-    event: &RawEvent,
-    checksum: ChecksumAlgorithm,
-    out: &mut impl EventSink,
-) -> Result<(), DecodeError> {
-    append_canonical(event.verified(checksum)?, out);
-    Ok(())
-}
-
-pub(crate) fn append_canonical(verified: EventRef<'_>, out: &mut impl EventSink) {
+fn append_canonical(verified: EventRef<'_>, out: &mut Vec<u8>) {
     let (header, rest) = canonical_parts(verified);
-    out.append(&header);
-    out.append(rest);
+    out.extend_from_slice(&header);
+    out.extend_from_slice(rest);
 }
 
 /// The canonical form of an event in two parts: its header, and the rest.
@@ -123,11 +68,7 @@ pub(crate) fn canonical_parts(verified: EventRef<'_>) -> ([u8; HEADER_LEN], &[u8
 ///
 /// # Errors
 /// When `canonical_event` is not exactly one event, or is too large; `out` is then unchanged.
-pub fn stamp(
-    canonical_event: &[u8],
-    offset: u64,
-    out: &mut impl EventSink,
-) -> Result<u64, DecodeError> {
+pub fn stamp(canonical_event: &[u8], offset: u64, out: &mut Vec<u8>) -> Result<u64, DecodeError> {
     Ok(append_stamped(EventRef::new(canonical_event)?, offset, out))
 }
 
@@ -135,11 +76,7 @@ pub fn stamp(
 ///
 /// # Errors
 /// When the payload is not whole events; bytes before the damaged event stay in `out`.
-pub fn stamp_payload(
-    payload: &[u8],
-    offset: u64,
-    out: &mut impl EventSink,
-) -> Result<u64, DecodeError> {
+pub fn stamp_payload(payload: &[u8], offset: u64, out: &mut Vec<u8>) -> Result<u64, DecodeError> {
     let (mut rest, mut offset) = (payload, offset);
     while let Some(event) = EventRef::split_from(&mut rest)? {
         offset = append_stamped(event, offset, out);
@@ -147,17 +84,17 @@ pub fn stamp_payload(
     Ok(offset)
 }
 
-fn append_stamped(event: EventRef<'_>, offset: u64, out: &mut impl EventSink) -> u64 {
+fn append_stamped(event: EventRef<'_>, offset: u64, out: &mut Vec<u8>) -> u64 {
     let start = out.len();
     // An event has at most MAX_EVENT_BYTES, well below the limit of u32.
     let size = (event.bytes().len() + CHECKSUM_LEN) as u32;
     let end = offset.wrapping_add(u64::from(size));
-    out.append(event.bytes());
-    let stamped = out.written_from(start);
+    out.extend_from_slice(event.bytes());
+    let stamped = &mut out[start..];
     stamped[SIZE_RANGE].copy_from_slice(&size.to_le_bytes());
     stamped[LOG_POS_RANGE].copy_from_slice(&(end as u32).to_le_bytes());
     let checksum = event_crc32(stamped);
-    out.append(&checksum.to_le_bytes());
+    out.extend_from_slice(&checksum.to_le_bytes());
     end
 }
 
@@ -180,11 +117,11 @@ pub fn stamped_len(payload: &[u8]) -> Result<u64, DecodeError> {
 /// When the bytes are not whole events, or a checksum does not match.
 pub fn unstamp(stored: &[u8]) -> Result<Bytes, DecodeError> {
     let mut rest = stored;
-    let mut out = BytesMut::with_capacity(stored.len());
+    let mut out = Vec::with_capacity(stored.len());
     while let Some(event) = EventRef::split_from(&mut rest)? {
         append_canonical(event.verified(ChecksumAlgorithm::Crc32)?, &mut out);
     }
-    Ok(out.freeze())
+    Ok(out.into())
 }
 
 /// Verifies the CRC32 at the end of one whole event.

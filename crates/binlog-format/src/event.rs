@@ -1,13 +1,11 @@
-//! The 19-byte event header, the event types, and one event as raw bytes.
+//! The 19-byte event header, the event types and checksums, and one event as raw bytes.
 
 use std::fmt;
-use std::ops::{BitOr, BitOrAssign};
+use std::ops::BitOr;
 
 use bytes::Bytes;
 
-use crate::checksum::{CHECKSUM_LEN, ChecksumAlgorithm};
-use crate::cursor::Cursor;
-use crate::decode_error::DecodeError;
+use crate::decode::{Cursor, DecodeError, invalid};
 pub use crate::event_type::EventType;
 
 // The header of 19 bytes: timestamp 4, type 1, server id 4, size 4, end position 4, flags 2.
@@ -40,14 +38,11 @@ impl EventFlags {
     pub const SUPPRESS_USE: Self = Self(0x08);
     /// Made by the source for its replica; in no file.
     pub const ARTIFICIAL: Self = Self(0x20);
-    /// Written by a replica into its relay log.
-    pub const RELAY_LOG: Self = Self(0x40);
+
     /// May be skipped by a reader that does not support the type.
     pub const IGNORABLE: Self = Self(0x80);
     /// Not to be applied after a filter.
     pub const NO_FILTER: Self = Self(0x100);
-    /// Must run alone in a multi-threaded applier.
-    pub const MTS_ISOLATE: Self = Self(0x200);
 
     /// Whether all bits of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
@@ -65,12 +60,6 @@ impl BitOr for EventFlags {
 
     fn bitor(self, other: Self) -> Self {
         Self(self.0 | other.0)
-    }
-}
-
-impl BitOrAssign for EventFlags {
-    fn bitor_assign(&mut self, other: Self) {
-        self.0 |= other.0;
     }
 }
 
@@ -115,10 +104,7 @@ impl EventHeader {
             flags: EventFlags(cursor.u16("flags")?),
         };
         if (header.event_size as usize) < HEADER_LEN {
-            return Err(DecodeError::invalid(
-                "event size",
-                "smaller than an event header",
-            ));
+            return Err(invalid("event size", "smaller than an event header"));
         }
         if header.event_size > MAX_EVENT_BYTES {
             return Err(DecodeError::TooLarge {
@@ -140,6 +126,50 @@ impl EventHeader {
         bytes[LOG_POS_RANGE].copy_from_slice(&self.log_pos.to_le_bytes());
         bytes[FLAGS_RANGE].copy_from_slice(&self.flags.0.to_le_bytes());
         bytes
+    }
+}
+
+// An event's checksum, as its file's format description announces it.
+
+/// Bytes of an event's checksum.
+pub const CHECKSUM_LEN: usize = 4;
+
+/// How the events of a file are protected (`binlog_checksum`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ChecksumAlgorithm {
+    /// Events have no checksum.
+    None = 0,
+    /// CRC32 (ISO-HDLC) of everything before it.
+    Crc32 = 1,
+}
+
+impl ChecksumAlgorithm {
+    /// The byte in a format description.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The algorithm of a format description's byte.
+    ///
+    /// # Errors
+    /// When the byte names no known algorithm.
+    pub fn from_code(code: u8) -> Result<Self, DecodeError> {
+        match code {
+            0 => Ok(Self::None),
+            1 => Ok(Self::Crc32),
+            _ => Err(invalid(
+                "checksum algorithm",
+                "neither 0 (NONE) nor 1 (CRC32); the file is of a later format or corrupt",
+            )),
+        }
+    }
+
+    /// Bytes that this checksum adds to an event.
+    pub const fn event_overhead(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Crc32 => CHECKSUM_LEN,
+        }
     }
 }
 
@@ -168,15 +198,10 @@ impl RawEvent {
     /// # Errors
     /// When the header is invalid or the event is truncated; the buffer is then unchanged.
     pub fn split_from(buffer: &mut Bytes) -> Result<Option<Self>, DecodeError> {
-        if buffer.is_empty() {
+        let Some(EventRef { header, .. }) = EventRef::split_from(&mut &buffer[..])? else {
             return Ok(None);
-        }
-        let header = EventHeader::parse(buffer)?;
-        let size = header.event_size as usize;
-        if size > buffer.len() {
-            return Err(truncated_event(size, buffer.len()));
-        }
-        let bytes = buffer.split_to(size);
+        };
+        let bytes = buffer.split_to(header.event_size as usize);
         Ok(Some(Self { header, bytes }))
     }
 
@@ -205,11 +230,7 @@ impl RawEvent {
     /// # Errors
     /// [`DecodeError::ChecksumMismatch`] for a damaged event, [`DecodeError::Truncated`] for one too short for a checksum.
     pub fn verified(&self, checksum: ChecksumAlgorithm) -> Result<EventRef<'_>, DecodeError> {
-        EventRef {
-            header: self.header,
-            bytes: &self.bytes,
-        }
-        .verified(checksum)
+        self.canonical().verified(checksum)
     }
 
     /// The event, treated as one without a checksum (a canonical one).
@@ -338,34 +359,22 @@ fn whole_event_header(bytes: &[u8]) -> Result<EventHeader, DecodeError> {
 }
 
 fn truncated_event(needed: usize, remaining: usize) -> DecodeError {
-    DecodeError::Truncated {
-        field: "event",
-        needed: needed as u64,
-        remaining: remaining as u64,
-    }
+    DecodeError::truncated("event", needed as u64, remaining)
 }
 
 /// The CRC32 of an event. A server marks its current file as in use by a flag in the format description. It later clears the flag in place
 /// without a new checksum: the checksum is always the one without it.
 pub(crate) fn event_crc32(event: &[u8]) -> u32 {
-    let description = event.get(TYPE_AT) == Some(&EventType::FormatDescription.code());
-    let (Some(head), Some(flags), Some(rest)) = (
-        event.get(..FLAGS_RANGE.start),
-        event.get(FLAGS_RANGE),
-        event.get(FLAGS_RANGE.end..),
-    ) else {
-        return crc32fast::hash(event);
-    };
-    if !description {
+    let is_description = event.get(TYPE_AT) == Some(&EventType::FormatDescription.code());
+    if !is_description || event.len() < FLAGS_RANGE.end {
         return crc32fast::hash(event);
     }
+    let [low, high] = EventFlags::BINLOG_IN_USE.0.to_le_bytes();
+    let (head, rest) = event.split_at(FLAGS_RANGE.start);
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(head);
-    let in_use = EventFlags::BINLOG_IN_USE.0.to_le_bytes();
-    for (flags, in_use) in flags.iter().zip(in_use) {
-        hasher.update(&[flags & !in_use]);
-    }
-    hasher.update(rest);
+    hasher.update(&[rest[0] & !low, rest[1] & !high]);
+    hasher.update(&rest[FLAGS_RANGE.len()..]);
     hasher.finalize()
 }
 

@@ -2,9 +2,11 @@
 //! clock. Input is untrusted: invalid bytes cause a [`DecodeError`], never a panic or an unbounded allocation.
 
 pub mod canonical;
-pub mod checksum;
-mod cursor;
-mod decode_error;
+/// An event's checksum.
+pub mod checksum {
+    pub use crate::event::{CHECKSUM_LEN, ChecksumAlgorithm};
+}
+mod decode;
 pub mod event;
 mod event_type;
 pub mod events;
@@ -18,7 +20,7 @@ pub mod row_image;
 #[cfg(feature = "synthesis")]
 pub mod synthesis;
 
-pub use crate::decode_error::DecodeError;
+pub use crate::decode::DecodeError;
 
 /// First bytes of every binlog file.
 pub const MAGIC: [u8; 4] = [0xfe, b'b', b'i', b'n'];

@@ -5,12 +5,11 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use crate::canonical::stamped_len;
-use crate::checksum::CHECKSUM_LEN;
-use crate::cursor::put_length_encoded;
-use crate::event::EventFlags;
+use crate::decode::put_length_encoded;
+use crate::event::{CHECKSUM_LEN, EventFlags};
 use crate::events::{
-    CommitTimestamp, EncodeEvent, EventOrigin, GtidEvent, GtidForm, LogicalClock, Query, Rows,
-    RowsChange, ServerVersion, TableId, TableMap, Xid,
+    CommitTimestamp, EncodeEvent, EventOrigin, GtidEvent, LogicalClock, Query, Rows, RowsChange,
+    ServerVersion, TableId, TableMap, Xid,
 };
 use crate::gtid::Gtid;
 
@@ -67,12 +66,7 @@ impl RowTransaction {
     /// # Errors
     /// When a row does not match its table; nothing is added then.
     pub fn insert(&mut self, table: &Table, rows: &[Vec<Value>]) -> Result<(), SynthesisError> {
-        let mut images = Vec::new();
-        for row in rows {
-            put_row(&mut images, table, row)?;
-        }
-        self.change(table, RowsChange::Write, &images);
-        Ok(())
+        self.change(table, RowsChange::Write, rows)
     }
 
     /// Adds updated rows, as pairs of before and after.
@@ -84,13 +78,8 @@ impl RowTransaction {
         table: &Table,
         rows: &[(Vec<Value>, Vec<Value>)],
     ) -> Result<(), SynthesisError> {
-        let mut images = Vec::new();
-        for (before, after) in rows {
-            put_row(&mut images, table, before)?;
-            put_row(&mut images, table, after)?;
-        }
-        self.change(table, RowsChange::Update, &images);
-        Ok(())
+        let images = rows.iter().flat_map(|(before, after)| [before, after]);
+        self.change(table, RowsChange::Update, images)
     }
 
     /// Adds deleted rows.
@@ -98,15 +87,19 @@ impl RowTransaction {
     /// # Errors
     /// When a row does not match its table; nothing is added then.
     pub fn delete(&mut self, table: &Table, rows: &[Vec<Value>]) -> Result<(), SynthesisError> {
+        self.change(table, RowsChange::Delete, rows)
+    }
+
+    fn change<'r>(
+        &mut self,
+        table: &Table,
+        change: RowsChange,
+        rows: impl IntoIterator<Item = &'r Vec<Value>>,
+    ) -> Result<(), SynthesisError> {
         let mut images = Vec::new();
         for row in rows {
             put_row(&mut images, table, row)?;
         }
-        self.change(table, RowsChange::Delete, &images);
-        Ok(())
-    }
-
-    fn change(&mut self, table: &Table, change: RowsChange, images: &[u8]) {
         let columns = table.columns.len();
         // All columns, and the unused bits after the last one, as the server sets them.
         let present = vec![u8::MAX; columns.div_ceil(8)];
@@ -129,6 +122,7 @@ impl RowTransaction {
             .map()
             .encode_into(self.head.origin(EventFlags::NONE), &mut self.body);
         rows.encode_into(self.head.origin(EventFlags::NONE), &mut self.body);
+        Ok(())
     }
 
     /// Ends the transaction; returns its canonical payload, GTID event first.
@@ -172,11 +166,7 @@ impl TransactionHead {
     fn with_gtid(&self, flags: u8, body: &[u8]) -> Bytes {
         let body_len = stamped_len(body).unwrap_or_default();
         let mut event = GtidEvent {
-            form: if self.gtid.tag.is_none() {
-                GtidForm::Classic
-            } else {
-                GtidForm::TAGGED
-            },
+            tagged: !self.gtid.tag.is_none(),
             flags,
             gtid: self.gtid,
             clock: self.clock,
@@ -266,11 +256,11 @@ const COLLATION: u64 = 255;
 
 impl Table {
     /// `schema.name`, for messages.
-    pub(super) fn full_name(&self) -> String {
+    fn full_name(&self) -> String {
         format!("{}.{}", self.schema, self.name)
     }
 
-    pub(super) fn map(&self) -> TableMap<'_> {
+    fn map(&self) -> TableMap<'_> {
         let (mut types, mut metadata) = (Vec::new(), Vec::new());
         let mut nullable = vec![0; self.columns.len().div_ceil(8)];
         for (at, column) in self.columns.iter().enumerate() {
@@ -322,7 +312,7 @@ impl Table {
 }
 
 /// Sets a bit, counted from the lowest of the first byte.
-pub(super) fn set_bit(bits: &mut [u8], at: usize) {
+fn set_bit(bits: &mut [u8], at: usize) {
     if let Some(byte) = bits.get_mut(at / 8) {
         *byte |= 1 << (at % 8);
     }
@@ -331,11 +321,7 @@ pub(super) fn set_bit(bits: &mut [u8], at: usize) {
 // One row's values in rows events: a bit for each NULL, then the other values in order.
 
 /// Appends a row image with all columns.
-pub(super) fn put_row(
-    out: &mut Vec<u8>,
-    table: &Table,
-    row: &[Value],
-) -> Result<(), SynthesisError> {
+fn put_row(out: &mut Vec<u8>, table: &Table, row: &[Value]) -> Result<(), SynthesisError> {
     if row.len() != table.columns.len() {
         return Err(SynthesisError::ColumnCount {
             table: table.full_name(),
@@ -350,47 +336,33 @@ pub(super) fn put_row(
         }
     }
     out.extend_from_slice(&nulls);
-    for (at, (column, value)) in table.columns.iter().zip(row).enumerate() {
-        put_value(out, *column, value).map_err(|refusal| refusal.in_column(table, at + 1))?;
+    for (at, value) in row.iter().enumerate() {
+        put_value(out, table, at, value)?;
     }
     Ok(())
 }
 
-enum Refusal {
-    WrongValue,
-    TooLong { size: usize, limit: u16 },
-}
-
-impl Refusal {
-    fn in_column(self, table: &Table, column: usize) -> SynthesisError {
-        let table = table.full_name();
-        match self {
-            Self::WrongValue => SynthesisError::WrongValue { table, column },
-            Self::TooLong { size, limit } => SynthesisError::TooLong {
-                table,
-                column,
-                size,
-                limit,
-            },
-        }
-    }
-}
-
-fn put_value(out: &mut Vec<u8>, column: Column, value: &Value) -> Result<(), Refusal> {
+fn put_value(
+    out: &mut Vec<u8>,
+    table: &Table,
+    at: usize,
+    value: &Value,
+) -> Result<(), SynthesisError> {
+    let column = table.columns[at];
     match (column.column_type, value) {
         (_, Value::Null) if column.nullable => {}
         (ColumnType::Int, Value::Int(number)) => out.extend_from_slice(&number.to_le_bytes()),
         (ColumnType::BigInt, Value::BigInt(number)) => out.extend_from_slice(&number.to_le_bytes()),
         (ColumnType::Varchar { max_bytes }, Value::Text(text)) => {
-            let size = text.len();
-            let too_long = Refusal::TooLong {
-                size,
-                limit: max_bytes,
+            let length = u16::try_from(text.len()).ok();
+            let Some(length) = length.filter(|length| *length <= max_bytes) else {
+                return Err(SynthesisError::TooLong {
+                    table: table.full_name(),
+                    column: at + 1,
+                    size: text.len(),
+                    limit: max_bytes,
+                });
             };
-            let length = u16::try_from(size)
-                .ok()
-                .filter(|length| *length <= max_bytes)
-                .ok_or(too_long)?;
             // The length takes two bytes if the column's longest value needs them.
             let [low, high] = length.to_le_bytes();
             out.push(low);
@@ -399,7 +371,12 @@ fn put_value(out: &mut Vec<u8>, column: Column, value: &Value) -> Result<(), Ref
             }
             out.extend_from_slice(text.as_bytes());
         }
-        _ => return Err(Refusal::WrongValue),
+        _ => {
+            return Err(SynthesisError::WrongValue {
+                table: table.full_name(),
+                column: at + 1,
+            });
+        }
     }
     Ok(())
 }

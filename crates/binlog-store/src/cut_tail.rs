@@ -5,15 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use binlog_format::gtid::GtidSet;
 use raft_types::OpId;
 use serde::{Deserialize, Serialize};
 
-use crate::file_system::{FileSystem, StorageFile};
+use crate::file_system::{FileSystem, StorageFile, copy_bytes, read_file, write_file};
 use crate::format::FileNumber;
 
-/// Bytes per copy operation.
-const COPY_BYTES: usize = 1 << 20;
 /// The largest document accepted.
 const MAX_DOCUMENT_BYTES: u64 = 16 << 20;
 const SUFFIX: &str = ".json";
@@ -53,17 +50,6 @@ pub struct CutTail {
 }
 
 impl CutTail {
-    /// The document's name, derived from the tail's entries: truncating again after a crash replaces the saved tail.
-    fn stem(first: OpId, last: OpId) -> String {
-        format!("{first}-{last}")
-    }
-
-    /// The truncated GTIDs, if the document's text is valid.
-    #[must_use]
-    pub fn gtid_set(&self) -> Option<GtidSet> {
-        self.gtids.parse().ok()
-    }
-
     /// The tails saved in a data directory, oldest first.
     ///
     /// # Errors
@@ -74,10 +60,11 @@ impl CutTail {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other?,
         };
-        let mut tails = Vec::new();
+        let mut tails: Vec<Self> = Vec::new();
         for name in names.iter().filter(|name| name.ends_with(SUFFIX)) {
-            let document = read_document(fs, &dir.join(name));
-            tails.push(document.map_err(|error| {
+            let document = read_file(fs, &dir.join(name), MAX_DOCUMENT_BYTES);
+            let tail = document.and_then(|document| Ok(serde_json::from_slice(&document)?));
+            tails.push(tail.map_err(|error| {
                 let what = format!("{}: {error}", dir.join(name).display());
                 io::Error::new(error.kind(), what)
             })?);
@@ -92,7 +79,7 @@ pub(crate) fn directory(data_dir: &Path) -> PathBuf {
 }
 
 /// A part of a file that is about to be truncated.
-pub(crate) struct GoingPart {
+pub(crate) struct TruncatedPart {
     pub(crate) number: FileNumber,
     pub(crate) file: Arc<dyn StorageFile>,
     pub(crate) from: u64,
@@ -104,15 +91,18 @@ pub(crate) fn keep(
     fs: &dyn FileSystem,
     data_dir: &Path,
     mut tail: CutTail,
-    parts: &[GoingPart],
+    parts: &[TruncatedPart],
 ) -> io::Result<CutTail> {
     let dir = directory(data_dir);
     fs.create_dir(&dir)?;
     fs.sync_dir(data_dir)?;
-    let stem = CutTail::stem(tail.first, tail.last);
+    // Truncating again after a crash replaces the saved tail.
+    let stem = format!("{}-{}", tail.first, tail.last);
     for part in parts {
         let kept_as = format!("{stem}.{}.from-{}", part.number, part.from);
-        copy(fs, part, &dir.join(&kept_as))?;
+        let copy = fs.create(&dir.join(&kept_as))?;
+        copy_bytes(&*part.file, part.from..part.end, &*copy, 0)?;
+        copy.sync_data()?;
         tail.parts.push(CutPart {
             file: part.number,
             offset: part.from,
@@ -121,43 +111,19 @@ pub(crate) fn keep(
         });
     }
     let temporary = dir.join(format!("{stem}.new"));
-    let document = fs.create(&temporary)?;
-    document.write_at(&serde_json::to_vec_pretty(&tail)?, 0)?;
-    document.sync_data()?;
+    write_file(fs, &temporary, &serde_json::to_vec_pretty(&tail)?)?;
     fs.rename(&temporary, &dir.join(format!("{stem}{SUFFIX}")))?;
     fs.sync_dir(&dir)?;
     Ok(tail)
-}
-
-fn copy(fs: &dyn FileSystem, part: &GoingPart, to: &Path) -> io::Result<()> {
-    let copy = fs.create(to)?;
-    let mut buffer = vec![0; COPY_BYTES];
-    let mut at = part.from;
-    while at < part.end {
-        let wanted = COPY_BYTES.min(usize::try_from(part.end - at).unwrap_or(COPY_BYTES));
-        let read = part.file.read_at(&mut buffer[..wanted], at)?;
-        if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        copy.write_at(&buffer[..read], at - part.from)?;
-        at += read as u64;
-    }
-    copy.sync_data()
-}
-
-fn read_document(fs: &dyn FileSystem, path: &Path) -> io::Result<CutTail> {
-    let file = fs.open_read_only(path)?;
-    let size = file.size()?.min(MAX_DOCUMENT_BYTES);
-    let mut bytes = vec![0; usize::try_from(size).unwrap_or_default()];
-    let read = file.read_at(&mut bytes, 0)?;
-    bytes.truncate(read);
-    Ok(serde_json::from_slice(&bytes)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::file_system::DiskFileSystem;
+
+    /// More than one read of a copy.
+    const COPY_BYTES: usize = 1 << 20;
 
     fn tail(at: u64, first: OpId) -> CutTail {
         CutTail {
@@ -173,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_are_the_bytes_that_go_and_no_others() {
+    fn exactly_the_truncated_bytes_are_saved() {
         let data_dir = tempfile::tempdir().unwrap();
         let log = data_dir.path().join("log");
         let bytes: Vec<u8> = (0..3 * COPY_BYTES).map(|at| (at % 251) as u8).collect();
         std::fs::write(&log, &bytes).unwrap();
         let file: Arc<dyn StorageFile> = DiskFileSystem.open(&log).unwrap();
         let (first, end) = (OpId::new(2, 7), 2 * COPY_BYTES + 99);
-        let part = |from| GoingPart {
+        let part = |from| TruncatedPart {
             number: FileNumber::FIRST,
             file: file.clone(),
             from,

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -47,8 +46,8 @@ impl DiskSpace {
     /// Records that the writer is about to write this many bytes.
     pub(crate) fn wrote(&self, bytes: u64) {
         let mut budget = self.lock();
-        if budget.wants_look(bytes) {
-            self.look(&mut budget);
+        if budget.wants_check(bytes) {
+            self.check(&mut budget);
         }
         budget.wrote(bytes);
         self.publish(&budget);
@@ -62,7 +61,7 @@ impl DiskSpace {
     }
 
     pub(crate) fn log_bytes(&self) -> u64 {
-        self.lock().log_bytes()
+        self.lock().log_bytes
     }
 
     /// Records that the disk refuses a write and the writer waits. From now on no caller has room, whatever the budget shows: it does not
@@ -80,9 +79,7 @@ impl DiskSpace {
             "the log's disk {what}: nothing is written and nothing acknowledged until there is room. Purge old files of the log, \
              or remove other files; no restart is needed"
         );
-        let mut budget = self.lock();
-        self.look(&mut budget);
-        self.publish(&budget);
+        self.check_and_publish(&mut self.lock());
     }
 
     /// Records that the disk accepted the write, or that the writer has given up.
@@ -95,9 +92,7 @@ impl DiskSpace {
                 "the log's disk has room again, and writing continues"
             );
         }
-        let mut budget = self.lock();
-        self.look(&mut budget);
-        self.publish(&budget);
+        self.check_and_publish(&mut self.lock());
     }
 
     fn since(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -122,8 +117,7 @@ impl DiskSpace {
         }
         let mut budget = self.lock();
         if needed.saturating_add(queued) > budget.left() {
-            self.look(&mut budget);
-            self.publish(&budget);
+            self.check_and_publish(&mut budget);
         }
         LogRoom {
             transactions: budget.left().saturating_sub(queued),
@@ -131,32 +125,35 @@ impl DiskSpace {
         }
     }
 
-    /// Whether the disk currently has this much free space; always checks it.
+    /// True if the disk currently has this much free space; always checks it.
     pub(crate) fn has_free(&self, bytes: u64) -> bool {
         let free = self.fs.free_space(&self.dir);
         free.is_ok_and(|free| free >= bytes)
     }
 
-    fn look(&self, budget: &mut DiskBudget) {
+    fn check(&self, budget: &mut DiskBudget) {
         match self.fs.free_space(&self.dir) {
-            Ok(free) => budget.looked(free),
+            Ok(free) => budget.checked(free),
             Err(error) => tracing::warn!(%error, "the free space of the log's disk is not known"),
         }
     }
 
+    fn check_and_publish(&self, budget: &mut DiskBudget) {
+        self.check(budget);
+        self.publish(budget);
+    }
+
     fn publish(&self, budget: &DiskBudget) {
-        let counters = &self.counters;
-        counters.log_bytes.store(budget.log_bytes(), Relaxed);
-        counters.free_bytes.store(budget.free_now(), Relaxed);
         let refused = self.is_refused();
-        let left = if refused { 0 } else { budget.left() };
-        counters.left_bytes.store(left, Relaxed);
-        counters.disk_refuses.store(refused, Relaxed);
         let no_inodes = refused && self.has_no_inodes();
-        counters.no_inodes.store(no_inodes, Relaxed);
-        counters
-            .disk_alarm
-            .store(refused || budget.alarm(), Relaxed);
+        self.counters.change(|stats| {
+            stats.log_bytes = budget.log_bytes;
+            stats.free_bytes = budget.free_now();
+            stats.left_bytes = if refused { 0 } else { budget.left() };
+            stats.disk_refuses = refused;
+            stats.no_inodes = no_inodes;
+            stats.disk_alarm = refused || budget.alarm();
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, DiskBudget> {
@@ -182,45 +179,27 @@ impl DiskSpace {
 // recovers.
 
 /// After this many bytes the free space is queried again, because other programs write to the disk, too.
-const LOOK_EVERY_BYTES: u64 = 16 << 20;
+const CHECK_EVERY_BYTES: u64 = 16 << 20;
 
 /// Transactions never use a quarter of the reserve, at most this much: more than the ring's own entries need in years without a
 /// transaction.
 const OWN_ENTRIES_BYTES: u64 = 16 << 20;
 
 /// The limits of a log and the known disk state.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DiskBudget {
-    limit: Option<u64>,
-    reserve: u64,
-    alarm_percent: u8,
-    log_bytes: u64,
+    pub(crate) limit: Option<u64>,
+    pub(crate) reserve: u64,
+    pub(crate) alarm_percent: u8,
+    pub(crate) log_bytes: u64,
     /// Free bytes, and bytes in spilled payloads, at the last check.
-    free: u64,
-    written_since_look: u64,
+    pub(crate) free: u64,
+    pub(crate) written_since_check: u64,
     /// Current bytes in spilled payloads. They grow by gigabytes between two checks, and are short-lived.
-    spilled: u64,
+    pub(crate) spilled: u64,
 }
 
 impl DiskBudget {
-    pub(crate) fn new(
-        limit: Option<u64>,
-        reserve: u64,
-        alarm_percent: u8,
-        log_bytes: u64,
-        free: u64,
-    ) -> Self {
-        Self {
-            limit,
-            reserve,
-            alarm_percent,
-            log_bytes,
-            free,
-            written_since_look: 0,
-            spilled: 0,
-        }
-    }
-
     /// Bytes that may still be proposed.
     pub(crate) fn left(&self) -> u64 {
         let by_limit = self
@@ -242,26 +221,26 @@ impl DiskBudget {
     }
 
     /// Whether to check the free space before writing this many bytes.
-    pub(crate) fn wants_look(&self, needed: u64) -> bool {
-        self.written_since_look + needed >= LOOK_EVERY_BYTES || needed > self.left()
+    pub(crate) fn wants_check(&self, needed: u64) -> bool {
+        self.written_since_check + needed >= CHECK_EVERY_BYTES || needed > self.left()
     }
 
     /// Records the free space that the file system just reported.
-    pub(crate) fn looked(&mut self, free: u64) {
+    pub(crate) fn checked(&mut self, free: u64) {
         self.free = free + self.spilled;
-        self.written_since_look = 0;
+        self.written_since_check = 0;
     }
 
     pub(crate) fn wrote(&mut self, bytes: u64) {
         self.log_bytes += bytes;
-        self.written_since_look += bytes;
+        self.written_since_check += bytes;
     }
 
     pub(crate) fn removed(&mut self, bytes: u64) {
         self.log_bytes = self.log_bytes.saturating_sub(bytes);
     }
 
-    /// Whether usage has reached the alarm percentage of the limit, or of the space outside the reserve.
+    /// True if usage has reached the alarm percentage of the limit, or of the space outside the reserve.
     pub(crate) fn alarm(&self) -> bool {
         let used = |used: u64, of: u64| {
             u128::from(used) * 100 >= u128::from(of) * u128::from(self.alarm_percent)
@@ -272,13 +251,9 @@ impl DiskBudget {
         limit || used(self.log_bytes, space)
     }
 
-    pub(crate) fn log_bytes(&self) -> u64 {
-        self.log_bytes
-    }
-
     pub(crate) fn free_now(&self) -> u64 {
         self.free
-            .saturating_sub(self.written_since_look)
+            .saturating_sub(self.written_since_check)
             .saturating_sub(self.spilled)
     }
 }
@@ -287,27 +262,44 @@ impl DiskBudget {
 mod tests {
     use super::*;
 
+    fn disk(
+        limit: Option<u64>,
+        reserve: u64,
+        alarm_percent: u8,
+        log_bytes: u64,
+        free: u64,
+    ) -> DiskBudget {
+        DiskBudget {
+            limit,
+            reserve,
+            alarm_percent,
+            log_bytes,
+            free,
+            ..DiskBudget::default()
+        }
+    }
+
     #[test]
     fn the_tighter_bound_counts() {
-        let mut budget = DiskBudget::new(Some(1_000), 100, 90, 200, 700);
+        let mut budget = disk(Some(1_000), 100, 90, 200, 700);
         assert_eq!(budget.left(), 600);
         budget.wrote(500);
         assert_eq!(
-            (budget.left(), budget.log_bytes(), budget.free_now()),
+            (budget.left(), budget.log_bytes, budget.free_now()),
             (100, 700, 200)
         );
-        budget.looked(5_000);
+        budget.checked(5_000);
         assert_eq!(budget.left(), 300);
         budget.removed(400);
         assert_eq!(budget.left(), 700);
     }
 
     #[test]
-    fn spilled_payloads_take_room_whenever_the_disk_was_looked_at() {
-        let mut budget = DiskBudget::new(None, 100, 90, 0, 1_000);
+    fn spilled_payloads_take_room_whenever_the_disk_was_checked() {
+        let mut budget = disk(None, 100, 90, 0, 1_000);
         budget.spilled = 300; // since the check
         assert_eq!(budget.left(), 600);
-        budget.looked(700);
+        budget.checked(700);
         assert_eq!(budget.left(), 600);
         budget.spilled = 0;
         assert_eq!(budget.left(), 900);
@@ -316,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_proposed_fits_the_reserve_and_leaves_the_rings_own_part() {
+    fn proposed_entries_fit_the_reserve_and_leave_the_rings_own_part() {
         // Limit, reserve, used, free: left, left in all.
         for (limit, reserve, used, free, left, in_all) in [
             (None, 0, 500, 300, 300, 300),
@@ -330,7 +322,7 @@ mod tests {
             (Some(600), 100, 600, 50, 0, 25),
             (None, 1 << 30, 0, 1 << 30, 0, (1 << 30) - (16 << 20)),
         ] {
-            let budget = DiskBudget::new(limit, reserve, 90, used, free);
+            let budget = disk(limit, reserve, 90, used, free);
             assert_eq!(
                 (budget.left(), budget.left_in_all()),
                 (left, in_all),
@@ -340,12 +332,12 @@ mod tests {
     }
 
     #[test]
-    fn alarm_comes_before_the_end() {
-        let mut budget = DiskBudget::new(Some(1_000), 0, 90, 899, 1 << 40);
+    fn the_alarm_is_raised_before_the_room_ends() {
+        let mut budget = disk(Some(1_000), 0, 90, 899, 1 << 40);
         assert!(!budget.alarm());
         budget.wrote(1);
         assert!(budget.alarm() && budget.left() == 100);
-        let mut budget = DiskBudget::new(None, 100, 90, 0, 1_100);
+        let mut budget = disk(None, 100, 90, 0, 1_100);
         budget.wrote(899);
         assert!(!budget.alarm());
         budget.wrote(1);
@@ -353,12 +345,12 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_is_looked_at_before_refusing_and_now_and_then() {
-        let mut budget = DiskBudget::new(None, 0, 90, 0, 1 << 40);
-        assert!(!budget.wants_look(1_000));
-        budget.wrote(LOOK_EVERY_BYTES);
-        assert!(budget.wants_look(0));
-        budget.looked(10);
-        assert!(!budget.wants_look(10) && budget.wants_look(11));
+    fn the_disk_is_checked_before_refusing_and_periodically() {
+        let mut budget = disk(None, 0, 90, 0, 1 << 40);
+        assert!(!budget.wants_check(1_000));
+        budget.wrote(CHECK_EVERY_BYTES);
+        assert!(budget.wants_check(0));
+        budget.checked(10);
+        assert!(!budget.wants_check(10) && budget.wants_check(11));
     }
 }

@@ -1,7 +1,7 @@
 //! Errors of opening a log and of an open log. Every message says what to do.
 
-use std::io;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 use raft_types::{OpId, RingId};
 
@@ -28,7 +28,7 @@ pub enum StoreError {
     /// The disk or the hard state reported an error.
     #[error(
         "{doing} failed: {message}. The member stops writing, because what the disk has is no longer certain; \
-         look at the machine's disk, then start this member again, which verifies the log"
+         check the machine's disk, then start this member again, which verifies the log"
     )]
     Io {
         /// The failed operation.
@@ -40,7 +40,7 @@ pub enum StoreError {
     },
     /// The disk cannot return the requested bytes. The log continues to write.
     #[error(
-        "{doing} failed: {message}. Look at the machine's disk; the other members have what cannot be read here"
+        "{doing} failed: {message}. Check the machine's disk; the other members have what cannot be read here"
     )]
     Unreadable {
         /// The failed operation.
@@ -54,7 +54,7 @@ pub enum StoreError {
     #[error("{0}. Do not purge the other members, which have it whole")]
     Corrupt(Corruption),
     /// The engine requested a truncation of committed entries.
-    #[error("refusing to truncate behind {keep:?}: entry {committed} is committed")]
+    #[error("refusing to truncate after {keep:?}: entry {committed} is committed")]
     TruncateCommitted {
         /// The last entry that would remain.
         keep: Option<OpId>,
@@ -63,7 +63,7 @@ pub enum StoreError {
     },
     /// Another member offered a start that cannot belong to this log's ring.
     #[error(
-        "refusing to begin the log behind {before}: entry {committed} is committed here, but {before} is not in \
+        "refusing to begin the log after {before}: entry {committed} is committed here, but {before} is not in \
          the log. This member's log or the one that was offered is not the ring's; compare them with `witness log diff`"
     )]
     StartContradicts {
@@ -101,7 +101,18 @@ impl StoreError {
     }
 }
 
-/// Whether a disk or a quota is full.
+/// Names the writer's failed operation.
+pub(crate) trait Doing<T> {
+    fn doing(self, what: impl fmt::Display) -> Result<T, StoreError>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, what: impl fmt::Display) -> Result<T, StoreError> {
+        self.map_err(|error| StoreError::io(what.to_string(), &error))
+    }
+}
+
+/// True if a disk or a quota is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -188,7 +199,7 @@ pub enum OpenError {
     },
     /// All files of the log and the hard state are missing.
     #[error(
-        "{} has neither a log (`log/`) nor a hard state (`meta/`) any more, although this member has had both: it does not know how it \
+        "{} no longer has a log (`log/`) or a hard state (`meta/`), although this member has had both: it does not know how it \
          has voted and what it has acknowledged, so that transactions could be lost if it took part. {REPLACE}",
         dir.display()
     )]
@@ -198,7 +209,7 @@ pub enum OpenError {
     },
     /// The hard state is missing.
     #[error(
-        "the log in {} is there, but the hard state beside it (`meta/`) is gone, and with it the vote: this member \
+        "the log in {} is there, but the hard state next to it (`meta/`) is gone, and with it the vote: this member \
          could vote twice in one term. {REPLACE}",
         dir.display()
     )]
@@ -215,7 +226,7 @@ pub enum OpenError {
     /// The hard state is older than the log.
     #[error(
         "the last entry {last} of the log is of a later term than the stored vote (term {vote_term}): the hard state \
-         beside the log (`meta/`) is an old copy, and this member could vote twice in one term. {REPLACE}"
+         next to the log (`meta/`) is an old copy, and this member could vote twice in one term. {REPLACE}"
     )]
     VoteOlderThanLog {
         /// The last entry of the log.
@@ -261,7 +272,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether it is damage or loss, as opposed to a configuration mistake or a transient error.
+    /// True for damage or loss, false for a configuration mistake or a transient error.
     #[must_use]
     pub fn is_corruption(&self) -> bool {
         !matches!(

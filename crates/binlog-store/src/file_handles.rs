@@ -57,7 +57,7 @@ impl FileHandles {
 
 // Failed reads of log files for a receiver, with their alarm, until the reads succeed.
 
-/// A file whose last read failed.
+/// A file that could not be read the last time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadFault {
     /// The file's number.
@@ -133,8 +133,8 @@ impl ReadFaults {
                 file = %fault.file.name(),
                 entry = fault.index,
                 why = fault.why,
-                "a file of the log is damaged or cannot be read: look at this machine's disk. Who lacks its entries waits, nobody \
-                 else does; once it is closed, the file is replaced by another member's as soon as one has it"
+                "a file of the log is damaged or cannot be read: check this machine's disk. Only members that lack its entries wait; \
+                 once it is closed, the file is replaced by another member's as soon as one has it"
             );
         }
     }
@@ -148,7 +148,7 @@ impl ReadFaults {
             .is_some_and(|fault| fault.index == Some(index))
         {
             now.remove(&file);
-            tracing::info!(file = %file.name(), "what could not be read of the log can be read again");
+            tracing::info!(file = %file.name(), "the log is readable again where a read had failed");
         }
     }
 
@@ -163,14 +163,14 @@ impl ReadFaults {
         }
         if unread.is_empty() {
             now.remove(&file);
-            tracing::info!(file = %file.name(), "what could not be read of the log can be read again");
+            tracing::info!(file = %file.name(), "the log is readable again where a read had failed");
         }
     }
 
     /// Records that a file was removed, or was read back intact.
     pub(crate) fn forget(&self, file: FileNumber) {
         if self.lock().remove(&file).is_some() {
-            tracing::info!(file = %file.name(), "what could not be read of the log is there again, or was purged");
+            tracing::info!(file = %file.name(), "an unreadable file of the log is intact again, or was purged");
         }
     }
 
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_stays_until_what_failed_can_be_read() {
+    fn a_fault_stays_until_the_failed_read_succeeds() {
         let faults = ReadFaults::default();
         let file = FileNumber::FIRST;
         let error = StoreError::unreadable("reading", &io::Error::other("no"));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_failed_count_as_read_once_all_of_them_were_in_whatever_pieces() {
+    fn failed_bytes_count_as_read_once_every_piece_was_read() {
         let faults = ReadFaults::default();
         let file = FileNumber::FIRST;
         let error = io::Error::other("no");

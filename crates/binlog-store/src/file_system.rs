@@ -5,6 +5,7 @@
 //! [`FileSystem::sync_dir`], a rename is atomic.
 
 use std::fs::{DirBuilder, File, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -207,6 +208,61 @@ impl FileSystem for DiskFileSystem {
         let stat = rustix::fs::statvfs(dir)?;
         Ok((stat.f_files > 0).then_some(stat.f_favail))
     }
+}
+
+// Steps that several parts of the store take.
+
+/// Bytes per read and write of a copy.
+const COPY_BYTES: u64 = 1 << 20;
+
+/// Creates a file with these bytes; durable except for its name.
+pub(crate) fn write_file(
+    fs: &dyn FileSystem,
+    path: &Path,
+    bytes: &[u8],
+) -> io::Result<Arc<dyn StorageFile>> {
+    let file = fs.create(path)?;
+    file.write_at(bytes, 0)?;
+    file.sync_data()?;
+    Ok(file)
+}
+
+/// The first bytes of a file, `at_most` of them.
+pub(crate) fn read_file(fs: &dyn FileSystem, path: &Path, at_most: u64) -> io::Result<Vec<u8>> {
+    let file = fs.open_read_only(path)?;
+    let size = usize::try_from(file.size()?.min(at_most));
+    read_bytes(&*file, 0, size.unwrap_or_default())
+}
+
+/// At most `at_most` bytes starting at an offset; fewer at the file's end.
+pub(crate) fn read_bytes(
+    file: &dyn StorageFile,
+    offset: u64,
+    at_most: usize,
+) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; at_most];
+    let read = file.read_at(&mut bytes, offset)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+/// Copies a range of bytes to an offset of another file, or of the same.
+pub(crate) fn copy_bytes(
+    from: &dyn StorageFile,
+    range: Range<u64>,
+    to: &dyn StorageFile,
+    offset: u64,
+) -> io::Result<()> {
+    let mut at = range.start;
+    while at < range.end {
+        let bytes = read_bytes(from, at, COPY_BYTES.min(range.end - at) as usize)?;
+        if bytes.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        to.write_at(&bytes, offset + (at - range.start))?;
+        at += bytes.len() as u64;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -8,20 +8,24 @@ use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use openraft::RaftLogReader;
 use raft_types::{
-    LogIntake, LogReport, LogRoom, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, StoredMembership,
+    DoubtedTail, ElectionNotes, FilePart, FileStart, FileStartAnswer, FileStarts, LogIntake,
+    LogReport, LogRoom, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, Standing, StoredMembership,
     TermRun, WaitingForLog,
 };
 use tokio::sync::watch;
 
 use crate::error::StoreError;
 use crate::file_handles::ReadFault;
-use crate::format::FileNumber;
+use crate::file_system::read_bytes;
+use crate::format::{FileHeader, FileNumber};
 use crate::log::{LogFile, LogPlace};
-use crate::options::{Durability, WriterMode};
+use crate::options::Durability;
 use crate::purge::{PurgeCandidate, PurgeHold, PurgePlan, PurgePolicy, StillNeeded, plan_purge};
 use crate::reader::LogReader;
+use crate::scan::scan_start;
 use crate::shared::Shared;
 use crate::stats::StoreStats;
+use crate::writer::Command;
 
 /// The file being written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +84,7 @@ impl LogHandle {
     /// The file that begins directly after a rotate entry. `None` until the entry is durable and its successor has a header, and after that
     /// file is purged.
     #[must_use]
-    pub fn file_behind(&self, rotate: OpId) -> Option<FileNumber> {
+    pub fn file_after(&self, rotate: OpId) -> Option<FileNumber> {
         let view = self.shared.view.lock();
         let mut newest_first = view.files.files().rev();
         let file = newest_first.find(|file| file.header.before == Some(rotate))?;
@@ -135,19 +139,16 @@ impl LogHandle {
     /// When this log reports an entry as durable.
     #[must_use]
     pub fn durability(&self) -> Durability {
-        self.shared.durability
+        self.shared.options.durability
     }
 
     /// A snapshot of the counters and levels of this log.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
-        let cached_bytes = self.shared.view.lock().recent.bytes();
         StoreStats {
             read_failures: self.shared.read_faults.count(),
-            ..self
-                .shared
-                .counters
-                .snapshot(self.shared.queue.bytes(), cached_bytes)
+            queued_bytes: self.shared.queue.bytes(),
+            ..self.shared.counters.snapshot()
         }
     }
 
@@ -178,7 +179,7 @@ impl LogHandle {
     /// A separate reader.
     #[must_use]
     pub fn reader(&self) -> LogReader {
-        LogReader::new(self.shared.clone())
+        LogReader::new(self.shared.clone(), false)
     }
 
     /// Keeps the entries starting at `index` in the files until the hold is dropped.
@@ -192,7 +193,7 @@ impl LogHandle {
     pub fn plan_purge(&self, policy: &PurgePolicy, needed: &StillNeeded) -> PurgePlan {
         let view = self.shared.view.lock();
         let files: Vec<_> = view.files.files().collect();
-        let executed = |behind: Option<&&LogFile>| match (&needed.executed, behind) {
+        let executed = |next: Option<&&LogFile>| match (&needed.executed, next) {
             (Some(executed), Some(next)) => executed.contains_set(&next.header.previous_gtids),
             (Some(_), None) => false,
             (None, _) => true,
@@ -227,7 +228,7 @@ impl LogHandle {
         )
     }
 
-    /// With [`WriterMode::Stepped`]: writes and syncs all queued requests together, then answers.
+    /// With [`WriterMode::Stepped`](crate::WriterMode::Stepped): writes and syncs all queued requests together, then answers.
     pub fn write_waiting(&self) {
         self.shared.step();
     }
@@ -244,12 +245,8 @@ impl LogHandle {
     /// Why the writer had stopped before, if it had.
     pub fn close(&self) -> Result<(), StoreError> {
         self.shared.stop();
-        let thread = self
-            .shared
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let thread = self.shared.thread.lock();
+        let thread = thread.unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {
@@ -372,9 +369,7 @@ impl LogHandle {
     /// The GTIDs before the first file.
     #[must_use]
     pub fn purged_gtids(&self) -> GtidSet {
-        let view = self.shared.view.lock();
-        let first = view.unpurged_files().next();
-        first.map_or_else(GtidSet::new, |file| file.header.previous_gtids.clone())
+        self.begin().map(|begin| begin.gtids).unwrap_or_default()
     }
 
     /// The last file preceded only by transactions in `have`: a client with those needs no earlier file. `None` if the log begins after
@@ -405,7 +400,7 @@ impl LogHandle {
         there.then_some(hold)
     }
 
-    /// Whether the log has this file unpurged.
+    /// True if the log has this file unpurged.
     pub(crate) fn has_file(&self, number: FileNumber) -> bool {
         let view = self.shared.view.lock();
         view.unpurged_files().any(|file| file.number() == number)
@@ -419,22 +414,9 @@ impl LogHandle {
         let log = self.clone();
         let read = move || {
             let file = log.shared.handles.get(place.file)?;
-            let mut bytes = vec![0; at_most];
-            let read = file.read_at(&mut bytes, place.offset)?;
-            bytes.truncate(read);
-            Ok(Bytes::from(bytes))
+            Ok(read_bytes(&*file, place.offset, at_most)?.into())
         };
-        let runtime = match self.shared.writer_mode {
-            WriterMode::Inline | WriterMode::Stepped => None,
-            WriterMode::Thread => tokio::runtime::Handle::try_current().ok(),
-        };
-        let done: io::Result<Bytes> = match runtime {
-            Some(runtime) => runtime
-                .spawn_blocking(read)
-                .await
-                .map_err(io::Error::other)?,
-            None => read(),
-        };
+        let done: io::Result<Bytes> = self.shared.off_thread(read).await?;
         let wanted = place.offset..place.offset.saturating_add(at_most as u64);
         match done {
             Ok(read) => {
@@ -451,5 +433,122 @@ impl LogHandle {
             }
             Err(error) => Err(error),
         }
+    }
+}
+
+// The log as a sequence of files, any of which can start another member's log; and starting this log with another member's file.
+
+/// Attempts to find a file again that a purge removes during the read.
+const ATTEMPTS: usize = 4;
+
+impl LogHandle {
+    /// The header of the first file that begins at or after `from` and after the purged files, and the entry before that.
+    fn wanted(&self, from: Option<OpId>) -> Option<(Arc<FileHeader>, OpId)> {
+        let view = self.shared.view.lock();
+        let from = from.max(view.floor_op_id())?;
+        view.files.files().find_map(|file| {
+            let before = file.header.before?;
+            (before.index >= from.index).then(|| (file.header.clone(), before))
+        })
+    }
+
+    /// Reads a file's start from the disk; blocks.
+    fn read_start(&self, header: &FileHeader, before: OpId) -> io::Result<FileStart> {
+        let file = self.shared.handles.get(header.number)?;
+        let size = usize::try_from(header.end).unwrap_or(usize::MAX);
+        let start = FileStart {
+            before,
+            membership: header.membership(),
+            header: read_bytes(&*file, 0, size)?.into(),
+        };
+        scan_start(&start, self.shared.options.ring)?;
+        Ok(start)
+    }
+
+    /// The start of a file at or after `from`; blocks.
+    fn find_start(&self, from: Option<OpId>) -> io::Result<Option<FileStart>> {
+        let mut failure = None;
+        for _ in 0..ATTEMPTS {
+            let Some((header, before)) = self.wanted(from) else {
+                return Ok(None);
+            };
+            let (number, first) = (header.number, before.index + 1);
+            match self.read_start(&header, before) {
+                Ok(start) => {
+                    self.shared.read_faults.succeeded(number, first);
+                    return Ok(Some(start));
+                }
+                Err(error) => failure = Some((number, first, error)),
+            }
+        }
+        let Some((number, first, error)) = failure else {
+            return Ok(None);
+        };
+        let error = StoreError::unreadable(format!("reading the begin of {number}"), &error);
+        let fault = ReadFault::new(number, first, &error);
+        self.shared.read_faults.failed(fault);
+        Err(error.into())
+    }
+}
+
+impl FileStarts for LogHandle {
+    fn doubted_tail(&self) -> Option<DoubtedTail> {
+        self.shared.view.lock().doubt
+    }
+
+    fn settle_tail(&self, from: OpId) -> FileStartAnswer<'_, bool> {
+        Box::pin(async move {
+            let settle = |done| Command::SettleTail { from, done };
+            Ok(self.shared.ask(settle).await?)
+        })
+    }
+
+    fn note_doubt(&self, doubt: DoubtedTail) -> FileStartAnswer<'_, ()> {
+        Box::pin(async move {
+            let note = |done| Command::NoteDoubt { doubt, done };
+            Ok(self.shared.ask(note).await?)
+        })
+    }
+
+    fn election_notes(&self) -> ElectionNotes {
+        self.shared.view.lock().elections
+    }
+
+    fn note_elections(&self, notes: ElectionNotes) -> FileStartAnswer<'_, ()> {
+        Box::pin(async move {
+            let note = |done| Command::NoteElections { notes, done };
+            Ok(self.shared.ask(note).await?)
+        })
+    }
+
+    fn standing(&self) -> Option<Standing> {
+        let view = self.shared.view.lock();
+        Some(Standing {
+            term: view.vote.map_or(0, |vote| vote.leader_id.term),
+            end: view.durable.max(view.floor_op_id()),
+        })
+    }
+
+    fn part_of_file(&self, part: FilePart) -> FileStartAnswer<'_, Bytes> {
+        Box::pin(LogHandle::part_of_file(self, part))
+    }
+
+    fn first_start(&self, from: Option<OpId>) -> FileStartAnswer<'_, Option<FileStart>> {
+        let log = self.clone();
+        let find = self.shared.off_thread(move || log.find_start(from));
+        Box::pin(async move { find.await? })
+    }
+
+    fn check_start(&self, start: &FileStart) -> io::Result<()> {
+        scan_start(start, self.shared.options.ring).map(|_| ())
+    }
+
+    /// A power cut may interrupt it; the next open of the log completes it. Purge holds do not keep the old entries.
+    fn begin_at(&self, start: FileStart) -> FileStartAnswer<'_, ()> {
+        Box::pin(async move {
+            let start = Box::new(scan_start(&start, self.shared.options.ring)?);
+            let begin = |done| Command::Begin { start, done };
+            Ok(self.shared.ask(begin).await?)
+        })
     }
 }

@@ -9,7 +9,6 @@ mod directory;
 mod disk_space;
 mod error;
 mod file_handles;
-mod file_starts;
 mod file_system;
 mod format;
 #[cfg(feature = "fuzzing")]
@@ -17,8 +16,8 @@ mod format;
 #[path = "../../../lab/fuzz/inside/binlog_store.rs"]
 pub mod fuzzing;
 mod handle;
+mod hard_state;
 mod log;
-mod meta;
 mod options;
 mod purge;
 mod reader;
@@ -39,12 +38,12 @@ pub use crate::error::{CutBackError, OpenError, StoreError};
 pub use crate::file_handles::ReadFault;
 pub use crate::file_system::{DiskFileSystem, FileSystem, StorageFile};
 pub use crate::format::{
-    FileHeader, FileNumber, IndexDamage, InvalidEntry, MARKER_BODY_LEN, MARKER_LAYOUTS,
-    MARKER_MAGIC, Marker, MarkerError, MarkerKind,
+    ContentFault, FileHeader, FileNumber, InvalidEntry, InvalidFileNumber, MARKER_BODY_LEN,
+    MARKER_LAYOUTS, MARKER_MAGIC, Marker, MarkerError, MarkerKind,
 };
 pub use crate::handle::{CurrentFile, FileSize, FileWithin, LogBegin, LogHandle};
+pub use crate::hard_state::{MetaStore, SledMeta};
 pub use crate::log::LogPlace;
-pub use crate::meta::store::{MetaStore, SledMeta};
 pub use crate::options::{
     Durability, OptionsError, ProgressCallback, StoreOptions, VerifyAtStart, VerifyProgress,
     WriterMode,
@@ -52,8 +51,8 @@ pub use crate::options::{
 pub use crate::purge::{NotArchived, PurgeHold, PurgeLimit, PurgePlan, PurgePolicy, StillNeeded};
 pub use crate::reader::LogReader;
 pub use crate::recovery::{
-    INDEX_CASES, IndexCase, IndexState, MetaState, RECOVERY_CASES, RecoveryCase, RecoveryReport,
-    TailCut, TailState, Verdict, boot_id, judge,
+    IndexState, MetaState, RECOVERY_CASES, RecoveryCase, RecoveryReport, TailCut, TailState,
+    Verdict, boot_id, judge,
 };
 pub use crate::scan::{Corruption, Fault, FaultKind};
 pub use crate::scrub::{FileRepair, ScrubProgress, ScrubStep};

@@ -77,12 +77,12 @@ pub type ProgressCallback = Arc<dyn Fn(VerifyProgress) + Send + Sync>;
 pub struct StoreOptions {
     /// The member's data directory; the files are in its `log/` directory.
     pub data_dir: PathBuf,
-    /// The ring whose log this is.
+    /// The log's ring.
     pub ring: RingId,
     /// The GTIDs before the log's start, which it presupposes. The same on every member of the ring; used only when the first file is
     /// created.
     pub origin: GtidSet,
-    /// Whether the data directory has had a log before: no new one is created then, because it would forget the member's votes and
+    /// True if the data directory has had a log before: no new one is created then, because it would forget the member's votes and
     /// acknowledged entries.
     pub begun: bool,
     /// When an entry counts as durable: after an fsync, or after the write to the operating system.
@@ -181,27 +181,6 @@ impl StoreOptions {
             return Err(OptionsError::Percentage(self.disk_alarm_percent));
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for StoreOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreOptions")
-            .field("data_dir", &self.data_dir)
-            .field("ring", &self.ring)
-            .field("origin", &self.origin.to_string())
-            .field("begun", &self.begun)
-            .field("durability", &self.durability)
-            .field("boot_id", &self.boot_id)
-            .field("writer", &self.writer)
-            .field("verify_at_start", &self.verify_at_start)
-            .field("cache_bytes", &self.cache_bytes)
-            .field("queue_bytes", &self.queue_bytes)
-            .field("read_batch_bytes", &self.read_batch_bytes)
-            .field("disk_limit_bytes", &self.disk_limit_bytes)
-            .field("disk_reserve_bytes", &self.disk_reserve_bytes)
-            .field("disk_alarm_percent", &self.disk_alarm_percent)
-            .finish_non_exhaustive()
     }
 }
 

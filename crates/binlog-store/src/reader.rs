@@ -14,10 +14,8 @@ use raft_types::{Entry, LogId, OpId, TypeConfig, Vote};
 use crate::error::StoreError;
 use crate::file_handles::ReadFault;
 use crate::log::{DiskRead, Point, Points, ReadHint, ReadPlan};
-use crate::options::WriterMode;
 use crate::scan::{Corruption, Depth, EntryScanner, ScanError, Window};
 use crate::shared::Shared;
-use crate::writer::entry_offset;
 
 /// Pause before another attempt to read a follower's entries.
 const BEFORE_ANOTHER_TRY: Duration = Duration::from_secs(1);
@@ -33,13 +31,6 @@ pub struct LogReader {
     of_the_engine: bool,
 }
 
-/// Entries that were in the log together at one moment.
-struct Piece {
-    entries: Vec<Entry>,
-    /// The view's generation at that moment.
-    generation: u64,
-}
-
 /// The result of a disk read.
 struct DiskEntries {
     entries: Vec<Entry>,
@@ -49,35 +40,18 @@ struct DiskEntries {
 }
 
 impl LogReader {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, of_the_engine: bool) -> Self {
         Self {
             shared,
             hint: None,
-            of_the_engine: false,
+            of_the_engine,
         }
     }
 
-    /// A reader that hides failed reads of entries for another member: see [`Self::wait_and_see`].
-    pub(crate) fn of_the_engine(shared: Arc<Shared>) -> Self {
-        Self {
-            of_the_engine: true,
-            ..Self::new(shared)
-        }
-    }
-
-    /// The answer to the engine after a failed read of entries to send: after a pause, no entries.
-    ///
-    /// On an error the engine would stop the whole member, although only one follower is affected. Entries read from files here are old,
-    /// and none of the engine's decisions depends on them. Without entries, it sends an empty request, which is always valid, and reads
-    /// again. So only that follower waits. The wait is bounded, because the engine detects the loss of its leadership only between two
-    /// reads.
-    async fn wait_and_see() -> Vec<Entry> {
-        tokio::time::sleep(BEFORE_ANOTHER_TRY).await;
-        Vec::new()
-    }
-
-    /// The log's entries from `start` to before `end`: all of them, or the first ones that fit into `budget` bytes, at least one.
-    async fn read(&mut self, start: u64, end: u64, budget: u64) -> Result<Piece, StoreError> {
+    /// The log's entries from `start` to before `end`: all of them, or the first ones that fit into the batch size, at least one. They were
+    /// in the log together in the returned generation of the view.
+    async fn read(&mut self, start: u64, end: u64) -> Result<(Vec<Entry>, u64), StoreError> {
+        let budget = self.shared.options.read_batch_bytes;
         let mut failure = None;
         for _ in 0..ATTEMPTS {
             let (plan, generation) = {
@@ -89,11 +63,11 @@ impl LogReader {
             };
             let read = match plan {
                 ReadPlan::Entries(entries) => {
-                    self.shared.counters.hit(entries.len());
-                    return Ok(Piece {
-                        entries,
-                        generation,
-                    });
+                    let hits = entries.len() as u64;
+                    self.shared
+                        .counters
+                        .change(|stats| stats.cache_hits += hits);
+                    return Ok((entries, generation));
                 }
                 ReadPlan::Disk(read) => read,
             };
@@ -113,11 +87,11 @@ impl LogReader {
                     drop(view);
                     self.shared.read_faults.succeeded(read.place.file, start);
                     self.hint = Some(found.hint);
-                    self.shared.counters.miss(found.entries.len());
-                    return Ok(Piece {
-                        entries: found.entries,
-                        generation,
-                    });
+                    let misses = found.entries.len() as u64;
+                    self.shared
+                        .counters
+                        .change(|stats| stats.cache_misses += misses);
+                    return Ok((found.entries, generation));
                 }
                 // A purge may have removed the file.
                 Err(error) => failure = Some(error),
@@ -145,18 +119,10 @@ impl LogReader {
         }
     }
 
-    /// Reads off the async threads, if there are any.
     async fn on_disk(&self, read: DiskRead) -> Result<DiskEntries, StoreError> {
-        let runtime = match self.shared.writer_mode {
-            WriterMode::Inline | WriterMode::Stepped => None,
-            WriterMode::Thread => tokio::runtime::Handle::try_current().ok(),
-        };
-        let Some(runtime) = runtime else {
-            return read_disk(&self.shared, read);
-        };
         let shared = self.shared.clone();
-        let reading = runtime.spawn_blocking(move || read_disk(&shared, read));
-        let failed = |error| StoreError::unreadable("reading the log", &io::Error::other(error));
+        let reading = self.shared.off_thread(move || read_disk(&shared, read));
+        let failed = |error| StoreError::unreadable("reading the log", &error);
         reading.await.map_err(failed)?
     }
 
@@ -176,25 +142,20 @@ impl LogReader {
         start: u64,
         end: u64,
     ) -> Result<Option<Vec<Entry>>, StoreError> {
-        let first = self.read(start, end, self.shared.read_batch_bytes).await?;
-        let (mut all, generation) = (first.entries, first.generation);
+        let (mut all, generation) = self.read(start, end).await?;
         while let Some(next) = all
             .last()
             .map(|entry| entry.log_id.index + 1)
             .filter(|next| *next < end)
         {
-            let piece = self.read(next, end, self.shared.read_batch_bytes).await?;
-            let begins_at = piece
-                .entries
-                .first()
-                .map_or(next, |entry| entry.log_id.index);
-            if piece.generation != generation || begins_at != next {
+            let (piece, now) = self.read(next, end).await?;
+            if now != generation || !begins_at(&piece, next) {
                 return Ok(None);
             }
-            if piece.entries.is_empty() {
+            if piece.is_empty() {
                 break;
             }
-            all.extend(piece.entries);
+            all.extend(piece);
         }
         Ok(Some(all))
     }
@@ -224,38 +185,36 @@ fn read_disk(shared: &Shared, read: DiskRead) -> Result<DiskEntries, StoreError>
         .get(number)
         .map_err(|error| StoreError::unreadable(format!("opening {number}"), &error))?;
     let scanner = |point: Point, size| {
-        EntryScanner::new(
-            Window::new(&file, read.place.end, size),
-            number,
-            point.offset,
-            None,
-        )
-        .spilling(&shared.spill)
+        let window = Window::new(&file, read.place.end, size);
+        let mut scanner = EntryScanner::new(window, number, point.offset, None);
+        scanner.spill = shared.options.spill.clone();
+        scanner
     };
 
-    let mut points = None;
-    let mut offset = read.place.point.offset;
-    if read.place.unexplored {
-        let mut found = Points::default();
-        let mut scan = scanner(read.place.point, Window::SCAN_BYTES);
+    let mut begin = read.place.point;
+    let mut points = read.place.unexplored.then(Points::default);
+    if points.is_some() || begin.index < read.start {
+        let size = match points {
+            Some(_) => Window::SCAN_BYTES,
+            None => Window::LOOKUP_BYTES,
+        };
+        let mut scan = scanner(begin, size);
+        begin = Point {
+            index: read.start,
+            offset: read.place.end,
+        };
         while let Some(entry) = scan.next(Depth::Marker).map_err(failure)? {
-            found.note(entry.op_id.index, entry.offset);
             if entry.op_id.index == read.start {
-                offset = entry.offset;
+                begin.offset = entry.offset;
+            }
+            match &mut points {
+                Some(points) => points.note(entry.op_id.index, entry.offset),
+                None if entry.op_id.index >= read.start => break,
+                None => {}
             }
         }
-        points = Some(found);
-    } else if read.place.point.index < read.start {
-        let mut scan = scanner(read.place.point, Window::LOOKUP_BYTES);
-        offset = entry_offset(&mut scan, read.start)
-            .map_err(failure)?
-            .map_or(read.place.end, |entry| entry.offset);
     }
 
-    let begin = Point {
-        index: read.start,
-        offset,
-    };
     let mut scan = scanner(begin, Window::LOOKUP_BYTES);
     let (mut entries, mut used, mut next) = (Vec::new(), 0, begin);
     while next.index < read.end {
@@ -317,17 +276,21 @@ impl RaftLogReader<TypeConfig> for LogReader {
         start: u64,
         end: u64,
     ) -> Result<Vec<Entry>, io::Error> {
-        let read = self.read(start, end, self.shared.read_batch_bytes).await;
-        match read {
+        match self.read(start, end).await {
             // A purge removed the start of the range, and the caller takes the first entry for the requested one. Without entries the
             // engine sends a heartbeat, and later restarts the member's log.
-            Ok(piece) if !begins_at(&piece.entries, start) => Ok(Vec::new()),
-            Ok(piece) => Ok(piece.entries),
+            Ok((entries, _)) if !begins_at(&entries, start) => Ok(Vec::new()),
+            Ok((entries, _)) => Ok(entries),
+            // On an error the engine would stop the whole member, although only one follower is affected. Entries read from files here are
+            // old, and none of the engine's decisions depends on them. Without entries, it sends an empty request, which is always valid,
+            // and reads again. So only that follower waits. The wait is bounded, because the engine detects the loss of its leadership only
+            // between two reads.
             Err(_) if self.of_the_engine => {
                 // The writer's failure stops the member, and the writer reports it.
                 let failed = self.shared.view.lock().failure.clone();
                 failed.map_or(Ok(()), Err)?;
-                Ok(Self::wait_and_see().await)
+                tokio::time::sleep(BEFORE_ANOTHER_TRY).await;
+                Ok(Vec::new())
             }
             Err(error) => Err(error.into()),
         }
@@ -344,10 +307,7 @@ impl RaftLogReader<TypeConfig> for LogReader {
         let pieces = stream::try_unfold(
             (self.clone(), start),
             move |(mut reader, next)| async move {
-                let piece = reader
-                    .read(next, end, reader.shared.read_batch_bytes)
-                    .await?
-                    .entries;
+                let (piece, _) = reader.read(next, end).await?;
                 let Some(last) = piece.last() else {
                     return Ok(None);
                 };

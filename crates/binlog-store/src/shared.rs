@@ -1,19 +1,16 @@
 //! The state shared by the store, its handles and its readers, and the access to the writer.
 
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use raft_types::{OpId, RingId, StoredMembership};
-use spilling_bytes::SpillFolder;
-use tokio::sync::watch;
+use raft_types::{OpId, StoredMembership};
+use tokio::sync::{oneshot, watch};
 
-use crate::disk_space::DiskSpace;
 use crate::error::StoreError;
-use crate::file_handles::{FileHandles, ReadFaults};
-use crate::log::SharedView;
+use crate::log::OpenLog;
 use crate::options::{Durability, WriterMode};
 use crate::scrub::record::Scrub;
-use crate::stats::Counters;
 use crate::writer::{Command, CommandQueue, LogWriter, lock};
 
 /// The most bytes that an append writes in the caller's thread.
@@ -23,35 +20,33 @@ const IN_PLACE_FREE: u64 = 256 << 20;
 
 /// The state shared by the store, its handles and its readers.
 pub(crate) struct Shared {
-    pub(crate) view: Arc<SharedView>,
-    pub(crate) handles: Arc<FileHandles>,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) space: Arc<DiskSpace>,
-    pub(crate) read_faults: Arc<ReadFaults>,
+    pub(crate) log: Arc<OpenLog>,
     pub(crate) scrub: Scrub,
     pub(crate) queue: Arc<CommandQueue>,
-    pub(crate) writer_mode: WriterMode,
-    pub(crate) durability: Durability,
-    pub(crate) read_batch_bytes: u64,
-    /// For large payloads that are read.
-    pub(crate) spill: SpillFolder,
     pub(crate) writer: Arc<Mutex<LogWriter>>,
     /// The writer's thread; `None` in the other writer modes and after the log was closed.
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
     /// The committed op id and its membership when the log was opened.
     pub(crate) at_open: Mutex<(Option<OpId>, StoredMembership)>,
-    pub(crate) ring: RingId,
     /// The index after the newest entry, updated at each append.
     pub(crate) appended: watch::Sender<u64>,
 }
 
+impl Deref for Shared {
+    type Target = OpenLog;
+
+    fn deref(&self) -> &OpenLog {
+        &self.log
+    }
+}
+
 impl Shared {
-    /// Passes a command to the writer.
-    pub(crate) fn submit(&self, command: Command) -> Result<(), Box<(Command, StoreError)>> {
+    /// Passes a command to the writer; returns it if the log is closed.
+    pub(crate) fn submit(&self, command: Command) -> Result<(), Box<Command>> {
         if self.queue.is_closed() {
-            return Err(Box::new((command, StoreError::Closed)));
+            return Err(Box::new(command));
         }
-        match self.writer_mode {
+        match self.options.writer {
             WriterMode::Inline => {
                 let mut writer = lock(&self.writer);
                 writer.run(vec![command]);
@@ -66,10 +61,23 @@ impl Shared {
         }
     }
 
+    /// Passes a command to the writer and waits until it is done.
+    pub(crate) async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Command,
+    ) -> Result<T, StoreError> {
+        let (done, answer) = oneshot::channel();
+        self.submit(command(done)).map_err(|_| StoreError::Closed)?;
+        answer.await.unwrap_or_else(|_| {
+            let failure = self.view.lock().failure.clone();
+            Err(failure.unwrap_or(StoreError::Closed))
+        })
+    }
+
     /// Without syncs, writing a few bytes takes less time than waking the writer's thread: if that is idle, the caller writes. Returns the
     /// command if it must be queued.
     fn try_in_place(&self, command: Command) -> Option<Command> {
-        let suits = self.durability == Durability::Os
+        let suits = self.options.durability == Durability::Os
             && matches!(command, Command::Append { .. })
             && command.memory() <= IN_PLACE_BYTES
             && self.space.has_free(IN_PLACE_FREE);
@@ -87,20 +95,16 @@ impl Shared {
 
     /// Notifies the writer that the committed op id or the holds have changed.
     pub(crate) fn nudge(&self) {
-        match self.writer_mode {
+        match self.options.writer {
             WriterMode::Thread | WriterMode::Stepped => self.queue.nudge(),
-            WriterMode::Inline => {
-                let mut writer = lock(&self.writer);
-                writer.committed_inline();
-                writer.catch_up();
-            }
+            WriterMode::Inline => lock(&self.writer).nudged_inline(),
         }
     }
 
     /// Stops the writer after the pending requests, without waiting.
     pub(crate) fn stop(&self) {
         self.queue.close();
-        match self.writer_mode {
+        match self.options.writer {
             WriterMode::Thread => {}
             WriterMode::Inline => lock(&self.writer).close(),
             WriterMode::Stepped => {
@@ -117,8 +121,7 @@ impl Shared {
         let mut writer = lock(&self.writer);
         writer.run(commands);
         if nudged {
-            writer.committed_inline();
-            writer.catch_up();
+            writer.nudged_inline();
         }
         drop(writer);
         self.queue.release(bytes);

@@ -15,7 +15,7 @@ use crate::error::{CutBackError, StoreError};
 use crate::format::prepare;
 use crate::handle::LogHandle;
 use crate::reader::LogReader;
-use crate::writer::{Command, CuttingBack, Done, can_keep};
+use crate::writer::{Command, can_keep};
 
 /// With this many bytes queued for the writer, a purge is not awaited: the engine's loop, and the heartbeats with it, would stall.
 const PURGED_LATER_FROM: u64 = 1 << 20;
@@ -23,14 +23,10 @@ const PURGED_LATER_FROM: u64 = 1 << 20;
 /// A member's log, opened by [`BinlogStore::open`]. The engine owns it; other components get a [`LogHandle`] from [`BinlogStore::handle`]
 /// first. When it is dropped, the writer makes pending requests durable and stops.
 pub struct BinlogStore {
-    handle: LogHandle,
+    pub(crate) handle: LogHandle,
 }
 
 impl BinlogStore {
-    pub(crate) fn new(handle: LogHandle) -> Self {
-        Self { handle }
-    }
-
     /// A handle for all components except the engine.
     #[must_use]
     pub fn handle(&self) -> LogHandle {
@@ -56,34 +52,20 @@ impl BinlogStore {
             can_keep(to, view.floor_op_id(), |index| view.terms.op_id(index))
         };
         can.map_err(|found| CutBackError::NotThere { to, found })?;
-        let cut = CuttingBack {
+        let reason = reason.to_owned();
+        let cut_back = |done| Command::CutBack {
             to,
-            reason: reason.to_owned(),
+            reason,
             at,
+            done,
         };
-        let (done, answer) = oneshot::channel();
-        self.shared
-            .submit(Command::CutBack { cut, done })
-            .map_err(|refused| refused.1)?;
-        let answer = answer.await;
-        let tail = answer.unwrap_or_else(|_| Err(self.failure().unwrap_or(StoreError::Closed)))?;
+        let tail = self.shared.ask(cut_back).await?;
         let view = self.shared.view.lock();
         let now = (view.committed, view.committed_membership());
         drop(view);
         let at_open = self.shared.at_open.lock();
         *at_open.unwrap_or_else(PoisonError::into_inner) = now;
         Ok(tail)
-    }
-
-    /// Passes a command to the writer and waits until it is done.
-    async fn ask(&self, command: impl FnOnce(Done) -> Command) -> Result<(), StoreError> {
-        let (done, answer) = oneshot::channel();
-        self.shared
-            .submit(command(done))
-            .map_err(|refused| refused.1)?;
-        answer
-            .await
-            .unwrap_or_else(|_| Err(self.failure().unwrap_or(StoreError::Closed)))
     }
 
     fn check(&self) -> Result<(), StoreError> {
@@ -117,13 +99,13 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
     }
 
     async fn get_log_reader(&mut self) -> LogReader {
-        LogReader::of_the_engine(self.shared.clone())
+        LogReader::new(self.shared.clone(), true)
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
         self.check()?;
         let vote = *vote;
-        Ok(self.ask(|done| Command::Vote { vote, done }).await?)
+        Ok(self.shared.ask(|done| Command::Vote { vote, done }).await?)
     }
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
@@ -174,18 +156,18 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
             }
         }
         if let Some(newest) = prepared.last() {
-            let behind = newest.op_id.index + 1;
-            self.shared.appended.send_replace(behind);
+            let next = newest.op_id.index + 1;
+            self.shared.appended.send_replace(next);
         }
         let submitted = self.shared.submit(Command::Append {
             entries: prepared,
             callback,
         });
         if let Err(refused) = submitted
-            && let (Command::Append { callback, .. }, error) = *refused
+            && let Command::Append { callback, .. } = *refused
         {
-            callback.io_completed(Err(error.clone().into()));
-            return Err(error.into());
+            callback.io_completed(Err(StoreError::Closed.into()));
+            return Err(StoreError::Closed.into());
         }
         Ok(())
     }
@@ -193,7 +175,10 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
         self.check()?;
         let keep = last_log_id.map(OpId::from);
-        Ok(self.ask(|done| Command::Truncate { keep, done }).await?)
+        Ok(self
+            .shared
+            .ask(|done| Command::Truncate { keep, done })
+            .await?)
     }
 
     async fn purge(&mut self, log_id: LogId) -> Result<(), io::Error> {
@@ -204,8 +189,11 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
             // Until the writer processes it, the log has more than it needs, which is also possible after a crash.
             let (done, _) = oneshot::channel();
             let submitted = self.shared.submit(Command::Purge { upto, done });
-            return submitted.map_err(|refused| refused.1.into());
+            return submitted.map_err(|_| StoreError::Closed.into());
         }
-        Ok(self.ask(|done| Command::Purge { upto, done }).await?)
+        Ok(self
+            .shared
+            .ask(|done| Command::Purge { upto, done })
+            .await?)
     }
 }

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use binlog_format::event::EventRef;
-use binlog_format::events::{
-    EncodeEvent, EventOrigin, GtidEvent, GtidForm, LogicalClock, Query, Rows, Xid,
-};
-use binlog_format::framing::{FramedTransaction, SourcePosition, TransactionEnd};
+use binlog_format::events::{EncodeEvent, EventOrigin, GtidEvent, LogicalClock, Query, Rows, Xid};
+use binlog_format::framing::{FramedTransaction, SourcePosition};
 use binlog_format::fuzzing::event_of;
 use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
 use bytes::Bytes;
@@ -65,7 +63,7 @@ fn framed(mut bytes: &[u8]) -> FramedTransaction {
     };
     let origin = EventOrigin::default();
     let first = GtidEvent {
-        form: GtidForm::Classic,
+        tagged: false,
         flags: 0,
         gtid,
         clock: LogicalClock::default(),
@@ -97,7 +95,6 @@ fn framed(mut bytes: &[u8]) -> FramedTransaction {
         payload: payload.into(),
         payload_crc32c: 0,
         end_position: SourcePosition::default(),
-        end: TransactionEnd::Xid,
         server_id: 1,
         timestamp: 0,
         immediate_commit: None,

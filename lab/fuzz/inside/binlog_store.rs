@@ -8,11 +8,11 @@ use binlog_format::event::{EventFlags, EventRef};
 use bytes::Bytes;
 
 use crate::file_system::StorageFile;
-use crate::format::{
-    FileHeader, FileNumber, HeaderSource, encode_file_header, parse_index, render_index,
+use crate::format::{FileHeader, FileNumber, encode_file_header, parse_index, render_index};
+use crate::hard_state::{
+    COMMITTED, DOUBT, DURABLE, ELECTIONS, FLOOR, HardState, LOG, MetaStore, SCRUB, START, UNSYNCED,
+    VOTE,
 };
-use crate::meta::hard_state::HardState;
-use crate::meta::store::MetaStore;
 use crate::scan::{
     Depth, EntryScanner, InMemory, ScanError, Scanned, Window, find_entry_after, scan_header,
     scan_noted_start,
@@ -43,16 +43,7 @@ pub fn file_header(bytes: &[u8]) -> bool {
 }
 
 fn written_again(header: &FileHeader) -> Bytes {
-    let (bytes, _) = encode_file_header(&HeaderSource {
-        number: header.number,
-        ring: header.ring,
-        before: header.before,
-        membership: header.membership.as_ref(),
-        previous_gtids: &header.previous_gtids,
-        format_description: &header.format_description,
-        timestamp: header.timestamp,
-    });
-    bytes.into()
+    encode_file_header(&mut header.clone()).into()
 }
 
 /// Reads a file of the log at every depth, and searches for entries after offsets in it. Returns the number of entries up to the first
@@ -99,30 +90,45 @@ fn entries(
 
 /// Reads an index, and writes it.
 pub fn index(bytes: &[u8]) -> Option<Vec<u8>> {
-    Some(render_index(parse_index(bytes).ok()?))
+    Some(render_index(parse_index(bytes)?))
 }
 
 /// The number of records of the hard state.
-pub const RECORDS: usize = HardState::KEYS.len();
+pub const RECORDS: usize = KEYS.len();
+
+const KEYS: [&str; 10] = [
+    LOG.name,
+    VOTE.name,
+    COMMITTED.name,
+    FLOOR.name,
+    DURABLE.name,
+    START.name,
+    DOUBT.name,
+    SCRUB.name,
+    UNSYNCED.name,
+    ELECTIONS.name,
+];
 
 /// Reads one of the records of the hard state, and writes it.
 pub fn record(which: usize, value: &[u8]) -> Option<Vec<u8>> {
-    let key = HardState::KEYS[which % RECORDS];
+    let key = KEYS[which % RECORDS];
     let meta = Arc::new(MemoryMeta::default());
     meta.lock().insert(key.to_owned(), value.to_vec());
     let state = HardState::new(meta.clone());
     let saved = state.read().ok()?;
     meta.lock().clear();
     let puts = [
-        saved.log.map(|record| state.put_log(&record)),
-        saved.vote.map(|record| state.put_vote(&record)),
-        saved.committed.map(|mark| state.put_committed(Some(mark))),
-        saved.floor.map(|floor| state.put_floor(&floor)),
-        saved.durable.map(|mark| state.put_durable(Some(mark))),
-        saved.start.map(|start| state.put_start(Some(&start))),
-        saved.doubt.map(|doubt| state.put_doubt(Some(&doubt))),
-        Some(state.put_scrub(&saved.scrub)),
-        Some(state.put_elections(&saved.elections)),
+        saved.log.map(|record| state.put(LOG, Some(&record))),
+        saved.vote.map(|vote| state.put(VOTE, Some(&vote))),
+        saved
+            .committed
+            .map(|mark| state.put(COMMITTED, Some(&mark))),
+        saved.floor.map(|floor| state.put(FLOOR, Some(&floor))),
+        saved.durable.map(|mark| state.put(DURABLE, Some(&mark))),
+        saved.start.map(|start| state.put(START, Some(&start))),
+        saved.doubt.map(|doubt| state.put(DOUBT, Some(&doubt))),
+        Some(state.put(SCRUB, Some(&saved.scrub))),
+        Some(state.put(ELECTIONS, Some(&saved.elections))),
     ];
     for put in puts.into_iter().flatten() {
         put.expect("it is written to memory");

@@ -5,9 +5,8 @@ use binlog_format::canonical::CanonicalEvents;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventRef, EventType};
 use binlog_format::events::{
-    EncodeEvent, EventOrigin, FormatDescription, GtidEvent, Heartbeat, Ignorable, IntVar,
-    PreviousGtids, Query, Rand, Rotate, Rows, RowsQuery, TableMap, TransactionPayload, UserVar,
-    XaPrepare, Xid, summary,
+    EncodeEvent, EventOrigin, FormatDescription, GtidEvent, Heartbeat, Ignorable, PreviousGtids,
+    Query, Rotate, Rows, TableMap, TransactionPayload, XaPrepare, Xid, summary,
 };
 use binlog_format::framing::{StreamItem, TransactionFramer};
 use binlog_format::fuzzing::{
@@ -83,16 +82,12 @@ fn event(bytes: &[u8]) -> bool {
             GtidEvent,
             Heartbeat,
             Ignorable,
-            IntVar,
             PreviousGtids,
             Query,
-            Rand,
             Rotate,
             Rows,
-            RowsQuery,
             TableMap,
             TransactionPayload,
-            UserVar,
             XaPrepare,
             Xid
         ),

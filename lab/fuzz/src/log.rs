@@ -1,5 +1,6 @@
 //! A member's files of the ring's log: log files, their index, the hard state, truncated tails.
 
+use binlog_format::gtid::GtidSet;
 use binlog_store::{CutTail, FileNumber, Marker, fuzzing};
 
 use crate::{Target, document, is_written_the_same, mend};
@@ -83,7 +84,7 @@ fn hard_state(bytes: &[u8]) -> bool {
 fn cut_tail(bytes: &[u8]) -> bool {
     is_written_the_same(bytes, |bytes| {
         let tail: CutTail = serde_json::from_slice(bytes).ok()?;
-        let _set = tail.gtid_set();
+        let _set = tail.gtids.parse::<GtidSet>();
         document::<CutTail>(bytes)
     })
 }

@@ -2,10 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::checksum::ChecksumAlgorithm;
-use crate::cursor::{Cursor, put_length_encoded};
-use crate::decode_error::DecodeError;
-use crate::event::{EventFlags, EventRef, HEADER_LEN};
+use crate::decode::{Cursor, DecodeError, invalid, put_length_encoded};
+use crate::event::{ChecksumAlgorithm, EventFlags, EventRef, HEADER_LEN};
 use crate::event_type::EventType;
 use crate::events::{EncodeEvent, EventOrigin};
 use crate::gtid::{GtidSet, GtidSetFormat};
@@ -74,7 +72,7 @@ impl<'a> FormatDescription<'a> {
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::FormatDescription)?);
         if cursor.u16("binlog version")? != BINLOG_VERSION {
-            return Err(DecodeError::invalid(
+            return Err(invalid(
                 "binlog version",
                 "only version 4 (MySQL 5.0 and later) is read",
             ));
@@ -82,20 +80,14 @@ impl<'a> FormatDescription<'a> {
         let padded = cursor.bytes("server version", VERSION_LEN)?;
         let version = padded.split(|byte| *byte == 0).next().unwrap_or_default();
         if padded.iter().skip(version.len()).any(|byte| *byte != 0) {
-            return Err(DecodeError::invalid(
-                "server version",
-                "it is not padded with zeros",
-            ));
+            return Err(invalid("server version", "it is not padded with zeros"));
         }
         let created = cursor.u32("created time")?;
         if usize::from(cursor.u8("header length")?) != HEADER_LEN {
-            return Err(DecodeError::invalid(
-                "header length",
-                "event headers have 19 bytes",
-            ));
+            return Err(invalid("header length", "event headers have 19 bytes"));
         }
         let Some((checksum, lengths)) = cursor.take_rest().split_last() else {
-            return Err(DecodeError::invalid(
+            return Err(invalid(
                 "format description",
                 "it announces no checksum algorithm",
             ));
@@ -126,19 +118,10 @@ impl<'a> FormatDescription<'a> {
             .without(EventFlags::BINLOG_IN_USE | EventFlags::ARTIFICIAL);
         Ok(description.encode(origin))
     }
-
-    /// Length of the fixed part of an event type; 0 if not announced.
-    pub fn post_header_length(&self, event_type: EventType) -> usize {
-        let at = usize::from(event_type.code()).checked_sub(1);
-        at.and_then(|at| self.post_header_lengths.get(at))
-            .map_or(0, |length| usize::from(*length))
-    }
 }
 
 impl EncodeEvent for FormatDescription<'_> {
-    fn event_type(&self) -> EventType {
-        EventType::FormatDescription
-    }
+    const TYPE: EventType = EventType::FormatDescription;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&BINLOG_VERSION.to_le_bytes());
@@ -157,7 +140,7 @@ impl EncodeEvent for FormatDescription<'_> {
 /// A heartbeat with the position of the source's dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat<'a> {
-    /// Whether it has the second form, with the position in its body.
+    /// True for the second form, with the position in its body.
     pub version_2: bool,
     /// The dump's current file.
     pub file: Cow<'a, [u8]>,
@@ -204,10 +187,7 @@ impl<'a> Heartbeat<'a> {
             }
         }
         let (Some(file), Some(position)) = (file, position) else {
-            return Err(DecodeError::invalid(
-                "heartbeat",
-                "it lacks the file or the position",
-            ));
+            return Err(invalid("heartbeat", "it lacks the file or the position"));
         };
         Ok(Self {
             version_2: true,
@@ -218,6 +198,8 @@ impl<'a> Heartbeat<'a> {
 }
 
 impl EncodeEvent for Heartbeat<'_> {
+    const TYPE: EventType = EventType::Heartbeat;
+
     fn event_type(&self) -> EventType {
         if self.version_2 {
             EventType::HeartbeatV2
@@ -282,9 +264,7 @@ impl<'a> Rotate<'a> {
 }
 
 impl EncodeEvent for Rotate<'_> {
-    fn event_type(&self) -> EventType {
-        EventType::Rotate
-    }
+    const TYPE: EventType = EventType::Rotate;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.position.to_le_bytes());
@@ -323,9 +303,7 @@ impl<'a> Ignorable<'a> {
 }
 
 impl EncodeEvent for Ignorable<'_> {
-    fn event_type(&self) -> EventType {
-        EventType::Ignorable
-    }
+    const TYPE: EventType = EventType::Ignorable;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.body);
@@ -353,9 +331,7 @@ impl PreviousGtids {
 }
 
 impl EncodeEvent for PreviousGtids {
-    fn event_type(&self) -> EventType {
-        EventType::PreviousGtids
-    }
+    const TYPE: EventType = EventType::PreviousGtids;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.gtids.encode(GtidSetFormat::Automatic));

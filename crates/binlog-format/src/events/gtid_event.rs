@@ -1,13 +1,10 @@
 //! GTID and GTID_TAGGED: the first event of every transaction. The classic form has fixed offsets, the tagged one (since 8.3) numbered
 //! fields of MySQL's serialization library. One view covers both.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::time::SystemTime;
 
-use crate::cursor;
-use crate::cursor::{Cursor, put_length_encoded};
-use crate::decode_error::DecodeError;
+use crate::decode::{self, Cursor, DecodeError, invalid, put_length_encoded};
 use crate::event::EventRef;
 use crate::event_type::EventType;
 use crate::events::EncodeEvent;
@@ -59,33 +56,11 @@ pub struct LogicalClock {
     pub sequence_number: i64,
 }
 
-/// Form of a GTID event.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GtidForm<'a> {
-    /// GTID: without a tag, fields at fixed offsets.
-    Classic,
-    /// GTID_TAGGED: numbered fields; later versions may add more.
-    Tagged {
-        /// The last field that a reader must support.
-        last_non_ignorable_field: u64,
-        /// Fields of later versions, undecoded.
-        later_fields: Cow<'a, [u8]>,
-    },
-}
-
-impl GtidForm<'_> {
-    /// The tagged form as 8.3 to 9.7 write it.
-    pub const TAGGED: GtidForm<'static> = GtidForm::Tagged {
-        last_non_ignorable_field: 0,
-        later_fields: Cow::Borrowed(&[]),
-    };
-}
-
 /// The first event of a transaction. Fields that a server before 8.0 does not write are `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GtidEvent<'a> {
-    /// Whether it is a GTID or a GTID_TAGGED event.
-    pub form: GtidForm<'a>,
+pub struct GtidEvent {
+    /// True for a GTID_TAGGED event, false for a GTID event, which has fields at fixed offsets and no tag.
+    pub tagged: bool,
     /// Bit 0: the transaction may have statement-format events.
     pub flags: u8,
     /// The transaction's identifier; the classic form has no tag.
@@ -106,19 +81,15 @@ pub struct GtidEvent<'a> {
     pub commit_group_ticket: Option<u64>,
 }
 
-impl GtidEvent<'_> {
+impl GtidEvent {
     /// Flag bit of a transaction that may have statement-format events.
     pub const MAY_HAVE_STATEMENTS: u8 = 1;
-}
 
-// Chooses between the two forms.
-
-impl<'a> GtidEvent<'a> {
-    /// Decodes either form from an event without its checksum.
+    /// Decodes either form from an event without its checksum. Fields of later versions are skipped.
     ///
     /// # Errors
     /// When it is of another type, truncated, or has a field of a later version that must be supported.
-    pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
+    pub fn decode(event: EventRef<'_>) -> Result<Self, DecodeError> {
         if event.event_type() == EventType::GtidTagged {
             decode_tagged(event.body())
         } else {
@@ -127,23 +98,20 @@ impl<'a> GtidEvent<'a> {
     }
 }
 
-impl EncodeEvent for GtidEvent<'_> {
+impl EncodeEvent for GtidEvent {
+    const TYPE: EventType = EventType::Gtid;
+
     fn event_type(&self) -> EventType {
-        match self.form {
-            GtidForm::Classic => EventType::Gtid,
-            GtidForm::Tagged { .. } => EventType::GtidTagged,
+        match self.tagged {
+            true => EventType::GtidTagged,
+            false => EventType::Gtid,
         }
     }
 
     fn encode_body(&self, out: &mut Vec<u8>) {
-        match &self.form {
-            GtidForm::Classic => encode_classic(self, out),
-            GtidForm::Tagged {
-                last_non_ignorable_field,
-                later_fields,
-            } => {
-                encode_tagged(self, *last_non_ignorable_field, later_fields, out);
-            }
+        match self.tagged {
+            true => encode_tagged(self, out),
+            false => encode_classic(self, out),
         }
     }
 }
@@ -152,7 +120,7 @@ impl EncodeEvent for GtidEvent<'_> {
 //
 // ```text
 // u8 flags; 16 bytes source; i64 number; u8 clock type (2); i64 last committed; i64 sequence number
-// since 8.0, each only behind those before it:
+// since 8.0, each only after those before it:
 //   7 bytes commit timestamp [its top bit: 7 bytes original commit timestamp];
 //   length-encoded transaction length; u32 version [its top bit: u32 original version]; u64 ticket
 // ```
@@ -162,13 +130,13 @@ const CLASSIC_CLOCK: u8 = 2;
 const TIMESTAMP_HAS_ORIGINAL: u64 = 1 << 55;
 const VERSION_HAS_ORIGINAL: u32 = 1 << 31;
 
-pub(super) fn decode_classic(body: &[u8]) -> Result<GtidEvent<'static>, DecodeError> {
+fn decode_classic(body: &[u8]) -> Result<GtidEvent, DecodeError> {
     let mut cursor = Cursor::new(body);
     let flags = cursor.u8("GTID flags")?;
     let source = SourceId::from_bytes(cursor.array("GTID source")?);
     let gno = Gno::from_signed(cursor.i64("GTID number")?)?;
     if cursor.u8("logical clock type")? != CLASSIC_CLOCK {
-        return Err(DecodeError::invalid(
+        return Err(invalid(
             "logical clock type",
             "only type 2 (MySQL 5.7 and later) is read",
         ));
@@ -178,7 +146,7 @@ pub(super) fn decode_classic(body: &[u8]) -> Result<GtidEvent<'static>, DecodeEr
         sequence_number: cursor.i64("sequence number")?,
     };
     let mut event = GtidEvent {
-        form: GtidForm::Classic,
+        tagged: false,
         flags,
         gtid: Gtid {
             source,
@@ -193,42 +161,33 @@ pub(super) fn decode_classic(body: &[u8]) -> Result<GtidEvent<'static>, DecodeEr
         original_version: None,
         commit_group_ticket: None,
     };
-    decode_tail(&mut event, cursor)?;
+    // The fields added in 8.0, each only after those before it.
+    if !cursor.is_empty() {
+        let immediate = cursor.uint("commit timestamp", 7)?;
+        event.immediate_commit = Some(CommitTimestamp(immediate & !TIMESTAMP_HAS_ORIGINAL));
+        if immediate & TIMESTAMP_HAS_ORIGINAL != 0 {
+            let original = cursor.uint("original commit timestamp", 7)?;
+            event.original_commit = Some(CommitTimestamp(original));
+        }
+    }
+    if !cursor.is_empty() {
+        event.transaction_length = Some(cursor.length_encoded("transaction length")?);
+    }
+    if !cursor.is_empty() {
+        let immediate = cursor.u32("server version")?;
+        event.immediate_version = Some(ServerVersion(immediate & !VERSION_HAS_ORIGINAL));
+        if immediate & VERSION_HAS_ORIGINAL != 0 {
+            event.original_version = Some(ServerVersion(cursor.u32("original server version")?));
+        }
+    }
+    if !cursor.is_empty() {
+        event.commit_group_ticket = Some(cursor.u64("commit group ticket")?);
+    }
+    cursor.finish("the GTID event")?;
     Ok(event)
 }
 
-/// The fields added in 8.0: each may be missing.
-fn decode_tail(event: &mut GtidEvent<'_>, mut cursor: Cursor<'_>) -> Result<(), DecodeError> {
-    if cursor.is_empty() {
-        return Ok(());
-    }
-    let immediate = cursor.uint("commit timestamp", 7)?;
-    event.immediate_commit = Some(CommitTimestamp(immediate & !TIMESTAMP_HAS_ORIGINAL));
-    if immediate & TIMESTAMP_HAS_ORIGINAL != 0 {
-        event.original_commit = Some(CommitTimestamp(
-            cursor.uint("original commit timestamp", 7)?,
-        ));
-    }
-    if cursor.is_empty() {
-        return Ok(());
-    }
-    event.transaction_length = Some(cursor.length_encoded("transaction length")?);
-    if cursor.is_empty() {
-        return Ok(());
-    }
-    let immediate = cursor.u32("server version")?;
-    event.immediate_version = Some(ServerVersion(immediate & !VERSION_HAS_ORIGINAL));
-    if immediate & VERSION_HAS_ORIGINAL != 0 {
-        event.original_version = Some(ServerVersion(cursor.u32("original server version")?));
-    }
-    if cursor.is_empty() {
-        return Ok(());
-    }
-    event.commit_group_ticket = Some(cursor.u64("commit group ticket")?);
-    cursor.finish("the GTID event")
-}
-
-pub(super) fn encode_classic(event: &GtidEvent<'_>, out: &mut Vec<u8>) {
+fn encode_classic(event: &GtidEvent, out: &mut Vec<u8>) {
     out.push(event.flags);
     out.extend_from_slice(event.gtid.source.as_bytes());
     out.extend_from_slice(&event.gtid.gno.get().to_le_bytes());
@@ -239,14 +198,12 @@ pub(super) fn encode_classic(event: &GtidEvent<'_>, out: &mut Vec<u8>) {
     let Some(immediate) = event.immediate_commit else {
         return;
     };
-    let mark = if event.original_commit.is_some() {
-        TIMESTAMP_HAS_ORIGINAL
-    } else {
-        0
-    };
-    put_seven_bytes(out, immediate.0 | mark);
-    if let Some(original) = event.original_commit {
-        put_seven_bytes(out, original.0);
+    match event.original_commit {
+        None => put_seven_bytes(out, immediate.0),
+        Some(original) => {
+            put_seven_bytes(out, immediate.0 | TIMESTAMP_HAS_ORIGINAL);
+            put_seven_bytes(out, original.0);
+        }
     }
     let Some(length) = event.transaction_length else {
         return;
@@ -255,14 +212,13 @@ pub(super) fn encode_classic(event: &GtidEvent<'_>, out: &mut Vec<u8>) {
     let Some(immediate) = event.immediate_version else {
         return;
     };
-    let mark = if event.original_version.is_some() {
-        VERSION_HAS_ORIGINAL
-    } else {
-        0
-    };
-    out.extend_from_slice(&(immediate.0 | mark).to_le_bytes());
-    if let Some(original) = event.original_version {
-        out.extend_from_slice(&original.0.to_le_bytes());
+    match event.original_version {
+        None => out.extend_from_slice(&immediate.0.to_le_bytes()),
+        Some(original) => {
+            let marked = immediate.0 | VERSION_HAS_ORIGINAL;
+            out.extend_from_slice(&marked.to_le_bytes());
+            out.extend_from_slice(&original.0.to_le_bytes());
+        }
     }
     if let Some(ticket) = event.commit_group_ticket {
         out.extend_from_slice(&ticket.to_le_bytes());
@@ -298,75 +254,65 @@ const ORIGINAL_VERSION: u64 = 10;
 const COMMIT_GROUP_TICKET: u64 = 11;
 const LAST_KNOWN: u64 = COMMIT_GROUP_TICKET;
 
-pub(super) fn decode_tagged(body: &[u8]) -> Result<GtidEvent<'_>, DecodeError> {
+fn decode_tagged(body: &[u8]) -> Result<GtidEvent, DecodeError> {
     let mut cursor = Cursor::new(body);
-    if cursor::unsigned(&mut cursor, "serialization version")? != FORMAT_VERSION {
-        return Err(DecodeError::invalid(
-            "serialization version",
-            "only version 1 is read",
-        ));
+    if decode::unsigned(&mut cursor, "serialization version")? != FORMAT_VERSION {
+        return Err(invalid("serialization version", "only version 1 is read"));
     }
-    if cursor::unsigned(&mut cursor, "serialized size")? != body.len() as u64 {
-        return Err(DecodeError::invalid(
+    if decode::unsigned(&mut cursor, "serialized size")? != body.len() as u64 {
+        return Err(invalid(
             "serialized size",
             "it is not the size of the event's body",
         ));
     }
-    let last_non_ignorable_field = cursor::unsigned(&mut cursor, "last non-ignorable field")?;
-    if last_non_ignorable_field > LAST_KNOWN {
-        return Err(DecodeError::invalid(
+    if decode::unsigned(&mut cursor, "last non-ignorable field")? > LAST_KNOWN {
+        return Err(invalid(
             "GTID event",
             "it has a field of a later MySQL version that readers must know",
         ));
     }
     let mut fields = Fields { cursor };
-    let flags = fields.required(FLAGS, cursor::unsigned)?;
-    let flags = u8::try_from(flags)
-        .map_err(|_| DecodeError::invalid("GTID flags", "more than eight bits"))?;
+    let flags = fields.required(FLAGS, decode::unsigned)?;
+    let flags = u8::try_from(flags).map_err(|_| invalid("GTID flags", "more than eight bits"))?;
     let source = SourceId::from_bytes(fields.required(SOURCE, source_bytes)?);
-    let gno = Gno::from_signed(fields.required(GNO, cursor::signed)?)?;
-    let tag = Tag::new(fields.required(TAG, cursor::string)?)?;
+    let gno = Gno::from_signed(fields.required(GNO, decode::signed)?)?;
+    let tag = Tag::new(fields.required(TAG, decode::string)?)?;
     let clock = LogicalClock {
-        last_committed: fields.required(LAST_COMMITTED, cursor::signed)?,
-        sequence_number: fields.required(SEQUENCE_NUMBER, cursor::signed)?,
+        last_committed: fields.required(LAST_COMMITTED, decode::signed)?,
+        sequence_number: fields.required(SEQUENCE_NUMBER, decode::signed)?,
     };
-    Ok(GtidEvent {
+    let event = GtidEvent {
         flags,
         gtid: Gtid { source, tag, gno },
         clock,
         immediate_commit: fields
-            .optional(IMMEDIATE_COMMIT, cursor::unsigned)?
+            .optional(IMMEDIATE_COMMIT, decode::unsigned)?
             .map(CommitTimestamp),
         original_commit: fields
-            .optional(ORIGINAL_COMMIT, cursor::unsigned)?
+            .optional(ORIGINAL_COMMIT, decode::unsigned)?
             .map(CommitTimestamp),
-        transaction_length: fields.optional(TRANSACTION_LENGTH, cursor::unsigned)?,
+        transaction_length: fields.optional(TRANSACTION_LENGTH, decode::unsigned)?,
         immediate_version: fields.optional(IMMEDIATE_VERSION, server_version)?,
         original_version: fields.optional(ORIGINAL_VERSION, server_version)?,
-        commit_group_ticket: fields.optional(COMMIT_GROUP_TICKET, cursor::unsigned)?,
-        form: GtidForm::Tagged {
-            last_non_ignorable_field,
-            later_fields: Cow::Borrowed(fields.later_fields()?),
-        },
-    })
+        commit_group_ticket: fields.optional(COMMIT_GROUP_TICKET, decode::unsigned)?,
+        tagged: true,
+    };
+    fields.check_rest()?;
+    Ok(event)
 }
 
-pub(super) fn encode_tagged(
-    event: &GtidEvent<'_>,
-    last_non_ignorable: u64,
-    later_fields: &[u8],
-    out: &mut Vec<u8>,
-) {
+fn encode_tagged(event: &GtidEvent, out: &mut Vec<u8>) {
     let mut rest = Vec::new();
-    cursor::put_unsigned(&mut rest, last_non_ignorable);
+    // The last field that a reader must support, as 8.3 to 9.7 write it.
+    decode::put_unsigned(&mut rest, FLAGS);
     put_field(&mut rest, FLAGS, u64::from(event.flags));
-    cursor::put_unsigned(&mut rest, SOURCE);
+    decode::put_unsigned(&mut rest, SOURCE);
     for byte in event.gtid.source.as_bytes() {
-        cursor::put_unsigned(&mut rest, u64::from(*byte));
+        decode::put_unsigned(&mut rest, u64::from(*byte));
     }
     put_signed_field(&mut rest, GNO, event.gtid.gno.get() as i64);
-    cursor::put_unsigned(&mut rest, TAG);
-    cursor::put_string(&mut rest, event.gtid.tag.as_bytes());
+    decode::put_unsigned(&mut rest, TAG);
+    decode::put_string(&mut rest, event.gtid.tag.as_bytes());
     put_signed_field(&mut rest, LAST_COMMITTED, event.clock.last_committed);
     put_signed_field(&mut rest, SEQUENCE_NUMBER, event.clock.sequence_number);
     let optional = [
@@ -388,10 +334,9 @@ pub(super) fn encode_tagged(
             put_field(&mut rest, number, value);
         }
     }
-    rest.extend_from_slice(later_fields);
 
-    cursor::put_unsigned(out, FORMAT_VERSION);
-    cursor::put_unsigned(out, whole_size(rest.len()));
+    decode::put_unsigned(out, FORMAT_VERSION);
+    decode::put_unsigned(out, whole_size(rest.len()));
     out.extend_from_slice(&rest);
 }
 
@@ -401,7 +346,7 @@ fn whole_size(rest: usize) -> u64 {
     loop {
         let whole = (1 + size_len + rest) as u64;
         let mut coded = Vec::new();
-        cursor::put_unsigned(&mut coded, whole);
+        decode::put_unsigned(&mut coded, whole);
         if coded.len() <= size_len {
             return whole;
         }
@@ -410,13 +355,13 @@ fn whole_size(rest: usize) -> u64 {
 }
 
 fn put_field(out: &mut Vec<u8>, number: u64, value: u64) {
-    cursor::put_unsigned(out, number);
-    cursor::put_unsigned(out, value);
+    decode::put_unsigned(out, number);
+    decode::put_unsigned(out, value);
 }
 
 fn put_signed_field(out: &mut Vec<u8>, number: u64, value: i64) {
-    cursor::put_unsigned(out, number);
-    cursor::put_signed(out, value);
+    decode::put_unsigned(out, number);
+    decode::put_signed(out, value);
 }
 
 /// The remaining fields.
@@ -432,7 +377,7 @@ impl<'a> Fields<'a> {
         read: impl FnOnce(&mut Cursor<'a>, &'static str) -> Result<T, DecodeError>,
     ) -> Result<Option<T>, DecodeError> {
         let mut ahead = self.cursor;
-        if ahead.is_empty() || cursor::unsigned(&mut ahead, "GTID field number")? != number {
+        if ahead.is_empty() || decode::unsigned(&mut ahead, "GTID field number")? != number {
             return Ok(None);
         }
         let value = read(&mut ahead, "GTID field")?;
@@ -445,22 +390,22 @@ impl<'a> Fields<'a> {
         number: u64,
         read: impl FnOnce(&mut Cursor<'a>, &'static str) -> Result<T, DecodeError>,
     ) -> Result<T, DecodeError> {
-        self.optional(number, read)?.ok_or(DecodeError::invalid(
+        self.optional(number, read)?.ok_or(invalid(
             "GTID event",
             "a field is missing or not in its order",
         ))
     }
 
-    /// The rest, if it begins with a field of a later version.
-    fn later_fields(mut self) -> Result<&'a [u8], DecodeError> {
-        let mut ahead = self.cursor;
-        if !ahead.is_empty() && cursor::unsigned(&mut ahead, "GTID field number")? <= LAST_KNOWN {
-            return Err(DecodeError::invalid(
+    /// Checks that the rest begins with a field of a later version, if there is any.
+    fn check_rest(mut self) -> Result<(), DecodeError> {
+        let rest = &mut self.cursor;
+        if !rest.is_empty() && decode::unsigned(rest, "GTID field number")? <= LAST_KNOWN {
+            return Err(invalid(
                 "GTID event",
                 "a field is doubled or not in its order",
             ));
         }
-        Ok(self.cursor.take_rest())
+        Ok(())
     }
 }
 
@@ -470,9 +415,8 @@ fn source_bytes(
 ) -> Result<[u8; SourceId::LEN], DecodeError> {
     let mut bytes = [0; SourceId::LEN];
     for byte in &mut bytes {
-        let value = cursor::unsigned(cursor, field)?;
-        *byte = u8::try_from(value)
-            .map_err(|_| DecodeError::invalid("GTID source", "an element is no byte"))?;
+        let value = decode::unsigned(cursor, field)?;
+        *byte = u8::try_from(value).map_err(|_| invalid("GTID source", "an element is no byte"))?;
     }
     Ok(bytes)
 }
@@ -481,8 +425,8 @@ fn server_version(
     cursor: &mut Cursor<'_>,
     field: &'static str,
 ) -> Result<ServerVersion, DecodeError> {
-    let value = cursor::unsigned(cursor, field)?;
+    let value = decode::unsigned(cursor, field)?;
     u32::try_from(value)
         .map(ServerVersion)
-        .map_err(|_| DecodeError::invalid("server version", "more than 32 bits"))
+        .map_err(|_| invalid("server version", "more than 32 bits"))
 }

@@ -5,28 +5,21 @@ mod file_events;
 mod gtid_event;
 mod query;
 mod rows;
-mod statement_text;
-mod statement_variables;
 mod transaction;
 
-use crate::decode_error::DecodeError;
+use crate::decode::DecodeError;
 use crate::event::{EventFlags, EventHeader, EventRef, HEADER_LEN};
 use crate::event_type::EventType;
 pub use crate::events::file_events::{
     FormatDescription, Heartbeat, Ignorable, PreviousGtids, Rotate,
 };
-pub use crate::events::gtid_event::{
-    CommitTimestamp, GtidEvent, GtidForm, LogicalClock, ServerVersion,
-};
+pub use crate::events::gtid_event::{CommitTimestamp, GtidEvent, LogicalClock, ServerVersion};
 pub use crate::events::query::{
-    AutoIncrement, CharacterSets, Invoker, Query, SessionContext, SessionOptions, StatementKind,
-    UpdatedSchemas,
+    AutoIncrement, CharacterSets, IntVar, IntVarKind, Invoker, Query, Rand, SessionContext,
+    SessionOptions, StatementKind, UserVar, UserVarType, UserVarValue, refusal_of_statement,
+    shown_statement, without_secrets,
 };
 pub use crate::events::rows::{Rows, RowsChange, RowsQuery, TableId, TableMap, is_rows};
-pub use crate::events::statement_text::{refusal_of_statement, shown_statement, without_secrets};
-pub use crate::events::statement_variables::{
-    IntVar, IntVarKind, Rand, UserVar, UserVarType, UserVarValue,
-};
 pub use crate::events::transaction::{Compression, TransactionPayload, XaPrepare, Xid};
 
 // Encoding of typed views as canonical events.
@@ -54,8 +47,13 @@ impl From<&EventHeader> for EventOrigin {
 
 /// A typed view that can be encoded.
 pub trait EncodeEvent {
+    /// The type in the header of every such event, or of one form of it.
+    const TYPE: EventType;
+
     /// The type in the header.
-    fn event_type(&self) -> EventType;
+    fn event_type(&self) -> EventType {
+        Self::TYPE
+    }
 
     /// Appends the event's body.
     fn encode_body(&self, out: &mut Vec<u8>);
@@ -93,10 +91,10 @@ pub trait EncodeEvent {
 /// elsewhere.
 #[must_use]
 pub fn summary(event: EventRef<'_>) -> String {
-    said(event).unwrap_or_default()
+    text_of(event).unwrap_or_default()
 }
 
-fn said(event: EventRef<'_>) -> Result<String, DecodeError> {
+fn text_of(event: EventRef<'_>) -> Result<String, DecodeError> {
     let flags = event.header().flags;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(match event.event_type() {

@@ -1,4 +1,5 @@
-//! QUERY: a statement with its session context, or BEGIN, COMMIT and similar statements.
+//! QUERY: a statement with its session context, or BEGIN, COMMIT and similar statements. The events before it with variables of the
+//! statement, and the text of statements in messages.
 //!
 //! ```text
 //! u32 thread; u32 seconds; u8 schema length; u16 error code; u16 status variables' length;
@@ -7,8 +8,7 @@
 
 use std::borrow::Cow;
 
-use crate::cursor::Cursor;
-use crate::decode_error::DecodeError;
+use crate::decode::{Cursor, DecodeError, invalid};
 use crate::event::EventRef;
 use crate::event_type::EventType;
 use crate::events::EncodeEvent;
@@ -45,7 +45,7 @@ impl<'a> Query<'a> {
         let status_variables = cursor.bytes("status variables", usize::from(status_len))?;
         let schema = cursor.bytes("schema", usize::from(schema_len))?;
         if cursor.u8("schema's end")? != 0 {
-            return Err(DecodeError::invalid("schema", "it is not terminated"));
+            return Err(invalid("schema", "it is not terminated"));
         }
         Ok(Self {
             thread_id,
@@ -105,9 +105,7 @@ fn begins_with(statement: &[u8], words: &[u8]) -> bool {
 }
 
 impl EncodeEvent for Query<'_> {
-    fn event_type(&self) -> EventType {
-        EventType::Query
-    }
+    const TYPE: EventType = EventType::Query;
 
     /// Truncates a schema or status variables that exceed their length field.
     fn encode_body(&self, out: &mut Vec<u8>) {
@@ -133,29 +131,6 @@ impl EncodeEvent for Query<'_> {
 
 // A statement's session, from a QUERY event's status variables: a code byte, then a value whose form depends on the code. `None` means that
 // the server did not write it: the session's default applies.
-
-mod code {
-    pub(super) const OPTIONS: u8 = 0;
-    pub(super) const SQL_MODE: u8 = 1;
-    pub(super) const TERMINATED_CATALOG: u8 = 2;
-    pub(super) const AUTO_INCREMENT: u8 = 3;
-    pub(super) const CHARACTER_SETS: u8 = 4;
-    pub(super) const TIME_ZONE: u8 = 5;
-    pub(super) const CATALOG: u8 = 6;
-    pub(super) const LC_TIME_NAMES: u8 = 7;
-    pub(super) const COLLATION_DATABASE: u8 = 8;
-    pub(super) const TABLES_FOR_UPDATE: u8 = 9;
-    pub(super) const SOURCE_DATA_WRITTEN: u8 = 10;
-    pub(super) const INVOKER: u8 = 11;
-    pub(super) const UPDATED_SCHEMAS: u8 = 12;
-    pub(super) const MICROSECONDS: u8 = 13;
-    pub(super) const EXPLICIT_DEFAULTS_FOR_TIMESTAMP: u8 = 16;
-    pub(super) const DDL_XID: u8 = 17;
-    pub(super) const DEFAULT_COLLATION_FOR_UTF8MB4: u8 = 18;
-    pub(super) const SQL_REQUIRE_PRIMARY_KEY: u8 = 19;
-    pub(super) const DEFAULT_TABLE_ENCRYPTION: u8 = 20;
-    pub(super) const ENABLE_CASCADE_TRIGGERS: u8 = 21;
-}
 
 /// Maximum number of schema names that a server writes; a greater count means "many", without names.
 const MAX_UPDATED_SCHEMAS: u8 = 16;
@@ -215,24 +190,13 @@ pub struct Invoker<'a> {
     pub host: &'a [u8],
 }
 
-/// Schemas that a statement changes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum UpdatedSchemas<'a> {
-    /// These.
-    Named(Vec<&'a [u8]>),
-    /// More than a server names.
-    Many,
-}
-
-/// The session of a statement.
+/// The session of a statement, without values of no use here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionContext<'a> {
     /// Option bits.
     pub options: Option<SessionOptions>,
     /// `sql_mode`, as bits.
     pub sql_mode: Option<u64>,
-    /// The catalogue; always `std`.
-    pub catalog: Option<&'a [u8]>,
     /// Written when it is not 1 and 1.
     pub auto_increment: Option<AutoIncrement>,
     /// Character sets of the connection.
@@ -243,12 +207,8 @@ pub struct SessionContext<'a> {
     pub lc_time_names: Option<u16>,
     /// `collation_database`, by id.
     pub collation_database: Option<u16>,
-    /// The tables that a multi-table update changes, as bits.
-    pub tables_for_update: Option<u64>,
     /// The account meant by CURRENT_USER.
     pub invoker: Option<Invoker<'a>>,
-    /// The schemas that it changes.
-    pub updated_schemas: Option<UpdatedSchemas<'a>>,
     /// Microseconds of the statement's time, whose seconds are in the header.
     pub microseconds: Option<u32>,
     /// `explicit_defaults_for_timestamp`.
@@ -285,57 +245,53 @@ impl<'a> SessionContext<'a> {
     fn take(&mut self, code: u8, cursor: &mut Cursor<'a>) -> Result<(), DecodeError> {
         const FIELD: &str = "status variable";
         match code {
-            code::OPTIONS => self.options = Some(SessionOptions(cursor.u32(FIELD)?)),
-            code::SQL_MODE => self.sql_mode = Some(cursor.u64(FIELD)?),
-            code::TERMINATED_CATALOG => {
-                self.catalog = Some(short_bytes(cursor)?);
+            0 => self.options = Some(SessionOptions(cursor.u32(FIELD)?)),
+            1 => self.sql_mode = Some(cursor.u64(FIELD)?),
+            // The catalogue, terminated before MySQL 5.0.4; always `std`.
+            2 => {
+                short_bytes(cursor)?;
                 cursor.u8(FIELD)?;
             }
-            code::CATALOG => self.catalog = Some(short_bytes(cursor)?),
-            code::AUTO_INCREMENT => {
+            6 => {
+                short_bytes(cursor)?;
+            }
+            3 => {
                 self.auto_increment = Some(AutoIncrement {
                     increment: cursor.u16(FIELD)?,
                     offset: cursor.u16(FIELD)?,
                 });
             }
-            code::CHARACTER_SETS => {
+            4 => {
                 self.character_sets = Some(CharacterSets {
                     client: cursor.u16(FIELD)?,
                     connection: cursor.u16(FIELD)?,
                     server: cursor.u16(FIELD)?,
                 });
             }
-            code::TIME_ZONE => self.time_zone = Some(short_bytes(cursor)?),
-            code::LC_TIME_NAMES => self.lc_time_names = Some(cursor.u16(FIELD)?),
-            code::COLLATION_DATABASE => self.collation_database = Some(cursor.u16(FIELD)?),
-            code::TABLES_FOR_UPDATE => self.tables_for_update = Some(cursor.u64(FIELD)?),
-            code::SOURCE_DATA_WRITTEN => {
+            5 => self.time_zone = Some(short_bytes(cursor)?),
+            7 => self.lc_time_names = Some(cursor.u16(FIELD)?),
+            8 => self.collation_database = Some(cursor.u16(FIELD)?),
+            // The tables that a multi-table update changes, and bytes written by the source.
+            9 => {
+                cursor.u64(FIELD)?;
+            }
+            10 => {
                 cursor.u32(FIELD)?;
             }
-            code::INVOKER => {
+            11 => {
                 self.invoker = Some(Invoker {
                     user: short_bytes(cursor)?,
                     host: short_bytes(cursor)?,
                 });
             }
-            code::UPDATED_SCHEMAS => self.updated_schemas = Some(updated_schemas(cursor)?),
-            code::MICROSECONDS => self.microseconds = Some(cursor.uint(FIELD, 3)? as u32),
-            code::EXPLICIT_DEFAULTS_FOR_TIMESTAMP => {
-                self.explicit_defaults_for_timestamp = Some(cursor.u8(FIELD)? != 0);
-            }
-            code::DDL_XID => self.ddl_xid = Some(cursor.u64(FIELD)?),
-            code::DEFAULT_COLLATION_FOR_UTF8MB4 => {
-                self.default_collation_for_utf8mb4 = Some(cursor.u16(FIELD)?);
-            }
-            code::SQL_REQUIRE_PRIMARY_KEY => {
-                self.sql_require_primary_key = Some(cursor.u8(FIELD)? != 0);
-            }
-            code::DEFAULT_TABLE_ENCRYPTION => {
-                self.default_table_encryption = Some(cursor.u8(FIELD)? != 0);
-            }
-            code::ENABLE_CASCADE_TRIGGERS => {
-                self.enable_cascade_triggers = Some(cursor.u8(FIELD)? != 0);
-            }
+            12 => skip_updated_schemas(cursor)?,
+            13 => self.microseconds = Some(cursor.uint(FIELD, 3)? as u32),
+            16 => self.explicit_defaults_for_timestamp = Some(cursor.u8(FIELD)? != 0),
+            17 => self.ddl_xid = Some(cursor.u64(FIELD)?),
+            18 => self.default_collation_for_utf8mb4 = Some(cursor.u16(FIELD)?),
+            19 => self.sql_require_primary_key = Some(cursor.u8(FIELD)? != 0),
+            20 => self.default_table_encryption = Some(cursor.u8(FIELD)? != 0),
+            21 => self.enable_cascade_triggers = Some(cursor.u8(FIELD)? != 0),
             unknown => self.unknown = Some(unknown),
         }
         Ok(())
@@ -347,24 +303,292 @@ fn short_bytes<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], DecodeError> {
     cursor.bytes("status variable", usize::from(length))
 }
 
-fn updated_schemas<'a>(cursor: &mut Cursor<'a>) -> Result<UpdatedSchemas<'a>, DecodeError> {
-    let count = cursor.u8("updated schemas")?;
+/// The schemas that a statement changes: a count, and names that end with 0.
+fn skip_updated_schemas(cursor: &mut Cursor<'_>) -> Result<(), DecodeError> {
+    const FIELD: &str = "updated schemas";
+    let count = cursor.u8(FIELD)?;
     if count > MAX_UPDATED_SCHEMAS {
-        return Ok(UpdatedSchemas::Many);
+        return Ok(());
     }
-    let mut names = Vec::new();
     for _ in 0..count {
-        let mut ahead = *cursor;
-        let rest = ahead.take_rest();
-        let length = rest
-            .iter()
-            .position(|byte| *byte == 0)
-            .ok_or(DecodeError::invalid(
-                "updated schemas",
-                "a name is not terminated",
-            ))?;
-        names.push(cursor.bytes("updated schemas", length)?);
-        cursor.u8("updated schemas")?;
+        while cursor.u8(FIELD)? != 0 {}
     }
-    Ok(UpdatedSchemas::Named(names))
+    Ok(())
+}
+
+// INTVAR, RAND, USER_VAR: variables that the next statement needs to have the same effect as on the source. Statement format only.
+
+/// The variable of an INTVAR event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IntVarKind {
+    /// The statement's `LAST_INSERT_ID()`.
+    LastInsertId,
+    /// The statement's first AUTO_INCREMENT value.
+    InsertId,
+}
+
+/// A number that the next statement depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IntVar {
+    /// The variable.
+    pub kind: IntVarKind,
+    /// Its value.
+    pub value: u64,
+}
+
+impl IntVar {
+    /// Reads an event without its checksum.
+    ///
+    /// # Errors
+    /// When it is of another type or size, or of an unknown kind.
+    pub fn decode(event: EventRef<'_>) -> Result<Self, DecodeError> {
+        let mut cursor = Cursor::new(event.body_of(EventType::IntVar)?);
+        let kind = match cursor.u8("INTVAR kind")? {
+            1 => IntVarKind::LastInsertId,
+            2 => IntVarKind::InsertId,
+            _ => {
+                return Err(invalid(
+                    "INTVAR kind",
+                    "neither 1 (LAST_INSERT_ID) nor 2 (INSERT_ID)",
+                ));
+            }
+        };
+        let value = cursor.u64("INTVAR value")?;
+        cursor.finish("the INTVAR")?;
+        Ok(Self { kind, value })
+    }
+}
+
+/// The two seeds of the next statement's `RAND()`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rand {
+    /// `rand_seed1`.
+    pub first_seed: u64,
+    /// `rand_seed2`.
+    pub second_seed: u64,
+}
+
+impl Rand {
+    /// Reads an event without its checksum.
+    ///
+    /// # Errors
+    /// When it is of another type or size.
+    pub fn decode(event: EventRef<'_>) -> Result<Self, DecodeError> {
+        let mut cursor = Cursor::new(event.body_of(EventType::Rand)?);
+        let first_seed = cursor.u64("RAND seed")?;
+        let second_seed = cursor.u64("RAND seed")?;
+        cursor.finish("the RAND")?;
+        Ok(Self {
+            first_seed,
+            second_seed,
+        })
+    }
+}
+
+/// The encoding of a user variable's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum UserVarType {
+    /// Text in the value's collation.
+    String,
+    /// A double, little-endian.
+    Real,
+    /// An integer of 8 bytes, little-endian.
+    Int,
+    /// Precision, scale, and a DECIMAL encoded as in rows.
+    Decimal,
+}
+
+impl UserVarType {
+    fn from_code(code: u8) -> Result<Self, DecodeError> {
+        match code {
+            0 => Ok(Self::String),
+            1 => Ok(Self::Real),
+            2 => Ok(Self::Int),
+            4 => Ok(Self::Decimal),
+            _ => Err(invalid(
+                "USER_VAR type",
+                "neither 0 (string), 1 (real), 2 (int) nor 4 (decimal)",
+            )),
+        }
+    }
+}
+
+/// The value of a user variable that is not NULL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserVarValue<'a> {
+    /// The type of [`Self::bytes`].
+    pub value_type: UserVarType,
+    /// Its collation id.
+    pub collation: u32,
+    /// The value's bytes, without a length.
+    pub bytes: Cow<'a, [u8]>,
+    /// True for an unsigned INT.
+    pub unsigned: bool,
+}
+
+/// A user variable that the next statement depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserVar<'a> {
+    /// Its name without `@`, in UTF-8.
+    pub name: Cow<'a, [u8]>,
+    /// Its value; `None` for NULL.
+    pub value: Option<UserVarValue<'a>>,
+}
+
+/// Flag bit of an unsigned number.
+const UNSIGNED: u8 = 1;
+
+impl<'a> UserVar<'a> {
+    /// Reads an event without its checksum.
+    ///
+    /// # Errors
+    /// When it is of another type, truncated, or has a value of an unknown type.
+    pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
+        let mut cursor = Cursor::new(event.body_of(EventType::UserVar)?);
+        let name_len = cursor.u32("user variable's name length")?;
+        let name = Cow::Borrowed(cursor.bytes("user variable's name", name_len as usize)?);
+        if cursor.u8("user variable's NULL mark")? != 0 {
+            return Ok(Self { name, value: None });
+        }
+        let value_type = UserVarType::from_code(cursor.u8("USER_VAR type")?)?;
+        let collation = cursor.u32("user variable's collation")?;
+        let value_len = cursor.u32("user variable's length")?;
+        let bytes = Cow::Borrowed(cursor.bytes("user variable's value", value_len as usize)?);
+        // Written for INT only.
+        let flags = match cursor.is_empty() {
+            true => 0,
+            false => cursor.u8("user variable's flags")?,
+        };
+        Ok(Self {
+            name,
+            value: Some(UserVarValue {
+                value_type,
+                collation,
+                bytes,
+                unsigned: value_type == UserVarType::Int && flags & UNSIGNED != 0,
+            }),
+        })
+    }
+}
+
+// Text of statements for messages, logs and statuses: one line, shortened, without possible passwords or their hashes.
+
+/// Replaces the text after a possible secret.
+const NOT_SHOWN: &str = " … (not shown: it may hold a password)";
+/// How MySQL's error messages quote the invalid part of a statement and the text after it.
+const FRAGMENT: (&str, &str) = (" near '", "' at line");
+
+/// A statement, truncated to a number of characters.
+#[must_use]
+pub fn shown_statement(statement: &[u8], longest: usize) -> String {
+    let text = String::from_utf8_lossy(statement);
+    let text = without_secrets(&text);
+    let more = text.chars().nth(longest).map(|_| '…');
+    let shown = text.chars().take(longest).chain(more);
+    shown
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+/// A text that quotes statements, truncated where a password or its hash may follow (after `IDENTIFIED`, `PASSWORD`, `SOURCE_PASSWORD` and
+/// similar words), regardless of quotes. A column of such a name truncates it as well.
+#[must_use]
+pub fn without_secrets(text: &str) -> Cow<'_, str> {
+    let Some(word_end) = secret_follows(text) else {
+        return Cow::Borrowed(text);
+    };
+    let fragment = text.find(FRAGMENT.0).unwrap_or(word_end);
+    Cow::Owned(format!("{}{NOT_SHOWN}", &text[..word_end.min(fragment)]))
+}
+
+/// A server's error message, without the quoted part of the statement if that may contain a secret.
+#[must_use]
+pub fn refusal_of_statement<'a>(message: &'a str, statement: &[u8]) -> Cow<'a, str> {
+    if secret_follows(&String::from_utf8_lossy(statement)).is_none() {
+        return Cow::Borrowed(message);
+    }
+    match (message.find(FRAGMENT.0), message.rfind(FRAGMENT.1)) {
+        (Some(begin), Some(end)) if begin < end => {
+            Cow::Owned(format!("{} near '…{}", &message[..begin], &message[end..]))
+        }
+        _ => without_secrets(message),
+    }
+}
+
+/// The end of the first word that may precede a password or its hash.
+fn secret_follows(text: &str) -> Option<usize> {
+    let in_word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+    let mut rest = text;
+    loop {
+        let word = rest.find(in_word)?;
+        let length = rest[word..]
+            .find(|c| !in_word(c))
+            .unwrap_or(rest.len() - word);
+        let end = text.len() - rest.len() + word + length;
+        let name = rest[word..word + length].to_ascii_uppercase();
+        if name == "IDENTIFIED" || name == "PASSWORD" || name.ends_with("_PASSWORD") {
+            return Some(end);
+        }
+        rest = &text[end..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HASH: &str = "$A$005$k1|9";
+
+    #[test]
+    fn statements_are_shown_without_passwords_and_hashes() {
+        let table = [
+            (
+                format!("CREATE USER 'a'@'%' IDENTIFIED WITH 'caching_sha2_password' AS '{HASH}'"),
+                "CREATE USER 'a'@'%' IDENTIFIED",
+            ),
+            (
+                format!("alter user a identified by '{HASH}' replace '{HASH}'"),
+                "alter user a identified",
+            ),
+            (format!("SET PASSWORD FOR a = '{HASH}'"), "SET PASSWORD"),
+            (
+                format!(
+                    "CREATE SERVER s FOREIGN DATA WRAPPER mysql OPTIONS (USER 'u', PASSWORD '{HASH}')"
+                ),
+                "CREATE SERVER s FOREIGN DATA WRAPPER mysql OPTIONS (USER 'u', PASSWORD",
+            ),
+            (
+                format!("CHANGE REPLICATION SOURCE TO SOURCE_PASSWORD='{HASH}'"),
+                "CHANGE REPLICATION SOURCE TO SOURCE_PASSWORD",
+            ),
+        ];
+        for (statement, shown) in table {
+            assert_eq!(
+                shown_statement(statement.as_bytes(), 500),
+                format!("{shown}{NOT_SHOWN}")
+            );
+            let message = format!(
+                "Error 'You have an error near ''{HASH}' at line 1' on query. Query: '{statement}'"
+            );
+            assert!(!without_secrets(&message).contains("$A$"), "{message}");
+            let message = format!("an error in your SQL syntax near ''{HASH}'' at line 1 (1064)");
+            let shown = refusal_of_statement(&message, statement.as_bytes());
+            assert_eq!(
+                shown,
+                "an error in your SQL syntax near '…' at line 1 (1064)"
+            );
+        }
+    }
+
+    #[test]
+    fn other_statements_are_shown_on_one_line_up_to_their_limit() {
+        let statement = b"ALTER TABLE d.passwords\n\tADD c INT";
+        assert_eq!(
+            shown_statement(statement, 500),
+            "ALTER TABLE d.passwords  ADD c INT"
+        );
+        assert_eq!(shown_statement(statement, 11), "ALTER TABLE…");
+        let message = "an error near 'TABLE' at line 1";
+        assert_eq!(refusal_of_statement(message, statement), message);
+    }
 }

@@ -10,8 +10,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::cursor::{Cursor, put_length_encoded};
-use crate::decode_error::DecodeError;
+use crate::decode::{Cursor, DecodeError, invalid, put_length_encoded};
 use crate::event::EventRef;
 use crate::event_type::EventType;
 use crate::events::EncodeEvent;
@@ -30,7 +29,7 @@ pub enum RowsChange {
 }
 
 impl RowsChange {
-    /// Whether every row has a before and an after image.
+    /// True if every row has a before and an after image.
     pub const fn has_two_images(self) -> bool {
         matches!(self, Self::Update | Self::PartialUpdate)
     }
@@ -39,7 +38,7 @@ impl RowsChange {
 /// The changed rows of one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rows<'a> {
-    /// Whether the rows were inserted, updated or deleted.
+    /// Inserted, updated or deleted.
     pub change: RowsChange,
     /// The table's number in the preceding table map event.
     pub table_id: TableId,
@@ -49,7 +48,7 @@ pub struct Rows<'a> {
     pub extra_data: Option<Cow<'a, [u8]>>,
     /// Number of the table's columns.
     pub column_count: u64,
-    /// A bit for each column, lowest first: whether it is in the (first) image.
+    /// A bit for each column, lowest first: 1 if it is in the (first) image.
     pub columns: Cow<'a, [u8]>,
     /// The same for the after image of updates; empty otherwise.
     pub columns_after: Cow<'a, [u8]>,
@@ -105,28 +104,36 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Whether an event is a rows event of any kind and version.
+/// True for a rows event of any kind and version.
 #[must_use]
 pub fn is_rows(event_type: EventType) -> bool {
     kind(event_type).is_some()
 }
 
+/// The types of rows events, with their changes, and whether they have version 2.
+const KINDS: [(EventType, RowsChange, bool); 7] = [
+    (EventType::WriteRowsV1, RowsChange::Write, false),
+    (EventType::UpdateRowsV1, RowsChange::Update, false),
+    (EventType::DeleteRowsV1, RowsChange::Delete, false),
+    (EventType::WriteRows, RowsChange::Write, true),
+    (EventType::UpdateRows, RowsChange::Update, true),
+    (EventType::DeleteRows, RowsChange::Delete, true),
+    (
+        EventType::PartialUpdateRows,
+        RowsChange::PartialUpdate,
+        true,
+    ),
+];
+
 fn kind(event_type: EventType) -> Option<(RowsChange, bool)> {
-    Some(match event_type {
-        EventType::WriteRowsV1 => (RowsChange::Write, false),
-        EventType::UpdateRowsV1 => (RowsChange::Update, false),
-        EventType::DeleteRowsV1 => (RowsChange::Delete, false),
-        EventType::WriteRows => (RowsChange::Write, true),
-        EventType::UpdateRows => (RowsChange::Update, true),
-        EventType::DeleteRows => (RowsChange::Delete, true),
-        EventType::PartialUpdateRows => (RowsChange::PartialUpdate, true),
-        _ => return None,
-    })
+    let mut kinds = KINDS.into_iter();
+    let (_, change, version_2) = kinds.find(|(known, ..)| *known == event_type)?;
+    Some((change, version_2))
 }
 
 fn extra_data<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], DecodeError> {
     let length = cursor.u16("extra data's length")?;
-    let length = length.checked_sub(2).ok_or(DecodeError::invalid(
+    let length = length.checked_sub(2).ok_or(invalid(
         "extra data's length",
         "it is less than that of its own field",
     ))?;
@@ -134,28 +141,17 @@ fn extra_data<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], DecodeError> {
 }
 
 fn column_bits<'a>(cursor: &mut Cursor<'a>, column_count: u64) -> Result<&'a [u8], DecodeError> {
-    let (needed, remaining) = (column_count.div_ceil(8), cursor.remaining() as u64);
-    if needed > remaining {
-        return Err(DecodeError::Truncated {
-            field: "image columns",
-            needed,
-            remaining,
-        });
-    }
-    cursor.bytes("image columns", needed as usize)
+    cursor.counted("image columns", column_count.div_ceil(8))
 }
 
 impl EncodeEvent for Rows<'_> {
+    const TYPE: EventType = EventType::WriteRows;
+
     fn event_type(&self) -> EventType {
-        match (self.change, self.extra_data.is_some()) {
-            (RowsChange::Write, false) => EventType::WriteRowsV1,
-            (RowsChange::Update, false) => EventType::UpdateRowsV1,
-            (RowsChange::Delete, false) => EventType::DeleteRowsV1,
-            (RowsChange::Write, true) => EventType::WriteRows,
-            (RowsChange::Update, true) => EventType::UpdateRows,
-            (RowsChange::Delete, true) => EventType::DeleteRows,
-            (RowsChange::PartialUpdate, _) => EventType::PartialUpdateRows,
-        }
+        let version_2 = self.extra_data.is_some() || self.change == RowsChange::PartialUpdate;
+        let mut kinds = KINDS.into_iter();
+        let kind = kinds.find(|kind| (kind.1, kind.2) == (self.change, version_2));
+        kind.map_or(Self::TYPE, |(event_type, ..)| event_type)
     }
 
     /// Truncates extra data that exceed their length field. A partial update is version 2 even without extra data.
@@ -258,14 +254,12 @@ fn terminated_name<'a>(
     let name = cursor.length_encoded_bytes(field)?;
     match cursor.u8(field)? {
         0 => Ok(name),
-        _ => Err(DecodeError::invalid(field, "it is not terminated")),
+        _ => Err(invalid(field, "it is not terminated")),
     }
 }
 
 impl EncodeEvent for TableMap<'_> {
-    fn event_type(&self) -> EventType {
-        EventType::TableMap
-    }
+    const TYPE: EventType = EventType::TableMap;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         self.table_id.encode(out);
@@ -289,8 +283,6 @@ impl EncodeEvent for TableMap<'_> {
 /// A statement's text, for readers of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowsQuery<'a> {
-    /// A byte before the text: formerly its length, if that fits; 0 since 9.7. Unused: the text ends with the event.
-    pub unread_length: u8,
     /// The text of the statement that changed the rows.
     pub statement: Cow<'a, [u8]>,
 }
@@ -302,21 +294,9 @@ impl<'a> RowsQuery<'a> {
     /// When it is of another type or empty.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::RowsQuery)?);
-        let unread_length = cursor.u8("statement length")?;
-        Ok(Self {
-            unread_length,
-            statement: Cow::Borrowed(cursor.take_rest()),
-        })
-    }
-}
-
-impl EncodeEvent for RowsQuery<'_> {
-    fn event_type(&self) -> EventType {
-        EventType::RowsQuery
-    }
-
-    fn encode_body(&self, out: &mut Vec<u8>) {
-        out.push(self.unread_length);
-        out.extend_from_slice(&self.statement);
+        // Formerly the text's length, if that fits; 0 since 9.7. The text ends with the event.
+        cursor.u8("statement length")?;
+        let statement = Cow::Borrowed(cursor.take_rest());
+        Ok(Self { statement })
     }
 }

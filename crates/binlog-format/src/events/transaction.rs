@@ -6,8 +6,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use crate::canonical::CanonicalEvents;
-use crate::cursor::{Cursor, put_length_encoded};
-use crate::decode_error::DecodeError;
+use crate::decode::{Cursor, DecodeError, invalid, put_length_encoded};
 use crate::event::EventRef;
 use crate::event_type::EventType;
 use crate::events::EncodeEvent;
@@ -21,24 +20,17 @@ const UNCOMPRESSED_SIZE: u64 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compression {
     /// By Zstandard (`binlog_transaction_compression`).
-    Zstd,
+    Zstd = 0,
     /// Uncompressed events.
-    None,
+    None = 255,
 }
 
 impl Compression {
-    const fn code(self) -> u64 {
-        match self {
-            Self::Zstd => 0,
-            Self::None => 255,
-        }
-    }
-
     fn from_code(code: u64) -> Result<Self, DecodeError> {
         match code {
             0 => Ok(Self::Zstd),
             255 => Ok(Self::None),
-            _ => Err(DecodeError::invalid(
+            _ => Err(invalid(
                 "compression type",
                 "neither 0 (ZSTD) nor 255 (NONE)",
             )),
@@ -86,14 +78,14 @@ impl<'a> TransactionPayload<'a> {
             }
         }
         let (Some(compression), Some(block_size)) = (compression, block_size) else {
-            return Err(DecodeError::invalid(
+            return Err(invalid(
                 "transaction payload",
                 "it lacks its size or its compression type",
             ));
         };
         let block = cursor.take_rest();
         if block_size != block.len() as u64 {
-            return Err(DecodeError::invalid(
+            return Err(invalid(
                 "transaction payload",
                 "its size is not that of the event's rest",
             ));
@@ -129,7 +121,7 @@ impl<'a> TransactionPayload<'a> {
                 let capacity = self.uncompressed_size.unwrap_or(limit);
                 let capacity = usize::try_from(capacity).map_err(|_| too_large(capacity))?;
                 let events = zstd::bulk::decompress(&self.block, capacity).map_err(|_| {
-                    DecodeError::invalid(
+                    invalid(
                         "transaction payload",
                         "it is corrupt, or larger than it says or may be",
                     )
@@ -149,12 +141,10 @@ impl<'a> TransactionPayload<'a> {
 }
 
 impl EncodeEvent for TransactionPayload<'_> {
-    fn event_type(&self) -> EventType {
-        EventType::TransactionPayload
-    }
+    const TYPE: EventType = EventType::TransactionPayload;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
-        put_field(out, COMPRESSION, self.compression.code());
+        put_field(out, COMPRESSION, self.compression as u64);
         if let Some(size) = self.uncompressed_size {
             put_field(out, UNCOMPRESSED_SIZE, size);
         }
@@ -195,9 +185,7 @@ impl Xid {
 }
 
 impl EncodeEvent for Xid {
-    fn event_type(&self) -> EventType {
-        EventType::Xid
-    }
+    const TYPE: EventType = EventType::Xid;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.xid.to_le_bytes());
@@ -230,7 +218,7 @@ impl<'a> XaPrepare<'a> {
         let one_phase = match cursor.u8("XA phase")? {
             0 => false,
             1 => true,
-            _ => return Err(DecodeError::invalid("XA phase", "neither 0 nor 1")),
+            _ => return Err(invalid("XA phase", "neither 0 nor 1")),
         };
         let format_id = cursor.u32("XA format id")?;
         let global_len = part_length(cursor.u32("XA global id length")?)?;
@@ -252,17 +240,12 @@ fn part_length(length: u32) -> Result<usize, DecodeError> {
     if length <= XaPrepare::MAX_PART_LEN {
         Ok(length)
     } else {
-        Err(DecodeError::invalid(
-            "XA id",
-            "a part has more than 64 bytes",
-        ))
+        Err(invalid("XA id", "a part has more than 64 bytes"))
     }
 }
 
 impl EncodeEvent for XaPrepare<'_> {
-    fn event_type(&self) -> EventType {
-        EventType::XaPrepare
-    }
+    const TYPE: EventType = EventType::XaPrepare;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         out.push(u8::from(self.one_phase));

@@ -1,7 +1,5 @@
-//! Splits the events of a dump stream into transactions in canonical form. `boundary` is the table of allowed sequences; the framer
+//! Splits the events of a dump stream into transactions in canonical form. [`step`] is the table of allowed sequences; the framer
 //! verifies checksums, tracks the source's position and keeps memory within the configured bound.
-
-mod boundary;
 
 use std::fmt;
 
@@ -10,15 +8,13 @@ use spilling_bytes::{Gathered, SpillFolder, SpillLost, SpillingBytes};
 use thiserror::Error;
 
 use crate::canonical::canonical_parts;
-use crate::checksum::{CHECKSUM_LEN, ChecksumAlgorithm};
-use crate::decode_error::DecodeError;
-use crate::event::{EventFlags, EventHeader, EventRef, RawEvent};
+use crate::decode::DecodeError;
+use crate::event::{CHECKSUM_LEN, ChecksumAlgorithm, EventFlags, EventHeader, EventRef, RawEvent};
 use crate::event_type::EventType;
 use crate::events::{
-    CommitTimestamp, FormatDescription, GtidEvent, Heartbeat, LogicalClock, PreviousGtids, Rotate,
+    CommitTimestamp, FormatDescription, GtidEvent, Heartbeat, LogicalClock, PreviousGtids, Query,
+    Rotate, StatementKind,
 };
-pub use crate::framing::boundary::TransactionEnd;
-use crate::framing::boundary::{Place, Step, role, step};
 use crate::gtid::{Gtid, GtidSet};
 
 // Splits a dump stream into transactions.
@@ -37,7 +33,7 @@ pub struct TransactionFramer {
     failed: bool,
 }
 
-/// Where the events' bytes are stored.
+/// The storage of the events' bytes.
 #[derive(Debug, Clone)]
 enum Payloads {
     /// In memory, or in a file of the folder if they are large.
@@ -76,7 +72,7 @@ impl TransactionFramer {
         }
     }
 
-    /// The same for events whose bytes the caller has: transactions have no payload.
+    /// The same for a caller that has the bytes of the events: transactions have no payload.
     #[must_use]
     pub fn without_payloads(self) -> Self {
         Self {
@@ -101,7 +97,7 @@ impl TransactionFramer {
         *self = Self::with(checksum, self.max_transaction_bytes, self.payloads.clone());
     }
 
-    /// Whether a transaction has begun and not ended.
+    /// True if a transaction has begun and not ended.
     pub fn in_transaction(&self) -> bool {
         self.open.is_some()
     }
@@ -164,7 +160,7 @@ impl TransactionFramer {
             }
             _ => {
                 self.advance(event.header());
-                self.go_on(event, verified)
+                self.continue_transaction(event, verified)
             }
         }
     }
@@ -181,7 +177,7 @@ impl TransactionFramer {
 
     /// Advances to an event's end position, unless the event is artificial.
     fn advance(&mut self, header: &EventHeader) {
-        if !is_made_up(header) {
+        if !is_artificial(header) {
             self.position.advance_to_low_bits(header.log_pos);
         }
     }
@@ -207,8 +203,6 @@ impl TransactionFramer {
                 self.checksum = description.checksum;
                 StreamItem::FormatDescription {
                     canonical: FormatDescription::canonical_event(event)?.into(),
-                    server_version: String::from_utf8_lossy(&description.server_version)
-                        .into_owned(),
                     checksum: description.checksum,
                 }
             }
@@ -220,7 +214,7 @@ impl TransactionFramer {
                 };
                 StreamItem::Rotate {
                     to: self.position.clone(),
-                    artificial: is_made_up(event.header()),
+                    artificial: is_artificial(event.header()),
                 }
             }
             EventType::PreviousGtids => {
@@ -258,7 +252,6 @@ impl TransactionFramer {
                 payload_crc32c: 0,
                 event_count: 0,
                 end_position: SourcePosition::default(),
-                end: TransactionEnd::Statement,
                 server_id: event.header().server_id,
                 timestamp: event.header().timestamp,
                 immediate_commit: gtid_event.immediate_commit,
@@ -273,7 +266,7 @@ impl TransactionFramer {
         Ok(())
     }
 
-    fn go_on(
+    fn continue_transaction(
         &mut self,
         event: &RawEvent,
         verified: EventRef<'_>,
@@ -284,13 +277,13 @@ impl TransactionFramer {
             });
         };
         match step(open.place, role(verified)?) {
-            Step::GoOn(place) => {
+            Step::Continue(place) => {
                 self.append(event, verified, place)?;
                 Ok(None)
             }
-            Step::Finish(end) => {
+            Step::Finish => {
                 self.append(event, verified, open.place)?;
-                self.finish(end)
+                self.finish()
             }
             Step::Refuse => Err(FramingError::Misplaced {
                 gtid: open.framed.gtid,
@@ -328,7 +321,7 @@ impl TransactionFramer {
         Ok(())
     }
 
-    fn finish(&mut self, end: TransactionEnd) -> Result<Option<StreamItem>, FramingError> {
+    fn finish(&mut self) -> Result<Option<StreamItem>, FramingError> {
         let Some(open) = self.open.take() else {
             return Ok(None);
         };
@@ -338,14 +331,13 @@ impl TransactionFramer {
             let Gathered { bytes, crc32c } = payload.finish()?;
             (framed.payload, framed.payload_crc32c) = (bytes, crc32c);
         }
-        framed.end = end;
         framed.end_position = self.position.clone();
         Ok(Some(StreamItem::Transaction(framed)))
     }
 }
 
-/// Whether an event is in no file: it has the flag, or no position.
-fn is_made_up(header: &EventHeader) -> bool {
+/// True for an event that is in no file: it has the flag, or no position.
+fn is_artificial(header: &EventHeader) -> bool {
     header.log_pos == 0 || header.flags.contains(EventFlags::ARTIFICIAL)
 }
 
@@ -382,8 +374,6 @@ pub struct FramedTransaction {
     pub event_count: u32,
     /// The position after its last event on the source.
     pub end_position: SourcePosition,
-    /// The event that ended it.
-    pub end: TransactionEnd,
     /// The server in its GTID event's header.
     pub server_id: u32,
     /// Seconds since the epoch in its GTID event's header.
@@ -405,8 +395,6 @@ pub enum StreamItem {
     FormatDescription {
         /// The canonical event, for the beginning of a ring's file.
         canonical: Bytes,
-        /// The source's version in the event.
-        server_version: String,
         /// The source's checksum algorithm.
         checksum: ChecksumAlgorithm,
     },
@@ -414,7 +402,7 @@ pub enum StreamItem {
     Rotate {
         /// The next file, and the position of its first event.
         to: SourcePosition,
-        /// Whether the event is artificial; a real one ends a file.
+        /// True for an artificial event; a real one ends a file.
         artificial: bool,
     },
     /// The source has no events to send.
@@ -483,9 +471,7 @@ pub enum FramingError {
         event_type: EventType,
     },
     /// An event that is not allowed at this place of a transaction.
-    #[error(
-        "a {event_type} event cannot stand at its place in transaction {gtid}: reconnect by GTID set"
-    )]
+    #[error("a {event_type} event is out of place in transaction {gtid}: reconnect by GTID set")]
     Misplaced {
         /// The transaction around the event.
         gtid: Gtid,
@@ -534,12 +520,104 @@ pub enum FramingError {
     NeedsReset,
 }
 
+// Transaction boundaries: a pure table over (place in the transaction, event). These are the rules by which a MySQL replica finds
+// boundaries in its relay log.
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// After a GTID: the kind of transaction is not known yet.
+    Begun,
+    /// After a variable for the next statement, without a preceding BEGIN.
+    BeforeStatement,
+    /// Between BEGIN and the end.
+    Inside,
+}
+
+/// What an event means for the boundaries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Begin,
+    End,
+    /// XA ROLLBACK: a transaction of its own, or the end of one that XA START began.
+    XaRollback,
+    /// A statement: a transaction of its own, or after BEGIN a part of one.
+    Statement,
+    /// A variable for the next statement.
+    Variable,
+    /// A whole transaction in one event.
+    Payload,
+    /// Rows, table maps and other events between BEGIN and the end.
+    Part,
+    /// Allowed anywhere in a transaction.
+    Neutral,
+}
+
+/// The effect of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// It belongs to the transaction, which continues at this place.
+    Continue(Place),
+    /// It is the last one.
+    Finish,
+    Refuse,
+}
+
+/// The role of an event that may belong to a transaction.
+fn role(event: EventRef<'_>) -> Result<Role, DecodeError> {
+    Ok(match event.event_type() {
+        EventType::Query => statement_role(&Query::decode(event)?.statement),
+        EventType::Xid | EventType::XaPrepare => Role::End,
+        EventType::TransactionPayload => Role::Payload,
+        EventType::IntVar | EventType::Rand | EventType::UserVar => Role::Variable,
+        EventType::Ignorable | EventType::TransactionContext | EventType::DeleteFile => {
+            Role::Neutral
+        }
+        EventType::Other(_) if event.header().flags.contains(EventFlags::IGNORABLE) => {
+            Role::Neutral
+        }
+        _ => Role::Part,
+    })
+}
+
+fn statement_role(statement: &[u8]) -> Role {
+    match StatementKind::of(statement) {
+        StatementKind::Begin | StatementKind::XaStart => Role::Begin,
+        StatementKind::Commit | StatementKind::Rollback => Role::End,
+        StatementKind::XaRollback => Role::XaRollback,
+        StatementKind::Savepoint | StatementKind::Other => Role::Statement,
+    }
+}
+
+/// The effect of an event at a place of a transaction: the complete table.
+fn step(place: Place, role: Role) -> Step {
+    use Place::{BeforeStatement, Begun, Inside};
+    match (place, role) {
+        (place, Role::Neutral) => Step::Continue(place),
+
+        (Begun, Role::Begin) => Step::Continue(Inside),
+        (Begun | BeforeStatement, Role::Variable) => Step::Continue(BeforeStatement),
+        (Begun | BeforeStatement, Role::Statement) => Step::Finish,
+        (Begun | Inside, Role::XaRollback) => Step::Finish,
+        (Begun, Role::Payload) => Step::Finish,
+
+        (Inside, Role::End) => Step::Finish,
+        (Inside, Role::Statement | Role::Variable | Role::Part) => Step::Continue(Inside),
+
+        (Begun, Role::End | Role::Part)
+        | (
+            BeforeStatement,
+            Role::Begin | Role::End | Role::XaRollback | Role::Payload | Role::Part,
+        )
+        | (Inside, Role::Begin | Role::Payload) => Step::Refuse,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn offsets_go_on_beyond_four_gibibytes() {
+    fn offsets_continue_beyond_four_gibibytes() {
         let mut position = SourcePosition {
             file: Bytes::from_static(b"b"),
             offset: 4,
@@ -553,6 +631,41 @@ mod tests {
         ] {
             position.advance_to_low_bits(log_pos);
             assert_eq!(position.offset, offset);
+        }
+    }
+}
+
+#[cfg(test)]
+mod boundary_tests {
+    use super::*;
+
+    #[test]
+    fn statements_have_the_roles_that_the_server_gives_them() {
+        let table: [(&[u8], Role); 16] = [
+            (b"BEGIN", Role::Begin),
+            (b"begin", Role::Statement),
+            (b"BEGIN WORK", Role::Statement),
+            (b"XA START X'31',X'',1", Role::Begin),
+            (b"XA END X'31',X'',1", Role::Statement),
+            (b"XA COMMIT X'31',X'',1", Role::Statement),
+            (b"XA ROLLBACK X'31',X'',1", Role::XaRollback),
+            (b"COMMIT", Role::End),
+            (b"COMMIT AND CHAIN", Role::Statement),
+            (b"ROLLBACK", Role::End),
+            (b"rollback /* tail */", Role::End),
+            (b"ROLLBACK TO `s`", Role::Statement),
+            (b"rollback to s", Role::Statement),
+            (b"SAVEPOINT `s`", Role::Statement),
+            (b"create table t (a int)", Role::Statement),
+            (b"", Role::Statement),
+        ];
+        for (statement, expected) in table {
+            assert_eq!(
+                statement_role(statement),
+                expected,
+                "{}",
+                statement.escape_ascii()
+            );
         }
     }
 }

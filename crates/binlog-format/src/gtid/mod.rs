@@ -8,7 +8,7 @@ use std::fmt;
 
 use uuid::Uuid;
 
-use crate::decode_error::DecodeError;
+use crate::decode::{DecodeError, invalid};
 pub use crate::gtid::forms::{GtidSetFormat, ParseGtidError, parse_gtid_owned, parse_gtid_owners};
 pub use crate::gtid::set::{GtidSet, Interval};
 
@@ -43,10 +43,7 @@ impl Gno {
         u64::try_from(number)
             .ok()
             .and_then(Self::new)
-            .ok_or(DecodeError::invalid(
-                "GTID number",
-                "outside of 1 to 2^63 - 2",
-            ))
+            .ok_or(invalid("GTID number", "outside of 1 to 2^63 - 2"))
     }
 }
 
@@ -132,10 +129,7 @@ impl Tag {
     pub fn new(name: &[u8]) -> Result<Self, DecodeError> {
         let mut tag = Self::NONE;
         let Some(room) = tag.bytes.get_mut(..name.len()) else {
-            return Err(DecodeError::invalid(
-                "GTID tag",
-                "longer than 32 characters",
-            ));
+            return Err(invalid("GTID tag", "longer than 32 characters"));
         };
         for (at, (to, from)) in room.iter_mut().zip(name).enumerate() {
             *to = match from {
@@ -143,7 +137,7 @@ impl Tag {
                 b'A'..=b'Z' => from.to_ascii_lowercase(),
                 b'0'..=b'9' if at > 0 => *from,
                 _ => {
-                    return Err(DecodeError::invalid(
+                    return Err(invalid(
                         "GTID tag",
                         "a tag has letters, digits and underscores, and does not begin with a digit",
                     ));
@@ -154,7 +148,7 @@ impl Tag {
         Ok(tag)
     }
 
-    /// Whether this is the tag of untagged GTIDs.
+    /// True for the tag of untagged GTIDs.
     pub const fn is_none(&self) -> bool {
         self.len == 0
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::gtid::{Gno, Gtid, SourceId, Tag};
@@ -22,7 +23,7 @@ impl GtidSet {
         Self::default()
     }
 
-    /// Whether it is empty.
+    /// True without GTIDs.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -34,7 +35,7 @@ impl GtidSet {
             .sum()
     }
 
-    /// Whether any GTID in it has a tag.
+    /// True if any GTID in it has a tag.
     pub fn has_tags(&self) -> bool {
         self.parts.keys().any(|(_, tag)| !tag.is_none())
     }
@@ -315,50 +316,37 @@ impl IntervalSet {
             self.intervals.push(added);
             return true;
         }
-        let touched_from = self
-            .intervals
-            .partition_point(|it| it.last.get() + 1 < added.first.get());
-        let touched_to = self
-            .intervals
-            .partition_point(|it| it.first.get() <= added.last.get() + 1);
-        let Some(touched) = self
-            .intervals
-            .get(touched_from..touched_to)
-            .filter(|them| !them.is_empty())
-        else {
-            self.intervals.insert(touched_from, added);
-            return true;
-        };
-        let (first, last) = (touched[0], touched[touched.len() - 1]);
-        let merged = Interval {
-            first: first.first.min(added.first),
-            last: last.last.max(added.last),
-        };
-        if touched.len() == 1 && merged == first {
+        let touched = self.overlapping(added.first.get() - 1, added.last.get() + 1);
+        let old = &self.intervals[touched.clone()];
+        let merged = old.iter().fold(added, |merged, it| Interval {
+            first: merged.first.min(it.first),
+            last: merged.last.max(it.last),
+        });
+        if *old == [merged] {
             return false;
         }
-        self.intervals.splice(touched_from..touched_to, [merged]);
+        self.intervals.splice(touched, [merged]);
         true
     }
 
     /// Removes an interval. Returns whether any part was present.
     pub(crate) fn remove(&mut self, removed: Interval) -> bool {
-        let hit_from = self.intervals.partition_point(|it| it.last < removed.first);
-        let hit_to = self
-            .intervals
-            .partition_point(|it| it.first <= removed.last);
-        let Some(hit) = self
-            .intervals
-            .get(hit_from..hit_to)
-            .filter(|them| !them.is_empty())
-        else {
+        let hit = self.overlapping(removed.first.get(), removed.last.get());
+        let old = &self.intervals[hit.clone()];
+        let (Some(first), Some(last)) = (old.first(), old.last()) else {
             return false;
         };
-        let before = below(hit[0], removed.first);
-        let behind = above(hit[hit.len() - 1], removed.last);
-        self.intervals
-            .splice(hit_from..hit_to, before.into_iter().chain(behind));
+        let before = below(*first, removed.first);
+        let after = above(*last, removed.last);
+        self.intervals.splice(hit, before.into_iter().chain(after));
         true
+    }
+
+    /// The places of the intervals that have a number from `first` to `last`.
+    fn overlapping(&self, first: u64, last: u64) -> Range<usize> {
+        let from = self.intervals.partition_point(|it| it.last.get() < first);
+        let to = self.intervals.partition_point(|it| it.first.get() <= last);
+        from..to
     }
 
     pub(crate) fn union_with(&mut self, other: &Self) {

@@ -1,7 +1,6 @@
 //! A column's type in table maps: a type byte, and up to four bytes of metadata that determine the length of its values.
 
-use crate::cursor::Cursor;
-use crate::decode_error::DecodeError;
+use crate::decode::{Cursor, DecodeError, invalid};
 use crate::events::TableMap;
 
 /// A column's type, with the parameters for its values' length.
@@ -98,42 +97,16 @@ pub enum ColumnType {
         /// Bytes of a value's length: 1 to 4.
         length_bytes: u8,
     },
-    /// The hidden column behind a multi-valued index: JSON in binary form.
+    /// The hidden column of a multi-valued index: JSON in binary form.
     TypedArray,
 }
 
-mod code {
-    pub(super) const TINY: u8 = 1;
-    pub(super) const SHORT: u8 = 2;
-    pub(super) const LONG: u8 = 3;
-    pub(super) const FLOAT: u8 = 4;
-    pub(super) const DOUBLE: u8 = 5;
-    pub(super) const TIMESTAMP: u8 = 7;
-    pub(super) const LONGLONG: u8 = 8;
-    pub(super) const INT24: u8 = 9;
-    pub(super) const DATE: u8 = 10;
-    pub(super) const TIME: u8 = 11;
-    pub(super) const DATETIME: u8 = 12;
-    pub(super) const YEAR: u8 = 13;
-    pub(super) const NEWDATE: u8 = 14;
-    pub(super) const VARCHAR: u8 = 15;
-    pub(super) const BIT: u8 = 16;
-    pub(super) const TIMESTAMP2: u8 = 17;
-    pub(super) const DATETIME2: u8 = 18;
-    pub(super) const TIME2: u8 = 19;
-    pub(super) const TYPED_ARRAY: u8 = 20;
-    pub(super) const VECTOR: u8 = 242;
-    pub(super) const JSON: u8 = 245;
-    pub(super) const NEWDECIMAL: u8 = 246;
-    pub(super) const ENUM: u8 = 247;
-    pub(super) const SET: u8 = 248;
-    pub(super) const TINY_BLOB: u8 = 249;
-    pub(super) const MEDIUM_BLOB: u8 = 250;
-    pub(super) const LONG_BLOB: u8 = 251;
-    pub(super) const BLOB: u8 = 252;
-    pub(super) const STRING: u8 = 254;
-    pub(super) const GEOMETRY: u8 = 255;
-}
+// Type bytes that are used more than once; the others are in [`ColumnType::read`].
+const VARCHAR: u8 = 15;
+const TYPED_ARRAY: u8 = 20;
+const ENUM: u8 = 247;
+const SET: u8 = 248;
+const STRING: u8 = 254;
 
 /// Maximum digits of a DECIMAL, total and after the point.
 const MAX_PRECISION: u8 = 65;
@@ -144,51 +117,51 @@ impl ColumnType {
     pub(super) fn read(type_byte: u8, metadata: &mut Cursor<'_>) -> Result<Self, DecodeError> {
         const FIELD: &str = "column metadata";
         Ok(match type_byte {
-            code::TINY => Self::TinyInt,
-            code::SHORT => Self::SmallInt,
-            code::INT24 => Self::MediumInt,
-            code::LONG => Self::Int,
-            code::LONGLONG => Self::BigInt,
-            code::FLOAT => metadata.u8(FIELD).map(|_| Self::Float)?,
-            code::DOUBLE => metadata.u8(FIELD).map(|_| Self::Double)?,
-            code::NEWDECIMAL => decimal(metadata.array(FIELD)?)?,
-            code::BIT => bit(metadata.array(FIELD)?)?,
-            code::YEAR => Self::Year,
-            code::DATE | code::NEWDATE => Self::Date,
-            code::TIME => Self::OldTime,
-            code::DATETIME => Self::OldDateTime,
-            code::TIMESTAMP => Self::OldTimestamp,
-            code::TIME2 => Self::Time {
+            1 => Self::TinyInt,
+            2 => Self::SmallInt,
+            9 => Self::MediumInt,
+            3 => Self::Int,
+            8 => Self::BigInt,
+            4 => metadata.u8(FIELD).map(|_| Self::Float)?,
+            5 => metadata.u8(FIELD).map(|_| Self::Double)?,
+            246 => decimal(metadata.array(FIELD)?)?,
+            16 => bit(metadata.array(FIELD)?)?,
+            13 => Self::Year,
+            10 | 14 => Self::Date,
+            11 => Self::OldTime,
+            12 => Self::OldDateTime,
+            7 => Self::OldTimestamp,
+            19 => Self::Time {
                 decimals: decimals(metadata.u8(FIELD)?)?,
             },
-            code::DATETIME2 => Self::DateTime {
+            18 => Self::DateTime {
                 decimals: decimals(metadata.u8(FIELD)?)?,
             },
-            code::TIMESTAMP2 => Self::Timestamp {
+            17 => Self::Timestamp {
                 decimals: decimals(metadata.u8(FIELD)?)?,
             },
-            code::VARCHAR => Self::VarChar {
+            VARCHAR => Self::VarChar {
                 max_bytes: metadata.u16(FIELD)?,
             },
-            code::STRING | code::ENUM | code::SET => char_enum_or_set(metadata.array(FIELD)?)?,
-            code::TINY_BLOB | code::MEDIUM_BLOB | code::LONG_BLOB | code::BLOB => Self::Blob {
+            STRING | ENUM | SET => char_enum_or_set(metadata.array(FIELD)?)?,
+            249..=252 => Self::Blob {
                 length_bytes: length_bytes(metadata.u8(FIELD)?)?,
             },
-            code::JSON => Self::Json {
+            245 => Self::Json {
                 length_bytes: length_bytes(metadata.u8(FIELD)?)?,
             },
-            code::GEOMETRY => Self::Geometry {
+            255 => Self::Geometry {
                 length_bytes: length_bytes(metadata.u8(FIELD)?)?,
             },
-            code::VECTOR => Self::Vector {
+            242 => Self::Vector {
                 length_bytes: length_bytes(metadata.u8(FIELD)?)?,
             },
-            code::TYPED_ARRAY => {
+            TYPED_ARRAY => {
                 skip_element_type(metadata)?;
                 Self::TypedArray
             }
             _ => {
-                return Err(DecodeError::invalid(
+                return Err(invalid(
                     "column type",
                     "no type that MySQL 5.7 to 9.x writes; the log is of a later version, or damaged",
                 ));
@@ -198,20 +171,11 @@ impl ColumnType {
 
     /// The next value of this type, without its length.
     pub(super) fn take<'a>(self, images: &mut Cursor<'a>) -> Result<&'a [u8], DecodeError> {
-        const FIELD: &str = "a row's value";
         let length = match self.length() {
             Length::Fixed(bytes) => u64::from(bytes),
             Length::Counted(width) => images.uint("a value's length", usize::from(width))?,
         };
-        let remaining = images.remaining() as u64;
-        if length > remaining {
-            return Err(DecodeError::Truncated {
-                field: FIELD,
-                needed: length,
-                remaining,
-            });
-        }
-        images.bytes(FIELD, length as usize)
+        images.counted("a row's value", length)
     }
 
     fn length(self) -> Length {
@@ -238,22 +202,6 @@ impl ColumnType {
             | Self::Vector { length_bytes } => return Length::Counted(length_bytes),
             Self::TypedArray => return Length::Counted(4),
         })
-    }
-
-    /// Whether a table map records its sign.
-    pub(super) const fn is_number(self) -> bool {
-        matches!(
-            self,
-            Self::TinyInt
-                | Self::SmallInt
-                | Self::MediumInt
-                | Self::Int
-                | Self::BigInt
-                | Self::Float
-                | Self::Double
-                | Self::Decimal { .. }
-                | Self::Year
-        )
     }
 
     /// Whether a table map records its character set among those of text columns. A vector counts as a binary string there.
@@ -286,9 +234,9 @@ fn decimal_bytes(digits: u8) -> u16 {
 
 fn decimal([precision, scale]: [u8; 2]) -> Result<ColumnType, DecodeError> {
     if precision > MAX_PRECISION || scale > MAX_SCALE || scale > precision {
-        return Err(DecodeError::invalid(
+        return Err(invalid(
             "column metadata",
-            "a DECIMAL with more than 65 digits, 30 behind the point, or more there than at all",
+            "a DECIMAL with more than 65 digits, 30 after the point, or more there than in total",
         ));
     }
     Ok(ColumnType::Decimal { precision, scale })
@@ -296,10 +244,7 @@ fn decimal([precision, scale]: [u8; 2]) -> Result<ColumnType, DecodeError> {
 
 fn bit([odd_bits, whole_bytes]: [u8; 2]) -> Result<ColumnType, DecodeError> {
     if odd_bits > 7 || whole_bytes > 8 {
-        return Err(DecodeError::invalid(
-            "column metadata",
-            "a BIT with more than 64 bits",
-        ));
+        return Err(invalid("column metadata", "a BIT with more than 64 bits"));
     }
     Ok(ColumnType::Bit {
         bits: u16::from(whole_bytes) * 8 + u16::from(odd_bits),
@@ -308,7 +253,7 @@ fn bit([odd_bits, whole_bytes]: [u8; 2]) -> Result<ColumnType, DecodeError> {
 
 fn decimals(decimals: u8) -> Result<u8, DecodeError> {
     if decimals > 6 {
-        return Err(DecodeError::invalid(
+        return Err(invalid(
             "column metadata",
             "a time with more than 6 digits of a second's fraction",
         ));
@@ -319,9 +264,9 @@ fn decimals(decimals: u8) -> Result<u8, DecodeError> {
 fn length_bytes(length_bytes: u8) -> Result<u8, DecodeError> {
     match length_bytes {
         1..=4 => Ok(length_bytes),
-        _ => Err(DecodeError::invalid(
+        _ => Err(invalid(
             "column metadata",
-            "a BLOB whose length has neither 1, 2, 3 nor 4 bytes",
+            "a BLOB whose length has other than 1 to 4 bytes",
         )),
     }
 }
@@ -331,12 +276,12 @@ fn length_bytes(length_bytes: u8) -> Result<u8, DecodeError> {
 fn char_enum_or_set([real_type, length]: [u8; 2]) -> Result<ColumnType, DecodeError> {
     const HIGH_LENGTH: u8 = 0x30;
     match (real_type, length) {
-        (code::ENUM, bytes @ 1..=2) => return Ok(ColumnType::Enum { bytes }),
-        (code::SET, bytes @ 1..=8) => return Ok(ColumnType::Set { bytes }),
+        (ENUM, bytes @ 1..=2) => return Ok(ColumnType::Enum { bytes }),
+        (SET, bytes @ 1..=8) => return Ok(ColumnType::Set { bytes }),
         _ => {}
     }
-    if real_type | HIGH_LENGTH != code::STRING {
-        return Err(DecodeError::invalid(
+    if real_type | HIGH_LENGTH != STRING {
+        return Err(invalid(
             "column metadata",
             "neither a CHAR, an ENUM nor a SET",
         ));
@@ -351,8 +296,8 @@ fn char_enum_or_set([real_type, length]: [u8; 2]) -> Result<ColumnType, DecodeEr
 fn skip_element_type(metadata: &mut Cursor<'_>) -> Result<(), DecodeError> {
     const FIELD: &str = "column metadata";
     match metadata.u8(FIELD)? {
-        code::VARCHAR => metadata.bytes(FIELD, 3).map(|_| ()),
-        code::TYPED_ARRAY => Err(DecodeError::invalid(FIELD, "an array of arrays")),
+        VARCHAR => metadata.bytes(FIELD, 3).map(|_| ()),
+        TYPED_ARRAY => Err(invalid(FIELD, "an array of arrays")),
         other => ColumnType::read(other, metadata).map(|_| ()),
     }
 }
@@ -377,7 +322,7 @@ impl Columns {
     /// When a type is not one of MySQL 5.7 to 9.x, the metadata does not match the types, or there are more than [`Self::MAX`].
     pub fn of(map: &TableMap<'_>) -> Result<Self, DecodeError> {
         if map.column_types.len() > Self::MAX {
-            return Err(DecodeError::invalid(
+            return Err(invalid(
                 "table map",
                 "it has more columns than a MySQL table may have (4,096)",
             ));
@@ -399,7 +344,7 @@ impl Columns {
         self.types.len()
     }
 
-    /// Whether the table has no column.
+    /// True without columns.
     pub fn is_empty(&self) -> bool {
         self.types.is_empty()
     }

@@ -9,7 +9,7 @@ use binlog_format::events::{
     EncodeEvent, EventOrigin, FormatDescription, Ignorable, PreviousGtids, Rotate,
 };
 use binlog_format::{DecodeError, MAGIC};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 fn payload() -> Vec<u8> {
     let mut payload = PreviousGtids::default().encode(EventOrigin::default());
@@ -38,14 +38,14 @@ fn stamping_writes_size_end_position_and_checksum() {
 #[test]
 fn end_positions_beyond_four_gibibytes_keep_their_low_bits() {
     let event = Rotate::to("b").encode(EventOrigin::default());
-    let mut stored = BytesMut::new();
+    let mut stored = Vec::new();
     let end = stamp(&event, 5 << 32, &mut stored).unwrap();
     assert_eq!(end, (5 << 32) + stored.len() as u64);
     assert_eq!(EventHeader::parse(&stored).unwrap().log_pos, end as u32);
 }
 
 #[test]
-fn a_payload_comes_back_from_its_stored_form() {
+fn a_payload_is_restored_from_its_stored_form() {
     let payload = payload();
     let mut stored = Vec::new();
     let end = stamp_payload(&payload, 4, &mut stored).unwrap();
@@ -104,7 +104,7 @@ fn iteration_ends_at_a_cut_off_event() {
 }
 
 #[test]
-fn a_format_description_loses_what_belongs_to_one_servers_file() {
+fn a_canonical_format_description_has_no_fields_of_one_servers_file() {
     let mut received = FormatDescription::built_in("8.4.7");
     received.created = 1234;
     received.checksum = ChecksumAlgorithm::None;

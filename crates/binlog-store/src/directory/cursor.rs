@@ -7,7 +7,7 @@ use raft_types::OpId;
 
 use crate::directory::{DirectoryError, LogDirectory};
 use crate::format::{FileNumber, MarkerKind};
-use crate::scan::{Depth, EntryScanner, ScanError, Scanned, ScannedContent, Window};
+use crate::scan::{Depth, EntryScanner, ScanError, Scanned, Window};
 
 /// An entry and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,12 +20,10 @@ pub struct EntryRecord {
     pub end: u64,
     /// Term and index in the marker.
     pub op_id: OpId,
-    /// Whether it is a transaction, a rotate, a membership or a blank entry.
+    /// Transaction, rotate, membership or blank.
     pub kind: MarkerKind,
     /// Length of its canonical payload in bytes.
     pub payload_len: u64,
-    /// CRC32C of its canonical payload, from the marker.
-    pub payload_crc32c: u32,
     /// The number of events between its marker and the next entry.
     pub event_count: u32,
     /// Creation time of its first event in seconds since the epoch; 0 without one.
@@ -36,10 +34,6 @@ pub struct EntryRecord {
 
 impl EntryRecord {
     pub(super) fn new(file: FileNumber, scanned: &Scanned) -> Self {
-        let gtid = match &scanned.content {
-            ScannedContent::Transaction(first) => first.gtid,
-            _ => None,
-        };
         Self {
             file,
             offset: scanned.offset,
@@ -47,10 +41,9 @@ impl EntryRecord {
             op_id: scanned.op_id,
             kind: scanned.marker.kind,
             payload_len: scanned.marker.payload_len,
-            payload_crc32c: scanned.marker.payload_crc32c,
             event_count: scanned.marker.event_count,
             timestamp: scanned.timestamp,
-            gtid,
+            gtid: scanned.gtid(),
         }
     }
 }

@@ -12,14 +12,12 @@ use binlog_format::gtid::GtidSet;
 use raft_types::{Entry, OpId};
 
 pub use crate::directory::cursor::{EntryCursor, EntryRecord, Followed, Follower, Sought};
-pub(crate) use crate::directory::verify::VerifiedClosed;
 pub use crate::directory::verify::{FileDifference, Side, VerifyReport};
 use crate::file_system::{DiskFileSystem, FileSystem, StorageFile};
 use crate::format::{FileHeader, FileNumber, MarkerKind};
 use crate::options::log_dir;
 use crate::scan::{
-    Corruption, Depth, EntryScanner, Fault, FaultKind, ScanError, ScannedContent, Window,
-    scan_header,
+    Corruption, Depth, EntryScanner, Fault, FaultKind, ScanError, Window, scan_header,
 };
 
 /// Why a log cannot be read.
@@ -53,7 +51,7 @@ pub enum DirectoryError {
 }
 
 impl DirectoryError {
-    /// Whether the log is damaged, as opposed to missing or unreadable.
+    /// True for damage, false for a missing or unreadable log.
     #[must_use]
     pub fn is_corruption(&self) -> bool {
         matches!(self, Self::Corrupt { .. })
@@ -65,6 +63,8 @@ impl DirectoryError {
 pub struct LogDirectory {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
+    /// The only file to read, if not all.
+    only: Option<FileNumber>,
 }
 
 /// A file open for reading, with its header.
@@ -76,13 +76,7 @@ struct OpenFile {
 
 impl OpenFile {
     fn scanner(&self) -> EntryScanner {
-        let window = Window::new(&self.file, self.size, Window::SCAN_BYTES);
-        EntryScanner::new(
-            window,
-            self.header.number,
-            self.header.end,
-            self.header.before,
-        )
+        EntryScanner::of_file(&self.file, self.size, &self.header)
     }
 }
 
@@ -93,10 +87,7 @@ impl LogDirectory {
     /// [`DirectoryError::NoLog`] if neither has log files.
     pub fn open(fs: Arc<dyn FileSystem>, path: &Path) -> Result<Self, DirectoryError> {
         for dir in [log_dir(path), path.to_path_buf()] {
-            let directory = Self {
-                fs: fs.clone(),
-                dir,
-            };
+            let directory = Self::of(fs.clone(), dir);
             if !directory.numbers()?.is_empty() {
                 return Ok(directory);
             }
@@ -106,7 +97,8 @@ impl LogDirectory {
 
     /// The log in exactly this directory.
     pub(crate) fn of(fs: Arc<dyn FileSystem>, dir: PathBuf) -> Self {
-        Self { fs, dir }
+        let only = None;
+        Self { fs, dir, only }
     }
 
     /// Like [`Self::open`], on the machine's file system.
@@ -115,6 +107,29 @@ impl LogDirectory {
     /// As [`Self::open`].
     pub fn on_disk(path: &Path) -> Result<Self, DirectoryError> {
         Self::open(Arc::new(DiskFileSystem), path)
+    }
+
+    /// The part of a log that is in one file, on the machine's file system.
+    ///
+    /// # Errors
+    /// The file is not named as one of a log.
+    pub fn of_file(path: &Path) -> Result<Self, DirectoryError> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let Some(number) = FileNumber::from_name(&name) else {
+            return Err(DirectoryError::Io {
+                doing: format!("opening {}", path.display()),
+                source: io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "a file of a log is named as in binlog.000001",
+                ),
+            });
+        };
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        Ok(Self {
+            fs: Arc::new(DiskFileSystem),
+            dir: dir.unwrap_or(Path::new(".")).to_owned(),
+            only: Some(number),
+        })
     }
 
     /// The directory of the log files, which may differ from the path given to open.
@@ -142,6 +157,9 @@ impl LogDirectory {
     /// # Errors
     /// The directory cannot be listed.
     pub fn numbers(&self) -> Result<Vec<FileNumber>, DirectoryError> {
+        if let Some(only) = self.only {
+            return Ok(vec![only]);
+        }
         let names = match self.fs.list(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             // A path to a file contains no log files either.
@@ -162,15 +180,6 @@ impl LogDirectory {
     /// The header is damaged, or the file cannot be read.
     pub fn header(&self, number: FileNumber) -> Result<FileHeader, DirectoryError> {
         Ok(self.open_file(number)?.header)
-    }
-
-    /// The header of a file at another path.
-    pub(crate) fn header_at(
-        &self,
-        number: FileNumber,
-        path: &Path,
-    ) -> Result<FileHeader, DirectoryError> {
-        Ok(self.open_file_at(number, path)?.header)
     }
 
     /// Reads the whole entry at a record's position.
@@ -320,9 +329,7 @@ impl LogDirectory {
                 let first = listing.times.map_or(entry.timestamp, |(first, _)| first);
                 listing.times = Some((first, entry.timestamp));
             }
-            if let ScannedContent::Transaction(first) = entry.content {
-                listing.gtids.extend(first.gtid);
-            }
+            listing.gtids.extend(entry.gtid());
         }
     }
 }

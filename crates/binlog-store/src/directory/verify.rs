@@ -1,17 +1,15 @@
 //! Verifies every byte of a log.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use raft_types::OpId;
 
 use crate::directory::{DirectoryError, LogDirectory, OpenFile};
-use crate::format::{FileEnd, FileHeader, FileNumber, LoggedMembership};
+use crate::format::{FileHeader, FileNumber};
 use crate::options::VerifyProgress;
-use crate::scan::{
-    Corruption, Depth, EntryScanner, Fault, FaultKind, ScanError, ScannedContent, Window,
-    find_entry_after,
-};
+use crate::scan::{Corruption, Depth, Fault, FileState, ScanError, Window, find_entry_after};
 
 /// The extent and the findings of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,7 +55,7 @@ impl LogDirectory {
         for number in &numbers {
             total_bytes += self.open_raw(*number)?.1;
         }
-        let mut before: Option<VerifiedFile> = None;
+        let mut before: Option<FileState> = None;
         for (at, number) in numbers.iter().enumerate() {
             let is_last = at + 1 == numbers.len();
             let open = match self.open_file(*number) {
@@ -75,11 +73,10 @@ impl LogDirectory {
                 fault,
             };
             let previous = before.take();
-            let junction_fault = previous
-                .as_ref()
-                .and_then(|previous| previous.junction_fault(&open.header));
-            let follows = junction_fault.is_none();
-            if let Some(fault) = junction_fault {
+            let junction = previous.as_ref();
+            let junction = junction.and_then(|previous| previous.fault_of_next(&open.header));
+            let follows = junction.is_none();
+            if let Some(fault) = junction {
                 report.note(here(fault), false);
             }
             let read = self.verify_file(&open, previous, &mut report, &mut |_| true)?;
@@ -92,12 +89,7 @@ impl LogDirectory {
                 report.note(here(fault), unfinished);
                 continue;
             }
-            if !is_last && file.rotate.is_none() {
-                let fault = Fault {
-                    offset: file.end,
-                    kind: FaultKind::NoRotate,
-                    entry_offset: file.end,
-                };
+            if let Some(fault) = file.missing_rotate().filter(|_| !is_last) {
                 report.note(here(fault), false);
                 continue;
             }
@@ -110,55 +102,39 @@ impl LogDirectory {
         Ok(report)
     }
 
-    /// Verifies every byte of a closed file, and the next file's header against it. `goes_on` receives the number of bytes read; if it
-    /// returns false, reading ends without a result.
+    /// Verifies every byte of a closed file. `proceeds` receives the number of bytes read; if it returns false, reading ends without a
+    /// result.
     pub(crate) fn verify_closed(
         &self,
         number: FileNumber,
-        goes_on: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<Option<VerifiedClosed>, DirectoryError> {
-        self.verify_closed_at(number, &self.path_of(number), goes_on)
+        proceeds: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<FileState>, DirectoryError> {
+        let verified = self.verify_closed_at(number, &self.path_of(number), proceeds)?;
+        Ok(verified.map(|(_, state)| state))
     }
 
-    /// The same for a file at a temporary path.
+    /// The same for a file at a temporary path; returns its header as well.
     pub(crate) fn verify_closed_at(
         &self,
         number: FileNumber,
         path: &Path,
-        goes_on: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<Option<VerifiedClosed>, DirectoryError> {
+        proceeds: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<(FileHeader, FileState)>, DirectoryError> {
         let open = self.open_file_at(number, path)?;
-        let corrupt = |file: FileNumber, fault: Fault| DirectoryError::Corrupt {
-            path: self.path_of(file),
-            corruption: Corruption { file, fault },
-        };
-        let read = self.verify_file(&open, None, &mut VerifyReport::default(), goes_on)?;
-        let Some((file, fault)) = read else {
+        let read = self.verify_file(&open, None, &mut VerifyReport::default(), proceeds)?;
+        let Some((state, fault)) = read else {
             return Ok(None);
         };
-        if let Some(fault) = fault {
-            return Err(corrupt(number, fault));
+        match fault.or_else(|| state.missing_rotate()) {
+            Some(fault) => Err(self.scan_error(number, fault.into())),
+            None => Ok(Some((open.header, state))),
         }
-        let end = file.end;
-        let Some(last) = file.last.filter(|_| file.rotate.is_some()) else {
-            let kind = FaultKind::NoRotate;
-            let (offset, entry_offset) = (end, end);
-            return Err(corrupt(
-                number,
-                Fault {
-                    offset,
-                    kind,
-                    entry_offset,
-                },
-            ));
-        };
-        Ok(Some(VerifiedClosed { last, end, file }))
     }
 
     /// The fault of the file after a verified one that cannot be checked against it, or does not follow from it.
-    pub(crate) fn fault_behind(
+    pub(crate) fn fault_of_successor(
         &self,
-        verified: &VerifiedClosed,
+        verified: &FileState,
         number: FileNumber,
     ) -> Option<DirectoryError> {
         let next = match self.open_file(number.next()) {
@@ -166,32 +142,20 @@ impl LogDirectory {
             Err(error) => return Some(error),
         };
         let fault = verified.fault_of_next(&next.header)?;
-        Some(DirectoryError::Corrupt {
-            path: self.path_of(number.next()),
-            corruption: Corruption {
-                file: number.next(),
-                fault,
-            },
-        })
+        Some(self.scan_error(number.next(), fault.into()))
     }
 
     fn verify_file(
         &self,
         open: &OpenFile,
-        before: Option<VerifiedFile>,
+        before: Option<FileState>,
         report: &mut VerifyReport,
-        goes_on: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<Option<(VerifiedFile, Option<Fault>)>, DirectoryError> {
-        let membership = before
-            .and_then(|before| before.membership)
-            .or_else(|| open.header.membership.clone());
-        let mut file = VerifiedFile {
-            end: open.header.end,
-            last: open.header.before,
-            gtids: open.header.previous_gtids.clone(),
-            membership,
-            rotate: None,
-        };
+        proceeds: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<(FileState, Option<Fault>)>, DirectoryError> {
+        let mut file = FileState::begin(&open.header);
+        if let Some(membership) = before.and_then(|before| before.membership) {
+            file.membership = Some(membership);
+        }
         let mut scanner = open.scanner();
         let fault = loop {
             match scanner.next(Depth::Full) {
@@ -199,18 +163,9 @@ impl LogDirectory {
                     report.entries += 1;
                     report.first.get_or_insert(entry.op_id);
                     report.last = Some(entry.op_id);
-                    file.end = entry.end;
-                    file.last = Some(entry.op_id);
-                    if !goes_on(entry.end) {
+                    file.add(&entry);
+                    if !proceeds(entry.end) {
                         return Ok(None);
-                    }
-                    match entry.content {
-                        ScannedContent::Membership(payload) => {
-                            file.membership = Some(LoggedMembership::new(entry.op_id, &payload));
-                        }
-                        ScannedContent::Transaction(first) => file.gtids.extend(first.gtid),
-                        ScannedContent::Rotate(rotate) => file.rotate = Some(rotate),
-                        ScannedContent::Blank => {}
                     }
                 }
                 Ok(None) => break None,
@@ -227,52 +182,6 @@ impl LogDirectory {
         let follows = find_entry_after(&open.file, open.size, number, fault.entry_offset);
         let follows = follows.map_err(|error| self.scan_error(number, error))?;
         Ok(fault.kind.is_cut_off() && follows.is_none())
-    }
-}
-
-/// A closed file with every byte intact.
-#[derive(Debug)]
-pub(crate) struct VerifiedClosed {
-    /// Its last entry.
-    pub(crate) last: OpId,
-    /// Its end offset.
-    pub(crate) end: u64,
-    file: VerifiedFile,
-}
-
-impl VerifiedClosed {
-    /// The fault in the next file's header, if any.
-    pub(crate) fn fault_of_next(&self, header: &FileHeader) -> Option<Fault> {
-        self.file.junction_fault(header)
-    }
-}
-
-/// The log up to the end of an intact file.
-#[derive(Debug)]
-struct VerifiedFile {
-    end: u64,
-    last: Option<OpId>,
-    gtids: binlog_format::gtid::GtidSet,
-    membership: Option<LoggedMembership>,
-    rotate: Option<raft_types::Rotate>,
-}
-
-impl VerifiedFile {
-    /// The fault in the next file's header, if any.
-    fn junction_fault(&self, next: &FileHeader) -> Option<Fault> {
-        let rotate = self.rotate.as_ref()?;
-        let end = FileEnd {
-            last: self.last,
-            gtids: &self.gtids,
-            membership: self.membership.as_ref(),
-            rotate,
-        };
-        let what = crate::format::wrong_part(&end, next)?;
-        Some(Fault {
-            offset: 0,
-            kind: FaultKind::WrongHeader { what },
-            entry_offset: 0,
-        })
     }
 }
 
@@ -315,10 +224,6 @@ pub enum FileDifference {
         file: FileNumber,
         /// The first byte that differs.
         offset: u64,
-        /// The left log's entry there; `None` in the header or without an entry.
-        left: Option<OpId>,
-        /// The right log's entry there.
-        right: Option<OpId>,
     },
 }
 
@@ -334,18 +239,15 @@ impl LogDirectory {
         );
         let mut differences = Vec::new();
         for file in left.union(&right).copied() {
-            let difference = match (left.contains(&file), right.contains(&file)) {
-                (true, false) => Some(FileDifference::OnlyIn {
-                    file,
-                    side: Side::Left,
-                }),
-                (false, _) => Some(FileDifference::OnlyIn {
-                    file,
-                    side: Side::Right,
-                }),
-                (true, true) => self.diff_file(other, file)?,
+            let side = match (left.contains(&file), right.contains(&file)) {
+                (true, true) => {
+                    differences.extend(self.diff_file(other, file)?);
+                    continue;
+                }
+                (true, false) => Side::Left,
+                (false, _) => Side::Right,
             };
-            differences.extend(difference);
+            differences.push(FileDifference::OnlyIn { file, side });
         }
         Ok(differences)
     }
@@ -376,13 +278,7 @@ impl LogDirectory {
                 .position(|(our, their)| our != their)
             {
                 let offset = offset + at as u64;
-                let (left, right) = (self.entry_at(file, offset)?, other.entry_at(file, offset)?);
-                return Ok(Some(FileDifference::Differs {
-                    file,
-                    offset,
-                    left,
-                    right,
-                }));
+                return Ok(Some(FileDifference::Differs { file, offset }));
             }
             match ours.len().min(theirs.len()) {
                 // One of them was truncated in the meantime.
@@ -390,37 +286,15 @@ impl LogDirectory {
                 equal => offset += equal as u64,
             }
         }
-        Ok(match left_size.cmp(&right_size) {
-            std::cmp::Ordering::Equal => None,
-            std::cmp::Ordering::Less => Some(FileDifference::Shorter {
-                file,
-                side: Side::Left,
-                common_bytes,
-            }),
-            std::cmp::Ordering::Greater => Some(FileDifference::Shorter {
-                file,
-                side: Side::Right,
-                common_bytes,
-            }),
-        })
-    }
-
-    /// The entry that contains a byte, as far as the markers before it are readable.
-    fn entry_at(&self, file: FileNumber, offset: u64) -> Result<Option<OpId>, DirectoryError> {
-        let open = match self.open_file(file) {
-            Ok(open) => open,
-            Err(DirectoryError::Corrupt { .. }) => return Ok(None),
-            Err(error) => return Err(error),
+        let side = match left_size.cmp(&right_size) {
+            Ordering::Equal => return Ok(None),
+            Ordering::Less => Side::Left,
+            Ordering::Greater => Side::Right,
         };
-        let window = Window::new(&open.file, open.size, Window::LOOKUP_BYTES);
-        let mut scanner = EntryScanner::new(window, file, open.header.end, open.header.before);
-        loop {
-            match scanner.next(Depth::Marker) {
-                Ok(Some(entry)) if entry.end <= offset => {}
-                Ok(Some(entry)) if entry.offset <= offset => return Ok(Some(entry.op_id)),
-                Ok(_) | Err(ScanError::Fault(_)) => return Ok(None),
-                Err(error) => return Err(self.scan_error(file, error)),
-            }
-        }
+        Ok(Some(FileDifference::Shorter {
+            file,
+            side,
+            common_bytes,
+        }))
     }
 }

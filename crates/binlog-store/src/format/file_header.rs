@@ -15,22 +15,18 @@ use binlog_format::event::{EventFlags, EventRef};
 use binlog_format::events::{EncodeEvent, EventOrigin, PreviousGtids};
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
-use raft_types::{LogId, MembershipPayload, OpId, RingId, Rotate, StoredMembership};
+use raft_types::{LogId, MembershipPayload, OpId, RingId, StoredMembership};
 use uuid::Uuid;
 
-use crate::format::file_name::FileNumber;
+use crate::format::file_name::{FileNumber, InvalidFileNumber};
 use crate::format::marker::{Marker, MarkerKind, encode_marker};
-
-/// Bytes of the marker's payload where no membership is in effect.
-const BODY_MIN: usize = 24;
-const MEMBERSHIP_OP_ID_LEN: usize = 16;
 
 /// A file's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileHeader {
     /// The file's number, as its marker says.
     pub number: FileNumber,
-    /// The ring whose log this is.
+    /// The log's ring.
     pub ring: RingId,
     /// The entry before the file; `None` at the log's begin.
     pub before: Option<OpId>,
@@ -57,61 +53,30 @@ impl FileHeader {
     }
 }
 
-/// The inputs of a file's header.
-pub(crate) struct HeaderSource<'a> {
-    pub(crate) number: FileNumber,
-    pub(crate) ring: RingId,
-    pub(crate) before: Option<OpId>,
-    pub(crate) membership: Option<&'a LoggedMembership>,
-    pub(crate) previous_gtids: &'a GtidSet,
-    pub(crate) format_description: &'a Bytes,
-    pub(crate) timestamp: u32,
-}
-
-/// The first bytes of a file, and their decoded form.
-pub(crate) fn encode_file_header(source: &HeaderSource<'_>) -> (Vec<u8>, FileHeader) {
-    let description = EventRef::new(source.format_description).ok();
+/// The first bytes of a file. Sets the header's end; its format description may have any timestamp.
+pub(crate) fn encode_file_header(header: &mut FileHeader) -> Vec<u8> {
+    let description = EventRef::new(&header.format_description).ok();
     let server_id = description.map_or(0, |event| event.header().server_id);
     let origin = EventOrigin {
-        timestamp: source.timestamp,
+        timestamp: header.timestamp,
         server_id,
         flags: EventFlags::NONE,
     };
-
     // The format description is the entry's, with the file's timestamp.
-    let timed_description = with_timestamp(source.format_description, source.timestamp);
-
+    let timed_description = with_timestamp(&header.format_description, header.timestamp);
+    header.format_description = with_timestamp(&header.format_description, 0).into();
     let mut out = MAGIC.to_vec();
     let mut end = MAGIC.len() as u64;
-    let gtids = PreviousGtids {
-        gtids: source.previous_gtids.clone(),
-    }
-    .encode(origin);
+    let gtids = header.previous_gtids.clone();
+    let gtids = PreviousGtids { gtids }.encode(origin);
     for event in [&timed_description, &gtids] {
         end = stamp(event, end, &mut out).expect("both were checked or encoded as one whole event");
     }
-    let payload = encode_body(source);
-    let marker = Marker::holding(MarkerKind::FileHeader, source.before, &payload);
-    let end = encode_marker(
-        &marker,
-        &payload,
-        (source.timestamp, server_id),
-        end,
-        &mut Vec::new(),
-        &mut out,
-    );
-
-    let header = FileHeader {
-        number: source.number,
-        ring: source.ring,
-        before: source.before,
-        previous_gtids: source.previous_gtids.clone(),
-        format_description: with_timestamp(source.format_description, 0).into(),
-        timestamp: source.timestamp,
-        end,
-        membership: source.membership.cloned(),
-    };
-    (out, header)
+    let payload = encode_body(header);
+    let marker = Marker::holding(MarkerKind::FileHeader, header.before, &payload);
+    let origin = (header.timestamp, server_id);
+    header.end = encode_marker(&marker, &payload, origin, end, &mut Vec::new(), &mut out);
+    out
 }
 
 /// The event with another timestamp.
@@ -123,10 +88,10 @@ pub(crate) fn with_timestamp(event: &[u8], timestamp: u32) -> Vec<u8> {
     event
 }
 
-fn encode_body(source: &HeaderSource<'_>) -> Vec<u8> {
-    let mut body = source.ring.0.as_bytes().to_vec();
-    body.extend_from_slice(&source.number.get().to_le_bytes());
-    if let Some(membership) = source.membership {
+fn encode_body(header: &FileHeader) -> Vec<u8> {
+    let mut body = header.ring.0.as_bytes().to_vec();
+    body.extend_from_slice(&header.number.get().to_le_bytes());
+    if let Some(membership) = &header.membership {
         body.extend_from_slice(&membership.op_id.term.to_le_bytes());
         body.extend_from_slice(&membership.op_id.index.to_le_bytes());
         body.extend_from_slice(&membership.json);
@@ -142,70 +107,57 @@ pub(crate) struct FileHeaderBody {
     pub(crate) membership: Option<LoggedMembership>,
 }
 
+/// Why a part of a marker's payload cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ContentFault {
+    /// A file header ends within its fixed part, or within its membership's op id.
+    #[error("the payload of the file header's marker is cut off")]
+    HeaderCut,
+    /// A file header has an impossible file number.
+    #[error(transparent)]
+    FileNumber(#[from] InvalidFileNumber),
+    /// A membership's bytes are not readable.
+    #[error("the membership cannot be read: {0}")]
+    Membership(String),
+    /// A rotate entry has no canonical format description.
+    #[error("the rotate entry cannot be read")]
+    Rotate,
+    /// The event after a rotate entry names another file.
+    #[error("the rotate event does not name {0}")]
+    RotateTarget(FileNumber),
+    /// A header that came alone is not alone.
+    #[error("bytes follow the header")]
+    AfterHeader,
+}
+
 impl FileHeaderBody {
-    /// Decodes the payload; the error describes the fault.
-    pub(crate) fn decode(payload: &[u8]) -> Result<Self, String> {
-        let (fixed, rest) = payload
-            .split_first_chunk::<BODY_MIN>()
-            .ok_or("the payload of the file header's marker is too short")?;
-        let (ring, number) = fixed.split_at(16);
-        let ring = Uuid::from_slice(ring).map_err(|error| error.to_string())?;
-        let mut number_bytes = [0; 8];
-        number_bytes.copy_from_slice(number);
-        let number = FileNumber::try_from(u64::from_le_bytes(number_bytes))?;
-        let membership = if rest.is_empty() {
-            None
-        } else {
-            Some(decode_membership(rest)?)
+    pub(crate) fn decode(payload: &[u8]) -> Result<Self, ContentFault> {
+        let (ring, rest) = split_array(payload)?;
+        let (number, rest) = split_array(rest)?;
+        let membership = match rest.is_empty() {
+            true => None,
+            false => Some(decode_membership(rest)?),
         };
         Ok(Self {
-            ring: RingId(ring),
-            number,
+            ring: RingId(Uuid::from_bytes(ring)),
+            number: FileNumber::try_from(u64::from_le_bytes(number))?,
             membership,
         })
     }
 }
 
-fn decode_membership(bytes: &[u8]) -> Result<LoggedMembership, String> {
-    let (op_id, json) = bytes
-        .split_first_chunk::<MEMBERSHIP_OP_ID_LEN>()
-        .ok_or("the membership in the file header's marker is cut off")?;
-    let (mut term, mut index) = ([0; 8], [0; 8]);
-    term.copy_from_slice(&op_id[..8]);
-    index.copy_from_slice(&op_id[8..]);
+fn decode_membership(bytes: &[u8]) -> Result<LoggedMembership, ContentFault> {
+    let (term, rest) = split_array(bytes)?;
+    let (index, json) = split_array(rest)?;
     let op_id = OpId::new(u64::from_le_bytes(term), u64::from_le_bytes(index));
-    let payload = MembershipPayload::read(Bytes::copy_from_slice(json)).map_err(|error| {
-        format!("the membership in the file header's marker is not readable: {error}")
-    })?;
+    let payload = MembershipPayload::read(Bytes::copy_from_slice(json))
+        .map_err(|error| ContentFault::Membership(error.to_string()))?;
     Ok(LoggedMembership::new(op_id, &payload))
 }
 
-// Transition between files: the next file's header must follow from the log.
-
-/// The log up to the end of a file.
-pub(crate) struct FileEnd<'a> {
-    pub(crate) last: Option<OpId>,
-    pub(crate) gtids: &'a GtidSet,
-    pub(crate) membership: Option<&'a LoggedMembership>,
-    /// The rotate entry that ends the file.
-    pub(crate) rotate: &'a Rotate,
-}
-
-/// The part of the next file's header that does not follow from the log before it.
-pub(crate) fn wrong_part(end: &FileEnd<'_>, next: &FileHeader) -> Option<&'static str> {
-    if next.before != end.last {
-        Some("entry before the file")
-    } else if next.previous_gtids != *end.gtids {
-        Some("previous GTIDs")
-    } else if next.format_description != with_timestamp(&end.rotate.format_description, 0)
-        || next.timestamp != end.rotate.timestamp
-    {
-        Some("format description and time")
-    } else if next.membership.as_ref() != end.membership {
-        Some("membership")
-    } else {
-        None
-    }
+fn split_array<const N: usize>(bytes: &[u8]) -> Result<([u8; N], &[u8]), ContentFault> {
+    let (array, rest) = bytes.split_first_chunk().ok_or(ContentFault::HeaderCut)?;
+    Ok((*array, rest))
 }
 
 // A membership in the log: the entry's op id and its bytes.
@@ -246,19 +198,16 @@ mod tests {
     use binlog_format::events::FormatDescription;
     use raft_types::Membership;
 
-    fn source<'a>(
-        gtids: &'a GtidSet,
-        description: &'a Bytes,
-        membership: Option<&'a LoggedMembership>,
-    ) -> HeaderSource<'a> {
-        HeaderSource {
+    fn header(membership: Option<&LoggedMembership>) -> FileHeader {
+        FileHeader {
             number: FileNumber::FIRST.next(),
             ring: RingId(Uuid::from_u128(7)),
             before: Some(OpId::new(3, 12)),
-            membership,
-            previous_gtids: gtids,
-            format_description: description,
+            previous_gtids: GtidSet::new(),
+            format_description: FormatDescription::built_in_event().into(),
             timestamp: 99,
+            end: 0,
+            membership: membership.cloned(),
         }
     }
 
@@ -268,34 +217,29 @@ mod tests {
         assert_eq!(kept, size_of::<OpId>() + size_of::<Bytes>());
     }
 
+    fn membership() -> LoggedMembership {
+        let payload = MembershipPayload::seal(Membership::default());
+        LoggedMembership::new(OpId::new(1, 0), &payload)
+    }
+
     #[test]
-    fn equal_sources_give_equal_bytes() {
-        let description = Bytes::from(FormatDescription::built_in_event());
-        let gtids = GtidSet::new();
-        let membership = LoggedMembership::new(
-            OpId::new(1, 0),
-            &MembershipPayload::seal(Membership::default()),
-        );
-        let one = encode_file_header(&source(&gtids, &description, Some(&membership)));
-        let other = encode_file_header(&source(&gtids, &description, Some(&membership)));
-        assert_eq!(one, other);
+    fn equal_headers_give_equal_bytes() {
+        let encoded = |membership: Option<&LoggedMembership>| {
+            let mut header = header(membership);
+            (encode_file_header(&mut header), header)
+        };
+        let membership = membership();
+        let one = encoded(Some(&membership));
+        assert_eq!(one, encoded(Some(&membership)));
         assert_eq!(one.0.len() as u64, one.1.end);
-        assert_ne!(
-            one.0,
-            encode_file_header(&source(&gtids, &description, None)).0
-        );
+        assert_ne!(one.0, encoded(None).0);
     }
 
     #[test]
     fn marker_payload_round_trips() {
-        let description = Bytes::from(FormatDescription::built_in_event());
-        let gtids = GtidSet::new();
-        let membership = LoggedMembership::new(
-            OpId::new(1, 0),
-            &MembershipPayload::seal(Membership::default()),
-        );
+        let membership = membership();
         for membership in [None, Some(&membership)] {
-            let payload = encode_body(&source(&gtids, &description, membership));
+            let payload = encode_body(&header(membership));
             let body = FileHeaderBody::decode(&payload).unwrap();
             assert_eq!(body.ring, RingId(Uuid::from_u128(7)));
             assert_eq!(body.number.get(), 2);

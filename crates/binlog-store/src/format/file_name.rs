@@ -61,11 +61,16 @@ impl FileNumber {
     }
 }
 
+/// A number that no log file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no log file has the number {0}")]
+pub struct InvalidFileNumber(pub u64);
+
 impl TryFrom<u64> for FileNumber {
-    type Error = String;
+    type Error = InvalidFileNumber;
 
     fn try_from(number: u64) -> Result<Self, Self::Error> {
-        Self::new(number).ok_or_else(|| format!("no log file has the number {number}"))
+        Self::new(number).ok_or(InvalidFileNumber(number))
     }
 }
 
@@ -81,26 +86,6 @@ impl fmt::Display for FileNumber {
     }
 }
 
-/// Why an index file cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum IndexDamage {
-    /// A line that names no log file.
-    #[error("line {line} of {INDEX_NAME} names no log file")]
-    BadLine {
-        /// The line, counted from 1.
-        line: usize,
-    },
-    /// The numbers are not consecutive.
-    #[error("line {line} of {INDEX_NAME} does not name the file after the one before it")]
-    OutOfOrder {
-        /// The line, counted from 1.
-        line: usize,
-    },
-    /// The last line has no newline.
-    #[error("{INDEX_NAME} ends in the middle of a line")]
-    CutOff,
-}
-
 /// The index content for these files.
 pub(crate) fn render_index(files: impl IntoIterator<Item = FileNumber>) -> Vec<u8> {
     let mut text = String::new();
@@ -112,29 +97,21 @@ pub(crate) fn render_index(files: impl IntoIterator<Item = FileNumber>) -> Vec<u
     text.into_bytes()
 }
 
-/// The files in an index, in order.
-pub(crate) fn parse_index(bytes: &[u8]) -> Result<Vec<FileNumber>, IndexDamage> {
-    let Some(body) = bytes.strip_suffix(b"\n") else {
-        return if bytes.is_empty() {
-            Ok(Vec::new())
-        } else {
-            Err(IndexDamage::CutOff)
-        };
-    };
+/// The files in an index, in order; `None` if it is not a list of consecutive files.
+pub(crate) fn parse_index(bytes: &[u8]) -> Option<Vec<FileNumber>> {
+    if bytes.is_empty() {
+        return Some(Vec::new());
+    }
     let mut files: Vec<FileNumber> = Vec::new();
-    for (at, line) in body.split(|byte| *byte == b'\n').enumerate() {
-        let name = std::str::from_utf8(line)
-            .ok()
-            .and_then(|line| line.strip_prefix("./"));
-        let number = name
-            .and_then(FileNumber::from_name)
-            .ok_or(IndexDamage::BadLine { line: at + 1 })?;
+    for line in bytes.strip_suffix(b"\n")?.split(|byte| *byte == b'\n') {
+        let name = std::str::from_utf8(line).ok()?.strip_prefix("./")?;
+        let number = FileNumber::from_name(name)?;
         if files.last().is_some_and(|last| last.next() != number) {
-            return Err(IndexDamage::OutOfOrder { line: at + 1 });
+            return None;
         }
         files.push(number);
     }
-    Ok(files)
+    Some(files)
 }
 
 #[cfg(test)]
@@ -174,12 +151,11 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_file_behind_each() {
+    fn every_file_number_has_a_successor() {
         let last = file(u64::MAX - 1);
         assert_eq!(FileNumber::new(last.get() + 1), None);
         let index = format!("./{last}\n./{last}\n");
-        let damage = IndexDamage::OutOfOrder { line: 2 };
-        assert_eq!(parse_index(index.as_bytes()), Err(damage));
+        assert_eq!(parse_index(index.as_bytes()), None);
         for number in [0, u64::MAX] {
             let read = serde_json::from_str::<FileNumber>(&number.to_string());
             assert!(read.is_err(), "{number}");
@@ -191,25 +167,21 @@ mod tests {
     fn index_has_the_bytes_that_mysql_writes() {
         let bytes = render_index([file(7), file(8)]);
         assert_eq!(bytes, b"./binlog.000007\n./binlog.000008\n");
-        assert_eq!(parse_index(&bytes), Ok(vec![file(7), file(8)]));
-        assert_eq!(parse_index(b""), Ok(vec![]));
+        assert_eq!(parse_index(&bytes), Some(vec![file(7), file(8)]));
+        assert_eq!(parse_index(b""), Some(vec![]));
     }
 
     #[test]
-    fn damaged_index_is_told() {
-        assert_eq!(parse_index(b"./binlog.000001"), Err(IndexDamage::CutOff));
-        assert_eq!(
-            parse_index(b"./binlog.000001\nhello\n"),
-            Err(IndexDamage::BadLine { line: 2 })
-        );
-        assert_eq!(
-            parse_index(b"./binlog.000001\n./binlog.000003\n"),
-            Err(IndexDamage::OutOfOrder { line: 2 })
-        );
-        assert_eq!(parse_index(b"\n"), Err(IndexDamage::BadLine { line: 1 }));
-        assert_eq!(
-            parse_index(&[0xff, b'\n']),
-            Err(IndexDamage::BadLine { line: 1 })
-        );
+    fn a_damaged_index_is_none() {
+        let damaged: [&[u8]; 5] = [
+            b"./binlog.000001",
+            b"./binlog.000001\nhello\n",
+            b"./binlog.000001\n./binlog.000003\n",
+            b"\n",
+            &[0xff, b'\n'],
+        ];
+        for index in damaged {
+            assert_eq!(parse_index(index), None, "{}", index.escape_ascii());
+        }
     }
 }

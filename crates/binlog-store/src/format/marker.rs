@@ -15,7 +15,7 @@
 //!
 //! The payload of a transaction is its canonical events; the event's own CRC32 protects the marker.
 
-use binlog_format::canonical::{EventSink, stamp};
+use binlog_format::canonical::stamp;
 use binlog_format::events::{EncodeEvent, Ignorable};
 use raft_types::{FormatMismatch, FormatRange, FormatVersion, OpId};
 
@@ -37,40 +37,30 @@ const HAS_OP_ID: u16 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MarkerKind {
     /// The end of a file's header; the op id is that of the entry before the file.
-    FileHeader,
+    FileHeader = 1,
     /// A blank entry, which a new leader commits first.
-    Blank,
+    Blank = 2,
     /// A membership entry; its JSON is in the marker.
-    Membership,
+    Membership = 3,
     /// A transaction; its events follow.
-    Transaction,
+    Transaction = 4,
     /// The last entry of a file; the next file's format description is in the marker.
-    Rotate,
+    Rotate = 5,
 }
 
 impl MarkerKind {
-    const fn code(self) -> u8 {
-        match self {
-            Self::FileHeader => 1,
-            Self::Blank => 2,
-            Self::Membership => 3,
-            Self::Transaction => 4,
-            Self::Rotate => 5,
-        }
+    fn from_code(code: u8) -> Option<Self> {
+        let kinds = [
+            Self::FileHeader,
+            Self::Blank,
+            Self::Membership,
+            Self::Transaction,
+            Self::Rotate,
+        ];
+        kinds.into_iter().find(|kind| *kind as u8 == code)
     }
 
-    const fn from_code(code: u8) -> Option<Self> {
-        match code {
-            1 => Some(Self::FileHeader),
-            2 => Some(Self::Blank),
-            3 => Some(Self::Membership),
-            4 => Some(Self::Transaction),
-            5 => Some(Self::Rotate),
-            _ => None,
-        }
-    }
-
-    /// Whether the payload is the events after the marker, not bytes in it.
+    /// True if the payload is the events after the marker, not bytes in it.
     #[must_use]
     pub const fn has_events(self) -> bool {
         matches!(self, Self::Transaction)
@@ -133,7 +123,7 @@ pub enum MarkerError {
 }
 
 impl Marker {
-    /// The marker of an entry whose payload is in the marker or empty.
+    /// The marker of an entry with its payload in the marker, or without one.
     #[must_use]
     pub fn holding(kind: MarkerKind, op_id: Option<OpId>, payload: &[u8]) -> Self {
         Self {
@@ -153,7 +143,7 @@ impl Marker {
         let mut body = [0; MARKER_BODY_LEN];
         body[0..4].copy_from_slice(&MARKER_MAGIC);
         body[4] = WRITTEN;
-        body[5] = self.kind.code();
+        body[5] = self.kind as u8;
         body[6..8].copy_from_slice(&flags.to_le_bytes());
         body[8..16].copy_from_slice(&op_id.term.to_le_bytes());
         body[16..24].copy_from_slice(&op_id.index.to_le_bytes());
@@ -177,13 +167,16 @@ impl Marker {
         MARKER_LAYOUTS.check(FormatVersion(fixed[4].into()))?;
         let kind = MarkerKind::from_code(fixed[5]).ok_or(MarkerError::Kind(fixed[5]))?;
         let flags = u16::from_le_bytes([fixed[6], fixed[7]]);
-        let op_id = OpId::new(u64_at(fixed, 8), u64_at(fixed, 16));
+        let op_id = OpId::new(
+            u64::from_le_bytes(array_at(fixed, 8)),
+            u64::from_le_bytes(array_at(fixed, 16)),
+        );
         let marker = Self {
             kind,
             op_id: (flags & HAS_OP_ID != 0).then_some(op_id),
-            payload_len: u64_at(fixed, 24),
-            payload_crc32c: u32_at(fixed, 32),
-            event_count: u32_at(fixed, 36),
+            payload_len: u64::from_le_bytes(array_at(fixed, 24)),
+            payload_crc32c: u32::from_le_bytes(array_at(fixed, 32)),
+            event_count: u32::from_le_bytes(array_at(fixed, 36)),
         };
         marker.check(flags, op_id, payload)?;
         Ok((marker, payload))
@@ -203,7 +196,7 @@ impl Marker {
         } else if !self.kind.has_events() && self.payload_len != payload.len() as u64 {
             Some("the payload's length is not that of the bytes in it")
         } else if self.kind.has_events() && !payload.is_empty() {
-            Some("bytes stand in it although its payload follows")
+            Some("it holds bytes although its payload follows")
         } else {
             None
         };
@@ -240,7 +233,7 @@ pub(crate) fn encode_marker(
     (timestamp, server_id): (u32, u32),
     offset: u64,
     scratch: &mut Vec<u8>,
-    out: &mut impl EventSink,
+    out: &mut Vec<u8>,
 ) -> u64 {
     let mut body = Vec::with_capacity(MARKER_BODY_LEN + payload.len());
     body.extend_from_slice(&marker.encode());
@@ -250,16 +243,10 @@ pub(crate) fn encode_marker(
     stamp(scratch, offset, out).expect("an event that was just encoded is one whole event")
 }
 
-fn u64_at(bytes: &[u8; MARKER_BODY_LEN], at: usize) -> u64 {
-    let mut value = [0; 8];
-    value.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(value)
-}
-
-fn u32_at(bytes: &[u8; MARKER_BODY_LEN], at: usize) -> u32 {
-    let mut value = [0; 4];
-    value.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(value)
+fn array_at<const N: usize>(bytes: &[u8; MARKER_BODY_LEN], at: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
 }
 
 #[cfg(test)]
@@ -338,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_marker_is_refused() {
+    fn other_bytes_than_markers_are_refused() {
         let good = transaction().encode();
         assert_eq!(Marker::decode(b"hello"), Err(MarkerError::NoMagic));
         assert_eq!(Marker::decode(&good[..20]), Err(MarkerError::Short(20)));

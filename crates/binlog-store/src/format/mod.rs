@@ -5,12 +5,11 @@ mod file_name;
 mod marker;
 mod stored_entry;
 
-pub use crate::format::file_header::FileHeader;
+pub use crate::format::file_header::{ContentFault, FileHeader};
 pub(crate) use crate::format::file_header::{
-    FileEnd, FileHeaderBody, HeaderSource, LoggedMembership, encode_file_header, with_timestamp,
-    wrong_part,
+    FileHeaderBody, LoggedMembership, encode_file_header, with_timestamp,
 };
-pub use crate::format::file_name::{FileNumber, IndexDamage};
+pub use crate::format::file_name::{FileNumber, InvalidFileNumber};
 pub(crate) use crate::format::file_name::{
     INDEX_NAME, INDEX_TEMPORARY_NAME, parse_index, render_index,
 };

@@ -43,7 +43,7 @@ pub enum InvalidEntry {
     },
     /// The membership or format description does not fit into a marker.
     #[error(
-        "entry {op_id} has {bytes} bytes beside its events, more than the {MAX_MARKER_EVENT_BYTES} that a marker holds"
+        "entry {op_id} has {bytes} bytes in addition to its events, more than the {MAX_MARKER_EVENT_BYTES} that a marker holds"
     )]
     TooLarge {
         /// The rejected entry.
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_reader_could_read_is_refused() {
+    fn unreadable_entries_are_refused() {
         assert!(matches!(
             prepare(&transaction(vec![])),
             Err(InvalidEntry::NotCanonical { .. })

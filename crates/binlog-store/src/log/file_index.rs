@@ -39,8 +39,8 @@ impl Points {
 
     /// The last point at or before an index.
     fn before(&self, index: u64) -> Option<Point> {
-        let behind = self.points.partition_point(|point| point.index <= index);
-        self.points.get(behind.checked_sub(1)?).copied()
+        let count = self.points.partition_point(|point| point.index <= index);
+        self.points.get(count.checked_sub(1)?).copied()
     }
 
     fn truncate(&mut self, from: u64) {
@@ -104,7 +104,7 @@ pub(crate) struct ReadStart {
     /// An entry at or before the requested one.
     pub(crate) point: Point,
     pub(crate) end: u64,
-    /// Whether the file's points are not known yet.
+    /// True while the file's points are not known.
     pub(crate) unexplored: bool,
 }
 
@@ -141,10 +141,10 @@ impl FileIndex {
 
     /// The read position for an entry; `None` if no file has it.
     pub(crate) fn locate(&self, index: u64) -> Option<ReadStart> {
-        let behind = self
+        let count = self
             .files
             .partition_point(|file| file.first.is_some_and(|first| first <= index));
-        let file = self.files.get(behind.checked_sub(1)?)?;
+        let file = self.files.get(count.checked_sub(1)?)?;
         if file.last.is_none_or(|last| last.index < index) {
             return None;
         }
@@ -161,7 +161,7 @@ impl FileIndex {
         })
     }
 
-    /// Drops entries with an index of `from` or more from the last file, whose last entry is then `last` and ends at `end`.
+    /// Drops entries with an index of `from` or more from the last file, which then ends at `end` with entry `last`.
     pub(crate) fn truncate_current(&mut self, from: u64, last: Option<OpId>, end: u64) {
         if let Some(file) = self.files.back_mut() {
             file.closed = false;
@@ -259,20 +259,12 @@ impl WrittenTail {
 
     /// Records that entries up to `index` were purged.
     pub(crate) fn purge(&mut self, index: u64) {
-        while self
-            .waiting
-            .front()
-            .is_some_and(|first| first.index <= index)
-        {
-            self.waiting.pop_front();
-        }
+        self.waiting.retain(|entry| entry.index > index);
     }
 
     /// Drops entries with an index of `from` or more.
     pub(crate) fn truncate(&mut self, from: u64) {
-        while self.waiting.back().is_some_and(|last| last.index >= from) {
-            self.waiting.pop_back();
-        }
+        self.waiting.retain(|entry| entry.index < from);
     }
 
     /// Records that the log was truncated to before the settled part, and ends at `end`.
@@ -295,32 +287,33 @@ impl WrittenTail {
     }
 
     /// The GTIDs of uncommitted entries, if the log is committed up to this index.
-    pub(crate) fn behind(&self, committed: Option<u64>) -> impl Iterator<Item = &Gtid> {
-        let behind = self.waiting.iter();
-        let behind = behind.filter(move |entry| Some(entry.index) > committed);
-        behind.filter_map(|entry| entry.gtid.as_ref())
+    pub(crate) fn uncommitted(&self, committed: Option<u64>) -> impl Iterator<Item = &Gtid> {
+        let entries = self.waiting.iter();
+        let uncommitted = entries.filter(move |entry| Some(entry.index) > committed);
+        uncommitted.filter_map(|entry| entry.gtid.as_ref())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::HeaderSource;
     use crate::format::encode_file_header;
     use binlog_format::events::FormatDescription;
     use binlog_format::gtid::GtidSet;
     use raft_types::RingId;
 
     fn file(number: u64, before: Option<OpId>) -> LogFile {
-        let (_, header) = encode_file_header(&HeaderSource {
+        let mut header = FileHeader {
             number: FileNumber::new(number).unwrap(),
             ring: RingId::default(),
             before,
             membership: None,
-            previous_gtids: &GtidSet::new(),
-            format_description: &FormatDescription::built_in_event().into(),
+            previous_gtids: GtidSet::new(),
+            format_description: FormatDescription::built_in_event().into(),
             timestamp: 0,
-        });
+            end: 0,
+        };
+        encode_file_header(&mut header);
         LogFile::begin(Arc::new(header))
     }
 
@@ -395,7 +388,7 @@ mod written_tail_tests {
     }
 
     #[test]
-    fn settled_is_what_is_both_committed_and_written() {
+    fn settled_entries_are_committed_and_written() {
         let mut tail = WrittenTail::default();
         for index in 5..9 {
             tail.append(index, Some(gtid(index)));

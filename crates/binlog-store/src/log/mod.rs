@@ -5,19 +5,26 @@ mod file_index;
 mod recent;
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use binlog_format::gtid::GtidSet;
 use raft_types::{DoubtedTail, ElectionNotes, Entry, OpId, StoredMembership, Vote};
 
+use crate::disk_space::DiskSpace;
 use crate::error::StoreError;
+use crate::file_handles::{FileHandles, ReadFaults};
+use crate::file_system::FileSystem;
 use crate::format::{FileHeader, FileNumber, InvalidEntry, PreparedContent, PreparedEntry};
+use crate::hard_state::{HardState, PurgeFloor};
 pub use crate::log::file_index::LogPlace;
 pub(crate) use crate::log::file_index::{
     FileIndex, LogFile, Point, Points, ReadStart, WrittenTail,
 };
 pub(crate) use crate::log::recent::{Memberships, RecentEntries, TermRuns};
-use crate::meta::hard_state::PurgeFloor;
+use crate::options::{StoreOptions, WriterMode};
+use crate::stats::Counters;
 
 // The state that writer and readers share. Every method is short and does no I/O.
 
@@ -174,7 +181,7 @@ impl LogView {
     pub(crate) fn gtids_committed_in_ring(&self, mark: Option<OpId>) -> GtidSet {
         let committed = mark.max(self.committed).map(|committed| committed.index);
         let mut gtids = self.gtids.clone();
-        for gtid in self.tail.behind(committed) {
+        for gtid in self.tail.uncommitted(committed) {
             gtids.remove(gtid);
         }
         gtids
@@ -292,16 +299,43 @@ impl LogView {
 }
 
 /// A [`LogView`] shared by several threads.
-pub(crate) struct SharedView(Mutex<LogView>);
+pub(crate) struct SharedView(pub(crate) Mutex<LogView>);
 
 impl SharedView {
-    pub(crate) fn new(view: LogView) -> Self {
-        Self(Mutex::new(view))
-    }
-
     pub(crate) fn lock(&self) -> MutexGuard<'_, LogView> {
         self.0
             .lock()
             .expect("no thread panics while it holds the log's lock")
+    }
+}
+
+/// The parts of an open log that its writer, handles and readers share.
+pub(crate) struct OpenLog {
+    pub(crate) options: StoreOptions,
+    pub(crate) fs: Arc<dyn FileSystem>,
+    /// The directory of the log's files.
+    pub(crate) dir: PathBuf,
+    pub(crate) hard: HardState,
+    pub(crate) view: SharedView,
+    pub(crate) handles: FileHandles,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) space: DiskSpace,
+    pub(crate) read_faults: ReadFaults,
+}
+
+impl OpenLog {
+    /// Runs blocking work off the async threads, if there are any.
+    pub(crate) async fn off_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let runtime = match self.options.writer {
+            WriterMode::Inline | WriterMode::Stepped => None,
+            WriterMode::Thread => tokio::runtime::Handle::try_current().ok(),
+        };
+        match runtime {
+            Some(runtime) => runtime.spawn_blocking(work).await.map_err(io::Error::other),
+            None => Ok(work()),
+        }
     }
 }

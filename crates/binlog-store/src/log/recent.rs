@@ -12,6 +12,12 @@ struct Cached {
     memory: u64,
 }
 
+impl Cached {
+    fn index(&self) -> u64 {
+        self.entry.log_id.index
+    }
+}
+
 /// Consecutive entries up to the log's end.
 pub(crate) struct RecentEntries {
     entries: VecDeque<Cached>,
@@ -28,13 +34,9 @@ impl RecentEntries {
         }
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// The index of the oldest entry here.
     pub(crate) fn first_index(&self) -> Option<u64> {
-        self.entries.front().map(|cached| cached.entry.log_id.index)
+        self.entries.front().map(Cached::index)
     }
 
     /// Appends an entry.
@@ -53,7 +55,7 @@ impl RecentEntries {
         let mut found = Vec::new();
         for cached in self.entries.iter().skip(skip) {
             let fits = found.is_empty() || used + cached.memory <= budget;
-            if cached.entry.log_id.index >= end || !fits {
+            if cached.index() >= end || !fits {
                 break;
             }
             used += cached.memory;
@@ -67,7 +69,7 @@ impl RecentEntries {
         while self
             .entries
             .back()
-            .is_some_and(|cached| cached.entry.log_id.index >= from)
+            .is_some_and(|newest| newest.index() >= from)
         {
             self.drop_one(true);
         }
@@ -75,11 +77,7 @@ impl RecentEntries {
 
     /// Drops the entries up to `index`.
     pub(crate) fn purge(&mut self, index: u64) {
-        while self
-            .entries
-            .front()
-            .is_some_and(|cached| cached.entry.log_id.index <= index)
-        {
+        while self.first_index().is_some_and(|oldest| oldest <= index) {
             self.drop_one(false);
         }
     }
@@ -91,7 +89,7 @@ impl RecentEntries {
             let Some(oldest) = self.entries.front() else {
                 return;
             };
-            let index = Some(oldest.entry.log_id.index);
+            let index = Some(oldest.index());
             let is_large = oldest.memory >= SPILLED_FROM as u64;
             if index > durable || is_large && index > committed {
                 return;
@@ -274,14 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_durable_is_never_evicted() {
+    fn entries_that_are_not_durable_are_never_evicted() {
         let mut recent = filled(250);
         recent.evict(None, None);
         assert_eq!(recent.first_index(), Some(10));
         recent.evict(Some(13), None);
-        assert_eq!((recent.first_index(), recent.bytes()), (Some(14), 600));
+        assert_eq!((recent.first_index(), recent.bytes), (Some(14), 600));
         recent.evict(Some(19), None);
-        assert_eq!((recent.first_index(), recent.bytes()), (Some(18), 200));
+        assert_eq!((recent.first_index(), recent.bytes), (Some(18), 200));
     }
 
     #[test]
@@ -297,7 +295,7 @@ mod tests {
         recent.evict(Some(12), Some(10));
         assert_eq!(recent.first_index(), Some(11));
         recent.evict(Some(12), Some(11));
-        assert_eq!((recent.first_index(), recent.bytes()), (Some(12), 100));
+        assert_eq!((recent.first_index(), recent.bytes), (Some(12), 100));
     }
 
     #[test]
@@ -307,7 +305,7 @@ mod tests {
         recent.purge(11);
         assert_eq!(indexes(&recent.range(0, 99, u64::MAX)), [12, 13, 14]);
         recent.truncate(0);
-        assert_eq!((recent.first_index(), recent.bytes()), (None, 0));
+        assert_eq!((recent.first_index(), recent.bytes), (None, 0));
     }
 }
 

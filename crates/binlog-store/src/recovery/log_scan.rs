@@ -8,21 +8,23 @@ use raft_types::{OpId, Rotate};
 
 use crate::error::OpenError;
 use crate::file_system::{FileSystem, StorageFile};
-use crate::format::{FileEnd, FileHeader, FileNumber, LoggedMembership, wrong_part};
+use crate::format::{FileHeader, FileNumber, LoggedMembership};
+use crate::hard_state::VerifiedMark;
 use crate::log::{FileIndex, LogFile, LogPlace, Memberships, Points, TermRuns, WrittenTail};
-use crate::meta::hard_state::VerifiedMark;
 use crate::options::{ProgressCallback, VerifyAtStart, VerifyProgress};
 use crate::scan::{
-    Depth, EntryScanner, Fault, FaultKind, ScanError, ScannedContent, Window, find_entry_after,
+    Depth, EntryScanner, Fault, FaultKind, FileState, ScanError, ScannedContent, Window,
+    find_entry_after,
 };
 
 use super::recovery_cases::TailState;
-use super::survey::{Survey, SurveyedFile, corrupt, scan_error, wrong_header};
+use super::survey::{Survey, SurveyedFile, corrupt, open_file, scan_error};
 
 /// Interval of progress reports in bytes.
 const PROGRESS_EVERY_BYTES: u64 = 8 << 20;
 
 /// The log as read from its files.
+#[derive(Default)]
 pub(super) struct ScannedLog {
     pub(super) files: FileIndex,
     pub(super) terms: TermRuns,
@@ -47,13 +49,6 @@ impl ScannedLog {
     pub(super) fn end(&self) -> Option<OpId> {
         self.files.current().and_then(LogFile::last_or_before)
     }
-}
-
-/// The summary of one file's entries.
-struct FileEntries {
-    gtids: GtidSet,
-    rotate: Option<Rotate>,
-    fault: Option<Fault>,
 }
 
 struct LogScan<'a> {
@@ -88,25 +83,11 @@ pub(super) fn scan_log(
         .skip(whole_from)
         .map(|file| file.size)
         .sum();
-    let log = ScannedLog {
-        files: FileIndex::default(),
-        terms: TermRuns::default(),
-        memberships: Memberships::default(),
-        gtids: GtidSet::new(),
-        sequence_number: 0,
-        written: WrittenTail::default(),
-        tail: TailState::NoFiles,
-        rotate: None,
-        tail_fault: None,
-        verified_entries: 0,
-        verified_bytes: 0,
-        verified: None,
-    };
     let floor = survey.saved.floor.as_ref().map(|floor| floor.op_id);
     let mut scan = LogScan {
         fs,
         dir,
-        log,
+        log: ScannedLog::default(),
         floor,
         committed: survey.saved.committed,
         progress,
@@ -179,12 +160,12 @@ fn last_closed(files: &[SurveyedFile], committed: Option<OpId>) -> Option<Verifi
 
 /// The first file read in full if only recent ones are: the file of the last committed entry, or the second last.
 fn first_recent(files: &[SurveyedFile], committed: Option<OpId>) -> usize {
-    let behind = |file: &SurveyedFile| {
+    let begins_after = |file: &SurveyedFile| {
         let before = file.header.as_ref().ok().and_then(|header| header.before);
         before
             .is_some_and(|before| committed.is_none_or(|committed| before.index >= committed.index))
     };
-    let of_committed = files.iter().position(behind).unwrap_or(files.len());
+    let of_committed = files.iter().position(begins_after).unwrap_or(files.len());
     of_committed
         .min(files.len().saturating_sub(1))
         .saturating_sub(1)
@@ -211,9 +192,8 @@ impl LogScan<'_> {
             }
             // The term changes inside, or the first index is unknown: read the markers.
             _ => {
-                let open = file.open(self.fs, self.dir)?;
-                let window = Window::new(&open, file.size, Window::SCAN_BYTES);
-                let mut scanner = EntryScanner::new(window, file.number, header.end, header.before);
+                let open = open_file(self.fs, self.dir, file.number)?;
+                let mut scanner = EntryScanner::of_file(&open, file.size, header);
                 let mut points = Points::default();
                 loop {
                     let entry = scanner
@@ -229,11 +209,8 @@ impl LogScan<'_> {
             }
         }
         if log_file.last != next.before {
-            return Err(corrupt(
-                self.dir,
-                next.number,
-                wrong_header("entry before the file"),
-            ));
+            let fault = Fault::wrong_header("entry before the file");
+            return Err(corrupt(self.dir, next.number, fault));
         }
         log_file.end = file.size;
         log_file.closed = true;
@@ -241,7 +218,7 @@ impl LogScan<'_> {
         Ok(())
     }
 
-    /// Starts a file whose entries are to be read, from its header.
+    /// Starts a file from its header, before its entries are read.
     fn begin(&mut self, header: &FileHeader) {
         self.log.gtids = header.previous_gtids.clone();
         self.log.sequence_number = 0;
@@ -264,30 +241,27 @@ impl LogScan<'_> {
     ) -> Result<(), OpenError> {
         self.begin(header);
         let mut log_file = LogFile::begin(header.clone());
-        let open = file.open(self.fs, self.dir)?;
-        let end = self.entries(file, &open, &mut log_file)?;
-        log_file.closed = end.rotate.is_some();
-        self.log.gtids = end.gtids;
+        let open = open_file(self.fs, self.dir, file.number)?;
+        let (state, fault) = self.entries(file, &open, &mut log_file)?;
+        log_file.closed = state.rotate.is_some();
         self.log.files.push(log_file);
-        match next {
-            Some(Ok(next)) => self.check_junction(file.number, &end.rotate, end.fault, next),
-            Some(Err(_)) => {
-                // The next file determines whether this one may end here.
-                self.log.rotate = end.rotate;
-                self.log.tail_fault = end.fault.map(|fault| (file.number, fault));
-                Ok(())
-            }
-            None => {
-                self.log.tail = match &end.fault {
-                    Some(fault) => self.classify(file, &open, fault)?,
-                    None if end.rotate.is_some() => TailState::RotateWithoutNext,
-                    None => TailState::Clean,
-                };
-                self.log.rotate = end.rotate;
-                self.log.tail_fault = end.fault.map(|fault| (file.number, fault));
-                Ok(())
-            }
+        if let Some(Ok(next)) = next {
+            self.check_junction(file.number, &state, fault, next)?;
+            self.log.gtids = state.gtids;
+            return Ok(());
         }
+        // Otherwise the next file's classification determines whether this one may end here.
+        if next.is_none() {
+            self.log.tail = match &fault {
+                Some(fault) => self.classify(file, &open, fault)?,
+                None if state.rotate.is_some() => TailState::RotateWithoutNext,
+                None => TailState::Clean,
+            };
+        }
+        self.log.gtids = state.gtids;
+        self.log.rotate = state.rotate;
+        self.log.tail_fault = fault.map(|fault| (file.number, fault));
+        Ok(())
     }
 
     /// Reads a file's entries up to its end or its first fault.
@@ -296,58 +270,38 @@ impl LogScan<'_> {
         file: &SurveyedFile,
         open: &Arc<dyn StorageFile>,
         log_file: &mut LogFile,
-    ) -> Result<FileEntries, OpenError> {
+    ) -> Result<(FileState, Option<Fault>), OpenError> {
         let header = log_file.header.clone();
-        let window = Window::new(open, file.size, Window::SCAN_BYTES);
-        let mut scanner = EntryScanner::new(window, file.number, header.end, header.before);
-        let mut end = FileEntries {
-            gtids: header.previous_gtids.clone(),
-            rotate: None,
-            fault: None,
-        };
-        let mut told = 0;
-        loop {
+        let mut scanner = EntryScanner::of_file(open, file.size, &header);
+        let mut state = FileState::begin(&header);
+        state.membership = self.log.memberships.last().cloned();
+        let mut reported = 0;
+        let fault = loop {
             let entry = match scanner.next(Depth::Full) {
                 Ok(Some(entry)) => entry,
-                Ok(None) => break,
-                Err(ScanError::Fault(fault)) => {
-                    end.fault = Some(fault);
-                    break;
-                }
+                Ok(None) => break None,
+                Err(ScanError::Fault(fault)) => break Some(fault),
                 Err(error) => return Err(scan_error(self.dir, file.number, error)),
             };
             log_file.note(entry.op_id, entry.offset, entry.end);
             self.log.terms.push(entry.op_id);
             self.log.verified_entries += 1;
-            let gtid = match &entry.content {
-                ScannedContent::Transaction(first) => first.gtid,
-                _ => None,
-            };
-            self.note_written(entry.op_id, gtid, file.number, entry.end);
-            end.gtids.extend(gtid);
-            match entry.content {
-                ScannedContent::Membership(payload) => {
-                    let logged = LoggedMembership::new(entry.op_id, &payload);
-                    self.log.memberships.push(logged);
-                }
-                ScannedContent::Transaction(first) => {
-                    self.log.sequence_number = first.sequence_number;
-                }
-                ScannedContent::Rotate(rotate) => {
-                    self.log.sequence_number = 0;
-                    end.rotate = Some(rotate);
-                }
-                ScannedContent::Blank => {}
+            self.note_written(entry.op_id, entry.gtid(), file.number, entry.end);
+            state.add(&entry);
+            if let ScannedContent::Membership(payload) = &entry.content {
+                let logged = LoggedMembership::new(entry.op_id, payload);
+                self.log.memberships.push(logged);
             }
-            if entry.end >= told + PROGRESS_EVERY_BYTES {
-                told = entry.end;
-                self.tell_progress(told);
+            if entry.end >= reported + PROGRESS_EVERY_BYTES {
+                reported = entry.end;
+                self.report_progress(reported);
             }
-        }
+        };
+        self.log.sequence_number = state.sequence_number;
         self.log.verified_bytes += scanner.offset();
         self.done_bytes += file.size;
-        self.tell_progress(0);
-        Ok(end)
+        self.report_progress(0);
+        Ok((state, fault))
     }
 
     fn note_written(&mut self, op_id: OpId, gtid: Option<Gtid>, file: FileNumber, end: u64) {
@@ -359,7 +313,7 @@ impl LogScan<'_> {
         }
     }
 
-    fn tell_progress(&self, in_file: u64) {
+    fn report_progress(&self, in_file: u64) {
         if let Some(progress) = self.progress {
             let done_bytes = self.done_bytes + in_file;
             progress(VerifyProgress {
@@ -373,31 +327,15 @@ impl LogScan<'_> {
     fn check_junction(
         &self,
         number: FileNumber,
-        rotate: &Option<Rotate>,
+        state: &FileState,
         fault: Option<Fault>,
         next: &FileHeader,
     ) -> Result<(), OpenError> {
-        if let Some(fault) = fault {
+        if let Some(fault) = fault.or_else(|| state.missing_rotate()) {
             return Err(corrupt(self.dir, number, fault));
         }
-        let end = self.log.files.current().map_or(0, |file| file.end);
-        let Some(rotate) = rotate else {
-            let fault = Fault {
-                offset: end,
-                kind: FaultKind::NoRotate,
-                entry_offset: end,
-            };
-            return Err(corrupt(self.dir, number, fault));
-        };
-        let end = FileEnd {
-            last: self.log.end(),
-            gtids: &self.log.gtids,
-            membership: self.log.memberships.last(),
-            rotate,
-        };
-        wrong_part(&end, next).map_or(Ok(()), |what| {
-            Err(corrupt(self.dir, next.number, wrong_header(what)))
-        })
+        let fault = state.fault_of_next(next);
+        fault.map_or(Ok(()), |fault| Err(corrupt(self.dir, next.number, fault)))
     }
 
     /// The last file has no good header and no entries. It was being created after a rotate entry, or after a purge floor beyond the log's
@@ -461,7 +399,7 @@ fn ends_in_zeros(file: &Arc<dyn StorageFile>, end: u64) -> Result<bool, ScanErro
     is_zero(file, end.saturating_sub(checksum), end)
 }
 
-/// Whether the file has only zeros from `offset` on.
+/// True if the file has only zeros from `offset` on.
 fn is_zero(file: &Arc<dyn StorageFile>, offset: u64, end: u64) -> Result<bool, ScanError> {
     let mut window = Window::new(file, end, Window::SCAN_BYTES);
     let mut at = offset;

@@ -5,40 +5,38 @@ mod log_scan;
 mod recovery_cases;
 mod repair;
 mod survey;
-mod unsynced_run;
 
 use std::fmt;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use raft_types::{DoubtedTail, OpId};
 
 use crate::disk_space::{DiskBudget, DiskSpace};
 use crate::error::{OpenError, StoreError};
-use crate::file_handles::FileHandles;
+use crate::file_handles::{FileHandles, ReadFaults};
 use crate::file_system::FileSystem;
 use crate::format::FileNumber;
 use crate::handle::LogHandle;
-use crate::log::{LogFile, LogView, RecentEntries, SharedView};
-use crate::meta::hard_state::{DurableMark, HardState, LogStage, SavedState, UnsyncedRun};
-use crate::meta::store::MetaStore;
+use crate::hard_state::{
+    DURABLE, DurableMark, HardState, LogStage, MetaStore, SCRUB, SavedState, UNSYNCED, UnsyncedRun,
+};
+use crate::log::{LogFile, LogView, OpenLog, RecentEntries, SharedView};
 use crate::options::{Durability, StoreOptions, WriterMode};
 use crate::recovery::log_scan::{ScannedLog, scan_log};
+use crate::recovery::recovery_cases::Unsynced;
 pub use crate::recovery::recovery_cases::{
-    INDEX_CASES, IndexCase, IndexState, MetaState, RECOVERY_CASES, RecoveryCase, TailState,
-    Verdict, judge,
+    IndexState, MetaState, RECOVERY_CASES, RecoveryCase, TailState, Verdict, boot_id, judge,
 };
 use crate::recovery::repair::Repair;
-use crate::recovery::survey::{Survey, corrupt, survey, wrong_header};
-use crate::recovery::unsynced_run::Unsynced;
-pub use crate::recovery::unsynced_run::boot_id;
+use crate::recovery::survey::{Survey, SurveyedFile, corrupt, survey};
+use crate::scan::Fault;
 use crate::scrub::record::Scrub;
 use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::store::BinlogStore;
-use crate::writer::{
-    CommandQueue, LogWriter, Purger, Waiting, WaitingFileSystem, WaitingMeta, WriterState, serve,
-};
+use crate::writer::{CommandQueue, LogWriter, Purger, Waiting, WriterState, serve};
 
 // Opens a log: survey, scan, judge, repair; then creates the writer and the shared view.
 
@@ -58,18 +56,14 @@ impl BinlogStore {
     ) -> Result<(Self, RecoveryReport), OpenError> {
         options.validate()?;
         let hard = HardState::new(meta);
-        let recovered = recover(&options, &*fs, &hard)?;
-        let report = recovered.report.clone();
-        let handle = start(&options, fs, hard, recovered)?;
-        Ok((Self::new(handle), report))
+        let (saved, log, report) = recover(&options, &*fs, &hard)?;
+        let handle = start(options, fs, hard, saved, log)?;
+        Ok((Self { handle }, report))
     }
 }
 
-struct Recovered {
-    saved: SavedState,
-    log: ScannedLog,
-    report: RecoveryReport,
-}
+/// The hard state and the files after recovery, and its report.
+type Recovered = (SavedState, ScannedLog, RecoveryReport);
 
 fn recover(
     options: &StoreOptions,
@@ -80,10 +74,8 @@ fn recover(
     let repair = Repair {
         fs,
         dir: &dir,
-        data_dir: &options.data_dir,
         hard,
-        ring: options.ring,
-        origin: &options.origin,
+        options,
     };
     let mut cases = Vec::new();
     for _ in 0..ROUNDS {
@@ -105,7 +97,7 @@ fn recover(
                 return Err(OpenError::AllMissing { dir });
             }
             (Verdict::CreateLog, _) => repair.create_log()?,
-            (Verdict::BeginBehindFloor, Some(floor)) => repair.begin_behind_floor(&log, floor)?,
+            (Verdict::BeginBehindFloor, Some(floor)) => repair.begin_after_floor(&log, floor)?,
             (
                 Verdict::Open | Verdict::CutTail | Verdict::CutDoubtedTail | Verdict::MakeNextFile,
                 _,
@@ -142,24 +134,24 @@ fn meta_state(saved: &SavedState, log: &ScannedLog) -> MetaState {
     }
     let floor = saved.floor.as_ref().map(|floor| floor.op_id);
     let end = log.end();
-    let behind =
+    let beyond =
         |known: Option<OpId>, end: Option<OpId>| known.map(|id| id.index) > end.map(|id| id.index);
-    let end_or_floor = if behind(floor, end) { floor } else { end };
+    let end_or_floor = if beyond(floor, end) { floor } else { end };
     let vote_term = saved.vote.map_or(0, |vote| vote.leader_id.term);
     let last_term = end_or_floor.map_or(0, |last| last.term);
     let differs = |id: OpId| log.terms.op_id(id.index).is_some_and(|found| found != id);
 
     if vote_term < last_term {
         MetaState::VoteOlder
-    } else if behind(saved.committed, end_or_floor) {
+    } else if beyond(saved.committed, end_or_floor) {
         MetaState::CommittedBeyondEnd
     } else if saved.committed.is_some_and(differs) {
         MetaState::CommittedDiffers
-    } else if behind(saved.durable.map(|mark| mark.op_id), end_or_floor)
+    } else if beyond(saved.durable.map(|mark| mark.op_id), end_or_floor)
         || saved.durable.is_some_and(|mark| differs(mark.op_id))
     {
         MetaState::DurableBeyondEnd
-    } else if behind(floor, end) {
+    } else if beyond(floor, end) {
         MetaState::FloorBeyondEnd
     } else if floor
         .is_some_and(|floor| entries.is_some_and(|(first, _)| first.index <= floor.index))
@@ -205,7 +197,7 @@ fn refusal(verdict: Verdict, dir: &Path, saved: &SavedState, log: &ScannedLog) -
                     .files
                     .current()
                     .map_or(crate::format::FileNumber::FIRST, LogFile::number);
-                corrupt(dir, file, wrong_header("place in the log"))
+                corrupt(dir, file, Fault::wrong_header("place in the log"))
             }
         },
         _ => OpenError::MetaMissing {
@@ -217,7 +209,7 @@ fn refusal(verdict: Verdict, dir: &Path, saved: &SavedState, log: &ScannedLog) -
 /// How to finish opening a log whose files can stay.
 struct Ending {
     verdict: Verdict,
-    /// Whether entries that were acknowledged without a sync may be missing.
+    /// True if entries that were acknowledged without a sync may be missing.
     may_lack_unsynced: bool,
     /// The record to write for the new run.
     run: Option<UnsyncedRun>,
@@ -226,100 +218,48 @@ struct Ending {
 /// Carries out the last repairs, which change the scanned log only by a new last file.
 fn finish(
     repair: &Repair<'_>,
-    survey: Survey,
+    mut survey: Survey,
     mut log: ScannedLog,
-    Ending {
-        verdict,
-        may_lack_unsynced,
-        run,
-    }: Ending,
+    ending: Ending,
     cases: Vec<&'static str>,
 ) -> Result<Recovered, OpenError> {
-    let mut saved = survey.saved;
+    let mut saved = std::mem::take(&mut survey.saved);
     let found = DoubtedTail::of_term(saved.vote.map_or(0, |vote| vote.leader_id.term));
     // An existing doubt stays.
     let doubt = saved.doubt.map_or(found, |known| known.and(found));
-    let mut cut = None;
-    if let Some(last) = log.files.current() {
-        let (number, end) = (last.number(), last.end);
-        let size = survey
-            .files
-            .iter()
-            .find(|file| file.number == number)
-            .map_or(end, |file| file.size);
-        let doubted = verdict == Verdict::CutDoubtedTail;
-        if doubted || may_lack_unsynced {
-            repair.note_doubt(&doubt)?;
-            saved.doubt = Some(doubt);
-        }
-        if doubted || verdict == Verdict::CutTail {
-            cut = Some(TailCut {
-                file: number,
-                offset: end,
-                bytes: size.saturating_sub(end),
-                doubted,
-            });
-        }
-        let known = saved
-            .durable
-            .filter(|mark| mark.file == number && mark.end <= end);
-        repair.settle_tail(number, known.map_or(0, |mark| mark.end), end)?;
-        // Present entries count as durable from now on, including a membership whose acknowledgement a stop prevented.
-        let newest = log.memberships.last().map(|membership| membership.op_id);
-        let unmarked = newest.map(|id| id.index) > saved.durable.map(|mark| mark.op_id.index);
-        if let Some(op_id) = last.last.filter(|_| unmarked) {
-            let mark = DurableMark {
-                op_id,
-                file: number,
-                end,
-            };
-            repair.note_durable(mark)?;
-            saved.durable = Some(mark);
-        }
-    }
-    let made_file = if verdict == Verdict::MakeNextFile {
+    let mut cut = settle_last_file(repair, &survey.files, &mut saved, &log, &ending, doubt)?;
+    let mut made_file = None;
+    if ending.verdict == Verdict::MakeNextFile {
         let next = log.files.current().map(|file| file.number().next());
         let half_made = survey.files.iter().find(|file| Some(file.number) == next);
         let bytes = half_made.map_or(0, |file| file.size);
-        let (number, doubted) = repair.make_next_file(&mut log, bytes, &doubt)?;
+        let (file, doubted) = repair.make_next_file(&mut log, bytes, &doubt)?;
         if doubted {
             saved.doubt = Some(doubt);
             cut = Some(TailCut {
-                file: number,
+                file,
                 offset: 0,
                 bytes,
                 doubted,
             });
         }
-        Some(number)
-    } else {
-        None
-    };
-
-    let index = survey.index.case();
-    let rewrite = index.rewrite.unwrap_or_default() || made_file.is_some();
-    repair.tidy_directory(
-        &log,
-        rewrite,
-        &survey.leftovers,
-        survey.has_temporary_index,
-        &survey.unfinished,
-    )?;
+        made_file = Some(file);
+    }
+    // The survey has refused an index that names a missing file.
+    let rewrite = survey.index != IndexState::Agrees || made_file.is_some();
+    repair.tidy_directory(&log, rewrite, &survey)?;
     if saved.scrub.verified != log.verified {
         saved.scrub.verified = log.verified;
-        repair.note_verified(&saved.scrub)?;
+        let noted = repair.hard.put(SCRUB, Some(&saved.scrub));
+        noted.map_err(OpenError::io("storing which files were verified"))?;
     }
-    // After the doubt, whose evidence it would otherwise remove, and after the sync of the present entries.
-    if saved.unsynced != run {
-        repair.note_unsynced(run.as_ref())?;
-        saved.unsynced = run;
+    // After the doubt, whose evidence it would otherwise remove, and after the sync of the present entries. Before the first entry.
+    if saved.unsynced != ending.run {
+        let noted = repair.hard.put(UNSYNCED, ending.run.as_ref());
+        noted.map_err(OpenError::io("storing how the log is written"))?;
+        saved.unsynced = ending.run;
     }
-    repair.note_in_use(
-        saved
-            .log
-            .is_some_and(|record| record.stage == LogStage::InUse),
-    )?;
-
+    repair.note_in_use(&saved)?;
     let floor = saved.floor.as_ref().map(|floor| floor.op_id);
     let mut served = log.terms.clone();
     if let Some(floor) = floor {
@@ -327,7 +267,7 @@ fn finish(
     }
     let report = RecoveryReport {
         cases,
-        index_case: index.name,
+        index_case: survey.index.name(),
         files: log.files.files().count(),
         bounds: served.bounds(),
         floor,
@@ -335,64 +275,175 @@ fn finish(
         verified_bytes: log.verified_bytes,
         cut,
         made_file,
-        may_lack_unsynced,
+        may_lack_unsynced: ending.may_lack_unsynced,
         doubted: saved.doubt.is_some(),
         removed_files: survey.leftovers,
     };
-    Ok(Recovered { saved, log, report })
+    Ok((saved, log, report))
+}
+
+/// Records a doubt if there is one, then makes the last file durable up to its last complete entry, without what follows that.
+fn settle_last_file(
+    repair: &Repair<'_>,
+    files: &[SurveyedFile],
+    saved: &mut SavedState,
+    log: &ScannedLog,
+    ending: &Ending,
+    doubt: DoubtedTail,
+) -> Result<Option<TailCut>, OpenError> {
+    let Some(last) = log.files.current() else {
+        return Ok(None);
+    };
+    let (number, end) = (last.number(), last.end);
+    let surveyed = files.iter().find(|file| file.number == number);
+    let doubted = ending.verdict == Verdict::CutDoubtedTail;
+    if doubted || ending.may_lack_unsynced {
+        repair.note_doubt(&doubt)?;
+        saved.doubt = Some(doubt);
+    }
+    let is_cut = doubted || ending.verdict == Verdict::CutTail;
+    let known = saved
+        .durable
+        .filter(|mark| mark.file == number && mark.end <= end);
+    repair.settle_tail(number, known.map_or(0, |mark| mark.end), end)?;
+    // Present entries count as durable from now on, including a membership whose acknowledgement a stop prevented.
+    let newest = log.memberships.last().map(|membership| membership.op_id);
+    let unmarked = newest.map(|id| id.index) > saved.durable.map(|mark| mark.op_id.index);
+    if let Some(op_id) = last.last.filter(|_| unmarked) {
+        let mark = DurableMark {
+            op_id,
+            file: number,
+            end,
+        };
+        // As the writer does for its own; durable with `note_in_use`.
+        let noted = repair.hard.put(DURABLE, Some(&mark));
+        noted.map_err(OpenError::io("storing that a membership is durable"))?;
+        saved.durable = Some(mark);
+    }
+    Ok(is_cut.then(|| TailCut {
+        file: number,
+        offset: end,
+        bytes: surveyed.map_or(0, |file| file.size.saturating_sub(end)),
+        doubted,
+    }))
 }
 
 /// Creates the open log's in-memory state and starts its writer.
 fn start(
-    options: &StoreOptions,
+    options: StoreOptions,
     fs: Arc<dyn FileSystem>,
     hard: HardState,
-    recovered: Recovered,
+    saved: SavedState,
+    log: ScannedLog,
 ) -> Result<LogHandle, OpenError> {
     let dir = options.log_dir();
-    let Recovered { saved, log, .. } = recovered;
     let Some(current) = log.files.current().cloned() else {
         let error = std::io::Error::other("the log has no file");
         return Err(OpenError::io("opening the log")(error));
     };
-    let file = fs
-        .open(&dir.join(current.number().name()))
-        .map_err(OpenError::io(format!("opening {}", current.number())))?;
-    let free = fs
-        .free_space(&dir)
-        .map_err(OpenError::io("asking for the free space of the log's disk"))?;
-
-    let counters = Arc::new(Counters::default());
-    let budget = DiskBudget::new(
-        options.disk_limit_bytes,
-        options.disk_reserve_bytes,
-        options.disk_alarm_percent,
-        log.files.bytes(),
-        free,
-    );
-    let space = DiskSpace::new(
-        fs.clone(),
-        dir.clone(),
-        budget,
-        options.spill.clone(),
-        counters.clone(),
-    );
-    let space = Arc::new(space);
-    let mut state = WriterState {
-        file,
+    let number = current.number();
+    let file = fs.open(&dir.join(number.name()));
+    let state = WriterState {
+        file: file.map_err(OpenError::io(format!("opening {number}")))?,
         header: current.header.clone(),
         end: current.end,
         last: current.last_or_before(),
         gtids: log.gtids.clone(),
-        space: space.clone(),
         saved_committed: saved.committed,
         saved_mark: saved.durable,
         unsynced_run: saved.unsynced.is_some(),
     };
+    let counters = Arc::new(Counters::default());
+    let space = disk_space(&options, &fs, log.files.bytes(), &counters)?;
+    let scrub = Scrub {
+        record: Mutex::new(saved.scrub),
+        ..Scrub::default()
+    };
+    let view = log_view(saved, log, options.cache_bytes);
+    let at_open = (view.committed, view.committed_membership());
+    let next_index = view.last().map_or(0, |last| last.index + 1);
+    let log = Arc::new(OpenLog {
+        handles: FileHandles::new(fs.clone(), dir.clone()),
+        options: StoreOptions {
+            progress: None,
+            ..options
+        },
+        fs,
+        dir,
+        hard,
+        view: SharedView(Mutex::new(view)),
+        counters,
+        space,
+        read_faults: ReadFaults::default(),
+    });
+    let queue = Arc::new(CommandQueue::new(log.options.queue_bytes));
+    let purger = Arc::new(Purger::new(log.clone()));
+    let has_thread = log.options.writer == WriterMode::Thread;
+    // Only a writer with its own thread can wait for room on the disk.
+    let waiting = has_thread.then(|| {
+        Arc::new(Waiting {
+            log: log.clone(),
+            queue: queue.clone(),
+            purger: purger.clone(),
+            purges: AtomicBool::new(true),
+        })
+    });
+    let mut writer = LogWriter::new(log.clone(), purger, waiting, state);
+    // A purge may have been interrupted between its floor and its files.
+    writer.catch_up();
+    let writer = Arc::new(Mutex::new(writer));
+    let mut thread = None;
+    if has_thread {
+        let (writer, queue) = (writer.clone(), queue.clone());
+        let builder = std::thread::Builder::new().name("binlog-writer".to_owned());
+        let spawned = builder.spawn(move || serve(&writer, &queue));
+        thread = Some(spawned.map_err(OpenError::io("starting the log's writer"))?);
+    }
+    let handle = LogHandle {
+        shared: Arc::new(Shared {
+            log,
+            scrub,
+            queue,
+            writer,
+            thread: Mutex::new(thread),
+            at_open: Mutex::new(at_open),
+            appended: tokio::sync::watch::Sender::new(next_index),
+        }),
+    };
+    // The writer may have failed before its first request.
+    let failed = |failure: StoreError| OpenError::io("finishing a purge")(failure.into());
+    handle
+        .failure()
+        .map_or(Ok(handle), |failure| Err(failed(failure)))
+}
+
+fn disk_space(
+    options: &StoreOptions,
+    fs: &Arc<dyn FileSystem>,
+    log_bytes: u64,
+    counters: &Arc<Counters>,
+) -> Result<DiskSpace, OpenError> {
+    let dir = options.log_dir();
+    let free = fs.free_space(&dir);
+    let free = free.map_err(OpenError::io("asking for the free space of the log's disk"))?;
+    let budget = DiskBudget {
+        limit: options.disk_limit_bytes,
+        reserve: options.disk_reserve_bytes,
+        alarm_percent: options.disk_alarm_percent,
+        log_bytes,
+        free,
+        ..DiskBudget::default()
+    };
+    let (spill, counters) = (options.spill.clone(), counters.clone());
+    Ok(DiskSpace::new(fs.clone(), dir, budget, spill, counters))
+}
+
+fn log_view(saved: SavedState, log: ScannedLog, cache_bytes: u64) -> LogView {
     // Only committed entries are purged, and the stored committed op id is a hint that may be older. Without this, the engine would start
     // before the first present entry.
     let floor = saved.floor.as_ref().map(|floor| floor.op_id);
-    let committed = later(saved.committed, floor);
+    let known = saved.committed.into_iter().chain(floor);
+    let committed = known.max_by_key(|op_id| op_id.index);
     let last = log.terms.bounds().map(|(_, last)| last);
     let mut view = LogView {
         floor: None,
@@ -400,7 +451,7 @@ fn start(
         committed,
         durable: last,
         synced: last,
-        recent: RecentEntries::new(options.cache_bytes),
+        recent: RecentEntries::new(cache_bytes),
         files: log.files,
         memberships: log.memberships,
         terms: log.terms,
@@ -416,98 +467,7 @@ fn start(
     if let Some(floor) = saved.floor {
         view.purge(floor);
     }
-    let at_open = (view.committed, view.committed_membership());
-
-    let view = Arc::new(SharedView::new(view));
-    let scrub = Scrub::new(fs.clone(), dir.clone(), hard.clone(), saved.scrub);
-    let handles = Arc::new(FileHandles::new(fs.clone(), dir));
-    let queue = Arc::new(CommandQueue::new(options.queue_bytes));
-    let purger = Purger::new(
-        fs.clone(),
-        options.log_dir(),
-        hard.clone(),
-        view.clone(),
-        handles.clone(),
-        space.clone(),
-    );
-    // Only a writer with its own thread can wait for room on the disk.
-    let waiting = (options.writer == WriterMode::Thread)
-        .then(|| Waiting::new(queue.clone(), space.clone(), purger.clone()));
-    let (fs, hard) = match &waiting {
-        None => (fs, hard),
-        Some(waiting) => {
-            let fs = WaitingFileSystem::new(fs, waiting.clone());
-            state.file = fs.wrap(
-                &options.log_dir().join(state.header.number.name()),
-                state.file,
-            );
-            let hard = hard.through(|meta| Arc::new(WaitingMeta::new(meta, waiting.clone())));
-            (Arc::new(fs) as Arc<dyn FileSystem>, hard)
-        }
-    };
-    let mut writer = LogWriter::new(
-        fs,
-        hard,
-        view.clone(),
-        handles.clone(),
-        counters.clone(),
-        purger,
-        waiting,
-        options,
-        state,
-    );
-    // A purge may have been interrupted between its floor and its files.
-    writer.catch_up();
-
-    let writer = Arc::new(Mutex::new(writer));
-    let thread = match options.writer {
-        WriterMode::Inline | WriterMode::Stepped => None,
-        WriterMode::Thread => {
-            let (writer, queue) = (writer.clone(), queue.clone());
-            let thread = std::thread::Builder::new().name("binlog-writer".to_owned());
-            let thread = thread.spawn(move || serve(&writer, &queue));
-            Some(thread.map_err(OpenError::io("starting the log's writer"))?)
-        }
-    };
-    let behind = view.lock().last().map_or(0, |last| last.index + 1);
-    let shared = Shared {
-        view,
-        handles,
-        counters,
-        space,
-        read_faults: Arc::default(),
-        scrub,
-        queue,
-        writer_mode: options.writer,
-        durability: options.durability,
-        read_batch_bytes: options.read_batch_bytes,
-        spill: options.spill.clone(),
-        writer,
-        thread: Mutex::new(thread),
-        at_open: Mutex::new(at_open),
-        ring: options.ring,
-        appended: tokio::sync::watch::Sender::new(behind),
-    };
-    let handle = LogHandle {
-        shared: Arc::new(shared),
-    };
-    match handle.failure() {
-        None => Ok(handle),
-        Some(failure) => Err(open_failure(failure)),
-    }
-}
-
-/// The writer failed before its first request.
-fn open_failure(failure: StoreError) -> OpenError {
-    OpenError::io("finishing a purge")(failure.into())
-}
-
-/// The later of two positions in one log.
-fn later(one: Option<OpId>, other: Option<OpId>) -> Option<OpId> {
-    [one, other]
-        .into_iter()
-        .flatten()
-        .max_by_key(|op_id| op_id.index)
+    view
 }
 
 // The result of opening a log.

@@ -3,12 +3,17 @@
 
 use {MetaState as M, TailState as T};
 
-use crate::format::{FileNumber, IndexDamage};
+use raft_types::OpId;
+
+use crate::format::FileNumber;
+use crate::hard_state::UnsyncedRun;
+use crate::options::Durability;
 
 /// The state of the log's end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum TailState {
     /// There is no log file.
+    #[default]
     NoFiles,
     /// The last file ends after a complete entry, or after its header.
     Clean,
@@ -36,9 +41,10 @@ pub enum TailState {
 }
 
 impl TailState {
-    /// Every state, for tests.
+    /// Every state, in the order that the ranges of the table rely on.
     pub const ALL: [Self; 12] = [
         Self::NoFiles,
+        Self::Damage,
         Self::Clean,
         Self::TornHeader,
         Self::TornMarker,
@@ -47,7 +53,6 @@ impl TailState {
         Self::ZeroFilled,
         Self::EndsInZeros,
         Self::Garbage,
-        Self::Damage,
         Self::RotateWithoutNext,
         Self::NextHalfMade,
     ];
@@ -81,7 +86,7 @@ pub enum MetaState {
 }
 
 impl MetaState {
-    /// Every state, for tests.
+    /// Every state, in the order that the ranges of the table rely on.
     pub const ALL: [Self; 11] = [
         Self::StartingOver,
         Self::Missing,
@@ -142,43 +147,12 @@ pub struct RecoveryCase {
     pub verdict: Verdict,
 }
 
-const ANY_FILES: &[TailState] = &[
-    T::Clean,
-    T::TornHeader,
-    T::TornMarker,
-    T::PayloadMissing,
-    T::TornPayload,
-    T::ZeroFilled,
-    T::EndsInZeros,
-    T::Garbage,
-    T::Damage,
-    T::RotateWithoutNext,
-    T::NextHalfMade,
-];
-const ANY_BUT_DAMAGE: &[TailState] = &[
-    T::Clean,
-    T::TornHeader,
-    T::TornMarker,
-    T::PayloadMissing,
-    T::TornPayload,
-    T::ZeroFilled,
-    T::EndsInZeros,
-    T::Garbage,
-    T::RotateWithoutNext,
-    T::NextHalfMade,
-];
-const IN_USE: &[MetaState] = &[
-    M::VoteOlder,
-    M::CommittedBeyondEnd,
-    M::CommittedDiffers,
-    M::DurableBeyondEnd,
-    M::FloorBeyondEnd,
-    M::FloorInside,
-    M::VoteNewer,
-    M::Agrees,
-];
+const ANY_FILES: &[TailState] = TailState::ALL.split_at(1).1;
+const ANY_BUT_DAMAGE: &[TailState] = TailState::ALL.split_at(2).1;
+const CREATING_OR_IN_USE: &[MetaState] = MetaState::ALL.split_at(2).1;
+const IN_USE: &[MetaState] = MetaState::ALL.split_at(3).1;
 /// The hard state is consistent with the present complete entries.
-const CONSISTENT: &[MetaState] = &[M::FloorInside, M::VoteNewer, M::Agrees];
+const CONSISTENT: &[MetaState] = MetaState::ALL.split_at(8).1;
 const CONSISTENT_OR_CREATING: &[MetaState] =
     &[M::Creating, M::FloorInside, M::VoteNewer, M::Agrees];
 
@@ -191,7 +165,7 @@ pub const RECOVERY_CASES: &[RecoveryCase] = &[
     RecoveryCase { name: "hard state gone", tails: ANY_FILES, metas: &[M::Missing], verdict: Verdict::RefuseMetaMissing },
     RecoveryCase { name: "first file half made", tails: &[T::NextHalfMade], metas: &[M::Creating], verdict: Verdict::CreateLog },
     RecoveryCase { name: "rotated while being made", tails: &[T::RotateWithoutNext], metas: &[M::Creating], verdict: Verdict::RefuseMetaMissing },
-    RecoveryCase { name: "damage in the middle", tails: &[T::Damage], metas: &[M::Creating, M::VoteOlder, M::CommittedBeyondEnd, M::CommittedDiffers, M::DurableBeyondEnd, M::FloorBeyondEnd, M::FloorInside, M::VoteNewer, M::Agrees], verdict: Verdict::RefuseDamage },
+    RecoveryCase { name: "damage in the middle", tails: &[T::Damage], metas: CREATING_OR_IN_USE, verdict: Verdict::RefuseDamage },
     RecoveryCase { name: "vote older than the log", tails: ANY_BUT_DAMAGE, metas: &[M::VoteOlder], verdict: Verdict::RefuseVoteOlder },
     RecoveryCase { name: "committed beyond the log's end", tails: ANY_BUT_DAMAGE, metas: &[M::CommittedBeyondEnd], verdict: Verdict::RefuseEntriesMissing },
     RecoveryCase { name: "committed entry differs", tails: ANY_BUT_DAMAGE, metas: &[M::CommittedDiffers], verdict: Verdict::RefuseCommittedDiffers },
@@ -206,7 +180,7 @@ pub const RECOVERY_CASES: &[RecoveryCase] = &[
     RecoveryCase { name: "torn event", tails: &[T::TornPayload], metas: CONSISTENT_OR_CREATING, verdict: Verdict::CutTail },
     RecoveryCase { name: "zero-filled tail", tails: &[T::ZeroFilled], metas: CONSISTENT_OR_CREATING, verdict: Verdict::CutTail },
     RecoveryCase { name: "tail that ends in zeros", tails: &[T::EndsInZeros], metas: CONSISTENT_OR_CREATING, verdict: Verdict::CutTail },
-    RecoveryCase { name: "garbage behind a first file's header", tails: &[T::Garbage], metas: &[M::Creating], verdict: Verdict::CutTail },
+    RecoveryCase { name: "garbage after a first file's header", tails: &[T::Garbage], metas: &[M::Creating], verdict: Verdict::CutTail },
     RecoveryCase { name: "garbage tail", tails: &[T::Garbage], metas: CONSISTENT, verdict: Verdict::CutDoubtedTail },
     RecoveryCase { name: "rotated, next file missing", tails: &[T::RotateWithoutNext], metas: CONSISTENT, verdict: Verdict::MakeNextFile },
     RecoveryCase { name: "rotated, next file half made", tails: &[T::NextHalfMade], metas: CONSISTENT, verdict: Verdict::MakeNextFile },
@@ -240,27 +214,6 @@ pub enum IndexState {
     NamesMissingFile,
 }
 
-/// A row of the table.
-#[derive(Debug)]
-pub struct IndexCase {
-    /// Its name in reports and tests.
-    pub name: &'static str,
-    /// The matching state.
-    pub state: IndexState,
-    /// Whether the index is rewritten; `None` refuses to open.
-    pub rewrite: Option<bool>,
-}
-
-/// The index table: when opening rewrites the index file; `None` refuses to open.
-#[rustfmt::skip]
-pub const INDEX_CASES: &[IndexCase] = &[
-    IndexCase { name: "index agrees", state: IndexState::Agrees, rewrite: Some(false) },
-    IndexCase { name: "index missing", state: IndexState::Missing, rewrite: Some(true) },
-    IndexCase { name: "index damaged", state: IndexState::Damaged, rewrite: Some(true) },
-    IndexCase { name: "file not in index", state: IndexState::Stale, rewrite: Some(true) },
-    IndexCase { name: "index names a missing file", state: IndexState::NamesMissingFile, rewrite: None },
-];
-
 impl IndexState {
     /// Every state, for tests.
     pub const ALL: [Self; 5] = [
@@ -271,25 +224,28 @@ impl IndexState {
         Self::NamesMissingFile,
     ];
 
-    /// The row for the state.
+    /// Its name in reports and tests.
     #[must_use]
-    pub fn case(self) -> &'static IndexCase {
-        INDEX_CASES
-            .iter()
-            .find(|case| case.state == self)
-            .expect("every state is in the table")
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Agrees => "index agrees",
+            Self::Missing => "index missing",
+            Self::Damaged => "index damaged",
+            Self::Stale => "file not in index",
+            Self::NamesMissingFile => "index names a missing file",
+        }
     }
 }
 
 /// Compares the index with the log's files, and names the missing file.
 pub(super) fn index_state(
-    index: Option<&Result<Vec<FileNumber>, IndexDamage>>,
+    index: Option<&Option<Vec<FileNumber>>>,
     log: &[FileNumber],
 ) -> (IndexState, Option<FileNumber>) {
     let listed = match index {
         None => return (IndexState::Missing, None),
-        Some(Err(_)) => return (IndexState::Damaged, None),
-        Some(Ok(listed)) => listed,
+        Some(None) => return (IndexState::Damaged, None),
+        Some(Some(listed)) => listed,
     };
     // Files purged before the log's first file may still be listed.
     let gone = listed
@@ -306,6 +262,64 @@ pub(super) fn index_state(
         },
         None,
     )
+}
+
+// The state of a log that was written without sync, from its record ([`UnsyncedRun`]) and the machine's boot at that time. The end of the
+// log does not show it: a file system usually loses a tail at the end of a write, which ends an entry.
+
+/// The state, at the next start, of entries that were acknowledged without a sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unsynced {
+    /// There were none on record, or they were synced when the log was closed.
+    NotNoted,
+    /// The machine has not restarted: data written to its operating system is present.
+    AllThere,
+    /// Some may be missing.
+    MayBeMissing,
+}
+
+impl Unsynced {
+    /// Compares the record with the machine's current boot. An unknown boot never matches.
+    pub(super) fn of(run: Option<&UnsyncedRun>, boot: Option<&str>) -> Self {
+        match run {
+            None => Self::NotNoted,
+            Some(run) if boot.is_some() && run.boot.as_deref() == boot => Self::AllThere,
+            Some(_) => Self::MayBeMissing,
+        }
+    }
+
+    /// Whether the state leaves a doubt for a log with this end. A log that never began had acknowledged nothing: its first entry is a
+    /// membership, which is always synced.
+    pub(super) fn leaves_a_doubt(self, end: Option<OpId>) -> bool {
+        self == Self::MayBeMissing && end.is_some()
+    }
+
+    /// Adjusts the table's verdict about a torn tail, which relies on the file's length: without sync, the length does not show what was
+    /// acknowledged. Logs of versions without a record use the current configuration.
+    pub(super) fn judge_tail(
+        self,
+        verdict: Verdict,
+        meta: MetaState,
+        durability: Durability,
+    ) -> Verdict {
+        let unsynced = match self {
+            Self::MayBeMissing => true,
+            Self::AllThere => false,
+            Self::NotNoted => durability == Durability::Os,
+        };
+        match verdict {
+            Verdict::CutTail if unsynced && meta != MetaState::Creating => Verdict::CutDoubtedTail,
+            verdict => verdict,
+        }
+    }
+}
+
+/// Identifies the machine's current boot: memory not written to a disk is lost between two boots. `None` if the system does not provide it.
+#[must_use]
+pub fn boot_id() -> Option<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let id = id.trim();
+    (!id.is_empty()).then(|| id.to_owned())
 }
 
 #[cfg(test)]
@@ -336,10 +350,15 @@ mod tests {
                 M::DurableBeyondEnd,
             ] {
                 let verdict = judge(tail, meta).verdict;
-                assert!(
-                    format!("{verdict:?}").starts_with("Refuse"),
-                    "{tail:?} with {meta:?}: {verdict:?}"
+                let refused = matches!(
+                    verdict,
+                    Verdict::RefuseLogMissing
+                        | Verdict::RefuseDamage
+                        | Verdict::RefuseVoteOlder
+                        | Verdict::RefuseEntriesMissing
+                        | Verdict::RefuseCommittedDiffers
                 );
+                assert!(refused, "{tail:?} with {meta:?}: {verdict:?}");
             }
         }
     }
@@ -350,21 +369,7 @@ mod index_cases_tests {
     use super::*;
 
     #[test]
-    fn every_state_is_in_exactly_one_row() {
-        for state in IndexState::ALL {
-            assert_eq!(
-                INDEX_CASES
-                    .iter()
-                    .filter(|case| case.state == state)
-                    .count(),
-                1,
-                "{state:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn states_are_told_apart() {
+    fn index_states_are_distinguished() {
         let files = |numbers: &[u64]| -> Vec<FileNumber> {
             numbers
                 .iter()
@@ -372,7 +377,7 @@ mod index_cases_tests {
                 .collect()
         };
         let state =
-            |index: &[u64], log: &[u64]| index_state(Some(&Ok(files(index))), &files(log)).0;
+            |index: &[u64], log: &[u64]| index_state(Some(&Some(files(index))), &files(log)).0;
         assert_eq!(state(&[3, 4], &[3, 4]), IndexState::Agrees);
         assert_eq!(state(&[3], &[3, 4]), IndexState::Stale);
         assert_eq!(state(&[2, 3, 4], &[3, 4]), IndexState::Stale);
@@ -380,8 +385,73 @@ mod index_cases_tests {
         assert_eq!(state(&[], &[3]), IndexState::Stale);
         assert_eq!(index_state(None, &files(&[1])).0, IndexState::Missing);
         assert_eq!(
-            index_state(Some(&Err(IndexDamage::CutOff)), &files(&[1])).0,
+            index_state(Some(&None), &files(&[1])).0,
             IndexState::Damaged
         );
+    }
+}
+
+#[cfg(test)]
+mod unsynced_tests {
+    use super::*;
+
+    #[test]
+    fn the_boot_id_is_the_systems() {
+        let words = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let id = boot_id().unwrap();
+        assert_eq!((id.as_str(), id.len()), (words.trim(), 36));
+    }
+
+    #[test]
+    fn unsynced_entries_survive_until_the_machine_stops() {
+        let run = |boot: Option<&str>| UnsyncedRun {
+            boot: boot.map(str::to_owned),
+        };
+        let (a, b) = (Some("a"), Some("b"));
+        let rows = [
+            (None, a, Unsynced::NotNoted),
+            (None, None, Unsynced::NotNoted),
+            (Some(run(a)), a, Unsynced::AllThere),
+            (Some(run(a)), b, Unsynced::MayBeMissing),
+            (Some(run(a)), None, Unsynced::MayBeMissing),
+            (Some(run(None)), a, Unsynced::MayBeMissing),
+            (Some(run(None)), None, Unsynced::MayBeMissing),
+        ];
+        for (run, boot, expected) in rows {
+            let found = Unsynced::of(run.as_ref(), boot);
+            assert_eq!(found, expected, "{run:?}, now {boot:?}");
+        }
+    }
+
+    #[test]
+    fn a_torn_tail_is_judged_by_the_durability_of_its_writes() {
+        use Durability::{Fsync, Os};
+        use MetaState::{Agrees, Creating};
+        let rows = [
+            (Unsynced::NotNoted, Agrees, Fsync, false),
+            (Unsynced::NotNoted, Agrees, Os, true),
+            (Unsynced::NotNoted, Creating, Os, false),
+            (Unsynced::AllThere, Agrees, Fsync, false),
+            (Unsynced::AllThere, Agrees, Os, false),
+            (Unsynced::MayBeMissing, Agrees, Fsync, true),
+            (Unsynced::MayBeMissing, Agrees, Os, true),
+            (Unsynced::MayBeMissing, Creating, Os, false),
+        ];
+        for (unsynced, meta, durability, doubted) in rows {
+            let expected = match doubted {
+                true => Verdict::CutDoubtedTail,
+                false => Verdict::CutTail,
+            };
+            let case = format!("{unsynced:?}, {meta:?}, now {durability}");
+            let found = unsynced.judge_tail(Verdict::CutTail, meta, durability);
+            assert_eq!(found, expected, "{case}");
+            let open = unsynced.judge_tail(Verdict::Open, meta, durability);
+            assert_eq!(open, Verdict::Open, "{case}");
+        }
+    }
+
+    #[test]
+    fn the_boot_id_is_stable() {
+        assert_eq!(boot_id(), boot_id());
     }
 }

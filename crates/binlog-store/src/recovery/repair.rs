@@ -2,61 +2,51 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 
 use binlog_format::events::FormatDescription;
-use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
-use raft_types::{DoubtedTail, RingId};
+use raft_types::DoubtedTail;
 
 use crate::error::OpenError;
-use crate::file_system::{FileSystem, StorageFile};
-use crate::format::{FileNumber, HeaderSource, INDEX_TEMPORARY_NAME, encode_file_header};
-use crate::log::LogFile;
-use crate::meta::hard_state::{
-    DurableMark, HardState, LogRecord, LogStage, PurgeFloor, ScrubRecord, UnsyncedRun,
+use crate::file_system::{FileSystem, copy_bytes};
+use crate::format::{FileHeader, FileNumber, INDEX_TEMPORARY_NAME, encode_file_header};
+use crate::hard_state::{
+    DOUBT, HardState, LOG, LogRecord, LogStage, PurgeFloor, SavedState, UNSYNCED,
 };
+use crate::log::LogFile;
+use crate::options::StoreOptions;
 use crate::recovery::log_scan::ScannedLog;
+use crate::recovery::survey::Survey;
 use crate::scan::scan_noted_start;
-use crate::writer::{NewFile, begin_file, start_over, write_index};
-
-/// Bytes per read and write when a tail is made durable.
-const COPY_BYTES: usize = 1 << 20;
+use crate::writer::{begin_file, start_over, write_index};
 
 pub(super) struct Repair<'a> {
     pub(super) fs: &'a dyn FileSystem,
+    /// The directory of the log's files.
     pub(super) dir: &'a Path,
-    pub(super) data_dir: &'a Path,
     pub(super) hard: &'a HardState,
-    pub(super) ring: RingId,
-    pub(super) origin: &'a GtidSet,
+    pub(super) options: &'a StoreOptions,
 }
 
 impl Repair<'_> {
     /// Creates the first file. Its creation is recorded first, so a hard state without a record is known to be lost, not new.
     pub(super) fn create_log(&self) -> Result<(), OpenError> {
         let create = || -> io::Result<()> {
-            self.hard.put_log(&LogRecord {
-                ring: self.ring,
-                stage: LogStage::Creating,
-            })?;
-            self.hard.flush()?;
+            let record = self.record(LogStage::Creating);
+            self.hard.store(LOG, Some(&record))?;
             self.fs.create_dir(self.dir)?;
-            self.fs.sync_dir(self.data_dir)?;
-            let description = Bytes::from(FormatDescription::built_in_event());
-            begin_file(
-                self.fs,
-                self.dir,
-                &HeaderSource {
-                    number: FileNumber::FIRST,
-                    ring: self.ring,
-                    before: None,
-                    membership: None,
-                    previous_gtids: self.origin,
-                    format_description: &description,
-                    timestamp: 0,
-                },
-            )?;
+            self.fs.sync_dir(&self.options.data_dir)?;
+            let header = FileHeader {
+                number: FileNumber::FIRST,
+                ring: self.options.ring,
+                before: None,
+                membership: None,
+                previous_gtids: self.options.origin.clone(),
+                format_description: FormatDescription::built_in_event().into(),
+                timestamp: 0,
+                end: 0,
+            };
+            begin_file(self.fs, self.dir, header)?;
             write_index(self.fs, self.dir, [FileNumber::FIRST])
         };
         create().map_err(OpenError::io("making the first log file"))
@@ -65,12 +55,10 @@ impl Repair<'_> {
     /// Durably records that acknowledged entries may be missing, or will be after a truncation. Written before the truncation: after a
     /// crash in between, the bytes are found again; after a later crash, the record is found.
     pub(super) fn note_doubt(&self, doubt: &DoubtedTail) -> Result<(), OpenError> {
-        let noted = self.hard.put_doubt(Some(doubt));
-        noted
-            .and_then(|()| self.hard.flush())
-            .map_err(OpenError::io(
-                "noting that acknowledged entries may be lost",
-            ))
+        let noted = self.hard.store(DOUBT, Some(doubt));
+        noted.map_err(OpenError::io(
+            "noting that acknowledged entries may be lost",
+        ))
     }
 
     /// Creates the file that follows the rotate entry at the log's end, over its `half_made` bytes, if any. Records `doubt` if they exceed
@@ -86,27 +74,28 @@ impl Repair<'_> {
             return Err(OpenError::io("making the next log file")(error));
         };
         let number = last_file.number().next();
-        let source = HeaderSource {
+        let mut header = FileHeader {
             number,
-            ring: self.ring,
+            ring: self.options.ring,
             before: log.end(),
-            membership: log.memberships.last(),
-            previous_gtids: &log.gtids,
-            format_description: &rotate.format_description,
+            membership: log.memberships.last().cloned(),
+            previous_gtids: log.gtids.clone(),
+            format_description: rotate.format_description,
             timestamp: rotate.timestamp,
+            end: 0,
         };
-        let doubted = half_made > encode_file_header(&source).0.len() as u64;
+        let doubted = half_made > encode_file_header(&mut header).len() as u64;
         if doubted {
             self.note_doubt(doubt)?;
         }
-        let NewFile { header, .. } = begin_file(self.fs, self.dir, &source)
+        let (_, header) = begin_file(self.fs, self.dir, header)
             .map_err(OpenError::io(format!("making {number}")))?;
         log.files.push(LogFile::begin(header));
         Ok((number, doubted))
     }
 
     /// Begins a file after the purge floor, which is beyond the log's end. The survey then treats the other files as leftovers.
-    pub(super) fn begin_behind_floor(
+    pub(super) fn begin_after_floor(
         &self,
         log: &ScannedLog,
         floor: &PurgeFloor,
@@ -115,16 +104,17 @@ impl Repair<'_> {
             return Ok(());
         };
         let number = last_file.number().next();
-        let source = HeaderSource {
+        let header = FileHeader {
             number,
-            ring: self.ring,
+            ring: self.options.ring,
             before: Some(floor.op_id),
-            membership: floor.membership.as_ref(),
-            previous_gtids: &log.gtids,
-            format_description: &last_file.header.format_description,
+            membership: floor.membership.clone(),
+            previous_gtids: log.gtids.clone(),
+            format_description: last_file.header.format_description.clone(),
             timestamp: last_file.header.timestamp,
+            end: 0,
         };
-        let begun = begin_file(self.fs, self.dir, &source);
+        let begun = begin_file(self.fs, self.dir, header);
         begun.map_err(OpenError::io(format!("making {number}")))?;
         Ok(())
     }
@@ -135,7 +125,7 @@ impl Repair<'_> {
         let complete = || -> io::Result<()> {
             let start = scan_noted_start(noted)?;
             // Earlier writes no longer count, whatever part of them is missing.
-            self.hard.put_unsynced(None)?;
+            self.hard.put(UNSYNCED, None)?;
             start_over(self.fs, self.dir, self.hard, &start)?;
             Ok(())
         };
@@ -151,18 +141,9 @@ impl Repair<'_> {
         end: u64,
     ) -> Result<(), OpenError> {
         let settle = || -> io::Result<()> {
-            let file: Arc<dyn StorageFile> = self.fs.open(&self.dir.join(number.name()))?;
-            let mut buffer = vec![0; COPY_BYTES];
-            let mut at = durable_to.min(end);
-            while at < end {
-                let wanted = COPY_BYTES.min(usize::try_from(end - at).unwrap_or(COPY_BYTES));
-                let read = file.read_at(&mut buffer[..wanted], at)?;
-                if read == 0 {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                file.write_at(&buffer[..read], at)?;
-                at += read as u64;
-            }
+            let file = self.fs.open(&self.dir.join(number.name()))?;
+            let from = durable_to.min(end);
+            copy_bytes(&*file, from..end, &*file, from)?;
             file.truncate(end)?;
             file.sync_data()
         };
@@ -174,20 +155,16 @@ impl Repair<'_> {
         &self,
         log: &ScannedLog,
         rewrite_index: bool,
-        leftovers: &[FileNumber],
-        has_temporary_index: bool,
-        unfinished: &[String],
+        survey: &Survey,
     ) -> Result<(), OpenError> {
         let tidy = || -> io::Result<()> {
             if rewrite_index {
                 write_index(self.fs, self.dir, log.files.files().map(LogFile::number))?;
-            } else if has_temporary_index {
+            } else if survey.has_temporary_index {
                 self.fs.remove(&self.dir.join(INDEX_TEMPORARY_NAME))?;
             }
-            for number in leftovers {
-                self.fs.remove(&self.dir.join(number.name()))?;
-            }
-            for name in unfinished {
+            let leftovers = survey.leftovers.iter().map(|number| number.name());
+            for name in leftovers.chain(survey.unfinished.iter().cloned()) {
                 self.fs.remove(&self.dir.join(name))?;
             }
             // Existing names may not have been durable.
@@ -196,37 +173,21 @@ impl Repair<'_> {
         tidy().map_err(OpenError::io("tidying the log directory"))
     }
 
-    /// Moves the durable mark to a membership, as the writer does for its own ([`crate::writer::LogWriter::flush`]); durable with
-    /// [`Self::note_in_use`].
-    pub(super) fn note_durable(&self, mark: DurableMark) -> Result<(), OpenError> {
-        let noted = self.hard.put_durable(Some(mark));
-        noted.map_err(OpenError::io("storing that a membership is durable"))
-    }
-
-    /// Records whether the log is written without sync; durable with [`Self::note_in_use`], and so before the first entry.
-    pub(super) fn note_unsynced(&self, run: Option<&UnsyncedRun>) -> Result<(), OpenError> {
-        let noted = self.hard.put_unsynced(run);
-        noted.map_err(OpenError::io("storing how the log is written"))
-    }
-
-    /// Records which files need no further verification; durable with [`Self::note_in_use`].
-    pub(super) fn note_verified(&self, record: &ScrubRecord) -> Result<(), OpenError> {
-        let noted = self.hard.put_scrub(record);
-        noted.map_err(OpenError::io("storing which files were verified"))
-    }
-
     /// Records that the log is in use: its loss is detected from now on.
-    pub(super) fn note_in_use(&self, already: bool) -> Result<(), OpenError> {
+    pub(super) fn note_in_use(&self, saved: &SavedState) -> Result<(), OpenError> {
+        let record = self.record(LogStage::InUse);
         let note = || -> io::Result<()> {
-            if !already {
-                self.hard.put_log(&LogRecord {
-                    ring: self.ring,
-                    stage: LogStage::InUse,
-                })?;
+            if saved.log.is_none_or(|log| log.stage != LogStage::InUse) {
+                self.hard.put(LOG, Some(&record))?;
             }
             // Values read from the hard state count from now on, so they must be durable.
             self.hard.flush()
         };
         note().map_err(OpenError::io("storing that the log is in use"))
+    }
+
+    fn record(&self, stage: LogStage) -> LogRecord {
+        let ring = self.options.ring;
+        LogRecord { ring, stage }
     }
 }

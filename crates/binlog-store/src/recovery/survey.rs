@@ -7,13 +7,11 @@ use std::sync::Arc;
 use raft_types::{OpId, RingId};
 
 use crate::error::OpenError;
-use crate::file_system::{FileSystem, StorageFile};
-use crate::format::{
-    FileHeader, FileNumber, INDEX_NAME, INDEX_TEMPORARY_NAME, IndexDamage, parse_index,
-};
-use crate::meta::hard_state::{HardState, LogStage, SavedState};
+use crate::file_system::{FileSystem, StorageFile, read_file};
+use crate::format::{FileHeader, FileNumber, INDEX_NAME, INDEX_TEMPORARY_NAME, parse_index};
+use crate::hard_state::{HardState, LogStage, SavedState};
 use crate::recovery::recovery_cases::{IndexState, index_state};
-use crate::scan::{Corruption, Fault, FaultKind, ScanError, Window, find_entry_after, scan_header};
+use crate::scan::{Corruption, Fault, ScanError, Window, find_entry_after, scan_header};
 use crate::scrub::UNFINISHED;
 
 /// The largest accepted index: a hundred thousand files.
@@ -26,17 +24,7 @@ pub(super) struct SurveyedFile {
     pub(super) header: Result<Arc<FileHeader>, Fault>,
 }
 
-impl SurveyedFile {
-    pub(super) fn open(
-        &self,
-        fs: &dyn FileSystem,
-        dir: &Path,
-    ) -> Result<Arc<dyn StorageFile>, OpenError> {
-        open_file(fs, dir, self.number)
-    }
-}
-
-fn open_file(
+pub(super) fn open_file(
     fs: &dyn FileSystem,
     dir: &Path,
     number: FileNumber,
@@ -132,21 +120,11 @@ pub(super) fn survey(
     })
 }
 
-fn read_index(
-    fs: &dyn FileSystem,
-    dir: &Path,
-) -> Result<Result<Vec<FileNumber>, IndexDamage>, OpenError> {
-    let read = || -> io::Result<Vec<u8>> {
-        let file = fs.open_read_only(&dir.join(INDEX_NAME))?;
-        let mut bytes =
-            vec![0; usize::try_from(file.size()?.min(MAX_INDEX_BYTES)).unwrap_or_default()];
-        let filled = file.read_at(&mut bytes, 0)?;
-        bytes.truncate(filled);
-        Ok(bytes)
-    };
-    Ok(parse_index(
-        &read().map_err(OpenError::io(format!("reading {INDEX_NAME}")))?,
-    ))
+/// The listed files; `None` if the index is damaged.
+fn read_index(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Vec<FileNumber>>, OpenError> {
+    let read = read_file(fs, &dir.join(INDEX_NAME), MAX_INDEX_BYTES);
+    let bytes = read.map_err(OpenError::io(format!("reading {INDEX_NAME}")))?;
+    Ok(parse_index(&bytes))
 }
 
 /// The headers of all files stay in memory. GTIDs that a file's previous GTIDs share with those of the preceding file are stored once; a
@@ -177,7 +155,7 @@ fn survey_file(
     })
 }
 
-/// Removes the files before one whose preceding entry is purged.
+/// Removes the files that end at or before the purge floor.
 fn split_leftovers(files: &mut Vec<SurveyedFile>, floor: Option<OpId>) -> Vec<FileNumber> {
     let begins_at_floor = |file: &SurveyedFile| {
         let before = file.header.as_ref().ok().and_then(|header| header.before);
@@ -220,7 +198,7 @@ fn check_chain(
         (Ok(_), None) => Err(corrupt(
             dir,
             first.number,
-            wrong_header("entries before the file"),
+            Fault::wrong_header("entries before the file"),
         )),
         (Err(fault), _) => Err(corrupt(dir, first.number, fault.clone())),
     }
@@ -244,7 +222,7 @@ fn check_headers(
             Ok(_) => {}
             Err(fault) => {
                 let is_last = at + 1 == files.len();
-                let open = file.open(fs, dir)?;
+                let open = open_file(fs, dir, file.number)?;
                 let has_entries = find_entry_after(&open, file.size, file.number, 0)
                     .map_err(|error| scan_error(dir, file.number, error))?
                     .is_some();
@@ -255,14 +233,6 @@ fn check_headers(
         }
     }
     Ok(())
-}
-
-pub(super) fn wrong_header(what: &'static str) -> Fault {
-    Fault {
-        offset: 0,
-        kind: FaultKind::WrongHeader { what },
-        entry_offset: 0,
-    }
 }
 
 pub(super) fn corrupt(dir: &Path, file: FileNumber, fault: Fault) -> OpenError {

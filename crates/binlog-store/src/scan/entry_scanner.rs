@@ -3,8 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use binlog_format::event::{EventHeader, EventRef, EventType, HEADER_LEN};
-use binlog_format::events::{Ignorable, Rotate as RotateEvent};
+use binlog_format::event::{EventHeader, EventType, HEADER_LEN};
+use binlog_format::events::Rotate as RotateEvent;
+use binlog_format::gtid::{Gtid, GtidSet};
 use bytes::Bytes;
 use raft_types::{
     AppEntry, Entry, EntryPayload, LogId, MembershipPayload, OpId, PayloadChecksumError, Rotate,
@@ -14,10 +15,13 @@ use spilling_bytes::{SpillFolder, SpillingBytes};
 
 use crate::file_system::StorageFile;
 use crate::format::{
-    FileNumber, FirstEvent, MARKER_MAGIC, MAX_MARKER_EVENT_BYTES, Marker, MarkerKind, RotateBody,
+    ContentFault, FileHeader, FileNumber, FirstEvent, LoggedMembership, MARKER_MAGIC,
+    MAX_MARKER_EVENT_BYTES, Marker, MarkerKind, RotateBody, with_timestamp,
 };
-use crate::scan::event_reader::{Window, event_header, fault, read_event, whole_event};
-use crate::scan::{FaultKind, ScanError};
+use crate::scan::event_reader::{
+    Window, decoded, decoded_marker, event_header, fault, read_event, unexpected, whole_event,
+};
+use crate::scan::{Fault, FaultKind, ScanError};
 
 /// The largest GTID event that is decoded; real ones have less than a kilobyte.
 const MAX_FIRST_EVENT_BYTES: usize = 1 << 20;
@@ -54,6 +58,91 @@ pub(crate) enum ScannedContent {
     Rotate(Rotate),
 }
 
+impl Scanned {
+    pub(crate) fn gtid(&self) -> Option<Gtid> {
+        match &self.content {
+            ScannedContent::Transaction(first) => first.gtid,
+            _ => None,
+        }
+    }
+}
+
+/// The log up to the last entry read of a file.
+#[derive(Debug)]
+pub(crate) struct FileState {
+    pub(crate) end: u64,
+    /// The last entry of the file; `None` while none was read.
+    pub(crate) last: Option<OpId>,
+    pub(crate) before: Option<OpId>,
+    pub(crate) gtids: GtidSet,
+    /// The sequence number of the last transaction in the next entry's file; 0 if it has none.
+    pub(crate) sequence_number: i64,
+    pub(crate) membership: Option<LoggedMembership>,
+    /// The rotate entry, which is the last one.
+    pub(crate) rotate: Option<Rotate>,
+}
+
+impl FileState {
+    pub(crate) fn begin(header: &FileHeader) -> Self {
+        Self {
+            end: header.end,
+            last: None,
+            before: header.before,
+            gtids: header.previous_gtids.clone(),
+            sequence_number: 0,
+            membership: header.membership.clone(),
+            rotate: None,
+        }
+    }
+
+    pub(crate) fn add(&mut self, entry: &Scanned) {
+        self.end = entry.end;
+        self.last = Some(entry.op_id);
+        match &entry.content {
+            ScannedContent::Blank => {}
+            ScannedContent::Membership(payload) => {
+                self.membership = Some(LoggedMembership::new(entry.op_id, payload));
+            }
+            ScannedContent::Transaction(first) => {
+                self.gtids.extend(first.gtid);
+                self.sequence_number = first.sequence_number;
+            }
+            ScannedContent::Rotate(rotate) => {
+                self.sequence_number = 0;
+                self.rotate = Some(rotate.clone());
+            }
+        }
+    }
+
+    /// The fault of a file that has a successor but no rotate entry.
+    pub(crate) fn missing_rotate(&self) -> Option<Fault> {
+        self.rotate.is_none().then_some(Fault {
+            offset: self.end,
+            kind: FaultKind::NoRotate,
+            entry_offset: self.end,
+        })
+    }
+
+    /// The fault of the next file if its header does not follow from the log before it.
+    pub(crate) fn fault_of_next(&self, next: &FileHeader) -> Option<Fault> {
+        let rotate = self.rotate.as_ref()?;
+        let what = if next.before != self.last.or(self.before) {
+            "entry before the file"
+        } else if next.previous_gtids != self.gtids {
+            "previous GTIDs"
+        } else if next.format_description != with_timestamp(&rotate.format_description, 0)
+            || next.timestamp != rotate.timestamp
+        {
+            "format description and time"
+        } else if next.membership != self.membership {
+            "membership"
+        } else {
+            return None;
+        };
+        Some(Fault::wrong_header(what))
+    }
+}
+
 /// Reads entries starting at an offset.
 pub(crate) struct EntryScanner {
     window: Window,
@@ -61,8 +150,8 @@ pub(crate) struct EntryScanner {
     offset: u64,
     last: Option<OpId>,
     rotated: bool,
-    /// For large payloads of entries that are read in full.
-    spill: SpillFolder,
+    /// The folder for large payloads of entries that are read in full; in memory without one.
+    pub(crate) spill: SpillFolder,
 }
 
 impl EntryScanner {
@@ -78,12 +167,10 @@ impl EntryScanner {
         }
     }
 
-    /// The same, with large payloads in files of `folder` instead of in memory.
-    pub(crate) fn spilling(self, folder: &SpillFolder) -> Self {
-        Self {
-            spill: folder.clone(),
-            ..self
-        }
+    /// Reads all entries of a file of this size.
+    pub(crate) fn of_file(file: &Arc<dyn StorageFile>, size: u64, header: &FileHeader) -> Self {
+        let window = Window::new(file, size, Window::SCAN_BYTES);
+        Self::new(window, header.number, header.end, header.before)
     }
 
     /// The index of the next entry, if the previous one is known.
@@ -160,51 +247,30 @@ impl EntryScanner {
         {
             return Err(fault(begin, FaultKind::Gap { last, found: op_id }));
         }
-        let behind = begin + u64::from(header.event_size);
+        let after = begin + u64::from(header.event_size);
+        let content = |what| fault(begin, FaultKind::Content(what));
         let (content, end) = match marker.kind {
-            MarkerKind::Blank => (ScannedContent::Blank, behind),
+            MarkerKind::Blank => (ScannedContent::Blank, after),
             MarkerKind::Membership => {
-                let payload = MembershipPayload::read(held).map_err(|error| {
-                    fault(
-                        begin,
-                        FaultKind::Content(format!(
-                            "the membership in entry {op_id} cannot be read: {error}"
-                        )),
-                    )
-                })?;
-                (ScannedContent::Membership(payload), behind)
+                let payload = MembershipPayload::read(held)
+                    .map_err(|error| content(ContentFault::Membership(error.to_string())))?;
+                (ScannedContent::Membership(payload), after)
             }
             MarkerKind::Rotate => {
-                let rotate = RotateBody::decode(&held).ok_or_else(|| {
-                    fault(
-                        begin,
-                        FaultKind::Content(format!("the rotate entry {op_id} cannot be read")),
-                    )
-                })?;
-                (
-                    ScannedContent::Rotate(rotate),
-                    self.rotate_event(op_id, behind)?,
-                )
+                let rotate = RotateBody::decode(&held).ok_or(content(ContentFault::Rotate))?;
+                let end = self.rotate_event(op_id, after)?;
+                (ScannedContent::Rotate(rotate), end)
             }
             MarkerKind::Transaction => {
                 let (first, end) = match depth {
-                    Depth::Full => self.whole_payload(&marker, op_id, behind, payload)?,
+                    Depth::Full => self.whole_payload(&marker, op_id, after, payload)?,
                     Depth::Marker | Depth::FirstEvent => {
-                        self.glance_at_payload(&marker, op_id, behind, depth)?
+                        self.glance_at_payload(&marker, op_id, after, depth)?
                     }
                 };
                 (ScannedContent::Transaction(first), end)
             }
-            MarkerKind::FileHeader => {
-                let found = header.event_type;
-                return Err(fault(
-                    begin,
-                    FaultKind::Unexpected {
-                        expected: "an entry's marker",
-                        found,
-                    },
-                ));
-            }
+            MarkerKind::FileHeader => return Err(unexpected(begin, "an entry's marker", &header)),
         };
         self.offset = end;
         self.last = Some(op_id);
@@ -225,26 +291,11 @@ impl EntryScanner {
         header: &EventHeader,
     ) -> Result<(Marker, OpId, Bytes), ScanError> {
         if header.event_type != EventType::Ignorable {
-            let found = header.event_type;
-            return Err(fault(
-                offset,
-                FaultKind::Unexpected {
-                    expected: "an entry's marker",
-                    found,
-                },
-            ));
+            return Err(unexpected(offset, "an entry's marker", header));
         }
         let event = whole_event(&mut self.window, offset, header, MAX_MARKER_EVENT_BYTES)?;
-        let body = EventRef::new(&event)
-            .and_then(Ignorable::decode)
-            .map_err(|error| fault(offset, FaultKind::Event(error)))?;
-        let (marker, held) =
-            Marker::decode(&body.body).map_err(|error| fault(offset, FaultKind::Marker(error)))?;
-        Ok((
-            marker,
-            marker.op_id.unwrap_or_default(),
-            Bytes::copy_from_slice(held),
-        ))
+        let (marker, held) = decoded_marker(offset, &event)?;
+        Ok((marker, marker.op_id.unwrap_or_default(), held))
     }
 
     /// The header of the next event of an entry's payload.
@@ -265,26 +316,16 @@ impl EntryScanner {
     fn rotate_event(&mut self, op_id: OpId, offset: u64) -> Result<u64, ScanError> {
         let header = self.payload_event(op_id, offset, offset)?;
         if header.event_type != EventType::Rotate {
-            let found = header.event_type;
-            return Err(fault(
-                offset,
-                FaultKind::Unexpected {
-                    expected: "the rotate event",
-                    found,
-                },
-            ));
+            return Err(unexpected(offset, "the rotate event", &header));
         }
         let event = whole_event(&mut self.window, offset, &header, MAX_MARKER_EVENT_BYTES)?;
-        let rotate = EventRef::new(&event).and_then(RotateEvent::decode);
-        let rotate = rotate.map_err(|error| fault(offset, FaultKind::Event(error)))?;
+        let rotate = decoded(offset, &event, RotateEvent::decode)?;
         let next = self.number.next();
         if rotate.position != RotateEvent::FIRST_POSITION
             || *rotate.next_file != *next.name().as_bytes()
         {
-            return Err(fault(
-                offset,
-                FaultKind::Content(format!("the rotate event does not name {next}")),
-            ));
+            let kind = FaultKind::Content(ContentFault::RotateTarget(next));
+            return Err(fault(offset, kind));
         }
         Ok(offset + u64::from(header.event_size))
     }
@@ -321,15 +362,12 @@ impl EntryScanner {
             offset += u64::from(header.event_size);
         }
         if length != marker.payload_len {
-            let expected = marker.payload_len;
-            return Err(fault(
-                begin,
-                FaultKind::PayloadLength {
-                    op_id,
-                    expected,
-                    found: length,
-                },
-            ));
+            let kind = FaultKind::PayloadLength {
+                op_id,
+                expected: marker.payload_len,
+                found: length,
+            };
+            return Err(fault(begin, kind));
         }
         // A collected payload is verified when it becomes an entry.
         if payload.is_none() && checksum != marker.payload_crc32c {
@@ -372,9 +410,7 @@ impl EntryScanner {
             return Ok(FirstEvent::default());
         }
         let event = whole_event(&mut self.window, offset, header, MAX_FIRST_EVENT_BYTES)?;
-        EventRef::new(&event)
-            .and_then(FirstEvent::read)
-            .map_err(|error| fault(offset, FaultKind::Event(error)))
+        decoded(offset, &event, FirstEvent::read)
     }
 }
 
@@ -425,12 +461,11 @@ mod tests {
 
     use super::*;
     use crate::format::encode_marker;
-    use crate::scan::Fault;
     use crate::scan::header_scan::InMemory;
 
     /// Blank entries, the first of which follows this many bytes.
-    fn blanks(behind: usize, ids: &[(u64, u64)]) -> Vec<u8> {
-        let (mut bytes, mut scratch) = (vec![0; behind], Vec::new());
+    fn blanks(before: usize, ids: &[(u64, u64)]) -> Vec<u8> {
+        let (mut bytes, mut scratch) = (vec![0; before], Vec::new());
         for (term, index) in ids {
             let id = OpId::new(*term, *index);
             let marker = Marker::holding(MarkerKind::Blank, Some(id), &[]);
@@ -480,7 +515,7 @@ mod tests {
 
     /// A search that resumes at the wrong offset may never end.
     #[test]
-    fn an_entry_is_found_behind_any_number_of_bytes() {
+    fn an_entry_is_found_after_any_number_of_bytes() {
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             finds_entries();
@@ -493,14 +528,14 @@ mod tests {
     fn finds_entries() {
         let window = Window::LOOKUP_BYTES;
         let near = |bytes: usize| bytes - 70..bytes + 30;
-        for behind in (1..4).chain(near(window)).chain(near(3 * window)) {
-            let (file, end) = in_memory(blanks(behind, &[(1, 5)]));
+        for before in (1..4).chain(near(window)).chain(near(3 * window)) {
+            let (file, end) = in_memory(blanks(before, &[(1, 5)]));
             let find = |offset| find_entry_after(&file, end, FileNumber::FIRST, offset).unwrap();
             let place = |found: Option<Scanned>| found.map(|entry| (entry.offset, entry.end));
-            let expected = Some((behind as u64, end));
-            assert_eq!(place(find(0)), expected, "{behind}");
-            assert_eq!(place(find(behind as u64 - 1)), expected, "{behind}");
-            assert_eq!(place(find(behind as u64)), None, "{behind}");
+            let expected = Some((before as u64, end));
+            assert_eq!(place(find(0)), expected, "{before}");
+            assert_eq!(place(find(before as u64 - 1)), expected, "{before}");
+            assert_eq!(place(find(before as u64)), None, "{before}");
         }
         // The bytes of a false marker and of a damaged one, before a complete one.
         let mut bytes = blanks(40, &[(1, 5), (1, 6)]);

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use binlog_format::DecodeError;
 use binlog_format::checksum::CHECKSUM_LEN;
-use binlog_format::event::{EventHeader, HEADER_LEN};
+use binlog_format::event::{EventHeader, EventRef, HEADER_LEN};
+use binlog_format::events::Ignorable;
+use bytes::Bytes;
 
 use crate::file_system::StorageFile;
+use crate::format::Marker;
 use crate::scan::{Fault, FaultKind, ScanError};
 
 /// Reads the header of the event at `offset`, and checks its end position against the offset. `None` at the file's end.
@@ -20,12 +23,8 @@ pub(crate) fn event_header(
         return Ok(None);
     }
     if bytes.len() < HEADER_LEN {
-        return Err(fault(
-            offset,
-            FaultKind::HeaderCut {
-                available: bytes.len() as u64,
-            },
-        ));
+        let available = bytes.len() as u64;
+        return Err(fault(offset, FaultKind::HeaderCut { available }));
     }
     let header =
         EventHeader::parse(bytes).map_err(|error| fault(offset, FaultKind::Event(error)))?;
@@ -41,22 +40,12 @@ pub(crate) fn event_header(
     // The size and the end position are redundant: until they agree, the size is no evidence of the file's end.
     let event_end = (offset + needed) as u32;
     if header.log_pos != event_end {
-        return Err(fault(
-            offset,
-            FaultKind::Misplaced {
-                found: header.log_pos,
-                expected: event_end,
-            },
-        ));
+        let (found, expected) = (header.log_pos, event_end);
+        return Err(fault(offset, FaultKind::Misplaced { found, expected }));
     }
     if offset + needed > end {
-        return Err(fault(
-            offset,
-            FaultKind::EventCut {
-                needed,
-                available: end - offset,
-            },
-        ));
+        let available = end - offset;
+        return Err(fault(offset, FaultKind::EventCut { needed, available }));
     }
     Ok(Some(header))
 }
@@ -69,8 +58,9 @@ pub(crate) fn read_event(
     header: &EventHeader,
     sink: &mut dyn FnMut(&[u8]),
 ) -> Result<(), ScanError> {
-    let size = u64::from(header.event_size);
-    let end = offset + size;
+    let needed = u64::from(header.event_size);
+    let end = offset + needed;
+    let cut = |available| fault(offset, FaultKind::EventCut { needed, available });
     let canonical = EventHeader {
         event_size: header.event_size - CHECKSUM_LEN as u32,
         log_pos: 0,
@@ -86,13 +76,7 @@ pub(crate) fn read_event(
     while at < body_end {
         let piece = window.bytes(at, (body_end - at) as usize)?;
         if piece.is_empty() {
-            return Err(fault(
-                offset,
-                FaultKind::EventCut {
-                    needed: size,
-                    available: at - offset,
-                },
-            ));
+            return Err(cut(at - offset));
         }
         checksum.update(piece);
         sink(piece);
@@ -100,13 +84,7 @@ pub(crate) fn read_event(
     }
     let stored = window.bytes(body_end, CHECKSUM_LEN)?;
     let Some(stored) = stored.first_chunk::<CHECKSUM_LEN>() else {
-        return Err(fault(
-            offset,
-            FaultKind::EventCut {
-                needed: size,
-                available: size - 1,
-            },
-        ));
+        return Err(cut(needed - 1));
     };
     let (expected, found) = (u32::from_le_bytes(*stored), checksum.finalize());
     if expected == found {
@@ -128,21 +106,42 @@ pub(crate) fn whole_event(
     limit: usize,
 ) -> Result<Vec<u8>, ScanError> {
     if header.event_size as usize > limit {
-        let (event_type, size) = (header.event_type, u64::from(header.event_size));
-        return Err(fault(
-            offset,
-            FaultKind::TooLarge {
-                event_type,
-                size,
-                limit: limit as u64,
-            },
-        ));
+        let kind = FaultKind::TooLarge {
+            event_type: header.event_type,
+            size: u64::from(header.event_size),
+            limit: limit as u64,
+        };
+        return Err(fault(offset, kind));
     }
     let mut event = Vec::with_capacity(header.event_size as usize);
     read_event(window, offset, header, &mut |piece| {
         event.extend_from_slice(piece)
     })?;
     Ok(event)
+}
+
+/// A view of the event at `offset`.
+pub(crate) fn decoded<'a, T>(
+    offset: u64,
+    event: &'a [u8],
+    decode: impl FnOnce(EventRef<'a>) -> Result<T, DecodeError>,
+) -> Result<T, ScanError> {
+    let decoded = EventRef::new(event).and_then(decode);
+    decoded.map_err(|error| fault(offset, FaultKind::Event(error)))
+}
+
+/// The marker in the ignorable event at `offset`, and its payload if the marker holds it.
+pub(crate) fn decoded_marker(offset: u64, event: &[u8]) -> Result<(Marker, Bytes), ScanError> {
+    let ignorable = decoded(offset, event, Ignorable::decode)?;
+    let (marker, payload) =
+        Marker::decode(&ignorable.body).map_err(|error| fault(offset, FaultKind::Marker(error)))?;
+    Ok((marker, Bytes::copy_from_slice(payload)))
+}
+
+/// The fault of an event of another kind.
+pub(crate) fn unexpected(offset: u64, expected: &'static str, header: &EventHeader) -> ScanError {
+    let found = header.event_type;
+    fault(offset, FaultKind::Unexpected { expected, found })
 }
 
 pub(crate) fn fault(offset: u64, kind: FaultKind) -> ScanError {
@@ -222,7 +221,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use binlog_format::canonical::stamp;
-    use binlog_format::events::{EncodeEvent, EventOrigin, Ignorable};
+    use binlog_format::events::{EncodeEvent, EventOrigin};
 
     use super::*;
     use crate::scan::header_scan::InMemory;
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_is_cut_off_says_what_is_there() {
+    fn a_truncated_event_reports_its_available_bytes() {
         let (bytes, end) = file();
         let needed = end - OFFSET;
         for there in 0..=needed {
@@ -295,7 +294,7 @@ mod tests {
 
     /// The file was truncated after the header was read.
     #[test]
-    fn an_event_whose_file_ends_too_early_is_cut_off() {
+    fn an_event_in_a_shortened_file_is_truncated() {
         let (bytes, end) = file();
         let (needed, mut whole) = (end - OFFSET, window(&bytes, end, 4096));
         let header = event_header(&mut whole, OFFSET).unwrap().unwrap();
@@ -313,13 +312,13 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_none_and_damage_in_the_body_are_told() {
+    fn invalid_headers_and_damaged_bodies_are_reported() {
         let (bytes, end) = file();
         let small = |size: u32| {
             let mut bytes = bytes.clone();
             bytes[OFFSET as usize + 9..][..4].copy_from_slice(&size.to_le_bytes());
-            let behind = (OFFSET as u32 + size).to_le_bytes();
-            bytes[OFFSET as usize + 13..][..4].copy_from_slice(&behind);
+            let end_position = (OFFSET as u32 + size).to_le_bytes();
+            bytes[OFFSET as usize + 13..][..4].copy_from_slice(&end_position);
             event_header(&mut window(&bytes, end, 4096), OFFSET)
         };
         let truncated = DecodeError::Truncated {
@@ -351,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_shows_what_the_file_has_there() {
+    fn a_window_returns_the_files_bytes() {
         let bytes: Vec<u8> = (0..40).collect();
         let file_end = 36_usize;
         for size in [1, 7, 16, 100] {

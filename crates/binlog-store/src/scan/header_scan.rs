@@ -1,20 +1,23 @@
-//! Reads a file's header.
+//! Reads a file's header, of a file or from another member.
 
 use std::io;
 use std::sync::Arc;
 
 use binlog_format::checksum::ChecksumAlgorithm;
-use binlog_format::event::{EventFlags, EventHeader, EventRef, EventType};
-use binlog_format::events::{FormatDescription, Ignorable, PreviousGtids};
+use binlog_format::event::{EventFlags, EventHeader, EventType};
+use binlog_format::events::{FormatDescription, PreviousGtids};
 use binlog_format::{ENCRYPTED_MAGIC, MAGIC};
 use bytes::Bytes;
+use raft_types::{FileStart, OpId, RingId};
 
 use crate::file_system::StorageFile;
 use crate::format::{
-    FileHeader, FileHeaderBody, FileNumber, MAX_MARKER_EVENT_BYTES, Marker, MarkerKind,
+    ContentFault, FileHeader, FileHeaderBody, FileNumber, MAX_MARKER_EVENT_BYTES, MarkerKind,
     with_timestamp,
 };
-use crate::scan::event_reader::{Window, event_header, fault, whole_event};
+use crate::scan::event_reader::{
+    Window, decoded, decoded_marker, event_header, fault, unexpected, whole_event,
+};
 use crate::scan::{FaultKind, ScanError};
 
 /// The largest accepted PREVIOUS_GTIDS event; a set of millions of intervals fits.
@@ -34,8 +37,8 @@ pub(crate) fn scan_header_bytes(bytes: &Bytes) -> Result<FileHeader, ScanError> 
     let end = bytes.len() as u64;
     let header = read_header(&mut Window::new(&file, end, Window::LOOKUP_BYTES), None)?;
     if header.end != end {
-        let what = "bytes follow the header".to_owned();
-        return Err(fault(header.end, FaultKind::Content(what)));
+        let kind = FaultKind::Content(ContentFault::AfterHeader);
+        return Err(fault(header.end, kind));
     }
     Ok(header)
 }
@@ -57,69 +60,33 @@ fn read_members_header(
     let end = window.end();
     let magic = window.bytes(0, MAGIC.len())?;
     if magic.len() < MAGIC.len() && MAGIC.starts_with(magic) {
-        return Err(fault(
-            0,
-            FaultKind::EventCut {
-                needed: MAGIC.len() as u64,
-                available: end,
-            },
-        ));
+        let (needed, available) = (MAGIC.len() as u64, end);
+        return Err(fault(0, FaultKind::EventCut { needed, available }));
     }
     if *magic != MAGIC {
         return Err(fault(0, FaultKind::NoMagic));
     }
-    let mut offset = MAGIC.len() as u64;
-
-    let (header, event) = expect(
-        window,
-        &mut offset,
-        "a format description",
-        EventType::FormatDescription,
-        MAX_MARKER_EVENT_BYTES,
-    )?;
-    let at = offset - u64::from(header.event_size);
-    let description = EventRef::new(&event).and_then(FormatDescription::decode);
-    description.map_err(|error| fault(at, FaultKind::Event(error)))?;
+    let mut at = MAGIC.len() as u64;
+    let (what, event_type) = ("a format description", EventType::FormatDescription);
+    let (header, event) = expect(window, at, what, event_type, MAX_MARKER_EVENT_BYTES)?;
+    decoded(at, &event, FormatDescription::decode)?;
     let timestamp = header.timestamp;
     let format_description = Bytes::from(with_timestamp(&event, 0));
+    at += u64::from(header.event_size);
 
-    let (header, event) = expect(
-        window,
-        &mut offset,
-        "the previous GTIDs",
-        EventType::PreviousGtids,
-        MAX_GTIDS_EVENT_BYTES,
-    )?;
-    let at = offset - u64::from(header.event_size);
-    let gtids = EventRef::new(&event).and_then(PreviousGtids::decode);
-    let previous_gtids = gtids
-        .map_err(|error| fault(at, FaultKind::Event(error)))?
-        .gtids;
+    let (what, event_type) = ("the previous GTIDs", EventType::PreviousGtids);
+    let (header, event) = expect(window, at, what, event_type, MAX_GTIDS_EVENT_BYTES)?;
+    let previous_gtids = decoded(at, &event, PreviousGtids::decode)?.gtids;
+    at += u64::from(header.event_size);
 
-    let (header, event) = expect(
-        window,
-        &mut offset,
-        "the file header's marker",
-        EventType::Ignorable,
-        MAX_MARKER_EVENT_BYTES,
-    )?;
-    let at = offset - u64::from(header.event_size);
-    let ignorable = EventRef::new(&event).and_then(Ignorable::decode);
-    let ignorable = ignorable.map_err(|error| fault(at, FaultKind::Event(error)))?;
-    let (marker, payload) =
-        Marker::decode(&ignorable.body).map_err(|error| fault(at, FaultKind::Marker(error)))?;
+    let (what, event_type) = ("the file header's marker", EventType::Ignorable);
+    let (header, event) = expect(window, at, what, event_type, MAX_MARKER_EVENT_BYTES)?;
+    let (marker, payload) = decoded_marker(at, &event)?;
     if marker.kind != MarkerKind::FileHeader {
-        let found = header.event_type;
-        return Err(fault(
-            at,
-            FaultKind::Unexpected {
-                expected: "the file header's marker",
-                found,
-            },
-        ));
+        return Err(unexpected(at, what, &header));
     }
     let body =
-        FileHeaderBody::decode(payload).map_err(|what| fault(at, FaultKind::Content(what)))?;
+        FileHeaderBody::decode(&payload).map_err(|what| fault(at, FaultKind::Content(what)))?;
     if expected.is_some_and(|expected| expected != body.number) {
         return Err(fault(at, FaultKind::WrongFile { found: body.number }));
     }
@@ -130,7 +97,7 @@ fn read_members_header(
         previous_gtids,
         format_description,
         timestamp,
-        end: offset,
+        end: at + u64::from(header.event_size),
         membership: body.membership,
     })
 }
@@ -183,14 +150,14 @@ fn mysqld_wrote(window: &mut Window) -> Result<bool, ScanError> {
         ..header
     };
     let event = whole_event(window, offset, &closed, MAX_MARKER_EVENT_BYTES)?;
-    let description = EventRef::new(&event).and_then(FormatDescription::decode);
-    let description = description.map_err(|error| fault(offset, FaultKind::Event(error)))?;
+    let description = decoded(offset, &event, FormatDescription::decode)?;
     if description.checksum != ChecksumAlgorithm::Crc32 {
         return Ok(true);
     }
     offset += u64::from(header.event_size);
     let (what, event_type) = ("the previous GTIDs", EventType::PreviousGtids);
-    expect(window, &mut offset, what, event_type, MAX_GTIDS_EVENT_BYTES)?;
+    let (gtids, _) = expect(window, offset, what, event_type, MAX_GTIDS_EVENT_BYTES)?;
+    offset += u64::from(gtids.event_size);
     match event_header(window, offset)? {
         None => Ok(in_use),
         Some(header) => {
@@ -200,53 +167,130 @@ fn mysqld_wrote(window: &mut Window) -> Result<bool, ScanError> {
     }
 }
 
-/// The next event, which must have this type; moves `offset` past it.
+/// The event at `offset`, which must have this type.
 fn expect(
     window: &mut Window,
-    offset: &mut u64,
+    offset: u64,
     expected: &'static str,
     event_type: EventType,
     limit: usize,
 ) -> Result<(EventHeader, Vec<u8>), ScanError> {
-    let Some(header) = event_header(window, *offset)? else {
-        return Err(fault(*offset, FaultKind::HeaderCut { available: 0 }));
+    let Some(header) = event_header(window, offset)? else {
+        return Err(fault(offset, FaultKind::HeaderCut { available: 0 }));
     };
     if header.event_type != event_type {
-        return Err(fault(
-            *offset,
-            FaultKind::Unexpected {
-                expected,
-                found: header.event_type,
-            },
-        ));
+        return Err(unexpected(offset, expected, &header));
     }
-    let event = whole_event(window, *offset, &header, limit)?;
-    *offset += u64::from(header.event_size);
+    let event = whole_event(window, offset, &header, limit)?;
     Ok((header, event))
+}
+
+// A file start from another member, with its decoded header.
+
+/// A start with which a log can begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ReceivedStart {
+    /// The last entry before the file.
+    pub(crate) before: OpId,
+    pub(crate) header: FileHeader,
+    /// The header as it will be written, byte for byte.
+    pub(crate) bytes: Bytes,
+}
+
+/// Why a log cannot begin with a start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum StartFault {
+    #[error("it belongs to ring {found}, and this log to ring {own}")]
+    ForeignRing { found: RingId, own: RingId },
+    #[error("its header is that of {}, after {}; it should begin after {before}", .header.number, match .header.before {
+        Some(found) => found.to_string(),
+        None => "no entry".to_owned(),
+    })]
+    WrongPlace {
+        before: OpId,
+        header: Box<FileHeader>,
+    },
+    #[error("the membership that comes with it is not the one in its header")]
+    WrongMembership,
+}
+
+impl From<StartFault> for io::Error {
+    fn from(fault: StartFault) -> Self {
+        Self::new(io::ErrorKind::InvalidData, fault)
+    }
+}
+
+// Reads a file start from another member or from the hard state.
+
+/// Reads a start from another member and verifies its checksums.
+pub(crate) fn scan_start(start: &FileStart, own: RingId) -> io::Result<ReceivedStart> {
+    let header = scan_header_bytes(&start.header).map_err(unreadable)?;
+    let before = start.before;
+    if header.ring != own {
+        let found = header.ring;
+        return Err(StartFault::ForeignRing { found, own }.into());
+    }
+    if header.before != Some(before) {
+        let header = Box::new(header);
+        return Err(StartFault::WrongPlace { before, header }.into());
+    }
+    if header.membership() != start.membership {
+        return Err(StartFault::WrongMembership.into());
+    }
+    Ok(ReceivedStart {
+        before,
+        header,
+        bytes: start.header.clone(),
+    })
+}
+
+/// Reads the start in the hard state, which was checked before it was recorded.
+pub(crate) fn scan_noted_start(bytes: Bytes) -> io::Result<ReceivedStart> {
+    let header = scan_header_bytes(&bytes).map_err(unreadable)?;
+    let Some(before) = header.before else {
+        let what = "the noted header is that of a log's first file";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    };
+    Ok(ReceivedStart {
+        before,
+        header,
+        bytes,
+    })
+}
+
+fn unreadable(error: ScanError) -> io::Error {
+    match error {
+        ScanError::Fault(fault) => {
+            let what = format!("the header of the file cannot be read: {fault}");
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        }
+        ScanError::Io { source, .. } => source,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use binlog_format::canonical::{stamp, unstamp};
+    use binlog_format::event::EventRef;
     use binlog_format::gtid::GtidSet;
-    use raft_types::RingId;
 
     use super::*;
-    use crate::format::{HeaderSource, encode_file_header};
+    use crate::format::encode_file_header;
     use crate::scan::Fault;
 
     const NUMBER: FileNumber = FileNumber::FIRST;
 
     /// The canonical events of a header.
     fn events() -> Vec<Vec<u8>> {
-        let (bytes, _) = encode_file_header(&HeaderSource {
+        let bytes = encode_file_header(&mut FileHeader {
             number: NUMBER,
             ring: RingId::default(),
             before: None,
             membership: None,
-            previous_gtids: &GtidSet::new(),
-            format_description: &FormatDescription::built_in_event().into(),
+            previous_gtids: GtidSet::new(),
+            format_description: FormatDescription::built_in_event().into(),
             timestamp: 7,
+            end: 0,
         });
         let canonical = unstamp(&bytes[MAGIC.len()..]).unwrap();
         let mut rest: &[u8] = &canonical;
@@ -294,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_header_is_told_with_its_place() {
+    fn header_faults_are_reported_with_their_offset() {
         for which in 0..3 {
             // Its checksum is correct, but its content is invalid.
             let mut cut = events();

@@ -4,7 +4,6 @@
 mod entry_scanner;
 mod event_reader;
 mod header_scan;
-mod received_start;
 
 use std::io;
 
@@ -12,15 +11,16 @@ use binlog_format::DecodeError;
 use binlog_format::event::EventType;
 use raft_types::{OpId, PayloadChecksumError, RingId};
 
-use crate::format::{FileNumber, MarkerError};
+use crate::format::{ContentFault, FileNumber, MarkerError};
 pub(crate) use crate::scan::entry_scanner::{
-    Depth, EntryScanner, Scanned, ScannedContent, find_entry_after,
+    Depth, EntryScanner, FileState, Scanned, ScannedContent, find_entry_after,
 };
 pub(crate) use crate::scan::event_reader::Window;
 #[cfg(feature = "fuzzing")]
 pub(crate) use crate::scan::header_scan::InMemory;
-pub(crate) use crate::scan::header_scan::scan_header;
-pub(crate) use crate::scan::received_start::{ReceivedStart, scan_noted_start, scan_start};
+pub(crate) use crate::scan::header_scan::{
+    ReceivedStart, scan_header, scan_noted_start, scan_start,
+};
 
 // Faults of bytes in a log file, with their positions.
 
@@ -42,7 +42,7 @@ pub enum FaultKind {
         available: u64,
     },
     /// The file ends between a marker and its payload.
-    #[error("the file ends behind the marker of entry {op_id}, before its payload")]
+    #[error("the file ends after the marker of entry {op_id}, before its payload")]
     PayloadMissing {
         /// The entry of the marker.
         op_id: OpId,
@@ -75,7 +75,7 @@ pub enum FaultKind {
     #[error("this is mysqld's own binlog, not a file of a member's log")]
     MysqldsOwn,
     /// An event of another type was expected here.
-    #[error("a {found} event stands where {expected} is expected")]
+    #[error("a {found} event is where {expected} is expected")]
     Unexpected {
         /// The expected kind of event.
         expected: &'static str,
@@ -88,7 +88,7 @@ pub enum FaultKind {
     /// The payload differs from the one sealed at ingest.
     #[error("entry {op_id}: {source}")]
     Payload {
-        /// The entry whose payload is damaged.
+        /// The entry with the damaged payload.
         op_id: OpId,
         /// The sealed and the actual checksum.
         source: PayloadChecksumError,
@@ -104,7 +104,7 @@ pub enum FaultKind {
         found: u64,
     },
     /// The entries are not consecutive.
-    #[error("entry {found} stands behind entry {last}: the log has a gap here")]
+    #[error("entry {found} follows entry {last}: the log has a gap here")]
     Gap {
         /// The last entry before the gap.
         last: OpId,
@@ -112,7 +112,7 @@ pub enum FaultKind {
         found: OpId,
     },
     /// Bytes follow the rotate event.
-    #[error("bytes stand behind the rotate event, which must be a file's last one")]
+    #[error("bytes follow the rotate event, which must be a file's last one")]
     AfterRotate,
     /// A file with a successor does not end with a rotate event.
     #[error("the file has a successor, but does not end with a rotate event")]
@@ -139,7 +139,7 @@ pub enum FaultKind {
     },
     /// A part of a marker's payload cannot be read.
     #[error("{0}")]
-    Content(String),
+    Content(ContentFault),
 }
 
 impl FaultKind {
@@ -163,6 +163,17 @@ pub struct Fault {
     pub kind: FaultKind,
     /// Start of the entry with the fault; the previous entry ends there.
     pub entry_offset: u64,
+}
+
+impl Fault {
+    /// A header that does not follow from the log before it.
+    pub(crate) fn wrong_header(what: &'static str) -> Self {
+        Self {
+            offset: 0,
+            kind: FaultKind::WrongHeader { what },
+            entry_offset: 0,
+        }
+    }
 }
 
 /// A fault in a file.

@@ -1,30 +1,24 @@
 //! The scrub's state: the verified files and the choice of the next file.
 
-use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use raft_types::OpId;
 
-use crate::directory::LogDirectory;
-use crate::file_system::FileSystem;
 use crate::format::FileNumber;
+use crate::hard_state::{ScrubRecord, VerifiedMark};
 use crate::log::LogFile;
-use crate::meta::hard_state::{HardState, ScrubRecord, VerifiedMark};
 
 /// Pause between the end of a scrub and the start of the next.
 const BETWEEN_TURNS: Duration = Duration::from_secs(24 * 3_600);
 
-/// The scrub's state and resources.
+/// The scrub's state.
+#[derive(Default)]
 pub(crate) struct Scrub {
-    pub(crate) fs: Arc<dyn FileSystem>,
-    pub(crate) dir: PathBuf,
-    hard: HardState,
-    pub(super) record: Mutex<ScrubRecord>,
-    pub(super) read_bytes: AtomicU64,
-    pub(super) damaged: AtomicU64,
+    pub(crate) record: Mutex<ScrubRecord>,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) damaged: AtomicU64,
     pub(crate) repaired: AtomicU64,
 }
 
@@ -100,7 +94,7 @@ pub(super) fn choose(
     // An end time in the future comes from a clock that was ahead: the real time is unknown.
     let since = record.completed_at.and_then(|at| now.checked_sub(at));
     let due = since.is_none_or(|since| since >= BETWEEN_TURNS.as_secs());
-    let of_turn = (record.behind.is_some() || due)
+    let of_turn = (record.read_upto.is_some() || due)
         .then(|| next_of_turn(closed, record, &waits))
         .flatten();
     let verified = record.verified.map(|mark| mark.file);
@@ -121,7 +115,7 @@ fn next_of_turn(
 ) -> Option<FileNumber> {
     let numbers = closed.iter().map(|file| file.number);
     let mut rest = numbers
-        .filter(|number| Some(*number) > record.behind)
+        .filter(|number| Some(*number) > record.read_upto)
         .take_while(|number| record.until.is_none_or(|until| *number <= until));
     rest.find(|number| !waits(*number))
 }
@@ -137,7 +131,7 @@ pub(super) fn good(closed: &[ClosedFile], mut record: ScrubRecord, choice: Choic
         });
     }
     if choice.of_turn {
-        record.behind = Some(choice.file);
+        record.read_upto = Some(choice.file);
         record.until = record.until.or_else(|| Some(closed.last()?.number));
     }
     record
@@ -150,45 +144,14 @@ pub(super) fn ended(
     waits: impl Fn(FileNumber) -> bool,
     now: u64,
 ) -> ScrubRecord {
-    if record.behind.is_some() && next_of_turn(closed, &record, waits).is_none() {
-        (record.behind, record.until) = (None, None);
+    if record.read_upto.is_some() && next_of_turn(closed, &record, waits).is_none() {
+        (record.read_upto, record.until) = (None, None);
         record.completed_at = Some(now);
     }
     record
 }
 
 impl Scrub {
-    pub(crate) fn new(
-        fs: Arc<dyn FileSystem>,
-        dir: PathBuf,
-        hard: HardState,
-        record: ScrubRecord,
-    ) -> Self {
-        Self {
-            fs,
-            dir,
-            hard,
-            record: Mutex::new(record),
-            read_bytes: AtomicU64::new(0),
-            damaged: AtomicU64::new(0),
-            repaired: AtomicU64::new(0),
-        }
-    }
-
-    pub(crate) fn directory(&self) -> LogDirectory {
-        LogDirectory::of(self.fs.clone(), self.dir.clone())
-    }
-
-    /// Durably stores a new record. Readers of the record do not wait for the disk: only one thread scrubs.
-    pub(super) fn keep(&self, record: ScrubRecord) -> io::Result<()> {
-        if *self.record() == record {
-            return Ok(());
-        }
-        *self.record() = record;
-        self.hard.put_scrub(&record)?;
-        self.hard.flush()
-    }
-
     pub(super) fn record(&self) -> MutexGuard<'_, ScrubRecord> {
         // Replaced as a whole.
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
@@ -209,14 +172,14 @@ mod tests {
         numbers.iter().map(file).collect()
     }
 
-    fn record(verified: u64, behind: u64, completed_at: Option<u64>) -> ScrubRecord {
+    fn record(verified: u64, read_upto: u64, completed_at: Option<u64>) -> ScrubRecord {
         let mark = |file: FileNumber| VerifiedMark {
             file,
             last: OpId::new(1, file.get() * 10),
         };
         ScrubRecord {
             verified: FileNumber::new(verified).map(mark),
-            behind: FileNumber::new(behind),
+            read_upto: FileNumber::new(read_upto),
             until: None,
             completed_at,
         }
@@ -258,9 +221,9 @@ mod tests {
             (&[1, 2, 3], 1, 0, Some(DAY), &[2], None),
         ];
         for row in table {
-            let (files, verified, behind, completed_at, damaged, expected) = row;
+            let (files, verified, read_upto, completed_at, damaged, expected) = row;
             let damaged = |number: FileNumber| damaged.contains(&number.get());
-            let record = record(verified, behind, completed_at);
+            let record = record(verified, read_upto, completed_at);
             let chosen = choose(&closed(files), &record, damaged, DAY + 1);
             let chosen = chosen.map(|choice| (choice.file.get(), choice.of_turn));
             assert_eq!(chosen, expected, "{row:?}");
@@ -316,7 +279,7 @@ mod tests {
             }
         }
         assert_eq!(seen, [1, 4, 2, 5, 3]);
-        assert_eq!((now.behind, now.until), (None, None));
+        assert_eq!((now.read_upto, now.until), (None, None));
     }
 
     fn now_verified(number: u64) -> Option<VerifiedMark> {

@@ -8,8 +8,8 @@ use std::{io, panic};
 use bytes::Bytes;
 use raft_types::OpId;
 
-use crate::error::StoreError;
-use crate::meta::hard_state::DurableMark;
+use crate::error::{Doing, StoreError};
+use crate::hard_state::{COMMITTED, DURABLE, DurableMark, UNSYNCED};
 use crate::options::Durability;
 use crate::writer::log_writer::{LogWriter, lock};
 use crate::writer::queue::{CommandQueue, Taken};
@@ -18,7 +18,7 @@ impl LogWriter {
     /// Drops the entries up to `upto`. If that is beyond the log's end, the log restarts after it, as after a snapshot.
     pub(super) fn purge(&mut self, upto: OpId) -> Result<(), StoreError> {
         // The floor is stored durably. If a power cut removed entries up to it, the log would have to restart after it without their GTIDs.
-        if self.view.lock().synced.map(|synced| synced.index) < Some(upto.index) {
+        if self.log.view.lock().synced.map(|synced| synced.index) < Some(upto.index) {
             self.sync_written()?;
         }
         let Some(beyond_end) = self.purger.forget(&self.hard, upto)? else {
@@ -156,12 +156,13 @@ impl LogWriter {
         }
     }
 
-    /// Handles a committed entry without a thread: stores every eighth one.
-    pub(crate) fn committed_inline(&mut self) {
+    /// Handles a committed entry or a released hold without a thread: stores every eighth op id, and does all deferrable work.
+    pub(crate) fn nudged_inline(&mut self) {
         self.inline_hints += 1;
         if self.inline_hints.is_multiple_of(INLINE_HINTS_EVERY) {
             self.tidy(Self::save_hints);
         }
+        self.catch_up();
     }
 
     /// The writer's last action.
@@ -179,10 +180,8 @@ impl LogWriter {
         if !self.state.unsynced_run || self.purger.hard_state_is_full() {
             return Ok(());
         }
-        let ended = self.hard.put_unsynced(None);
-        ended
-            .and_then(|()| self.hard.flush())
-            .map_err(|error| StoreError::io("storing that everything is synced", &error))?;
+        let ended = self.hard.store(UNSYNCED, None);
+        ended.doing("storing that everything is synced")?;
         self.state.unsynced_run = false;
         Ok(())
     }
@@ -199,7 +198,7 @@ impl LogWriter {
     /// The committed and durable op ids to store now. A committed entry that is not yet synced here is left out. The next start may follow
     /// a power cut, and the log must then have the entry in the hard state.
     fn hints(&self) -> (Option<OpId>, Option<DurableMark>) {
-        let view = self.view.lock();
+        let view = self.log.view.lock();
         let committed = view
             .committed
             .min(view.synced)
@@ -215,7 +214,7 @@ impl LogWriter {
         (
             committed,
             durable
-                .filter(|_| self.durability == Durability::Fsync)
+                .filter(|_| self.log.options.durability == Durability::Fsync)
                 .or(self.state.saved_mark),
         )
     }
@@ -229,31 +228,28 @@ impl LogWriter {
     pub(super) fn save_hints(&mut self) -> Result<(), StoreError> {
         self.last_hints = Instant::now();
         // A large entry that was not committed when it became durable is committed by now, and was read again.
-        self.view.lock().evict();
+        self.log.view.lock().evict();
         // They may be outdated, so they do not wait for room.
         if self.purger.hard_state_is_full() {
             return Ok(());
         }
         let (committed, mark) = self.hints();
+        let doing = "storing the committed op id";
         let mut changed = false;
-        let doing = |error: std::io::Error| StoreError::io("storing the committed op id", &error);
-        if let Some(committed) =
-            committed.filter(|committed| Some(*committed) != self.state.saved_committed)
-        {
-            self.hard.put_committed(Some(committed)).map_err(doing)?;
-            self.state.saved_committed = Some(committed);
+        if committed.is_some() && committed != self.state.saved_committed {
+            self.hard.put(COMMITTED, committed.as_ref()).doing(doing)?;
+            self.state.saved_committed = committed;
             changed = true;
         }
         if mark != self.state.saved_mark {
-            self.hard.put_durable(mark).map_err(doing)?;
+            self.hard.put(DURABLE, mark.as_ref()).doing(doing)?;
             self.state.saved_mark = mark;
             changed = true;
         }
         if changed {
-            self.hard.flush().map_err(doing)
-        } else {
-            Ok(())
+            self.hard.flush().doing(doing)?;
         }
+        Ok(())
     }
 }
 
@@ -262,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_more_purged_files_are_left_the_sooner_the_next_one_goes() {
+    fn removals_are_more_frequent_with_more_purged_files() {
         let pauses = [0, 1, 4, 10, 1_000, usize::MAX].map(pause_between_removals);
         let millis = pauses.map(|pause| pause.as_millis());
         assert_eq!(millis, [1_000, 1_000, 250, 100, 100, 100]);

@@ -4,9 +4,8 @@
 //! The first disk error stops the writer. A failed sync is never retried, because the operating system may report success the second time
 //! for bytes that it has dropped. A full disk is no such error if the writer has a thread in which it can wait: see [`super::waiting`].
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use binlog_format::canonical::stamp;
 use binlog_format::checksum::CHECKSUM_LEN;
@@ -15,20 +14,18 @@ use binlog_format::events::{EncodeEvent, EventOrigin, Rotate as RotateEvent};
 use binlog_format::gtid::GtidSet;
 use openraft::storage::IOFlushed;
 use raft_types::{DoubtedTail, ElectionNotes, OpId, TypeConfig, Vote};
+use tokio::sync::oneshot;
 
-use crate::disk_space::DiskSpace;
-use crate::error::StoreError;
-use crate::file_handles::FileHandles;
+use crate::error::{Doing, StoreError};
 use crate::file_system::{FileSystem, StorageFile};
 use crate::format::{FileHeader, Marker, PreparedContent, PreparedEntry, encode_marker};
-use crate::log::{LogPlace, SharedView};
-use crate::meta::hard_state::{DurableMark, HardState};
-use crate::options::{Durability, StoreOptions};
-use crate::stats::{Counters, FlushSample, StoreObserver};
+use crate::hard_state::{DOUBT, DURABLE, DurableMark, ELECTIONS, HardState, VOTE};
+use crate::log::{LogPlace, OpenLog};
+use crate::options::Durability;
+use crate::stats::FlushSample;
 use crate::writer::purging::Purger;
-use crate::writer::queue::Command;
-use crate::writer::queue::take_purges;
-use crate::writer::waiting::Waiting;
+use crate::writer::queue::{Command, take_purges};
+use crate::writer::waiting::{Waiting, WaitingFileSystem, WaitingMeta};
 
 /// The writer's state from the opened log.
 pub(crate) struct WriterState {
@@ -39,11 +36,11 @@ pub(crate) struct WriterState {
     pub(crate) last: Option<OpId>,
     /// All GTIDs up to the last entry.
     pub(crate) gtids: GtidSet,
-    pub(crate) space: Arc<DiskSpace>,
+
     /// The committed op id in the hard state.
     pub(crate) saved_committed: Option<OpId>,
     pub(crate) saved_mark: Option<DurableMark>,
-    /// Whether the hard state records that the log is written without sync.
+    /// True if the hard state records that the log is written without sync.
     pub(crate) unsynced_run: bool,
 }
 
@@ -56,29 +53,21 @@ pub(super) struct Staged {
 }
 
 pub(crate) struct LogWriter {
+    pub(super) log: Arc<OpenLog>,
+    /// The log's file system and hard state; they wait for room if the writer has a thread that can wait.
     pub(super) fs: Arc<dyn FileSystem>,
-    /// The member's data directory, which contains the log's directory.
-    pub(super) data_dir: PathBuf,
-    pub(super) dir: PathBuf,
     pub(super) hard: HardState,
-    pub(super) view: Arc<SharedView>,
-    pub(super) handles: Arc<FileHandles>,
-    pub(super) counters: Arc<Counters>,
-    pub(super) observer: Option<Arc<dyn StoreObserver>>,
-    pub(super) durability: Durability,
-    pub(super) ring: raft_types::RingId,
+    room: Option<Arc<Waiting>>,
+    pub(super) purger: Arc<Purger>,
     pub(super) state: WriterState,
     /// Bytes after those in the file, ending at `state.end`.
-    pub(super) buffer: Vec<u8>,
-    pub(super) scratch: Vec<u8>,
-    pub(super) staged: Vec<Staged>,
+    buffer: Vec<u8>,
+    scratch: Vec<u8>,
+    staged: Vec<Staged>,
     waiting: Vec<IOFlushed<TypeConfig>>,
     /// Time spent writing the staged entries.
-    pub(super) write_time: std::time::Duration,
+    write_time: Duration,
     failure: Option<StoreError>,
-    pub(super) purger: Arc<Purger>,
-    /// Waits for room on the disk; `None` without a thread that can wait.
-    room: Option<Arc<Waiting>>,
     pub(super) last_hints: Instant,
     /// Time of the last removal of a purged file.
     pub(super) last_removal: Instant,
@@ -92,41 +81,31 @@ pub(crate) fn lock(writer: &Mutex<LogWriter>) -> MutexGuard<'_, LogWriter> {
 }
 
 impl LogWriter {
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "each is a part of its own, and this is called once"
-    )]
     pub(crate) fn new(
-        fs: Arc<dyn FileSystem>,
-        hard: HardState,
-        view: Arc<SharedView>,
-        handles: Arc<FileHandles>,
-        counters: Arc<Counters>,
+        log: Arc<OpenLog>,
         purger: Arc<Purger>,
         room: Option<Arc<Waiting>>,
-        options: &StoreOptions,
-        state: WriterState,
+        mut state: WriterState,
     ) -> Self {
+        let (mut fs, mut hard) = (log.fs.clone(), log.hard.clone());
+        if let Some(waiting) = &room {
+            state.file = waiting.wrap(state.header.number.name(), state.file);
+            fs = Arc::new(WaitingFileSystem(fs, waiting.clone()));
+            hard = HardState::new(Arc::new(WaitingMeta(hard.meta, waiting.clone())));
+        }
         Self {
+            log,
             fs,
-            data_dir: options.data_dir.clone(),
-            dir: options.log_dir(),
             hard,
-            view,
-            handles,
-            counters,
-            observer: options.observer.clone(),
-            durability: options.durability,
-            ring: options.ring,
+            room,
+            purger,
             state,
             buffer: Vec::new(),
             scratch: Vec::new(),
             staged: Vec::new(),
             waiting: Vec::new(),
-            write_time: std::time::Duration::ZERO,
+            write_time: Duration::ZERO,
             failure: None,
-            purger,
-            room,
             last_hints: Instant::now(),
             last_removal: Instant::now(),
             inline_hints: 0,
@@ -135,52 +114,42 @@ impl LogWriter {
 
     /// Performs commands in order; adjacent entries become durable together.
     pub(crate) fn run(&mut self, commands: Vec<Command>) {
-        self.counters.busy(Some(Instant::now()));
+        self.log.counters.busy(Some(Instant::now()));
         self.perform(commands);
-        self.counters.busy(None);
+        self.log.counters.busy(None);
     }
 
     fn perform(&mut self, mut commands: Vec<Command>) {
         // Purges first, as they may free room: earlier commands may have to wait for that.
-        let durable = self.view.lock().durable;
+        let durable = self.log.view.lock().durable;
         for (upto, done) in take_purges(&mut commands, durable) {
-            let result = self.in_order(|writer| writer.purge(upto));
-            done.send(result).ok();
+            self.answer(done, |writer| writer.purge(upto));
         }
         for command in commands {
             match command {
                 Command::Append { entries, callback } => self.append(&entries, callback),
-                Command::Vote { vote, done } => {
-                    let result = self.in_order(|writer| writer.save_vote(vote));
-                    done.send(result).ok();
-                }
+                Command::Vote { vote, done } => self.answer(done, |writer| writer.save_vote(vote)),
                 Command::Truncate { keep, done } => {
-                    let result = self.alone(|writer| writer.truncate(keep));
-                    done.send(result).ok();
+                    self.answer_alone(done, |writer| writer.truncate(keep));
                 }
-                Command::Purge { upto, done } => {
-                    let result = self.in_order(|writer| writer.purge(upto));
-                    done.send(result).ok();
-                }
+                Command::Purge { upto, done } => self.answer(done, |writer| writer.purge(upto)),
                 Command::NoteDoubt { doubt, done } => {
-                    let result = self.in_order(|writer| writer.note_doubt(doubt));
-                    done.send(result).ok();
+                    self.answer(done, |writer| writer.note_doubt(doubt));
                 }
                 Command::NoteElections { notes, done } => {
-                    let result = self.in_order(|writer| writer.note_elections(notes));
-                    done.send(result).ok();
+                    self.answer(done, |writer| writer.note_elections(notes));
                 }
                 Command::SettleTail { from, done } => {
-                    let result = self.in_order(|writer| writer.settle_tail(from));
-                    done.send(result).ok();
+                    self.answer(done, |writer| writer.settle_tail(from));
                 }
-                Command::CutBack { cut, done } => {
-                    let result = self.alone(|writer| writer.cut_back(&cut));
-                    done.send(result).ok();
-                }
+                Command::CutBack {
+                    to,
+                    reason,
+                    at,
+                    done,
+                } => self.answer_alone(done, |writer| writer.cut_back(to, reason, at)),
                 Command::Begin { start, done } => {
-                    let result = self.alone(|writer| writer.begin_at(&start));
-                    done.send(result).ok();
+                    self.answer_alone(done, |writer| writer.begin_at(&start));
                 }
             }
         }
@@ -193,20 +162,23 @@ impl LogWriter {
     }
 
     /// Makes all earlier commands durable, then performs this one; an error stops the writer.
-    fn in_order<T>(
+    fn answer<T>(
         &mut self,
+        done: oneshot::Sender<Result<T, StoreError>>,
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        self.settle()?;
-        work(self).map_err(|error| self.fail(error))
+    ) {
+        let settled = self.settle();
+        let result = settled.and_then(|()| work(self).map_err(|error| self.fail(error)));
+        done.send(result).ok();
     }
 
-    /// Like [`Self::in_order`], for truncations of entries or files: no purge is served during it.
-    fn alone<T>(
+    /// Like [`Self::answer`], for truncations of entries or files: no purge is served during it.
+    fn answer_alone<T>(
         &mut self,
+        done: oneshot::Sender<Result<T, StoreError>>,
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        self.in_order(|writer| {
+    ) {
+        self.answer(done, |writer| {
             let room = writer.room.clone();
             let allow_purges = |allowed| {
                 if let Some(room) = &room {
@@ -217,13 +189,13 @@ impl LogWriter {
             let done = work(writer);
             allow_purges(true);
             done
-        })
+        });
     }
 
     /// Records the first error, and notifies all waiting callers.
     pub(crate) fn fail(&mut self, error: StoreError) -> StoreError {
         let error = self.failure.get_or_insert(error).clone();
-        self.view.lock().failure.get_or_insert(error.clone());
+        self.log.view.lock().failure.get_or_insert(error.clone());
         self.buffer.clear();
         self.staged.clear();
         for callback in self.waiting.drain(..) {
@@ -249,15 +221,15 @@ impl LogWriter {
     pub(super) fn settle(&mut self) -> Result<(), StoreError> {
         self.check()?;
         if !self.staged.is_empty() {
-            self.flush(self.durability)
+            self.flush(self.log.options.durability)
                 .map_err(|error| self.fail(error))?;
         }
-        self.tell_waiting();
+        self.notify_waiting();
         Ok(())
     }
 
     /// Calls the callbacks of durable entries, in order.
-    pub(super) fn tell_waiting(&mut self) {
+    pub(super) fn notify_waiting(&mut self) {
         for callback in self.waiting.drain(..) {
             callback.io_completed(Ok(()));
         }
@@ -284,8 +256,8 @@ impl LogWriter {
             sync,
         };
         self.staged.clear();
-        self.counters.flushed(&sample);
-        if let Some(observer) = &self.observer {
+        self.log.counters.flushed(&sample);
+        if let Some(observer) = &self.log.options.observer {
             observer.flushed(&sample);
         }
         Ok(())
@@ -305,36 +277,36 @@ impl LogWriter {
             file: self.state.header.number,
             end: last.end,
         };
-        let saved = self.hard.put_durable(Some(mark));
-        let saved = saved.and_then(|()| self.hard.flush());
-        saved.map_err(|error| StoreError::io("storing that a membership is durable", &error))?;
+        self.hard
+            .store(DURABLE, Some(&mark))
+            .doing("storing that a membership is durable")?;
+
         self.state.saved_mark = Some(mark);
         Ok(())
     }
 
     fn sync_file(&self) -> Result<(), StoreError> {
+        let number = self.state.header.number;
         let synced = self.state.file.sync_data();
-        synced.map_err(|error| {
-            StoreError::io(format!("syncing {}", self.state.header.number), &error)
-        })
+        synced.doing(format_args!("syncing {number}"))
     }
 
     /// Syncs entries written without sync. Files before the current one were synced when they were closed.
     pub(super) fn sync_written(&mut self) -> Result<(), StoreError> {
         let written = {
-            let view = self.view.lock();
+            let view = self.log.view.lock();
             (view.synced != view.durable).then_some(view.durable)
         };
         if let Some(durable) = written {
             self.sync_file()?;
-            self.view.lock().synced = durable;
+            self.log.view.lock().synced = durable;
         }
         Ok(())
     }
 
     /// Publishes the positions of the staged entries to readers, and whether they are synced; returns their bytes.
     fn publish(&mut self, synced: bool) -> u64 {
-        let mut view = self.view.lock();
+        let mut view = self.log.view.lock();
         let mut bytes = 0;
         for staged in &self.staged {
             bytes += staged.end - staged.offset;
@@ -359,48 +331,40 @@ impl LogWriter {
     }
 
     fn save_vote(&mut self, vote: Vote) -> Result<(), StoreError> {
-        let saved = self.hard.put_vote(&vote).and_then(|()| self.hard.flush());
-        saved.map_err(|error| StoreError::io("storing the vote", &error))?;
-        self.view.lock().vote = Some(vote);
-        self.counters
-            .votes
-            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let saved = self.hard.store(VOTE, Some(&vote));
+        saved.doing("storing the vote")?;
+        self.log.view.lock().vote = Some(vote);
         Ok(())
     }
 
     /// Records that acknowledged entries may be missing, in addition to those already recorded.
     fn note_doubt(&mut self, doubt: DoubtedTail) -> Result<(), StoreError> {
-        let known = self.view.lock().doubt;
+        let known = self.log.view.lock().doubt;
         let doubt = known.map_or(doubt, |known| known.and(doubt));
-        let noted = self
-            .hard
-            .put_doubt(Some(&doubt))
-            .and_then(|()| self.hard.flush());
-        noted.map_err(|error| StoreError::io("noting that the log's end is in doubt", &error))?;
-        self.view.lock().doubt = Some(doubt);
+        let noted = self.hard.store(DOUBT, Some(&doubt));
+        noted.doing("noting that the log's end is in doubt")?;
+        self.log.view.lock().doubt = Some(doubt);
         Ok(())
     }
 
     fn note_elections(&mut self, notes: ElectionNotes) -> Result<(), StoreError> {
-        let noted = self.hard.put_elections(&notes);
-        let noted = noted.and_then(|()| self.hard.flush());
-        noted.map_err(|error| StoreError::io("storing what the next election needs", &error))?;
-        self.view.lock().elections = notes;
+        let noted = self.hard.store(ELECTIONS, Some(&notes));
+        noted.doing("storing what the next election needs")?;
+        self.log.view.lock().elections = notes;
         Ok(())
     }
 
     /// Clears the doubt about truncated acknowledged entries if the durable log ends at or after `from`.
     fn settle_tail(&mut self, from: OpId) -> Result<bool, StoreError> {
-        let mut view = self.view.lock();
+        let view = self.log.view.lock();
         let end = view.durable.max(view.floor_op_id()).unwrap_or_default();
         if view.doubt.is_none() || end < from {
             return Ok(view.doubt.is_none());
         }
         drop(view);
-        let settled = self.hard.put_doubt(None).and_then(|()| self.hard.flush());
-        settled.map_err(|error| StoreError::io("storing that the log's end is settled", &error))?;
-        view = self.view.lock();
-        view.doubt = None;
+        let settled = self.hard.store(DOUBT, None);
+        settled.doing("storing that the log's end is settled")?;
+        self.log.view.lock().doubt = None;
         Ok(true)
     }
 }
@@ -418,21 +382,18 @@ impl LogWriter {
         let marker = entry.checked_marker()?;
         self.count(&marker, entry);
         let offset = self.state.end;
-        let out = &mut self.buffer;
-        let mut end = encode_marker(
+        self.state.end = encode_marker(
             &marker,
             &entry.in_marker,
             entry.origin,
             offset,
             &mut self.scratch,
-            out,
+            &mut self.buffer,
         );
         match &entry.content {
-            PreparedContent::Blank | PreparedContent::Membership(_) => self.state.end = end,
+            PreparedContent::Blank | PreparedContent::Membership(_) => {}
             PreparedContent::Transaction { events, first } => {
-                self.state.end = end;
                 self.stage_events(events)?;
-                end = self.state.end;
                 self.state.gtids.extend(first.gtid);
             }
             PreparedContent::Rotate(_) => {
@@ -444,16 +405,15 @@ impl LogWriter {
                 };
                 let next = self.state.header.number.next().name();
                 let event = RotateEvent::to(&next).encode(origin);
-                end = stamp(&event, end, out)
+                self.state.end = stamp(&event, self.state.end, &mut self.buffer)
                     .expect("an event that was just encoded is one whole event");
-                self.state.end = end;
             }
         }
         self.state.last = Some(entry.op_id);
         self.staged.push(Staged {
             op_id: entry.op_id,
             offset,
-            end,
+            end: self.state.end,
             is_membership: matches!(entry.content, PreparedContent::Membership(_)),
         });
         if let PreparedContent::Rotate(rotate) = &entry.content {
@@ -506,9 +466,7 @@ impl LogWriter {
         let written = self.state.file.write_at(bytes, offset);
         self.write_time += begun.elapsed();
         self.state.end += bytes.len() as u64;
-        written.map_err(|error| {
-            StoreError::io(format!("writing {}", self.state.header.number), &error)
-        })
+        written.doing(format_args!("writing {}", self.state.header.number))
     }
 
     /// Writes the buffer, which holds the bytes up to the log's end.
@@ -524,15 +482,13 @@ impl LogWriter {
         if self.buffer.capacity() > 2 * WRITE_AT_BYTES {
             self.buffer = Vec::with_capacity(WRITE_AT_BYTES);
         }
-        written.map_err(|error| {
-            StoreError::io(format!("writing {}", self.state.header.number), &error)
-        })
+        written.doing(format_args!("writing {}", self.state.header.number))
     }
 
     /// Counts an entry against the disk budget. It is written with or without room: see [`crate::disk_space`].
     fn count(&self, marker: &Marker, entry: &PreparedEntry) {
         // An upper bound: the marker, and any rotate event and next header, are small.
         let needed = marker.stored_payload_len() + entry.in_marker.len() as u64 + 128;
-        self.state.space.wrote(needed);
+        self.log.space.wrote(needed);
     }
 }

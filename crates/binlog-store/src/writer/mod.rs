@@ -11,8 +11,8 @@ mod waiting;
 
 pub(crate) use crate::writer::housekeeping::serve;
 pub(crate) use crate::writer::log_writer::{LogWriter, WriterState, lock};
-pub(crate) use crate::writer::new_file::{NewFile, begin_file, start_over, write_index};
+pub(crate) use crate::writer::new_file::{begin_file, start_over, write_index};
 pub(crate) use crate::writer::purging::Purger;
-pub(crate) use crate::writer::queue::{Command, CommandQueue, CuttingBack, Done};
-pub(crate) use crate::writer::truncation::{can_keep, entry_offset};
-pub(crate) use crate::writer::waiting::{Waiting, WaitingFileSystem, WaitingMeta};
+pub(crate) use crate::writer::queue::{Command, CommandQueue};
+pub(crate) use crate::writer::truncation::can_keep;
+pub(crate) use crate::writer::waiting::Waiting;

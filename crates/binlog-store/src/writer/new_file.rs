@@ -4,35 +4,26 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::file_system::{FileSystem, StorageFile};
+use crate::file_system::{FileSystem, StorageFile, write_file};
 use crate::format::{
-    FileHeader, FileNumber, HeaderSource, INDEX_NAME, INDEX_TEMPORARY_NAME, encode_file_header,
-    render_index,
+    FileHeader, FileNumber, INDEX_NAME, INDEX_TEMPORARY_NAME, encode_file_header, render_index,
 };
-use crate::meta::hard_state::{HardState, PurgeFloor};
+use crate::hard_state::{COMMITTED, DURABLE, FLOOR, HardState, PurgeFloor, START};
 use crate::scan::ReceivedStart;
 
-/// A file that has just been created.
-pub(crate) struct NewFile {
-    pub(crate) file: Arc<dyn StorageFile>,
-    pub(crate) header: Arc<FileHeader>,
-}
+/// A file that has just been created, with its header.
+pub(crate) type NewFile = (Arc<dyn StorageFile>, Arc<FileHeader>);
 
 /// Creates a file with its header, durable together with its name.
 pub(crate) fn begin_file(
     fs: &dyn FileSystem,
     dir: &Path,
-    source: &HeaderSource<'_>,
+    mut header: FileHeader,
 ) -> io::Result<NewFile> {
-    let (bytes, header) = encode_file_header(source);
-    let file = fs.create(&dir.join(header.number.name()))?;
-    file.write_at(&bytes, 0)?;
-    file.sync_data()?;
+    let bytes = encode_file_header(&mut header);
+    let file = write_file(fs, &dir.join(header.number.name()), &bytes)?;
     fs.sync_dir(dir)?;
-    Ok(NewFile {
-        file,
-        header: Arc::new(header),
-    })
+    Ok((file, Arc::new(header)))
 }
 
 /// Replaces the index by a list of these files; the new one is durable before it replaces the old one.
@@ -42,9 +33,7 @@ pub(crate) fn write_index(
     files: impl IntoIterator<Item = FileNumber>,
 ) -> io::Result<()> {
     let temporary = dir.join(INDEX_TEMPORARY_NAME);
-    let file = fs.create(&temporary)?;
-    file.write_at(&render_index(files), 0)?;
-    file.sync_data()?;
+    write_file(fs, &temporary, &render_index(files))?;
     fs.rename(&temporary, &dir.join(INDEX_NAME))?;
     fs.sync_dir(dir)
 }
@@ -80,19 +69,13 @@ pub(crate) fn start_over(
     }
     fs.sync_dir(dir)?;
     let number = start.header.number;
-    let file = fs.create(&dir.join(number.name()))?;
-    file.write_at(&start.bytes, 0)?;
-    file.sync_data()?;
+    let file = write_file(fs, &dir.join(number.name()), &start.bytes)?;
     fs.sync_dir(dir)?;
     write_index(fs, dir, [number])?;
 
-    hard.put_floor(&start.floor())?;
-    hard.put_committed(Some(start.before))?;
-    hard.put_durable(None)?;
-    hard.put_start(None)?;
-    hard.flush()?;
-    Ok(NewFile {
-        file,
-        header: Arc::new(start.header.clone()),
-    })
+    hard.put(FLOOR, Some(&start.floor()))?;
+    hard.put(COMMITTED, Some(&start.before))?;
+    hard.put(DURABLE, None)?;
+    hard.store(START, None)?;
+    Ok((file, Arc::new(start.header.clone())))
 }

@@ -2,18 +2,15 @@
 //! leaves files that the next start removes.
 
 use std::io;
-use std::path::PathBuf;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use raft_types::OpId;
 
-use crate::disk_space::DiskSpace;
-use crate::error::{StoreError, is_full};
-use crate::file_handles::FileHandles;
-use crate::file_system::FileSystem;
+use crate::error::{Doing, StoreError, is_full};
 use crate::format::FileNumber;
-use crate::log::{LogFile, SharedView};
-use crate::meta::hard_state::{HardState, PurgeFloor};
+use crate::hard_state::{FLOOR, HardState, PurgeFloor};
+use crate::log::{LogFile, OpenLog};
 use crate::writer::new_file::write_index;
 use crate::writer::queue::CommandQueue;
 
@@ -43,33 +40,14 @@ struct Leftovers {
 
 /// Purges entries and frees the room of their files. It writes to the disk without waiting for room, because others wait for it.
 pub(crate) struct Purger {
-    fs: Arc<dyn FileSystem>,
-    dir: PathBuf,
-    hard: HardState,
-    view: Arc<SharedView>,
-    handles: Arc<FileHandles>,
-    space: Arc<DiskSpace>,
+    log: Arc<OpenLog>,
     left_over: Mutex<Leftovers>,
 }
 
 impl Purger {
-    pub(crate) fn new(
-        fs: Arc<dyn FileSystem>,
-        dir: PathBuf,
-        hard: HardState,
-        view: Arc<SharedView>,
-        handles: Arc<FileHandles>,
-        space: Arc<DiskSpace>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            fs,
-            dir,
-            hard,
-            view,
-            handles,
-            space,
-            left_over: Mutex::default(),
-        })
+    pub(crate) fn new(log: Arc<OpenLog>) -> Self {
+        let left_over = Mutex::default();
+        Self { log, left_over }
     }
 
     fn left_over(&self) -> MutexGuard<'_, Leftovers> {
@@ -79,9 +57,9 @@ impl Purger {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the hard state's disk is full.
+    /// True if the hard state's disk is full.
     pub(super) fn hard_state_is_full(&self) -> bool {
-        self.hard.reserve().is_err_and(|error| is_full(&error))
+        self.log.hard.reserve().is_err_and(|error| is_full(&error))
     }
 
     /// Number of files to remove, and whether to write the index.
@@ -98,7 +76,7 @@ impl Purger {
     /// Stores that the entries up to `upto` are purged; returns whether that is after the log's end. `None` if already done.
     pub(super) fn forget(&self, hard: &HardState, upto: OpId) -> Result<Option<bool>, StoreError> {
         let (floor, beyond_end) = {
-            let view = self.view.lock();
+            let view = self.log.view.lock();
             if view.floor_op_id() >= Some(upto) {
                 return Ok(None);
             }
@@ -112,9 +90,9 @@ impl Purger {
                 beyond_end,
             )
         };
-        let saved = hard.put_floor(&floor).and_then(|()| hard.flush());
-        saved.map_err(|error| StoreError::io("storing the purge floor", &error))?;
-        self.view.lock().purge(floor);
+        let saved = hard.store(FLOOR, Some(&floor));
+        saved.doing("storing the purge floor")?;
+        self.log.view.lock().purge(floor);
         Ok(Some(beyond_end))
     }
 
@@ -125,7 +103,7 @@ impl Purger {
         if gone.is_empty() && !self.left_over().stale_index {
             return Ok(());
         }
-        let stale_index = match write_index(&*self.fs, &self.dir, stay) {
+        let stale_index = match write_index(&*self.log.fs, &self.log.dir, stay) {
             Ok(()) => false,
             Err(error) if is_full(&error) => true,
             Err(error) => return Err(StoreError::io("writing the index", &error)),
@@ -137,7 +115,7 @@ impl Purger {
 
     /// The unneeded files, and the others.
     fn removable(&self) -> (Vec<FileNumber>, Vec<FileNumber>) {
-        let view = self.view.lock();
+        let view = self.log.view.lock();
         let hold = view.holds.values().min().copied();
         let count = count_removable(view.files.files(), view.floor_op_id(), hold);
         let mut numbers: Vec<FileNumber> = view.files.files().map(LogFile::number).collect();
@@ -147,8 +125,8 @@ impl Purger {
 
     fn forget_files(&self, gone: Vec<FileNumber>) {
         for _ in &gone {
-            if let Some(file) = self.view.lock().files.pop_oldest() {
-                self.space.removed(file.end);
+            if let Some(file) = self.log.view.lock().files.pop_oldest() {
+                self.log.space.removed(file.end);
             }
         }
         self.left_over().removals.extend(gone);
@@ -159,16 +137,15 @@ impl Purger {
         let Some(number) = self.left_over().removals.first().copied() else {
             return Ok(false);
         };
-        self.handles.forget(number);
-        let removed = self.fs.remove(&self.dir.join(number.name()));
-        match removed {
+        self.log.handles.forget(number);
+        match self.log.fs.remove(&self.log.dir.join(number.name())) {
             // A copy-on-write file system may need room to remove a file.
             Err(error) if is_full(&error) => return Ok(false),
             // The file was already removed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             removed => removed
-                .and_then(|()| self.fs.sync_dir(&self.dir))
-                .map_err(|error| StoreError::io(format!("removing {number}"), &error))?,
+                .and_then(|()| self.log.fs.sync_dir(&self.log.dir))
+                .doing(format_args!("removing {number}"))?,
         }
         self.left_over().removals.remove(0);
         Ok(true)
@@ -177,10 +154,10 @@ impl Purger {
     /// Frees room while the writer waits for some: serves queued purges, and immediately removes unneeded files. The index has to wait, and
     /// lists purged files in the meantime.
     pub(super) fn make_room(&self, queue: &CommandQueue) -> Result<(), StoreError> {
-        if self.hard.reserve().is_ok() {
-            let synced = self.view.lock().synced;
+        if self.log.hard.reserve().is_ok() {
+            let synced = self.log.view.lock().synced;
             for (upto, done) in queue.take_purges(synced) {
-                let forgotten = self.forget(&self.hard, upto).map(|_| ());
+                let forgotten = self.forget(&self.log.hard, upto).map(|_| ());
                 done.send(forgotten.clone()).ok();
                 forgotten?;
             }
@@ -199,8 +176,7 @@ impl Purger {
 mod tests {
     use super::*;
 
-    use crate::format::HeaderSource;
-    use crate::format::encode_file_header;
+    use crate::format::{FileHeader, encode_file_header};
     use binlog_format::events::FormatDescription;
     use binlog_format::gtid::GtidSet;
     use raft_types::RingId;
@@ -208,15 +184,17 @@ mod tests {
     /// Three files: entries 0 to 9 and 10 to 19 closed, 20 to 24 current.
     fn files() -> Vec<LogFile> {
         let file = |number: u64, first: u64, last: u64| {
-            let (_, header) = encode_file_header(&HeaderSource {
+            let mut header = FileHeader {
                 number: FileNumber::new(number).unwrap(),
                 ring: RingId::default(),
                 before: first.checked_sub(1).map(|index| OpId::new(1, index)),
                 membership: None,
-                previous_gtids: &GtidSet::new(),
-                format_description: &FormatDescription::built_in_event().into(),
+                previous_gtids: GtidSet::new(),
+                format_description: FormatDescription::built_in_event().into(),
                 timestamp: 0,
-            });
+                end: 0,
+            };
+            encode_file_header(&mut header);
             let mut file = LogFile::begin(Arc::new(header));
             for index in first..=last {
                 file.note(OpId::new(1, index), 1_000 + index * 10, 1_010 + index * 10);
@@ -228,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_closed_files_below_floor_and_holds_go() {
+    fn only_whole_closed_files_below_floor_and_holds_are_removed() {
         let files = files();
         let count =
             |floor: u64, hold| count_removable(files.iter(), Some(OpId::new(1, floor)), hold);

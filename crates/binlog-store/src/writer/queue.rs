@@ -81,7 +81,7 @@ impl CommandQueue {
         self.lock().bytes
     }
 
-    /// Whether new commands are refused.
+    /// True if new commands are refused.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed
     }
@@ -106,10 +106,10 @@ impl CommandQueue {
     ///
     /// # Errors
     /// The command, if the queue is closed.
-    pub(crate) fn push(&self, command: Command) -> Result<(), Box<(Command, StoreError)>> {
+    pub(crate) fn push(&self, command: Command) -> Result<(), Box<Command>> {
         let mut state = self.lock();
         if state.closed {
-            return Err(Box::new((command, StoreError::Closed)));
+            return Err(Box::new(command));
         }
         state.bytes += command.memory();
         state.commands.push(command);
@@ -216,7 +216,7 @@ impl CommandQueue {
         self.room.notify_waiters();
     }
 
-    /// Whether all pushed commands are done.
+    /// True if all pushed commands are done.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.lock();
         state.commands.is_empty() && !state.busy
@@ -227,16 +227,6 @@ impl CommandQueue {
 
 /// Notified when a command is done and durable.
 pub(crate) type Done = oneshot::Sender<Result<(), StoreError>>;
-
-/// A truncation: its last entry, reason and time.
-#[derive(Debug, Clone)]
-pub(crate) struct CuttingBack {
-    /// The last remaining entry.
-    pub(crate) to: Option<OpId>,
-    pub(crate) reason: String,
-    /// Time of the order, in seconds since 1970.
-    pub(crate) at: u64,
-}
 
 pub(crate) enum Command {
     /// Write entries; the callback is called when they are durable.
@@ -275,7 +265,11 @@ pub(crate) enum Command {
     },
     /// Truncate the log below its commit index.
     CutBack {
-        cut: CuttingBack,
+        /// The last remaining entry.
+        to: Option<OpId>,
+        reason: String,
+        /// Time of the order, in seconds since 1970.
+        at: u64,
         done: oneshot::Sender<Result<Option<CutTail>, StoreError>>,
     },
     /// Begin with a later file.
@@ -325,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn purges_of_what_is_durable_go_first_but_never_before_what_takes_entries_back() {
+    fn purges_of_durable_entries_precede_all_but_truncations() {
         let purge = |index: u64| Command::Purge {
             upto: OpId::new(1, index),
             done: tokio::sync::oneshot::channel().0,

@@ -1,13 +1,13 @@
 //! The end of one file and the start of the next. Every step is durable before the next one. So a start after a crash finds the old state
 //! or one that it can complete: no file after the rotate entry, an incomplete one, or one missing in the index.
 
-use std::io;
 use std::sync::Arc;
 
 use raft_types::{OpId, Rotate};
 
-use crate::error::StoreError;
-use crate::format::{FileNumber, HeaderSource};
+use crate::error::{Doing, StoreError};
+use crate::format::{FileHeader, FileNumber};
+use crate::hard_state::START;
 use crate::log::LogFile;
 use crate::options::Durability;
 use crate::scan::ReceivedStart;
@@ -15,12 +15,12 @@ use crate::writer::log_writer::LogWriter;
 use crate::writer::new_file::{begin_file, start_over, write_index};
 
 impl LogWriter {
-    /// Ends the current file, whose rotate entry is staged, and begins the next one.
+    /// Ends the current file with the staged rotate entry, and begins the next one.
     pub(super) fn rotate(&mut self, rotate: &Rotate) -> Result<(), StoreError> {
         // A file with a successor is durable whatever the configuration: a start must never find a later file without the previous one's
         // end.
         self.flush(Durability::Fsync)?;
-        self.tell_waiting();
+        self.notify_waiting();
         self.begin_next(
             self.state.last,
             &rotate.format_description,
@@ -36,40 +36,40 @@ impl LogWriter {
         timestamp: u32,
     ) -> Result<(), StoreError> {
         let number = self.state.header.number.next();
-        let doing = |error: &io::Error| StoreError::io(format!("beginning {number}"), error);
+        let doing = format!("beginning {number}");
         let index = before.map_or(0, |before| before.index);
-        let membership = self.view.lock().memberships.at(index).cloned();
-        let source = HeaderSource {
+        let header = FileHeader {
             number,
-            ring: self.ring,
+            ring: self.log.options.ring,
             before,
-            membership: membership.as_ref(),
-            previous_gtids: &self.state.gtids,
-            format_description,
+            membership: self.log.view.lock().memberships.at(index).cloned(),
+            previous_gtids: self.state.gtids.clone(),
+            format_description: format_description.clone(),
             timestamp,
+            end: 0,
         };
-        let new = begin_file(&*self.fs, &self.dir, &source).map_err(|error| doing(&error))?;
+        let (file, header) = begin_file(&*self.fs, &self.log.dir, header).doing(&doing)?;
 
         let files: Vec<FileNumber> = {
-            let view = self.view.lock();
+            let view = self.log.view.lock();
             view.files
                 .files()
                 .map(LogFile::number)
                 .chain([number])
                 .collect()
         };
-        write_index(&*self.fs, &self.dir, files).map_err(|error| doing(&error))?;
+        write_index(&*self.fs, &self.log.dir, files).doing(&doing)?;
 
-        let mut view = self.view.lock();
+        let mut view = self.log.view.lock();
         if let Some(file) = view.files.current_mut() {
             file.closed = true;
         }
-        view.files.push(LogFile::begin(new.header.clone()));
+        view.files.push(LogFile::begin(header.clone()));
         drop(view);
-        self.state.space.wrote(new.header.end);
-        self.state.end = new.header.end;
-        self.state.file = new.file;
-        self.state.header = new.header;
+        self.log.space.wrote(header.end);
+        self.state.end = header.end;
+        self.state.file = file;
+        self.state.header = header;
         Ok(())
     }
 }
@@ -110,7 +110,7 @@ impl LogWriter {
     /// Makes the log begin with this start.
     pub(super) fn begin_at(&mut self, start: &ReceivedStart) -> Result<(), StoreError> {
         let (floor, committed, there) = {
-            let view = self.view.lock();
+            let view = self.log.view.lock();
             let committed = view.committed.max(self.state.saved_committed);
             let there = view.terms.op_id(start.before.index);
             (view.floor_op_id(), committed, there)
@@ -123,44 +123,39 @@ impl LogWriter {
     }
 
     fn start_over(&mut self, start: &ReceivedStart) -> Result<(), StoreError> {
-        let doing = |error: io::Error| {
-            StoreError::io(
-                format!("letting the log begin with {}", start.header.number),
-                &error,
-            )
-        };
-        let noted = self.hard.put_start(Some(&start.bytes));
-        noted.and_then(|()| self.hard.flush()).map_err(doing)?;
+        let doing = format!("letting the log begin with {}", start.header.number);
+        self.hard.store(START, Some(&start.bytes)).doing(&doing)?;
 
         // Active readers detect by the generation that their data is gone.
         let header = Arc::new(start.header.clone());
         let gone: Vec<FileNumber> = {
-            let mut view = self.view.lock();
+            let mut view = self.log.view.lock();
             let gone = view.files.files().map(LogFile::number).collect();
             view.begin_at(header, start.floor());
             gone
         };
-        let new = start_over(&*self.fs, &self.dir, &self.hard, start).map_err(doing)?;
+        let (file, header) =
+            start_over(&*self.fs, &self.log.dir, &self.hard, start).doing(&doing)?;
         for number in gone.into_iter().chain([start.header.number]) {
-            self.handles.forget(number);
+            self.log.handles.forget(number);
         }
         self.purger.forget_leftovers();
 
         let state = &mut self.state;
-        state.space.removed(state.space.log_bytes());
-        state.space.wrote(new.header.end);
-        state.file = new.file;
-        state.end = new.header.end;
+        self.log.space.removed(self.log.space.log_bytes());
+        self.log.space.wrote(header.end);
+        state.file = file;
+        state.end = header.end;
         state.last = Some(start.before);
-        state.gtids = new.header.previous_gtids.clone();
-        state.header = new.header;
+        state.gtids = header.previous_gtids.clone();
+        state.header = header;
         state.saved_committed = Some(start.before);
         state.saved_mark = None;
         tracing::warn!(
             before = %start.before,
             file = %self.state.header.number,
             gtids = %self.state.gtids,
-            "the log begins with a later file; a mysqld beside this member that lacks some of these GTIDs has to be \
+            "the log begins with a later file; a mysqld of this member that lacks some of these GTIDs has to be \
              reprovisioned"
         );
         Ok(())

@@ -2,22 +2,19 @@
 //! backwards, then the kept file is truncated. Each step is durable before the next. After a crash at any of them the log is the wanted
 //! prefix or a longer one, without a gap.
 
-use std::io;
 use std::sync::Arc;
 
-use binlog_format::gtid::GtidSet;
 use raft_types::OpId;
 
-use crate::cut_tail::{CutTail, GoingPart, keep};
-use crate::error::StoreError;
+use crate::cut_tail::{CutTail, TruncatedPart, keep};
+use crate::error::{Doing, StoreError};
 use crate::file_system::StorageFile;
 use crate::format::FileNumber;
+use crate::hard_state::{COMMITTED, DURABLE, DurableMark};
 use crate::log::{FileIndex, LogFile, LogPlace};
-use crate::meta::hard_state::DurableMark;
-use crate::scan::{Corruption, Depth, EntryScanner, ScanError, Scanned, ScannedContent, Window};
+use crate::scan::{Corruption, Depth, EntryScanner, FileState, ScanError};
 use crate::writer::log_writer::LogWriter;
 use crate::writer::new_file::write_index;
-use crate::writer::queue::CuttingBack;
 
 /// The files to remove and the one to truncate.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,7 +23,7 @@ pub(super) struct TruncationPlan {
     pub(super) remove: Vec<FileNumber>,
     /// The file that becomes the current one.
     pub(super) keep: FileNumber,
-    /// Whether entries of the kept file are dropped.
+    /// True if entries of the kept file are dropped.
     pub(super) cut: bool,
 }
 
@@ -53,43 +50,23 @@ pub(super) fn plan_truncation(files: &FileIndex, from: u64) -> Option<Truncation
     None
 }
 
-/// The content of a file's kept part.
-pub(super) struct KeptPart {
-    pub(super) end: u64,
-    pub(super) last: Option<OpId>,
-    pub(super) gtids: GtidSet,
-    /// The sequence number of its last transaction.
-    pub(super) sequence_number: i64,
-}
-
 /// Scans a file's entries up to before index `from`.
-pub(super) fn scan_kept(
+fn scan_kept(
     file: &Arc<dyn StorageFile>,
     kept: &LogFile,
     from: u64,
-) -> Result<KeptPart, ScanError> {
-    let window = Window::new(file, kept.end, Window::SCAN_BYTES);
-    let mut scanner = EntryScanner::new(window, kept.number(), kept.header.end, kept.header.before);
-    let mut part = KeptPart {
-        end: kept.header.end,
-        last: None,
-        gtids: kept.header.previous_gtids.clone(),
-        sequence_number: 0,
-    };
+) -> Result<FileState, ScanError> {
+    let mut scanner = EntryScanner::of_file(file, kept.end, &kept.header);
+    let mut state = FileState::begin(&kept.header);
     while kept.first.is_some_and(|first| first < from)
-        && part.last.is_none_or(|last| last.index + 1 < from)
+        && state.last.is_none_or(|last| last.index + 1 < from)
     {
         let Some(entry) = scanner.next(Depth::FirstEvent)? else {
             break;
         };
-        part.end = entry.end;
-        part.last = Some(entry.op_id);
-        if let ScannedContent::Transaction(first) = entry.content {
-            part.gtids.extend(first.gtid);
-            part.sequence_number = first.sequence_number;
-        }
+        state.add(&entry);
     }
-    Ok(part)
+    Ok(state)
 }
 
 /// The error of the writer's scan of its own file.
@@ -100,24 +77,11 @@ fn scan_failure(file: FileNumber, error: ScanError) -> StoreError {
     }
 }
 
-/// The entry at an index of a file, searched from a point on.
-pub(crate) fn entry_offset(
-    scanner: &mut EntryScanner,
-    index: u64,
-) -> Result<Option<Scanned>, ScanError> {
-    while let Some(entry) = scanner.next(Depth::Marker)? {
-        if entry.op_id.index >= index {
-            return Ok(Some(entry));
-        }
-    }
-    Ok(None)
-}
-
 impl LogWriter {
     /// Drops the entries after `keep`.
     pub(super) fn truncate(&mut self, keep: Option<OpId>) -> Result<(), StoreError> {
         let (plan, kept, from) = {
-            let view = self.view.lock();
+            let view = self.log.view.lock();
             let floor = view.floor_op_id();
             let from = keep.max(floor).map_or(0, |keep| keep.index + 1);
             if view.last().is_none_or(|last| last.index < from) {
@@ -138,49 +102,42 @@ impl LogWriter {
             let Some(kept) = kept else { return Ok(()) };
             (plan, kept, from)
         };
-        let doing = |what: String| move |error: std::io::Error| StoreError::io(what, &error);
-
-        let path = self.dir.join(plan.keep.name());
-        let file = self
-            .fs
-            .open(&path)
-            .map_err(doing(format!("opening {}", plan.keep)))?;
+        let file = self.fs.open(&self.log.dir.join(plan.keep.name()));
+        let file = file.doing(format_args!("opening {}", plan.keep))?;
         let part = scan_kept(&file, &kept, from).map_err(|error| scan_failure(plan.keep, error))?;
         self.lower_durable_mark(from, &part, plan.keep)?;
 
         // Active readers detect by the generation that their data may be gone.
-        self.view.lock().truncate(from);
+        self.log.view.lock().truncate(from);
         if !plan.remove.is_empty() {
             let stay: Vec<FileNumber> = {
-                let view = self.view.lock();
+                let view = self.log.view.lock();
                 view.files
                     .files()
                     .map(LogFile::number)
                     .filter(|number| *number <= plan.keep)
                     .collect()
             };
-            write_index(&*self.fs, &self.dir, stay)
-                .map_err(doing("writing the index".to_owned()))?;
+            write_index(&*self.fs, &self.log.dir, stay).doing("writing the index")?;
         }
         for number in &plan.remove {
-            let doing = || doing(format!("removing {number}"));
-            self.fs
-                .remove(&self.dir.join(number.name()))
-                .map_err(doing())?;
-            self.fs.sync_dir(&self.dir).map_err(doing())?;
-            self.handles.forget(*number);
-            if let Some(removed) = self.view.lock().files.pop_current() {
-                self.state.space.removed(removed.end);
+            let removed = self.fs.remove(&self.log.dir.join(number.name()));
+            removed
+                .and_then(|()| self.fs.sync_dir(&self.log.dir))
+                .doing(format_args!("removing {number}"))?;
+            self.log.handles.forget(*number);
+            if let Some(removed) = self.log.view.lock().files.pop_current() {
+                self.log.space.removed(removed.end);
             }
         }
         if plan.cut {
-            let doing = || doing(format!("cutting {}", plan.keep));
-            file.truncate(part.end).map_err(doing())?;
-            file.sync_data().map_err(doing())?;
-            self.state.space.removed(kept.end.saturating_sub(part.end));
+            file.truncate(part.end)
+                .and_then(|()| file.sync_data())
+                .doing(format_args!("cutting {}", plan.keep))?;
+            self.log.space.removed(kept.end.saturating_sub(part.end));
         }
 
-        let mut view = self.view.lock();
+        let mut view = self.log.view.lock();
         if plan.cut {
             view.files.truncate_current(from, part.last, part.end);
         }
@@ -206,7 +163,7 @@ impl LogWriter {
     fn lower_durable_mark(
         &mut self,
         from: u64,
-        part: &KeptPart,
+        part: &FileState,
         file: FileNumber,
     ) -> Result<(), StoreError> {
         if self
@@ -221,8 +178,8 @@ impl LogWriter {
             file,
             end: part.end,
         });
-        let saved = self.hard.put_durable(mark).and_then(|()| self.hard.flush());
-        saved.map_err(|error| StoreError::io("lowering the durable mark", &error))?;
+        let saved = self.hard.store(DURABLE, mark.as_ref());
+        saved.doing("lowering the durable mark")?;
         self.state.saved_mark = mark;
         Ok(())
     }
@@ -236,19 +193,29 @@ impl LogWriter {
 
 impl LogWriter {
     /// Truncates the log; returns the removed tail, if any.
-    pub(super) fn cut_back(&mut self, cut: &CuttingBack) -> Result<Option<CutTail>, StoreError> {
-        let tail = self.keep_tail(cut)?;
-        self.lower_committed(cut.to)?;
+    pub(super) fn cut_back(
+        &mut self,
+        to: Option<OpId>,
+        reason: String,
+        at: u64,
+    ) -> Result<Option<CutTail>, StoreError> {
+        let tail = self.keep_tail(to, reason, at)?;
+        self.lower_committed(to)?;
         if tail.is_some() {
-            self.truncate(cut.to)?;
+            self.truncate(to)?;
         }
         Ok(tail)
     }
 
     /// Saves the bytes that are about to be truncated.
-    fn keep_tail(&self, cut: &CuttingBack) -> Result<Option<CutTail>, StoreError> {
-        let from = cut.to.map_or(0, |to| to.index + 1);
-        let view = self.view.lock();
+    fn keep_tail(
+        &self,
+        to: Option<OpId>,
+        reason: String,
+        at: u64,
+    ) -> Result<Option<CutTail>, StoreError> {
+        let from = to.map_or(0, |to| to.index + 1);
+        let view = self.log.view.lock();
         let Some((first, last)) = view.bounds().filter(|(_, last)| last.index >= from) else {
             return Ok(None);
         };
@@ -264,8 +231,8 @@ impl LogWriter {
         let (mut parts, mut kept_gtids) = (Vec::new(), Default::default());
         for file in files.files().filter(|file| file.number() >= plan.keep) {
             let number = file.number();
-            let open = self.fs.open_read_only(&self.dir.join(number.name()));
-            let open = open.map_err(|error| StoreError::io(format!("opening {number}"), &error))?;
+            let open = self.fs.open_read_only(&self.log.dir.join(number.name()));
+            let open = open.doing(format_args!("opening {number}"))?;
             let stays = if number == plan.keep {
                 let kept = scan_kept(&open, file, from);
                 let kept = kept.map_err(|error| scan_failure(number, error))?;
@@ -274,7 +241,7 @@ impl LogWriter {
             } else {
                 0
             };
-            parts.push(GoingPart {
+            parts.push(TruncatedPart {
                 number,
                 file: open,
                 from: stays,
@@ -282,19 +249,18 @@ impl LogWriter {
             });
         }
         let tail = CutTail {
-            reason: cut.reason.clone(),
-            at: cut.at,
-            kept: cut.to,
+            reason,
+            at,
+            kept: to,
             first,
             last,
             committed,
             gtids: gtids.difference(&kept_gtids).to_string(),
             parts: Vec::new(),
         };
-        let kept = keep(&*self.fs, &self.data_dir, tail, &parts);
-        kept.map(Some).map_err(|error: io::Error| {
-            StoreError::io("keeping the bytes that are to be cut off", &error)
-        })
+        let kept = keep(&*self.fs, &self.log.options.data_dir, tail, &parts);
+        kept.map(Some)
+            .doing("keeping the bytes that are to be cut off")
     }
 
     /// Lowers the committed op id to `to`.
@@ -303,15 +269,14 @@ impl LogWriter {
             committed.filter(|committed| Some(committed.index) <= to.map(|to| to.index))
         };
         let beyond = |committed: Option<OpId>| committed != lowered(committed);
-        let mut view = self.view.lock();
+        let mut view = self.log.view.lock();
         if beyond(view.committed) {
             view.committed = to;
         }
         drop(view);
         if beyond(self.state.saved_committed) {
-            let saved = self.hard.put_committed(to);
-            let saved = saved.and_then(|()| self.hard.flush());
-            saved.map_err(|error| StoreError::io("lowering the committed op id", &error))?;
+            let saved = self.hard.store(COMMITTED, to.as_ref());
+            saved.doing("lowering the committed op id")?;
             self.state.saved_committed = to;
         }
         Ok(())
@@ -341,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_cut_back_to_what_it_has() {
+    fn a_log_is_truncated_only_to_an_entry_that_it_has() {
         let id = OpId::new;
         let there = |index: u64| (5..=9).contains(&index).then(|| id(2, index));
         for (to, floor, expected) in [

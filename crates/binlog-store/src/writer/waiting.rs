@@ -23,10 +23,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::disk_space::DiskSpace;
 use crate::error::is_full;
 use crate::file_system::{FileSystem, StorageFile};
-use crate::meta::store::MetaStore;
+use crate::hard_state::MetaStore;
+use crate::log::OpenLog;
 
 use super::purging::Purger;
 use super::queue::CommandQueue;
@@ -37,24 +37,24 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Waits, in the writer's thread, until the disk has room again.
 pub(crate) struct Waiting {
-    queue: Arc<CommandQueue>,
-    space: Arc<DiskSpace>,
-    purger: Arc<Purger>,
+    pub(crate) log: Arc<OpenLog>,
+    pub(crate) queue: Arc<CommandQueue>,
+    pub(crate) purger: Arc<Purger>,
     /// Whether the writer's current operation permits concurrent purges.
-    purges: AtomicBool,
+    pub(crate) purges: AtomicBool,
 }
 
 impl Waiting {
-    pub(crate) fn new(
-        queue: Arc<CommandQueue>,
-        space: Arc<DiskSpace>,
-        purger: Arc<Purger>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            queue,
-            space,
-            purger,
-            purges: AtomicBool::new(true),
+    /// The same file, waiting for room.
+    pub(super) fn wrap(
+        self: &Arc<Self>,
+        name: String,
+        file: Arc<dyn StorageFile>,
+    ) -> Arc<dyn StorageFile> {
+        Arc::new(WaitingFile {
+            file,
+            waiting: self.clone(),
+            name,
         })
     }
 
@@ -78,7 +78,7 @@ impl Waiting {
             };
             if !waits {
                 waits = true;
-                self.space.refused(&doing(), &refusal);
+                self.log.space.refused(&doing(), &refusal);
             }
             if self.purges.load(Ordering::Relaxed)
                 && let Err(error) = self.purger.make_room(&self.queue)
@@ -91,16 +91,10 @@ impl Waiting {
             pause = (pause * 2).min(LONGEST_PAUSE);
         };
         if waits {
-            self.space.accepted(done.is_ok());
+            self.log.space.accepted(done.is_ok());
         }
         done
     }
-}
-
-/// A file system that waits for room.
-pub(crate) struct WaitingFileSystem {
-    fs: Arc<dyn FileSystem>,
-    waiting: Arc<Waiting>,
 }
 
 struct WaitingFile {
@@ -109,72 +103,58 @@ struct WaitingFile {
     name: String,
 }
 
-impl WaitingFileSystem {
-    pub(crate) fn new(fs: Arc<dyn FileSystem>, waiting: Arc<Waiting>) -> Self {
-        Self { fs, waiting }
-    }
-
-    /// The same file, waiting for room.
-    pub(crate) fn wrap(&self, path: &Path, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
-        Arc::new(WaitingFile {
-            file,
-            waiting: self.waiting.clone(),
-            name: name(path),
-        })
-    }
-}
-
 fn name(path: &Path) -> String {
-    path.file_name().map_or_else(
-        || path.display().to_string(),
-        |name| name.to_string_lossy().into_owned(),
-    )
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }
+
+/// A file system that waits for room.
+pub(super) struct WaitingFileSystem(pub(super) Arc<dyn FileSystem>, pub(super) Arc<Waiting>);
 
 impl FileSystem for WaitingFileSystem {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         let doing = || format!("making {}", dir.display());
-        self.waiting.until_done(doing, || self.fs.create_dir(dir))
+        self.1.until_done(doing, || self.0.create_dir(dir))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
         let doing = || format!("making {}", name(path));
-        let file = self.waiting.until_done(doing, || self.fs.create(path))?;
-        Ok(self.wrap(path, file))
+        let file = self.1.until_done(doing, || self.0.create(path))?;
+        Ok(self.1.wrap(name(path), file))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
-        Ok(self.wrap(path, self.fs.open(path)?))
+        Ok(self.1.wrap(name(path), self.0.open(path)?))
     }
 
     fn open_read_only(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
-        self.fs.open_read_only(path)
+        self.0.open_read_only(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let doing = || format!("replacing {}", name(to));
-        self.waiting.until_done(doing, || self.fs.rename(from, to))
+        self.1.until_done(doing, || self.0.rename(from, to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let doing = || format!("removing {}", name(path));
-        self.waiting.until_done(doing, || self.fs.remove(path))
+        self.1.until_done(doing, || self.0.remove(path))
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.fs.sync_dir(dir)
+        self.0.sync_dir(dir)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.fs.list(dir)
+        self.0.list(dir)
     }
 
     fn free_space(&self, dir: &Path) -> io::Result<u64> {
-        self.fs.free_space(dir)
+        self.0.free_space(dir)
     }
 
     fn free_inodes(&self, dir: &Path) -> io::Result<Option<u64>> {
-        self.fs.free_inodes(dir)
+        self.0.free_inodes(dir)
     }
 }
 
@@ -204,36 +184,27 @@ impl StorageFile for WaitingFile {
 }
 
 /// A hard state that waits for room.
-pub(crate) struct WaitingMeta {
-    meta: Arc<dyn MetaStore>,
-    waiting: Arc<Waiting>,
-}
-
-impl WaitingMeta {
-    pub(crate) fn new(meta: Arc<dyn MetaStore>, waiting: Arc<Waiting>) -> Self {
-        Self { meta, waiting }
-    }
-}
+pub(super) struct WaitingMeta(pub(super) Arc<dyn MetaStore>, pub(super) Arc<Waiting>);
 
 impl MetaStore for WaitingMeta {
     fn get(&self, key: &str) -> io::Result<Option<Vec<u8>>> {
-        self.meta.get(key)
+        self.0.get(key)
     }
 
     fn reserve(&self) -> io::Result<()> {
         let doing = || "keeping room for the hard state".to_owned();
-        self.waiting.until_done(doing, || self.meta.reserve())
+        self.1.until_done(doing, || self.0.reserve())
     }
 
     fn put(&self, key: &str, value: &[u8]) -> io::Result<()> {
-        self.meta.put(key, value)
+        self.0.put(key, value)
     }
 
     fn remove(&self, key: &str) -> io::Result<()> {
-        self.meta.remove(key)
+        self.0.remove(key)
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.meta.flush()
+        self.0.flush()
     }
 }

@@ -1,13 +1,13 @@
-//! A log whose first file is a later one of another member's log: it has the same bytes from there on,
-//! whatever it had before and wherever the power goes meanwhile.
+//! A log that begins with a later file of another member's log has the same bytes from there on, whatever it had before and wherever the
+//! power is cut.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use crate::workload;
 use crate::workload::exploration::{Disturbance, Exploration};
 use crate::workload::{
     Step, append, begin_at, log_files, open, options, purge, read_all, save_committed, save_vote,
-    start_behind, summary, vote,
+    start_after, summary, vote,
 };
 use binlog_format::gtid::GtidSet;
 use binlog_store::{BinlogStore, FileNumber, LogDirectory, StoreError};
@@ -22,7 +22,7 @@ fn id(term: u64, index: u64) -> OpId {
     OpId::new(term, index)
 }
 
-/// Entries 0.0 to 3.15 in five files, which begin behind nothing, 1.6, 2.10, 2.12 and 3.14.
+/// Entries 0.0 to 3.15 in five files, which begin after no entry, 1.6, 2.10, 2.12 and 3.14.
 fn ring_log() -> Vec<Entry> {
     vec![
         membership(id(0, 0), &[1, 2, 3]),
@@ -55,7 +55,7 @@ fn leader() -> (FaultyDisk, BinlogStore) {
 }
 
 /// The entries behind an index.
-fn behind(index: u64) -> Vec<Entry> {
+fn entries_after(index: u64) -> Vec<Entry> {
     let log = ring_log().into_iter();
     log.filter(|entry| entry.log_id.index > index).collect()
 }
@@ -75,7 +75,7 @@ fn gtids_before(index: u64) -> GtidSet {
     gtids
 }
 
-/// What an old member had: the ring's log up to 1.6, then a tail that nobody committed, with files of
+/// An old member's log: the ring's log up to 1.6, then a tail that was never committed, with files of
 /// the numbers that the ring's log gave to others since.
 fn old_tail() -> Vec<Entry> {
     vec![
@@ -111,7 +111,7 @@ fn a_new_member_has_the_same_bytes_from_its_first_file_on() {
         (id(1, 7), id(2, 10), 3),
         (id(2, 12), id(2, 12), 4),
     ] {
-        let start = start_behind(&leader, from);
+        let start = start_after(&leader, from);
         assert_eq!(start.before, before, "from {from}");
         let disk = FaultyDisk::new();
         let (mut store, _) = open(&disk).unwrap();
@@ -126,7 +126,7 @@ fn a_new_member_has_the_same_bytes_from_its_first_file_on() {
             start.membership,
             "the one in force there"
         );
-        append(&mut store, behind(before.index)).unwrap();
+        append(&mut store, entries_after(before.index)).unwrap();
         assert_eq!(store.gtid_set(), leader.gtid_set());
         assert_same_files(&disk, &leader_disk, file);
 
@@ -135,7 +135,7 @@ fn a_new_member_has_the_same_bytes_from_its_first_file_on() {
         let (mut store, report) = open(&disk).unwrap();
         assert_eq!(report.floor, Some(before));
         assert_eq!(store.applied_at_open(), (Some(before), start.membership));
-        assert_eq!(read_all(&store).unwrap(), behind(before.index));
+        assert_eq!(read_all(&store).unwrap(), entries_after(before.index));
         let state = block_on(store.get_log_state()).unwrap();
         assert_eq!(state.last_purged_log_id, Some(before.into()));
         assert_eq!(
@@ -164,13 +164,13 @@ fn the_first_start_is_the_first_file_that_is_not_purged() {
         "what a hold keeps is purged all the same"
     );
     drop(hold);
-    assert_eq!(start_behind(&leader, id(0, 0)).before, id(2, 12));
+    assert_eq!(start_after(&leader, id(0, 0)).before, id(2, 12));
     let beyond = block_on(FileStarts::first_start(&leader.handle(), Some(id(3, 15))));
     assert_eq!(beyond.unwrap(), None, "no file begins there");
 }
 
 #[test]
-fn a_member_that_was_away_too_long_begins_anew() {
+fn a_member_that_was_away_too_long_restarts_its_log() {
     let (leader_disk, leader) = leader();
     let disk = FaultyDisk::new();
     let (mut store, _) = open(&disk).unwrap();
@@ -188,37 +188,37 @@ fn a_member_that_was_away_too_long_begins_anew() {
     let bytes_before = store.stats().log_bytes;
 
     save_vote(&mut store, 3).unwrap();
-    let start = start_behind(&leader, id(2, 12));
+    let start = start_after(&leader, id(2, 12));
     begin_at(&mut store, &start).unwrap();
     assert!(store.stats().log_bytes < bytes_before);
     assert_eq!(store.stats().log_bytes, start.header.len() as u64);
     let nothing = block_on(reader.clone().try_get_log_entries(0..)).unwrap();
     assert_eq!(summary(&nothing), "0 entries -..=-");
-    append(&mut store, behind(12)).unwrap();
+    append(&mut store, entries_after(12)).unwrap();
     assert_same_files(&disk, &leader_disk, 4);
     assert_eq!(
         block_on(reader.clone().try_get_log_entries(0..)).unwrap(),
-        behind(12)
+        entries_after(12)
     );
     assert_eq!(store.gtid_set(), leader.gtid_set());
 }
 
 #[test]
-fn a_member_that_has_the_entry_only_forgets_what_comes_before() {
+fn a_member_that_has_the_entry_only_purges_earlier_ones() {
     let (_, leader) = leader();
     let (disk, mut store) = self::leader();
-    let start = start_behind(&leader, id(2, 12));
+    let start = start_after(&leader, id(2, 12));
     begin_at(&mut store, &start).unwrap();
     assert_eq!(
         read_all(&store).unwrap(),
-        behind(12),
-        "what comes behind it stays"
+        entries_after(12),
+        "later entries stay"
     );
     assert_same_files(&disk, &disk, 4);
     // Earlier starts change nothing.
-    let earlier = start_behind(&leader, id(2, 10));
+    let earlier = start_after(&leader, id(2, 10));
     begin_at(&mut store, &earlier).unwrap();
-    assert_eq!(read_all(&store).unwrap(), behind(12));
+    assert_eq!(read_all(&store).unwrap(), entries_after(12));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_start_that_is_not_the_rings_is_refused() {
     let disk = FaultyDisk::new();
     let (mut store, _) = open(&disk).unwrap();
     let before = log_files(&disk);
-    let good = start_behind(&leader, id(2, 12));
+    let good = start_after(&leader, id(2, 12));
     let mut damaged = good.header.to_vec();
     damaged[90] ^= 1;
     let mut longer = good.header.to_vec();
@@ -237,13 +237,13 @@ fn a_start_that_is_not_the_rings_is_refused() {
         (with_header(&good, damaged), "cannot be read"),
         (with_header(&good, longer), "bytes follow"),
         (with_header(&good, Vec::new()), "cannot be read"),
-        (with_header(&good, first_file), "behind no entry"),
+        (with_header(&good, first_file), "after no entry"),
         (
             FileStart {
                 before: id(2, 11),
                 ..good.clone()
             },
-            "should begin behind 2.11",
+            "should begin after 2.11",
         ),
         (
             FileStart {
@@ -266,14 +266,14 @@ fn a_start_that_is_not_the_rings_is_refused() {
     let (mut other, _) = workload::open_with(&other, foreign).unwrap();
     let refused = begin_at(&mut other, &good).unwrap_err().to_string();
     assert!(refused.contains("belongs to ring"), "{refused}");
-    // Nothing of it has touched the log, which goes on.
+    // Nothing of it has touched the log, which continues.
     assert!(log_files(&disk) == before && store.failure().is_none());
     store.check_start(&good).unwrap();
     begin_at(&mut store, &good).unwrap();
 }
 
 #[test]
-fn a_start_that_contradicts_what_is_committed_stops_the_log() {
+fn a_start_that_contradicts_committed_entries_stops_the_log() {
     let (_, leader) = leader();
     let disk = FaultyDisk::new();
     let (mut store, _) = open(&disk).unwrap();
@@ -282,7 +282,7 @@ fn a_start_that_contradicts_what_is_committed_stops_the_log() {
     foreign.extend((11..=14).map(|index| blank(id(2, index))));
     append(&mut store, foreign.clone()).unwrap();
     save_committed(&mut store, id(2, 14)).unwrap();
-    let start = start_behind(&leader, id(3, 13));
+    let start = start_after(&leader, id(3, 13));
     assert_eq!(start.before, id(3, 14));
     begin_at(&mut store, &start).unwrap_err();
     assert!(matches!(
@@ -313,7 +313,7 @@ fn leader_first_header(leader: &BinlogStore) -> Vec<u8> {
 fn script() -> Vec<Step> {
     let (_, leader) = leader();
     let begin = |from: OpId| {
-        let start = start_behind(&leader, from);
+        let start = start_after(&leader, from);
         let gtids = gtids_before(start.before.index);
         Step::Begin(start, gtids)
     };
@@ -324,7 +324,7 @@ fn script() -> Vec<Step> {
         Step::Append(old_tail()),
         Step::Vote(3),
         begin(id(2, 12)),
-        Step::Append(behind(12)),
+        Step::Append(entries_after(12)),
         Step::Committed(id(3, 15)),
         begin(id(3, 13)),
         begin(id(2, 10)),
@@ -332,7 +332,7 @@ fn script() -> Vec<Step> {
 }
 
 #[test]
-fn nothing_is_lost_or_left_over_wherever_the_power_goes() {
+fn nothing_is_lost_or_left_over_at_any_crash_point() {
     let explored = Exploration {
         steps: script(),
         options: options(),
@@ -350,7 +350,7 @@ fn nothing_is_lost_or_left_over_wherever_the_power_goes() {
 fn the_log_of_a_new_member_verifies() {
     let (_, leader) = leader();
     let dir = tempfile::tempdir().unwrap();
-    let start = start_behind(&leader, id(1, 6));
+    let start = start_after(&leader, id(1, 6));
     {
         let meta = binlog_store::SledMeta::open(&dir.path().join("meta")).unwrap();
         let options = binlog_store::StoreOptions {
@@ -362,7 +362,7 @@ fn the_log_of_a_new_member_verifies() {
         let (mut store, _) = opened.unwrap();
         save_vote(&mut store, 3).unwrap();
         begin_at(&mut store, &start).unwrap();
-        append(&mut store, behind(6)).unwrap();
+        append(&mut store, entries_after(6)).unwrap();
     }
     let log = LogDirectory::on_disk(dir.path()).unwrap();
     let verified = log.verify(&|_| {}).unwrap();

@@ -1,7 +1,7 @@
 //! Where the committed part of the files ends, and which GTIDs it has: after every entry, a new start, a truncation, a
 //! purge and a cut.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::path::Path;
 
@@ -45,7 +45,7 @@ fn filled() -> (FaultyDisk, BinlogStore) {
     (disk, store)
 }
 
-/// What the files say: where each entry ends, or, behind a rotate, where the next file's entries begin.
+/// The end of each entry according to the files, or, after a rotate, where the next file's entries begin.
 fn ends(disk: &FaultyDisk) -> Vec<(EntryRecord, LogPlace)> {
     let directory = LogDirectory::open(disk.file_system(), Path::new(DATA_DIR)).unwrap();
     let records = directory.entries().unwrap().map(Result::unwrap);
@@ -92,13 +92,13 @@ fn every_mark_has_its_place() {
     assert_eq!(begin.file, FileNumber::FIRST);
     assert_eq!(store.committed_gtids(None), GtidSet::new());
     check(&store, &disk, 0);
-    // A mark beyond the end, as a leader has it whose disk is slow.
+    // A mark beyond the end, as a leader with a slow disk has it.
     let end = store.committed_end(Some(id(11)));
     assert_eq!(store.committed_end(Some(id(99))), end);
 }
 
 #[test]
-fn a_new_start_knows_the_place_of_what_was_committed() {
+fn a_new_start_recovers_the_committed_end() {
     for verify_at_start in [VerifyAtStart::All, VerifyAtStart::Recent] {
         let mut known_ones = 0;
         for committed in 0..12 {
@@ -144,7 +144,7 @@ fn a_truncated_tail_is_no_part_of_it() {
 }
 
 #[test]
-fn purged_files_go_and_held_ones_can_still_be_read() {
+fn purged_files_are_removed_and_held_ones_stay_readable() {
     let (disk, mut store) = filled();
     save_committed(&mut store, id(9)).unwrap();
     let first = store.files()[0].number;
@@ -182,9 +182,9 @@ fn a_log_that_is_cut_back_is_committed_to_its_end() {
     check(&store, &disk, 5);
 }
 
-/// What the ring has committed does not wait for this member's disk: others have it, and clients may know of it.
+/// Entries committed by the ring do not wait for this member's disk: others have them, and clients may have seen them.
 #[test]
-fn what_is_committed_and_not_written_here_is_committed() {
+fn entries_committed_by_others_count_before_they_are_written() {
     let disk = FaultyDisk::new();
     let stepped = StoreOptions {
         writer: WriterMode::Stepped,

@@ -1,8 +1,8 @@
 //! Power is cut after every call to the disk and the hard state, with several outcomes for what was
 //! not synced each time; the log is opened again, and what was acknowledged must be there. Then the
-//! member goes on, and its files must be those of a member that never crashed.
+//! member continues, and its files must be those of a member that never crashed.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use crate::workload::exploration::{Disturbance, Exploration};
 use crate::workload::{
@@ -27,7 +27,7 @@ fn exploration(options: StoreOptions) -> Exploration {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_wherever_the_power_goes() {
+fn nothing_acknowledged_is_lost_at_any_crash_point() {
     let explored = exploration(options()).go().unwrap();
     println!("{explored:?}");
     assert!(
@@ -54,7 +54,7 @@ fn nothing_is_lost_either_when_only_recent_files_are_verified() {
 }
 
 #[test]
-fn nothing_is_lost_when_the_power_goes_again_during_the_start() {
+fn nothing_is_lost_by_a_second_crash_during_the_start() {
     let explored = Exploration {
         seeds: 1,
         nested_every: 5,
@@ -148,7 +148,7 @@ fn without_syncing_only_a_tail_is_lost() {
 
 /// The floor is stored durably, and the entries up to it were written without syncing: within the log, and beyond its end.
 #[test]
-fn what_is_purged_without_having_been_synced_keeps_its_gtids() {
+fn purged_unsynced_entries_keep_their_gtids() {
     let options = StoreOptions {
         durability: Durability::Os,
         ..options()

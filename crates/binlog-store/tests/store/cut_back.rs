@@ -1,7 +1,7 @@
 //! A log is cut back below what it took as committed, as after the repair of a lost quorum: the bytes are
 //! kept, the vote stays, and wherever the power goes it can be done again.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ fn id(term: u64, index: u64) -> OpId {
     OpId::new(term, index)
 }
 
-/// Entries 0.0 to 1.11 in three files, which begin behind nothing, 1.4 and 1.8.
+/// Entries 0.0 to 1.11 in three files, which begin after no entry, 1.4 and 1.8.
 fn entries() -> Vec<Entry> {
     vec![
         membership(id(0, 0), &[1, 2, 3]),
@@ -61,7 +61,7 @@ fn committed(store: &BinlogStore) -> Option<OpId> {
 }
 
 #[test]
-fn the_tail_goes_and_its_bytes_are_kept() {
+fn the_truncated_tail_is_saved() {
     let disk = stopped();
     let before = log_files(&disk);
     let (mut store, _) = open(&disk).unwrap();
@@ -80,10 +80,10 @@ fn the_tail_goes_and_its_bytes_are_kept() {
     );
     assert_eq!(tail.reason, "the quorum was repaired");
     let gone: GtidSet = [7, 9, 10].into_iter().map(gtid).collect();
-    assert_eq!(tail.gtid_set(), Some(gone));
+    assert_eq!(tail.gtids.parse(), Ok(gone));
     assert_eq!(kept(&disk), vec![tail.clone()]);
 
-    // What was cut off, put back where it was, is what was there.
+    // The saved bytes, at their old places, restore the old files.
     let after = log_files(&disk);
     assert_eq!(tail.parts.len(), 2);
     for part in &tail.parts {
@@ -118,7 +118,7 @@ fn the_tail_goes_and_its_bytes_are_kept() {
 }
 
 #[test]
-fn it_goes_on_with_other_entries() {
+fn a_truncated_log_continues_with_other_entries() {
     let disk = stopped();
     let (mut store, _) = open(&disk).unwrap();
     cut_back(&mut store, Some(id(1, 7))).unwrap();
@@ -155,7 +155,7 @@ fn cutting_twice_changes_nothing_more() {
 }
 
 #[test]
-fn what_is_not_in_the_log_is_refused_and_nothing_is_changed() {
+fn truncation_to_a_missing_entry_is_refused_without_changes() {
     let disk = stopped();
     let (mut store, _) = open(&disk).unwrap();
     purge(&mut store, id(1, 4)).unwrap();
@@ -179,7 +179,7 @@ fn what_is_not_in_the_log_is_refused_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_full_disk_stops_it_before_anything_goes() {
+fn a_full_disk_stops_a_truncation_before_any_removal() {
     let disk = stopped();
     let files = log_files(&disk);
     let (mut store, _) = open(&disk).unwrap();
@@ -197,7 +197,7 @@ fn a_full_disk_stops_it_before_anything_goes() {
 }
 
 #[test]
-fn nothing_that_stays_is_lost_wherever_the_power_goes() {
+fn kept_entries_survive_every_crash_point() {
     let mut steps = vec![
         Step::Vote(2),
         Step::Append(entries()),

@@ -1,7 +1,7 @@
 //! One bit is turned around at every byte of every file, one at a time. Damage is never silent: the
 //! log either refuses to open and names the file, or shows exactly the entries that it had.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use crate::workload::{
     append, log_dir, log_files, open, open_with, options, read_all, save_committed, save_vote,
@@ -53,7 +53,7 @@ fn log(last_has_entries: bool) -> FaultyDisk {
 }
 
 #[test]
-fn a_turned_bit_anywhere_is_told_with_its_file() {
+fn a_flipped_bit_anywhere_is_reported_with_its_file() {
     for last_has_entries in [true, false] {
         let whole = log(last_has_entries);
         let entries = read_all(&open(&whole).unwrap().0).unwrap();
@@ -131,9 +131,9 @@ fn damage_that_a_quick_start_skips_is_found_by_the_reader() {
     );
 }
 
-/// A torn entry that nobody knows to be durable is cut off; one that somebody knows of is not.
+/// A torn entry without a record of its durability is cut off; one with a record is not.
 #[test]
-fn the_last_entry_is_cut_off_only_while_nobody_knows_that_it_was_durable() {
+fn the_last_entry_is_truncated_only_without_a_durable_mark() {
     let disk = FaultyDisk::new();
     let (mut store, _) = open(&disk).unwrap();
     append(&mut store, vec![blank(id(0, 0))]).unwrap();

@@ -1,6 +1,6 @@
 //! openraft's own suite for log stores, over the real file system and over one in memory.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use raft_types::{Entry, LogId, RingId, StoredMembership, TypeConfig};
 use tempfile::TempDir;
 use testkit::disk::FaultyDisk;
 
-/// As much of a state machine as the suite needs beside the log.
+/// As much of a state machine as the suite needs in addition to the log.
 #[derive(Clone, Default)]
 struct Watermark(Arc<Mutex<WatermarkState>>);
 

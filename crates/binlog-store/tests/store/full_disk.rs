@@ -1,7 +1,7 @@
 //! A disk that has no room for what the log writes, because others took it: nothing stops and nothing is acknowledged, and once
-//! there is room everything goes on by itself. See `writer/waiting.rs` for why that is safe.
+//! there is room everything continues without help. See `writer/waiting.rs` for why that is safe.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,7 +59,7 @@ fn waits(log: &LogHandle) {
         transactions: 0,
         in_all: 0,
     };
-    assert_eq!(log.room(1), none, "nobody proposes or sends meanwhile");
+    assert_eq!(log.room(1), none, "proposers and senders wait");
     assert!(log.stats().disk_alarm);
 }
 
@@ -102,7 +102,7 @@ fn a_disk_without_room_is_waited_for_wherever_that_is_found() {
         if awaited.iter().any(|what| hit.starts_with(what)) {
             waited += 1;
             assert_eq!((done, failure), (script().len(), None), "{hit}");
-            // What is not removed at the end is removed at the next start.
+            // Files left at the end are removed at the next start.
             if !hit.starts_with("remove ") {
                 assert!(log_files(&disk) == wanted, "{hit}: other files");
             }
@@ -124,7 +124,7 @@ fn a_disk_without_room_is_waited_for_wherever_that_is_found() {
 }
 
 #[test]
-fn a_writer_that_waits_acknowledges_nothing_and_goes_on_when_there_is_room() {
+fn a_waiting_writer_acknowledges_nothing_and_continues_when_there_is_room() {
     let (disk, mut store) = nearly_full(options());
     let log = store.handle();
     let mut flushed = begin(&mut store, vec![transaction(id(5), 1_000)]);
@@ -163,7 +163,7 @@ fn a_writer_that_waits_acknowledges_nothing_and_goes_on_when_there_is_room() {
 }
 
 #[test]
-fn a_purge_makes_room_for_what_waits_in_front_of_it() {
+fn a_purge_frees_room_for_earlier_requests() {
     for durability in [Durability::Fsync, Durability::Os] {
         let disk = FaultyDisk::new();
         let options = || StoreOptions {
@@ -255,9 +255,9 @@ fn votes_and_floors_wait_for_room_for_the_hard_state() {
     assert_eq!(vote.map(|vote| vote.leader_id.term), Some(7));
 }
 
-/// What may be older than what it tells is not written then.
+/// Records that may be outdated are not written then.
 #[test]
-fn a_log_goes_on_and_ends_without_room_for_its_hard_state() {
+fn a_log_continues_and_closes_without_room_for_its_hard_state() {
     let (disk, mut store) = nearly_full(options());
     disk.set_capacity(None);
     let log = store.handle();
@@ -275,7 +275,7 @@ fn a_log_goes_on_and_ends_without_room_for_its_hard_state() {
 }
 
 #[test]
-fn whoever_stops_waits_for_no_room() {
+fn shutdown_does_not_wait_for_room() {
     let (disk, mut store) = nearly_full(options());
     let log = store.handle();
     let flushed = begin(&mut store, vec![transaction(id(5), 1_000)]);
@@ -390,7 +390,7 @@ fn a_hard_state_that_found_no_room_to_be_opened_is_opened_once_there_is_some() {
 
 /// Needs root and a loop device, as well.
 #[test]
-fn a_file_system_without_free_inodes_is_told_from_one_without_space() {
+fn a_file_system_without_free_inodes_is_distinguished_from_one_without_space() {
     let disk = LoopDisk::of_its_own(64 << 20).unwrap();
     let options = StoreOptions {
         writer: WriterMode::Thread,

@@ -1,7 +1,7 @@
 //! Random histories of appends, truncations, rotations, purges, votes and restarts, against a model
 //! that is nothing but a vector.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use crate::workload::{Model, Step, log_files, open_with, options, perform};
 use binlog_store::{StoreOptions, VerifyAtStart};
@@ -175,7 +175,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_log_is_what_the_model_says(acts in prop::collection::vec(act(), 1..40)) {
+    fn the_log_equals_the_model(acts in prop::collection::vec(act(), 1..40)) {
         play(&acts, &options())?;
     }
 

@@ -1,6 +1,6 @@
 //! Payloads that are larger than what is held in memory, or checked by the engine's loop.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn a_large_entry_is_read_into_a_file_and_is_the_one_that_was_written() {
         .map(|(index, bytes)| transaction(OpId::new(0, index), bytes))
         .collect();
     append(&mut store, entries.clone()).unwrap();
-    // What is not committed is in memory still.
+    // Uncommitted entries are in memory still.
     assert!(read_all(&store).unwrap() == entries);
     assert_eq!(spill.bytes(), 0);
     store.close().unwrap();

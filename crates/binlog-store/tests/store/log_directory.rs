@@ -1,7 +1,7 @@
 //! The log read without its member: listing, finding, verifying, following, comparing; also while
 //! the member writes.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::path::Path;
 
@@ -57,7 +57,7 @@ fn ids(records: &[EntryRecord]) -> Vec<OpId> {
 }
 
 #[test]
-fn files_are_listed_with_what_they_hold() {
+fn files_are_listed_with_their_contents() {
     let (disk, _store) = filled();
     let files = directory(&disk).files().unwrap();
     let spans: Vec<_> = files
@@ -111,7 +111,7 @@ fn entries_are_found_by_index_op_id_and_gtid() {
         assert_eq!(
             bytes[record.offset as usize + 4],
             28,
-            "an ignorable event stands there"
+            "an ignorable event is there"
         );
     }
     assert_eq!(directory.find(&Sought::Index(25)).unwrap(), None);
@@ -159,7 +159,7 @@ fn verification_names_each_damaged_file() {
         );
         assert_eq!(damage.fault.entry_offset, record.offset);
     }
-    // Two of them, one in its header: what stands between them is looked at.
+    // Two of them, one in its header: the bytes between them are verified.
     let two = disk.fork();
     two.flip_bit(&name(1), records[3].end - 6, 2);
     two.flip_bit(&name(3), 30, 2);
@@ -242,11 +242,11 @@ fn a_log_is_followed_while_it_is_written_and_taken_back() {
     )
     .unwrap();
     assert_eq!(news(&mut follower), ["+2.23", "+2.24", "+2.25"]);
-    // Taken back and written anew between two looks.
+    // Truncated and written again between two polls.
     truncate(&mut store, Some(id(2, 23))).unwrap();
     append(&mut store, vec![blank(id(3, 24)), blank(id(3, 25))]).unwrap();
     assert_eq!(news(&mut follower), ["back to 2.23", "+3.24", "+3.25"]);
-    // Purging takes nothing back; what was purged before it was read is told.
+    // Purging truncates nothing; a file purged before it was read is reported.
     append(&mut store, vec![rotate(id(3, 26)), blank(id(3, 27))]).unwrap();
     save_committed(&mut store, id(3, 26)).unwrap();
     let mut late = directory(&disk).follow(5);
@@ -280,8 +280,6 @@ fn two_logs_are_compared_byte_by_byte() {
         FileDifference::Differs {
             file: file(2),
             offset: record.offset + 80,
-            left: Some(id(1, 12)),
-            right: Some(id(1, 12)),
         },
         FileDifference::Shorter {
             file: file(3),

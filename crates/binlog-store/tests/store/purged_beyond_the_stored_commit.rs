@@ -1,7 +1,7 @@
-//! The committed op id on the disk is a hint that is stored now and then; the purge floor is stored at once. After a crash
-//! between the two, a member goes on from the floor, and not from the older hint: the entries behind that are gone.
+//! The committed op id on the disk is a hint that is stored now and then; the purge floor is stored immediately. After a crash
+//! between the two, a member continues from the floor, and not from the older hint: the entries after that are gone.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use crate::workload::{append, open, purge, save_committed, save_vote};
 use raft_types::OpId;
@@ -9,7 +9,7 @@ use testkit::disk::{FaultyDisk, Survival};
 use testkit::log_entries::{membership, transaction};
 
 #[test]
-fn a_member_goes_on_from_what_it_purged() {
+fn a_member_continues_from_its_purge_floor() {
     let id = |index| OpId::new(1, index);
     let disk = FaultyDisk::new();
     let (mut store, _) = open(&disk).unwrap();

@@ -1,6 +1,6 @@
-//! Files that were purged go from the disk: under load that never pauses, too, and where somebody was there before the writer.
+//! Files that were purged go from the disk: under load that never pauses, too, and where another process removed a file before the writer.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -72,7 +72,7 @@ fn purged_files_are_removed_although_entries_keep_coming() {
 }
 
 #[test]
-fn a_purged_file_that_somebody_else_has_removed_counts_as_removed() {
+fn a_purged_file_removed_by_another_process_counts_as_removed() {
     let disk = FaultyDisk::new();
     let stepped = StoreOptions {
         writer: WriterMode::Stepped,
@@ -102,7 +102,7 @@ fn a_purged_file_that_somebody_else_has_removed_counts_as_removed() {
     assert_eq!(files_on(&disk), 1);
 }
 
-/// But for room, which may come: whatever else a disk says at any call of a purge, the log stops.
+/// Except for a lack of room, which may end, the log stops at any error of a call of a purge.
 #[test]
 fn no_call_of_a_purge_may_fail_unnoticed() {
     let purged = |failing: Option<u64>| {
@@ -123,10 +123,10 @@ fn no_call_of_a_purge_may_fail_unnoticed() {
     }
 }
 
-/// Who goes on behind what he has takes the first entry that he gets for the next one: the engine would send it behind an earlier one,
-/// and an applier would leave out what is between them.
+/// A reader takes the first entry that it gets for the next one: the engine would send it after an earlier one,
+/// and an applier would omit the entries between them.
 #[test]
-fn nobody_gets_later_entries_in_the_place_of_those_that_were_purged() {
+fn readers_never_get_later_entries_in_place_of_purged_ones() {
     let disk = FaultyDisk::new();
     let (mut store, _) = open_with(&disk, options()).unwrap();
     fill(&mut store);

@@ -1,6 +1,6 @@
 //! Readers: from memory and from files, bounded, complete, and right while the log changes under them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -148,7 +148,7 @@ fn log_ids_are_known_without_reading() {
 }
 
 #[test]
-fn readers_see_whole_logs_while_tails_are_taken_back() {
+fn readers_see_consistent_logs_during_truncations() {
     let dir = tempfile::tempdir().unwrap();
     let meta = SledMeta::open(&dir.path().join("meta")).unwrap();
     let options = StoreOptions {
@@ -185,7 +185,7 @@ fn readers_see_whole_logs_while_tails_are_taken_back() {
                     assert_eq!(first, start, "begins where it was asked to");
                     for (at, entry) in found.iter().enumerate() {
                         assert_eq!(entry.log_id.index, start + at as u64, "no hole");
-                        // An entry's text follows from its index: what was read is that entry's.
+                        // An entry's text follows from its index: so that the read bytes are checked.
                         assert!(
                             entry.payload == transaction(OpId::from(entry.log_id), 300).payload
                         );
@@ -216,12 +216,12 @@ fn readers_see_whole_logs_while_tails_are_taken_back() {
 
 #[test]
 fn a_tail_that_is_taken_back_between_two_pieces_of_a_read_is_not_in_it() {
-    // Where the disk answers at once, the read waits nowhere, and nothing can come between its pieces.
+    // Where the disk answers immediately, the read waits nowhere, and nothing can come between its pieces.
     let taken_back = (0..100).filter(|_| tail_is_taken_back_between_two_pieces());
     assert_eq!(taken_back.take(5).count(), 5);
 }
 
-/// Whether it was; if so, what was read is that of the log behind it.
+/// True if it was; the read entries are then those after the truncation.
 fn tail_is_taken_back_between_two_pieces() -> bool {
     let dir = tempfile::tempdir().unwrap();
     let meta = Arc::new(SledMeta::open(&dir.path().join("meta")).unwrap());
@@ -241,7 +241,7 @@ fn tail_is_taken_back_between_two_pieces() -> bool {
     };
     save_vote(&mut store, 1).unwrap();
     append(&mut store, transactions(1, 0..20)).unwrap();
-    // What was just written is in memory still.
+    // New entries are in memory still.
     drop(store);
     let (mut store, _) = open().unwrap();
     let mut reader = store.reader();
@@ -272,7 +272,7 @@ fn tail_is_taken_back_between_two_pieces() -> bool {
     waits >= 3
 }
 
-/// Entries of one read are of one log that there was: behind the entry that a term's leader kept,
+/// Entries of one read are of one log that there was: after the entry that a term's leader kept,
 /// and up to an entry of that term, there is nothing but that term's.
 fn assert_one_history(entries: &[Entry], kept: &BTreeMap<u64, u64>) {
     let Some(last) = entries.last().map(|entry| OpId::from(entry.log_id)) else {
@@ -303,16 +303,16 @@ fn a_hold_keeps_files_until_it_is_dropped() {
     let file_count = |disk: &FaultyDisk| log_files(disk).len() - 1;
     assert_eq!(file_count(&disk), 11);
 
-    let nobody = StillNeeded::default();
+    let no_needs = StillNeeded::default();
     let before = binlog_store::FileNumber::new(5).unwrap();
-    let plan = store.plan_purge(&PurgePolicy::BeforeFile(before), &nobody);
+    let plan = store.plan_purge(&PurgePolicy::BeforeFile(before), &no_needs);
     assert_eq!(
         (plan.remove.len(), plan.floor, plan.kept),
         (4, Some(id(2, 119)), None)
     );
 
     let hold = store.hold(65);
-    let plan = store.plan_purge(&PurgePolicy::TotalBytes(1), &nobody);
+    let plan = store.plan_purge(&PurgePolicy::TotalBytes(1), &no_needs);
     assert_eq!(plan.floor, Some(id(1, 59)));
     assert_eq!(
         plan.kept.map(|(file, limit)| (file.get(), limit)),
@@ -436,7 +436,7 @@ fn the_sequence_number_is_that_of_the_current_files_last_transaction() {
 }
 
 #[test]
-fn what_does_not_follow_is_refused() {
+fn entries_that_do_not_follow_are_refused() {
     let (_disk, mut store) = filled(options());
     for wrong in [id(3, 301), id(3, 299), id(2, 300)] {
         let error = append(&mut store, vec![blank(wrong)]).unwrap_err();

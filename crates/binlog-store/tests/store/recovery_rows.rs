@@ -1,18 +1,18 @@
 //! Every row of the recovery table and of the index table, made to happen.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::path::PathBuf;
 
 use crate::workload;
 use crate::workload::{
     append, begin_at, log_dir, log_files, open, purge, read_all, save_committed, save_vote,
-    start_behind, summary,
+    start_after, summary,
 };
 use binlog_format::canonical::{stamp, unstamp};
 use binlog_format::checksum::CHECKSUM_LEN;
 use binlog_store::{
-    BinlogStore, Durability, INDEX_CASES, OpenError, RECOVERY_CASES, RecoveryReport, StoreOptions,
+    BinlogStore, Durability, IndexState, OpenError, RECOVERY_CASES, RecoveryReport, StoreOptions,
     VerifyAtStart,
 };
 use futures::executor::block_on;
@@ -177,7 +177,7 @@ fn a_directory_that_has_had_a_log_gets_no_new_one() {
         }
         assert!(log_files(&disk) == before, "a refusal changes nothing");
     }
-    // What is there is opened.
+    // The present entries are opened.
     workload::open_with(&stopped(), begun()).unwrap();
 }
 
@@ -198,7 +198,7 @@ macro_rules! rows {
 rows! { TESTED:
     starting_over_interrupted, "starting over interrupted" => {
         let (longer, _) = open(&stopped()).unwrap();
-        let start = start_behind(&longer, id(1, 4));
+        let start = start_after(&longer, id(1, 4));
         // The note is there; of the old files there may be all, some or none, and of the new one a part.
         let disk = FaultyDisk::new();
         let (mut store, _) = open(&disk).unwrap();
@@ -258,7 +258,7 @@ rows! { TESTED:
     }
 
     rotated_while_being_made, "rotated while being made" => {
-        // A log with entries that is said to be in the making counts as one whose hard state is gone,
+        // A log with entries that is said to be in the making counts as one without a hard state,
         // so this row is only reached through the table.
         let case = binlog_store::judge(binlog_store::TailState::RotateWithoutNext, binlog_store::MetaState::Creating);
         assert_eq!(case.verdict, binlog_store::Verdict::RefuseMetaMissing);
@@ -284,7 +284,7 @@ rows! { TESTED:
         shorten(&disk, file(1), 10);
         refuses(&disk, &["binlog.000001", "ends"]);
 
-        // A file without a header behind one that does not end with a rotate event, or has bytes behind it: it is not one that was
+        // A file without a header after one that does not end with a rotate event, or has bytes after it: it is not one that was
         // being made.
         let begun = stopped().contents(&file(2)).unwrap()[..40].to_vec();
         let (open_file, store) = first_entries();
@@ -296,7 +296,7 @@ rows! { TESTED:
         let closed = disk.contents(&file(1)).unwrap();
         disk.set_contents(&file(1), [closed, vec![0; 30]].concat());
         disk.set_contents(&file(2), begun);
-        refuses(&disk, &["binlog.000001", "behind"]);
+        refuses(&disk, &["binlog.000001", "follow the rotate"]);
 
         // The only file, of which half a header is left: it had entries once.
         let (only_file, store) = first_entries();
@@ -306,7 +306,7 @@ rows! { TESTED:
         only_file.set_contents(&file(1), header);
         refuses(&only_file, &["binlog.000001"]);
 
-        // A closed file that says that another one follows it, or that it goes on within it.
+        // A closed file that says that another one follows it, or that it continues within it.
         for (at, byte) in [(19, 5), (19 + 8 + 12, b'3')] {
             let disk = stopped();
             let mut closed = disk.contents(&file(1)).unwrap();
@@ -324,7 +324,7 @@ rows! { TESTED:
         assert!(disk.flip_bit(&file(2), 40, 3));
         refuses(&disk, &["binlog.000002"]);
 
-        // Bytes behind the rotate event of the last file.
+        // Bytes after the rotate event of the last file.
         let disk = stopped();
         disk.delete(&file(2));
         let index = b"./binlog.000001\n".to_vec();
@@ -332,7 +332,7 @@ rows! { TESTED:
         disk.copy_meta_from(&before_the_second_file());
         let closed = disk.contents(&file(1)).unwrap();
         disk.set_contents(&file(1), [closed, vec![0; 30]].concat());
-        refuses(&disk, &["binlog.000001", "behind"]);
+        refuses(&disk, &["binlog.000001", "follow the rotate"]);
     }
 
     vote_older_than_the_log, "vote older than the log" => {
@@ -451,9 +451,9 @@ rows! { TESTED:
             let report = opens(&disk, &["torn event"], "index agrees");
             assert!(report.cut.is_some_and(|cut| cut.file.get() == 2));
         }
-        // Within the header of the first event behind the marker.
+        // Within the header of the first event after the marker.
         opens(&torn(|entry| entry[..70].to_vec()), &["torn event"], "index agrees");
-        // Behind that event: the next one was never begun.
+        // After that event: the next one was never begun.
         let behind_the_first = |entry: Vec<u8>| {
             let size = u32::from_le_bytes(*entry[63 + 9..].first_chunk().unwrap());
             entry[..63 + size as usize].to_vec()
@@ -479,7 +479,7 @@ rows! { TESTED:
         }
     }
 
-    garbage_behind_a_first_header, "garbage behind a first file's header" => {
+    garbage_after_a_first_header, "garbage after a first file's header" => {
         // Nothing was ever acknowledged by a log that is only being made.
         let whole = FaultyDisk::new();
         open(&whole).unwrap();
@@ -488,7 +488,7 @@ rows! { TESTED:
         disk.set_contents(&file(1), [header, vec![0xff; 50]].concat());
         let report = opens_with(
             &disk,
-            &["garbage behind a first file's header"],
+            &["garbage after a first file's header"],
             "index missing",
             "0 entries -..=-",
         );
@@ -499,7 +499,7 @@ rows! { TESTED:
         let report = opens(&torn(|_| vec![0xff; 50]), &["garbage tail"], "index agrees");
         assert!(report.cut.is_some_and(|cut| cut.doubted));
         // Any byte of an entry that is there in its whole length: it may have been acknowledged. Where the size in a
-        // header rots, the end position beside it tells that the file does not end too early.
+        // header rots, the end position next to it shows that the file does not end too early.
         for at in [0, 9, 10, 12, 30, 62, 63, 72, 73, 74, 100, 350] {
             let rotten = torn(|mut entry| {
                 entry[at] ^= 0x40;
@@ -525,7 +525,7 @@ rows! { TESTED:
             disk.contents(&file(2)).unwrap()
         };
         let written = [0, 4, 100, header.len() - 1].map(|bytes| header[..bytes].to_vec());
-        // Of its whole length, and not all of it had reached the disk: no entry stood behind it.
+        // Of its whole length, and not all of it had reached the disk: no entry was after it.
         let half_zero = [&header[..header.len() / 2], &vec![0; header.len().div_ceil(2)]].concat();
         for bytes in written.into_iter().chain([half_zero]) {
             let disk = before_the_second_file();
@@ -576,7 +576,7 @@ rows! { INDEX_TESTED:
         let disk = stopped();
         disk.set_contents(&log_dir().join("binlog.index"), b"./binlog.000001\n".to_vec());
         opens(&disk, &["clean"], "file not in index");
-        // A half-written new index beside the old one is simply removed.
+        // A half-written new index next to the old one is simply removed.
         let disk = stopped();
         disk.set_contents(&log_dir().join("binlog.index.new"), b"./bin".to_vec());
         opens(&disk, &["clean"], "index agrees");
@@ -596,12 +596,11 @@ rows! { INDEX_TESTED:
 fn every_row_has_a_test() {
     let names: Vec<&str> = RECOVERY_CASES.iter().map(|case| case.name).collect();
     assert_eq!(TESTED, names);
-    let names: Vec<&str> = INDEX_CASES.iter().map(|case| case.name).collect();
-    assert_eq!(INDEX_TESTED, names);
+    assert_eq!(INDEX_TESTED, IndexState::ALL.map(IndexState::name));
 }
 
 #[test]
-fn a_report_says_what_was_cut_and_what_may_be_missing() {
+fn a_report_names_the_truncated_and_possibly_missing_entries() {
     let report = open(&stopped()).unwrap().1;
     assert!(!report.to_string().contains("missing"), "{report}");
     let whole = "clean; index agrees; entries 0.0 to 1.6 in 2 files; verified 7 entries, ";
@@ -627,12 +626,12 @@ fn a_report_says_what_was_cut_and_what_may_be_missing() {
 }
 
 #[test]
-fn whoever_waits_for_entries_is_told_of_those_that_were_there_at_the_start() {
+fn waiters_for_entries_are_notified_of_those_present_at_the_start() {
     let (store, _) = open(&stopped()).unwrap();
     assert_eq!(*store.handle().appended().borrow(), 7);
 }
 
-/// Whether a log that is opened now is in doubt about its end.
+/// True if a log that is opened now is in doubt about its end.
 fn is_in_doubt(disk: &FaultyDisk) -> Option<DoubtedTail> {
     open(disk).unwrap().0.handle().doubted_tail()
 }
@@ -665,16 +664,16 @@ fn an_acknowledged_tail_that_rotted_is_remembered_until_it_is_settled() {
     append(&mut store, vec![transaction(id(1, 7), 400)]).unwrap();
     assert!(settle(id(1, 7)));
     assert_eq!(handle.doubted_tail(), None);
-    assert!(settle(id(9, 9)), "nothing is in doubt any more");
+    assert!(settle(id(9, 9)), "no doubt is left");
     drop(store);
     disk.power_cycle(Survival::Nothing);
     assert_eq!(is_in_doubt(&disk), None);
 }
 
 /// A ring of one gets its second member and its power goes within the seconds in which the durable mark trails. Without the
-/// entry that added the second member it would believe to be alone, have nobody to ask, and lead.
+/// entry that added the second member it would believe to be alone, ask no other member, and lead.
 #[test]
-fn a_membership_that_rots_right_behind_its_acknowledgement_is_never_cut_off() {
+fn a_membership_damaged_after_its_acknowledgement_is_never_truncated() {
     for durability in [Durability::Fsync, Durability::Os] {
         let options = || StoreOptions {
             durability,
@@ -719,7 +718,7 @@ fn a_membership_that_rots_right_behind_its_acknowledgement_is_never_cut_off() {
         shorten(&shorter, file(1), end - alone);
         refused(&shorter, &format!("{durability:?}, all of it gone"));
 
-        // What was not acknowledged and is found by a start counts from then on.
+        // Unacknowledged entries that a start finds count from then on.
         let before_the_mark = {
             let disk = FaultyDisk::new();
             let (mut store, _) = workload::open_with(&disk, options()).unwrap();
@@ -746,12 +745,12 @@ fn a_membership_that_rots_right_behind_its_acknowledgement_is_never_cut_off() {
         rotten.power_cycle(Survival::Nothing);
         let last = rotten.contents(&file(1)).unwrap().len() as u64 - 1;
         assert!(rotten.flip_bit(&file(1), last, 3));
-        refused(&rotten, "rotten behind a start");
+        refused(&rotten, "rotten after a start");
     }
 }
 
 #[test]
-fn a_doubt_is_there_before_anything_is_cut_whenever_the_power_goes() {
+fn a_doubt_is_recorded_before_truncation_at_every_crash_point() {
     let rotten = torn(|mut entry| {
         entry[100] ^= 1;
         entry
@@ -840,7 +839,7 @@ fn another_rings_log_is_refused() {
 }
 
 #[test]
-fn a_start_says_how_much_it_has_verified() {
+fn a_start_reports_its_verification_progress() {
     let disk = stopped();
     let (_store, report) = open(&disk).unwrap();
     let bytes = [1, 2].map(|number| disk.contents(&file(number)).unwrap().len() as u64);
@@ -867,7 +866,7 @@ fn a_directory_that_cannot_be_listed_has_not_lost_its_files() {
     );
 }
 
-/// A process may have some thousand files open, and a log may have more: a start opens one after the other, as a running member does.
+/// A process may have some thousand files open, and a log may have more: a start opens them in turn, as a running member does.
 #[test]
 fn a_start_has_few_files_open_however_many_the_log_has() {
     let disk = FaultyDisk::new();
@@ -890,7 +889,7 @@ fn a_start_has_few_files_open_however_many_the_log_has() {
         VerifyAtStart::New,
     ] {
         disk.restart_process();
-        // From here on it counts anew.
+        // From here on it counts from zero.
         disk.most_open_files();
         let options = StoreOptions {
             verify_at_start,

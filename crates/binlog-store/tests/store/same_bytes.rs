@@ -1,6 +1,6 @@
 //! Equal logs are equal files, however the entries arrived and whatever was taken back in between.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ fn bytes_do_not_depend_on_how_entries_are_grouped() {
 }
 
 #[test]
-fn bytes_do_not_depend_on_what_was_taken_back() {
+fn bytes_do_not_depend_on_truncated_entries() {
     let wanted = log_files(&fill(options(), [entries()].into_iter()));
     let disk = FaultyDisk::new();
     let (mut store, _) = open_with(&disk, options()).unwrap();
@@ -196,13 +196,13 @@ fn a_membership_of_a_later_version_stays_as_it_was_written() {
         1,
         "in the next file's header"
     );
-    // A log that begins behind a purge has only the record of the floor to write it from.
+    // A log that begins after a purge has only the record of the floor to write it from.
     save_committed(&mut store, OpId::new(1, 9)).unwrap();
     purge(&mut store, OpId::new(1, 9)).unwrap();
     store.close().unwrap();
     let (mut store, _) = open_with(&disk, options()).unwrap();
     append(&mut store, vec![rotate(OpId::new(2, 10))]).unwrap();
     let files = log_files(&disk);
-    assert_eq!(times(&files["binlog.000003"]), 1, "behind the purge");
+    assert_eq!(times(&files["binlog.000003"]), 1, "after the purge");
     assert_eq!(times(&files["binlog.000004"]), 1, "and in all that follow");
 }

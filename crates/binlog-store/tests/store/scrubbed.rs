@@ -1,7 +1,7 @@
 //! What was read back once need not be read at the next start; what rots afterwards is found by the scrub, and replaced by another
-//! member's bytes, wherever the power goes meanwhile.
+//! member's bytes, wherever the power is cut.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -75,7 +75,7 @@ fn recent() -> StoreOptions {
 }
 
 #[test]
-fn a_start_reads_what_was_never_read_back() {
+fn a_start_verifies_files_that_were_never_verified() {
     let disk = log();
     let all = verified_at_a_start(&disk, options());
     let least = verified_at_a_start(&disk, recent());
@@ -169,7 +169,7 @@ fn a_start_that_steps_over_files_knows_the_terms_of_their_entries() {
     }
 }
 
-/// After each file, and within a large one where an entry ends more than 8 MiB behind what was told last.
+/// After each file, and within a large one where an entry ends more than 8 MiB after the last report.
 #[test]
 fn a_start_tells_how_far_it_has_read() {
     const MIB: usize = 1 << 20;
@@ -216,9 +216,9 @@ fn a_start_tells_how_far_it_has_read() {
     assert!((10 * MIB..11 * MIB).contains(&within), "{within}");
 }
 
-/// The mark names the entry at which its file ends. In a log that was cut back and went on otherwise there is another one.
+/// The mark names the entry at which its file ends. In a log that was cut back and continued with other entries there is another one.
 #[test]
-fn what_was_read_back_of_a_log_that_was_cut_says_nothing() {
+fn a_verified_mark_of_a_truncated_log_is_invalid() {
     let disk = log();
     let (mut store, _) = open_with(&disk, new()).unwrap();
     workload::cut_back(&mut store, Some(id(5))).unwrap();
@@ -264,16 +264,13 @@ fn repair(
 }
 
 #[test]
-fn what_rots_is_found_and_replaced_by_another_members_bytes() {
+fn damage_is_found_and_repaired_with_another_members_bytes() {
     let disk = log();
     let other = disk.fork();
     let (other, _) = open_with(&other, new()).unwrap();
     let whole = log_files(&disk);
     let damaged = rot(&disk);
-    assert!(
-        open(&disk.fork()).is_err(),
-        "it is found by who reads everything"
-    );
+    assert!(open(&disk.fork()).is_err(), "a full read finds it");
     let (store, _) = open_with(&disk, new()).unwrap();
 
     let mut steps = Vec::new();
@@ -328,7 +325,7 @@ fn what_rots_is_found_and_replaced_by_another_members_bytes() {
     open(&disk).unwrap();
 }
 
-/// Also whoever applies the log reads what the scrub has read long ago.
+/// The applier, too, reads files that the scrub has read long ago.
 #[test]
 fn damage_that_an_applier_meets_is_noted_and_replaced() {
     let disk = log();
@@ -354,7 +351,7 @@ fn damage_that_an_applier_meets_is_noted_and_replaced() {
     block_on(reader.limited_get_log_entries(4, 7)).unwrap();
 }
 
-/// Two damages beside each other on a disk: the one of the file that is written waits for its end, and does not hold the other up.
+/// Two adjacent damages on a disk: the one of the file that is written waits for its end, and does not hold the other up.
 #[test]
 fn a_file_is_replaced_although_the_next_ones_header_is_damaged() {
     let disk = log();
@@ -371,9 +368,9 @@ fn a_file_is_replaced_although_the_next_ones_header_is_damaged() {
     assert_eq!(disk.contents(&path).unwrap(), whole[&damaged.name()]);
 }
 
-/// The disk tells of a failed sync once: the writer could take its own next one, of a vote, for good.
+/// The disk reports a failed sync once: the writer could take its own next one, of a vote, for successful.
 #[test]
-fn a_failed_sync_of_what_was_verified_stops_the_writer() {
+fn a_failed_sync_of_the_scrub_record_stops_the_writer() {
     const LATER: u64 = 1 << 40;
     let step = |disk: &FaultyDisk, fails: &[u64]| {
         for call in fails {
@@ -399,7 +396,7 @@ fn a_failed_sync_of_what_was_verified_stops_the_writer() {
 
 /// A consumer is sent what the scrub has read long ago, and will not read again for as long.
 #[test]
-fn what_a_reader_of_the_files_found_is_read_back_and_replaced() {
+fn damage_found_by_a_reader_is_verified_and_repaired() {
     let disk = log();
     let (other, _) = open_with(&disk.fork(), new()).unwrap();
     let (store, _) = open_with(&disk, new()).unwrap();
@@ -427,9 +424,9 @@ fn what_a_reader_of_the_files_found_is_read_back_and_replaced() {
     assert_eq!(store.read_faults(), []);
 }
 
-/// The end of a file is held against the next one's header. Where that is damaged, the file before it is not.
+/// The end of a file is held against the next one's header. If that is damaged, the file before it is not.
 #[test]
-fn damage_at_the_begin_of_a_file_is_not_told_of_the_one_before() {
+fn damage_at_the_start_of_a_file_is_not_attributed_to_the_previous_one() {
     let disk = log();
     let (other, _) = open_with(&disk.fork(), new()).unwrap();
     let (store, _) = open_with(&disk, new()).unwrap();
@@ -451,7 +448,7 @@ fn damage_at_the_begin_of_a_file_is_not_told_of_the_one_before() {
 }
 
 #[test]
-fn a_repair_is_whole_or_was_not_wherever_the_power_goes() {
+fn a_repair_is_atomic_at_every_crash_point() {
     let disk = log();
     let (other, _) = open_with(&disk.fork(), new()).unwrap();
     let whole = log_files(&disk);
@@ -473,7 +470,7 @@ fn a_repair_is_whole_or_was_not_wherever_the_power_goes() {
                 old += 1;
                 assert!(
                     repaired.is_err(),
-                    "call {call}: it was told that it is repaired"
+                    "call {call}: the repair was reported as done"
                 );
                 let again = repair(&store, file, |part| block_on(other.part_of_file(part)));
                 again.unwrap();
@@ -487,9 +484,9 @@ fn a_repair_is_whole_or_was_not_wherever_the_power_goes() {
     assert!(old > 3, "{old}");
 }
 
-/// Whoever asks for the status of a member does so all the time, and must not hang with its disk.
+/// The status of a member is requested all the time, and must not hang with its disk.
 #[test]
-fn how_the_scrub_gets_on_is_told_while_the_disk_is_slow() {
+fn scrub_progress_is_reported_while_the_disk_is_slow() {
     const SLOW: Duration = Duration::from_millis(400);
     let disk = log();
     let (store, _) = open_with(&disk, new()).unwrap();

@@ -1,10 +1,10 @@
-//! A log that is written without syncing, and what its next start makes of it: where the machine has stopped meanwhile, acknowledged
+//! A log that is written without syncing, and its next start: if the machine has stopped in the meantime, acknowledged
 //! entries may be missing, whatever the log's end looks like.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use crate::workload::{
-    append, begin_at, open, open_with, options, read_all, save_vote, start_behind,
+    append, begin_at, open, open_with, options, read_all, save_vote, start_after,
 };
 use binlog_store::{BinlogStore, Durability, RecoveryReport, StoreOptions};
 use raft_types::OpId;
@@ -84,7 +84,7 @@ fn a_tail_that_is_lost_at_the_end_of_an_entry_leaves_a_doubt() {
                     Some(_) => torn += 1,
                 }
             }
-            // It stays until it is settled, and is not found anew by a start that follows one with syncing.
+            // It stays until it is settled, and is not found again by a start that follows one with syncing.
             disk.power_cycle(Survival::Nothing);
             let (again, report) = entries(&disk, synced("c"));
             assert!(again == found && report.doubted, "{survival:?}: {report}");
@@ -100,7 +100,7 @@ fn a_tail_that_is_lost_at_the_end_of_an_entry_leaves_a_doubt() {
 }
 
 #[test]
-fn what_the_operating_system_has_is_not_in_doubt_while_it_runs() {
+fn data_in_the_operating_system_is_not_in_doubt_while_it_runs() {
     for next in [unsynced(Some("a")), synced("a")] {
         let (disk, store) = written(Some("a"));
         std::mem::forget(store);
@@ -115,7 +115,7 @@ fn what_the_operating_system_has_is_not_in_doubt_while_it_runs() {
 }
 
 #[test]
-fn a_life_of_the_machine_that_nobody_can_name_is_another_one() {
+fn an_unknown_boot_counts_as_another_boot() {
     for (before, now) in [(None, None), (None, Some("a")), (Some("a"), None)] {
         let (disk, store) = written(before);
         std::mem::forget(store);
@@ -149,7 +149,7 @@ fn a_log_that_was_closed_in_order_is_all_there() {
 }
 
 #[test]
-fn a_log_that_is_written_with_syncing_says_nothing_of_it() {
+fn a_log_written_with_syncing_has_no_unsynced_record() {
     let disk = FaultyDisk::new();
     let (mut store, _) = open_with(&disk, synced("a")).unwrap();
     append(&mut store, vec![membership(OpId::new(0, 0), &[1])]).unwrap();
@@ -159,7 +159,7 @@ fn a_log_that_is_written_with_syncing_says_nothing_of_it() {
 }
 
 #[test]
-fn the_doubt_is_there_wherever_the_power_goes_during_the_next_start() {
+fn the_doubt_survives_every_crash_point_of_the_next_start() {
     let (disk, store) = written(Some("a"));
     std::mem::forget(store);
     disk.power_cycle(Survival::Nothing);
@@ -223,7 +223,7 @@ fn a_log_that_starts_over_is_not_in_doubt() {
     ];
     append(&mut ahead, far.to_vec()).unwrap();
     crate::workload::save_committed(&mut ahead, id(3)).unwrap();
-    let start = start_behind(&ahead, id(1));
+    let start = start_after(&ahead, id(1));
     assert_eq!(start.before, id(2));
 
     let mut interrupted = 0;

@@ -82,7 +82,7 @@ impl RingHandle {
 
     async fn begun_after(&self, entry: OpId) -> Result<Rotated, RotateError> {
         loop {
-            if let Some(file) = self.log.file_behind(entry) {
+            if let Some(file) = self.log.file_after(entry) {
                 return Ok(Rotated { entry, file });
             }
             if let Some(failure) = self.log.failure() {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
+use spilling_bytes::long_work;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 

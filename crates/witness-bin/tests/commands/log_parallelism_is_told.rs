@@ -41,7 +41,7 @@ fn groups_and_chains_are_told_as_a_table_and_as_json() {
         "15 transactions, 0 of them applied alone; 25 row writes",
         "Group_size  Transactions  %_of_transactions  Groups  %_of_groups",
         "Policy        Row_writes  Parallelism",
-        "Unique keys besides the primary one, and foreign keys, are not in the log",
+        "The log has no unique keys except the primary one, and no foreign keys",
         "set binlog_row_metadata=FULL on the source",
     ] {
         assert!(table.stdout.contains(expected), "{table}");

@@ -388,9 +388,7 @@ impl Binlog {
 struct Stop;
 
 impl EncodeEvent for Stop {
-    fn event_type(&self) -> EventType {
-        EventType::Stop
-    }
+    const TYPE: EventType = EventType::Stop;
 
     fn encode_body(&self, _: &mut Vec<u8>) {}
 }

@@ -7,7 +7,7 @@ use binlog_format::event::EventRef;
 use binlog_format::events::{
     CommitTimestamp, LogicalClock, RowsChange, ServerVersion, TableId, TableMap,
 };
-use binlog_format::framing::{FramedTransaction, SourcePosition, TransactionEnd};
+use binlog_format::framing::{FramedTransaction, SourcePosition};
 use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
 use binlog_format::row_image::{Columns, RowReader};
 use binlog_format::synthesis::{Column, ColumnType, RowTransaction, Table, TransactionHead, Value};
@@ -104,7 +104,6 @@ pub(super) fn logged_transaction(
         payload,
         payload_crc32c: 0,
         end_position: SourcePosition::default(),
-        end: TransactionEnd::Xid,
         server_id: 1,
         timestamp: 0,
         immediate_commit: None,

@@ -91,7 +91,7 @@ fn events_at_wrong_places_are_refused() {
 }
 
 #[test]
-fn a_failed_or_cut_stream_begins_anew_after_a_reset() {
+fn a_failed_or_cut_stream_restarts_after_a_reset() {
     let mut framer = TransactionFramer::new(ChecksumAlgorithm::Crc32, LIMIT);
     assert!(source().xid().frame_with(&mut framer).is_err());
     assert_eq!(

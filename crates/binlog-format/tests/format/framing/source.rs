@@ -3,9 +3,7 @@
 use binlog_format::canonical::stamp;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventFlags, EventHeader, EventType, HEADER_LEN, RawEvent};
-use binlog_format::events::{
-    EncodeEvent, EventOrigin, GtidEvent, GtidForm, LogicalClock, Query, Xid,
-};
+use binlog_format::events::{EncodeEvent, EventOrigin, GtidEvent, LogicalClock, Query, Xid};
 use binlog_format::framing::{FramedTransaction, FramingError, StreamItem, TransactionFramer};
 use binlog_format::gtid::Gtid;
 
@@ -99,9 +97,9 @@ pub(crate) fn gtid(gno: u64) -> Gtid {
     format!("{SOURCE}:{gno}").parse().unwrap()
 }
 
-pub(crate) fn gtid_event(gno: u64, transaction_length: Option<u64>) -> GtidEvent<'static> {
+pub(crate) fn gtid_event(gno: u64, transaction_length: Option<u64>) -> GtidEvent {
     GtidEvent {
-        form: GtidForm::Classic,
+        tagged: false,
         flags: 0,
         gtid: gtid(gno),
         clock: LogicalClock {

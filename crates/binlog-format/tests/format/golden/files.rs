@@ -205,7 +205,7 @@ fn one_file_has_no_checksums() {
 }
 
 #[test]
-fn a_file_comes_back_byte_for_byte_from_its_canonical_events() {
+fn a_file_is_restored_byte_for_byte_from_its_canonical_events() {
     for file in golden_files() {
         let canonical = file.canonical();
         for ((offset, original), canonical) in file.events.iter().zip(&canonical) {
@@ -252,7 +252,7 @@ fn format_descriptions_of_one_server_have_one_canonical_form_but_for_their_time(
 }
 
 #[test]
-fn a_file_in_use_says_so_and_the_flag_is_no_part_of_the_canonical_form() {
+fn the_in_use_flag_is_read_and_is_no_part_of_the_canonical_form() {
     let in_use = |name: &str| {
         golden_file(name).events[0]
             .1

@@ -13,7 +13,7 @@ fn set(text: &str) -> GtidSet {
 }
 
 #[test]
-fn previous_gtids_are_what_the_server_had_executed() {
+fn previous_gtids_equal_the_servers_executed_set() {
     let table = table("previous_gtids.tsv");
     assert_eq!(table.len(), 16);
     for row in table {

@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn damage_to_stored_events_never_goes_unseen(
+    fn damage_to_stored_events_is_always_detected(
         at in any::<prop::sample::Index>(),
         offset in 0..1_u64 << 40,
         damages in damages(),

@@ -132,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn what_sets_share_changes_in_one_of_them(left in changes(), right in changes(), probe in gtids()) {
+    fn shared_parts_of_sets_change_in_one_set_only(left in changes(), right in changes(), probe in gtids()) {
         let ((left, left_model), (mut right, mut right_model)) = (build(&left)?, build(&right)?);
         right.share_with(&left);
         same(&right, &right_model)?;

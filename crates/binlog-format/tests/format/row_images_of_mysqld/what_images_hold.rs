@@ -95,7 +95,7 @@ fn minimal_images_hold_the_generated_columns_of_unique_keys_that_change() {
 }
 
 #[test]
-fn cascades_are_in_the_log_where_the_flag_says_so() {
+fn the_flag_marks_logged_cascades() {
     let tree = MysqlTree::require();
     let server = Mysqld::launch(&tree).unwrap();
     server

@@ -33,7 +33,7 @@ pub(crate) struct Exploration {
     pub(crate) disturbance: Disturbance,
     /// Whether the disk, once the log was made, says that it has synced files without doing so.
     pub(crate) lying_disk: bool,
-    /// Seeded outcomes for each call, beside "nothing survives" and "everything survives".
+    /// Seeded outcomes for each call, in addition to "nothing survives" and "everything survives".
     pub(crate) seeds: u64,
     /// For every how many calls the power is also cut during the next start, after each of its calls;
     /// zero for never.
@@ -185,7 +185,7 @@ impl Exploration {
         Ok(())
     }
 
-    /// The rest of the script: what was under way is asked for again.
+    /// The rest of the script: pending requests are repeated.
     fn go_on(&self, disk: &FaultyDisk, model: &Model, done: usize) -> Result<(), String> {
         let (mut store, _) =
             open_with(disk, self.options.clone()).map_err(|error| format!("opening: {error}"))?;

@@ -1,6 +1,6 @@
 //! A member's log driven step by step, and the model that says what must be there.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 pub(crate) mod exploration;
 
@@ -78,8 +78,8 @@ pub(crate) fn begin_at(store: &mut BinlogStore, start: &FileStart) -> std::io::R
     block_on(FileStarts::begin_at(&store.handle(), start.clone()))
 }
 
-/// The first start at or behind an entry that a log can offer.
-pub(crate) fn start_behind(store: &BinlogStore, from: OpId) -> FileStart {
+/// The first start at or after an entry that a log can offer.
+pub(crate) fn start_after(store: &BinlogStore, from: OpId) -> FileStart {
     let offered = block_on(FileStarts::first_start(&store.handle(), Some(from)));
     offered.unwrap().expect("a file that begins there")
 }
@@ -181,7 +181,7 @@ impl Model {
             .any(|entry| OpId::from(entry.log_id) == op_id)
     }
 
-    /// Whether a log is one that may be there; the error says what is wrong with it.
+    /// Checks that a log may be present; the error says what is wrong with it.
     pub(crate) fn check(&self, store: &BinlogStore) -> Result<(), String> {
         let found = read_all(store).map_err(|error| format!("reading the log: {error}"))?;
         let index = |entry: &Entry| entry.log_id.index;

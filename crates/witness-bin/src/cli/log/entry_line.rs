@@ -6,10 +6,12 @@ use binlog_format::event::{EventRef, EventType, RawEvent};
 use binlog_format::events::summary;
 use binlog_format::framing::FramedTransaction;
 use binlog_store::{EntryRecord, MarkerKind};
-use raft_types::{AppEntry, Entry, EntryPayload, OpId};
+use raft_types::{AppEntry, Entry, EntryPayload};
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::macros::format_description;
+
+use crate::terminal::{Failure, Format, print_json_line, print_text};
 
 /// An entry; a line of text or a JSON object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -19,8 +21,7 @@ pub(super) struct EntryLine {
     /// End position, payload included.
     pub(super) end_log_pos: u64,
     /// None in mysqld's own binlog.
-    #[serde(serialize_with = "op_id_text")]
-    pub(super) op_id: Option<OpId>,
+    pub(super) op_id: Option<String>,
     /// `transaction`, `rotate`, `membership` or `blank`.
     pub(super) kind: &'static str,
     /// Bytes of its canonical payload.
@@ -31,17 +32,41 @@ pub(super) struct EntryLine {
     pub(super) time: Option<String>,
 }
 
-/// Title and width of every column; a negative width aligns to the left.
-const COLUMNS: [(&str, i8); 8] = [
-    ("Log_name", -13),
-    ("Pos", 10),
-    ("End_log_pos", 11),
-    ("Op_id", 14),
-    ("Kind", -11),
-    ("Size", 9),
-    ("Time", -19),
-    ("Gtid", -1),
-];
+/// A line of columns that have fixed widths, so that it can be printed immediately; or a JSON object.
+pub(super) trait Line: Serialize + Sized {
+    /// Title and width of every column; a negative width aligns to the left.
+    const COLUMNS: &'static [(&'static str, i8)];
+
+    fn cells(&self) -> Vec<String>;
+
+    fn print_titles(format: Format) -> Result<(), Failure> {
+        match format {
+            Format::Table => {
+                let titles = Self::COLUMNS.iter().map(|(title, _)| (*title).to_owned());
+                print_text(&joined(&titles.collect::<Vec<_>>(), Self::COLUMNS))
+            }
+            Format::Json => Ok(()),
+        }
+    }
+
+    fn print(&self, format: Format) -> Result<(), Failure> {
+        match format {
+            Format::Table => print_text(&joined(&self.cells(), Self::COLUMNS)),
+            Format::Json => print_json_line(self),
+        }
+    }
+}
+
+fn joined(cells: &[String], columns: &[(&str, i8)]) -> String {
+    let padded = cells.iter().zip(columns).map(|(cell, (_, width))| {
+        let wide = usize::from(width.unsigned_abs());
+        match *width < 0 {
+            true => format!("{cell:<wide$}"),
+            false => format!("{cell:>wide$}"),
+        }
+    });
+    format!("{}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
+}
 
 impl EntryLine {
     pub(super) fn new(record: &EntryRecord) -> Self {
@@ -49,8 +74,8 @@ impl EntryLine {
             log_name: record.file.name(),
             pos: record.offset,
             end_log_pos: record.end,
-            op_id: Some(record.op_id),
-            kind: kind_name(record.kind),
+            op_id: Some(record.op_id.to_string()),
+            kind: record.kind.name(),
             payload_bytes: record.payload_len,
             events: record.event_count,
             gtid: record.gtid.as_ref().map(ToString::to_string),
@@ -65,54 +90,38 @@ impl EntryLine {
             pos,
             end_log_pos: end,
             op_id: None,
-            kind: kind_name(MarkerKind::Transaction),
+            kind: MarkerKind::Transaction.name(),
             payload_bytes: end - pos,
             events: of.event_count,
             gtid: Some(of.gtid.to_string()),
             time: time_text(of.timestamp),
         }
     }
+}
 
-    /// The titles of the columns.
-    pub(super) fn titles() -> String {
-        joined(COLUMNS.map(|(title, _)| title.to_owned()))
-    }
+impl Line for EntryLine {
+    const COLUMNS: &'static [(&'static str, i8)] = &[
+        ("Log_name", -13),
+        ("Pos", 10),
+        ("End_log_pos", 11),
+        ("Op_id", 14),
+        ("Kind", -11),
+        ("Size", 9),
+        ("Time", -19),
+        ("Gtid", -1),
+    ];
 
-    pub(super) fn text(&self) -> String {
-        joined([
+    fn cells(&self) -> Vec<String> {
+        vec![
             self.log_name.clone(),
             self.pos.to_string(),
             self.end_log_pos.to_string(),
-            self.op_id
-                .map_or_else(|| "-".to_owned(), |op_id| op_id.to_string()),
+            self.op_id.clone().unwrap_or_else(|| "-".to_owned()),
             self.kind.to_owned(),
             self.payload_bytes.to_string(),
             self.time.clone().unwrap_or_default(),
             self.gtid.clone().unwrap_or_default(),
-        ])
-    }
-}
-
-/// Columns of fixed widths, so that lines can be printed immediately.
-fn joined(cells: [String; 8]) -> String {
-    let padded = cells.iter().zip(COLUMNS).map(|(cell, (_, width))| {
-        let wide = usize::from(width.unsigned_abs());
-        if width < 0 {
-            format!("{cell:<wide$}")
-        } else {
-            format!("{cell:>wide$}")
-        }
-    });
-    padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-}
-
-pub(super) fn kind_name(kind: MarkerKind) -> &'static str {
-    match kind {
-        MarkerKind::FileHeader => "header",
-        MarkerKind::Blank => "blank",
-        MarkerKind::Membership => "membership",
-        MarkerKind::Transaction => "transaction",
-        MarkerKind::Rotate => "rotate",
+        ]
     }
 }
 
@@ -126,17 +135,6 @@ pub(super) fn time_text(seconds: u32) -> Option<String> {
     time.format(&form).ok()
 }
 
-/// An op id as `term.index`.
-pub(super) fn op_id_text<S: serde::Serializer>(
-    op_id: &Option<OpId>,
-    to: S,
-) -> Result<S::Ok, S::Error> {
-    match op_id {
-        Some(op_id) => to.collect_str(op_id),
-        None => to.serialize_none(),
-    }
-}
-
 // One event of an entry, in the columns of SHOW BINLOG EVENTS.
 
 /// An event; a line of text or a JSON object.
@@ -147,8 +145,7 @@ pub(super) struct EventLine {
     event_type: String,
     server_id: u32,
     end_log_pos: u64,
-    #[serde(serialize_with = "op_id_text")]
-    op_id: Option<OpId>,
+    op_id: Option<String>,
     info: String,
 }
 
@@ -175,11 +172,11 @@ impl EventLine {
             event_type,
             server_id,
             end_log_pos,
-            op_id: Some(record.op_id),
+            op_id: Some(record.op_id.to_string()),
             info,
         };
         let server_id = events.first().map_or(0, |event| event.header().server_id);
-        let info = format!("{} {}", kind_name(record.kind), record.op_id);
+        let info = format!("{} {}", record.kind.name(), record.op_id);
         let mut lines = vec![line(
             record.offset,
             EventType::Ignorable.to_string(),
@@ -215,33 +212,31 @@ impl EventLine {
             info: summary(event),
         }
     }
+}
 
-    /// The titles of the columns.
-    pub(super) fn titles() -> String {
-        format!(
-            "{:<13}  {:>10}  {:<18}  {:>10}  {:>11}  Info",
-            "Log_name", "Pos", "Event_type", "Server_id", "End_log_pos"
-        )
-    }
+impl Line for EventLine {
+    const COLUMNS: &'static [(&'static str, i8)] = &[
+        ("Log_name", -13),
+        ("Pos", 10),
+        ("Event_type", -18),
+        ("Server_id", 10),
+        ("End_log_pos", 11),
+        ("Info", -1),
+    ];
 
-    pub(super) fn text(&self) -> String {
-        let Self {
-            log_name,
-            pos,
-            event_type,
-            server_id,
-            end_log_pos,
-            ..
-        } = self;
+    fn cells(&self) -> Vec<String> {
         let mut info: String = self.info.chars().take(LONGEST_INFO).collect();
         if info.len() < self.info.len() {
             info.push('…');
         }
-        let info = info.replace(['\n', '\r', '\t'], " ");
-        let line = format!(
-            "{log_name:<13}  {pos:>10}  {event_type:<18}  {server_id:>10}  {end_log_pos:>11}  {info}"
-        );
-        line.trim_end().to_owned()
+        vec![
+            self.log_name.clone(),
+            self.pos.to_string(),
+            self.event_type.clone(),
+            self.server_id.to_string(),
+            self.end_log_pos.to_string(),
+            info.replace(['\n', '\r', '\t'], " "),
+        ]
     }
 }
 

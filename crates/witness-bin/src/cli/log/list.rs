@@ -1,15 +1,20 @@
-//! `witness log list`: the files of a log.
+//! `witness log list` and `trimmed`: the files of a log, and the tails that were trimmed from it.
+
+use std::io;
+use std::path::{Path, PathBuf};
 
 use binlog_format::gtid::GtidSet;
-use binlog_store::FileListing;
+use binlog_store::{CutTail, DiskFileSystem, FileListing};
+use mysqld_server::tail_trim::TrimmedTail;
 use serde::Serialize;
 
+use crate::cli::config_args::ConfigArgs;
 use crate::cli::log::entry_line::time_text;
 use crate::cli::log::mysqlds_log::{MysqldsLog, ReadError};
 use crate::cli::log::target::{Log, TargetArgs, failure};
 use crate::terminal::{Exit, Failure, Format, Table, print};
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct FileLine {
     log_name: String,
     file_size: u64,
@@ -51,12 +56,12 @@ impl FileLine {
 ///
 /// # Errors
 /// Exit 7 when a file is damaged.
-pub(super) fn run(args: &TargetArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn list(args: &TargetArgs, format: Format) -> Result<(), Failure> {
     let directory = match args.log()? {
         Log::Members(directory) => directory,
         Log::Mysqlds(log) => return of_mysqld(&log, format),
     };
-    let files = directory.files().map_err(|error| failure(&error))?;
+    let files = directory.files().map_err(failure)?;
     let lines: Vec<_> = files.iter().map(FileLine::new).collect();
     print(format, &lines, || table(&lines))?;
     let last = files.last().map(|file| file.file);
@@ -66,14 +71,14 @@ pub(super) fn run(args: &TargetArgs, format: Format) -> Result<(), Failure> {
         let unfinished = Some(file.file) == last && fault.kind.is_cut_off();
         (!unfinished).then(|| format!("{}: {fault}", file.file.name()))
     });
-    match damaged {
-        None => Ok(()),
-        Some(what) => Err(Failure::new(
-            Exit::Corrupt,
-            what,
-            "`witness log verify` says more",
-        )),
-    }
+    damage_is_none(damaged)
+}
+
+fn damage_is_none(damage: Option<String>) -> Result<(), Failure> {
+    let advice = "`witness log verify` says more";
+    damage.map_or(Ok(()), |what| {
+        Err(Failure::new(Exit::Corrupt, what, advice))
+    })
 }
 
 /// Lists the files of mysqld's own binlog, without op ids.
@@ -82,17 +87,9 @@ fn of_mysqld(log: &MysqldsLog, format: Format) -> Result<(), Failure> {
     for file in log.files() {
         let mut file = file?;
         let mut line = FileLine {
-            log_name: file.name().to_owned(),
-            file_size: file.size(),
-            entries: 0,
-            first_op_id: None,
-            last_op_id: None,
-            first_time: None,
-            last_time: None,
-            closed: false,
-            gtid_set: String::new(),
-            previous_gtid_set: String::new(),
-            fault: None,
+            log_name: file.name.clone(),
+            file_size: file.size,
+            ..FileLine::default()
         };
         let mut gtids = GtidSet::new();
         loop {
@@ -115,20 +112,14 @@ fn of_mysqld(log: &MysqldsLog, format: Format) -> Result<(), Failure> {
                 Err(ReadError::Unreadable(why)) => return Err(Failure::error(why)),
             }
         }
-        line.closed = file.is_closed();
+        line.closed = !file.in_use;
         line.gtid_set = gtids.to_string().replace('\n', "");
-        line.previous_gtid_set = file.previous_gtids().to_string().replace('\n', "");
-        line.fault = line.fault.or_else(|| file.unfinished());
+        line.previous_gtid_set = file.previous_gtids.to_string().replace('\n', "");
+        line.fault = line.fault.or(file.unfinished);
         lines.push(line);
     }
     print(format, &lines, || table(&lines))?;
-    damaged.map_or(Ok(()), |what| {
-        Err(Failure::new(
-            Exit::Corrupt,
-            what,
-            "`witness log verify` says more",
-        ))
-    })
+    damage_is_none(damaged)
 }
 
 fn table(lines: &[FileLine]) -> Table {
@@ -151,12 +142,136 @@ fn table(lines: &[FileLine]) -> Table {
             text(&line.first_op_id),
             text(&line.last_op_id),
             text(&line.last_time),
-            if line.closed {
-                "yes".into()
-            } else {
-                "no".into()
-            },
+            if line.closed { "yes" } else { "no" }.into(),
             line.gtid_set.clone(),
+        ]);
+    }
+    table
+}
+
+// `witness log trimmed`: lists the transactions trimmed from the member's own log and from its mysqld's binlog. The bytes are kept; only
+// an operator removes them.
+
+/// Arguments of `witness log trimmed`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TrimmedArgs {
+    /// A member's data directory; without it, `data_dir` of the configuration
+    data_dir: Option<PathBuf>,
+    /// Configuration file to take `data_dir` from
+    #[arg(short, long, value_name = "FILE", env = "WITNESS_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+/// One trimmed tail.
+#[derive(Debug, Serialize)]
+struct TailLine {
+    /// `log`: the member's own; `mysqld`: the binlog of its mysqld.
+    of: &'static str,
+    /// Time of the trim, in seconds since 1970.
+    at: u64,
+    time: Option<String>,
+    /// The trimmed file.
+    from: String,
+    /// Its start in that file.
+    offset: u64,
+    bytes: u64,
+    /// Number of trimmed GTIDs; none where their text cannot be read.
+    transactions: Option<u64>,
+    gtid_set: String,
+    reason: String,
+    /// The file with the trimmed bytes.
+    kept_in: PathBuf,
+}
+
+/// Runs `witness log trimmed`.
+///
+/// # Errors
+/// Exit 1 when kept files cannot be read.
+pub(super) fn trimmed(args: &TrimmedArgs, format: Format) -> Result<(), Failure> {
+    let data_dir = match &args.data_dir {
+        Some(path) => path.clone(),
+        None => ConfigArgs::of_file(args.config.clone()).data_dir()?,
+    };
+    let lines = tails(&data_dir)
+        .map_err(|error| Failure::error(format!("the trimmed tails cannot be read: {error}")))?;
+    print(format, &lines, || table_of_tails(&lines))
+}
+
+fn tails(data_dir: &Path) -> io::Result<Vec<TailLine>> {
+    if !data_dir.is_dir() {
+        let what = format!("there is no data directory {}", data_dir.display());
+        return Err(io::Error::new(io::ErrorKind::NotFound, what));
+    }
+    let mut lines = Vec::new();
+    for tail in CutTail::list(&DiskFileSystem, data_dir)? {
+        // Each part is a line; the GTIDs are those of the whole tail.
+        for part in &tail.parts {
+            lines.push(TailLine {
+                of: "log",
+                at: tail.at,
+                time: time(tail.at),
+                from: part.file.name(),
+                offset: part.offset,
+                bytes: part.bytes,
+                transactions: count(&tail.gtids),
+                gtid_set: tail.gtids.clone(),
+                reason: tail.reason.clone(),
+                kept_in: data_dir.join("trimmed").join(&part.kept_as),
+            });
+        }
+    }
+    let directory = TrimmedTail::directory(data_dir);
+    lines.extend(
+        TrimmedTail::list(data_dir)?
+            .into_iter()
+            .map(|tail| TailLine {
+                of: "mysqld",
+                at: tail.at,
+                time: time(tail.at),
+                from: tail.from.display().to_string(),
+                offset: tail.offset.0,
+                bytes: tail.bytes,
+                transactions: count(&tail.gtids),
+                gtid_set: tail.gtids,
+                reason: tail.reason,
+                kept_in: directory.join(tail.kept_as),
+            }),
+    );
+    lines.sort_by_key(|line| line.at);
+    Ok(lines)
+}
+
+fn time(at: u64) -> Option<String> {
+    u32::try_from(at).ok().and_then(time_text)
+}
+
+fn count(gtids: &str) -> Option<u64> {
+    let set: GtidSet = gtids.parse().ok()?;
+    u64::try_from(set.count()).ok()
+}
+
+fn table_of_tails(lines: &[TailLine]) -> Table {
+    let mut table = Table::new(&[
+        "Of",
+        "Time",
+        "From",
+        "Offset",
+        "Bytes",
+        "Transactions",
+        "Gtid_set",
+        "Kept_in",
+    ]);
+    for line in lines {
+        let text = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+        table.row(vec![
+            line.of.into(),
+            text(line.time.clone()),
+            line.from.clone(),
+            line.offset.to_string(),
+            line.bytes.to_string(),
+            text(line.transactions.map(|count| count.to_string())),
+            line.gtid_set.replace('\n', ""),
+            line.kept_in.display().to_string(),
         ]);
     }
     table

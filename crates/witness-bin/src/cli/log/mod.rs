@@ -1,17 +1,12 @@
 //! `witness log`: reads a log on disk, whether or not its member runs; purges and rotates logs of running members.
 
-mod diff;
+mod entries;
 mod entry_line;
-mod find;
-mod flush;
-mod follow;
 mod list;
 mod mysqlds_log;
+mod orders;
 mod parallelism;
-mod purge;
-mod show;
 mod target;
-mod trimmed;
 mod verify;
 
 use crate::cli::log::target::TargetArgs;
@@ -23,23 +18,23 @@ pub(crate) enum LogCommand {
     /// The files of a log, with what they hold
     List(TargetArgs),
     /// The entries of a log, one a line
-    Show(show::ShowArgs),
+    Show(entries::ShowArgs),
     /// One entry, by GTID, op id or index
-    Find(find::FindArgs),
+    Find(entries::FindArgs),
     /// Read a log whole and check every checksum and position
     Verify(TargetArgs),
     /// Where the logs of two members part
-    Diff(diff::DiffArgs),
+    Diff(verify::DiffArgs),
     /// How parallel binlog files can be applied, by their own dependency information and by their rows
     Parallelism(parallelism::ParallelismArgs),
     /// Show entries as a running member writes them
-    Follow(follow::FollowArgs),
+    Follow(entries::FollowArgs),
     /// End the current file on every member and begin the next, as FLUSH BINARY LOGS does
-    Flush(flush::FlushArgs),
+    Flush(orders::FlushArgs),
     /// Remove old files of a running member's log, as far as the ring does not need them
-    Purge(purge::PurgeArgs),
+    Purge(orders::PurgeArgs),
     /// What was cut off a member's log, and off the binlog of its mysqld, and where it is kept
-    Trimmed(trimmed::TrimmedArgs),
+    Trimmed(list::TrimmedArgs),
 }
 
 /// Runs a subcommand.
@@ -48,15 +43,15 @@ pub(crate) enum LogCommand {
 /// Exit 7 where a log is damaged, 1 for everything else.
 pub(crate) fn run(command: &LogCommand, format: Format) -> Result<(), Failure> {
     match command {
-        LogCommand::List(args) => list::run(args, format),
-        LogCommand::Show(args) => show::run(args, format),
-        LogCommand::Find(args) => find::run(args, format),
-        LogCommand::Verify(args) => verify::run(args, format),
-        LogCommand::Diff(args) => diff::run(args, format),
+        LogCommand::List(args) => list::list(args, format),
+        LogCommand::Show(args) => entries::show(args, format),
+        LogCommand::Find(args) => entries::find(args, format),
+        LogCommand::Verify(args) => verify::verify(args, format),
+        LogCommand::Diff(args) => verify::diff(args, format),
         LogCommand::Parallelism(args) => parallelism::run(args, format),
-        LogCommand::Follow(args) => follow::run(args, format),
-        LogCommand::Flush(args) => flush::run(args, format),
-        LogCommand::Purge(args) => purge::run(args, format),
-        LogCommand::Trimmed(args) => trimmed::run(args, format),
+        LogCommand::Follow(args) => entries::follow(args, format),
+        LogCommand::Flush(args) => orders::flush(args, format),
+        LogCommand::Purge(args) => orders::purge(args, format),
+        LogCommand::Trimmed(args) => list::trimmed(args, format),
     }
 }

@@ -46,7 +46,7 @@ impl MysqldsLog {
             let mut file = file?;
             while let Some(read) = file.next()? {
                 if read.transaction().is_some_and(|found| found.gtid == *gtid) {
-                    return Ok(read.entry_line(file.name()));
+                    return Ok(read.entry_line(&file.name));
                 }
             }
         }
@@ -119,22 +119,26 @@ impl ReadEvent {
 
 /// One file, read from front to back.
 pub(super) struct MysqldsFile {
-    name: String,
+    /// Its name without the directory.
+    pub(super) name: String,
     path: PathBuf,
     from: BufReader<File>,
-    size: u64,
-    /// Bytes read.
-    offset: u64,
+    /// Its size in bytes when it was opened.
+    pub(super) size: u64,
+    /// Bytes read and valid.
+    pub(super) offset: u64,
     /// Whether no file follows.
     is_last: bool,
     /// The server did not close it: it still writes to it, or ended without closing it.
-    in_use: bool,
+    pub(super) in_use: bool,
     framer: TransactionFramer,
     checksum: ChecksumAlgorithm,
     /// Start of the open transaction.
     begin: Option<u64>,
-    previous_gtids: GtidSet,
-    unfinished: Option<String>,
+    /// The GTIDs of the files before it.
+    pub(super) previous_gtids: GtidSet,
+    /// The unfinished end of the last file.
+    pub(super) unfinished: Option<String>,
 }
 
 impl MysqldsFile {
@@ -168,36 +172,6 @@ impl MysqldsFile {
             previous_gtids: GtidSet::new(),
             unfinished: None,
         })
-    }
-
-    /// Its name without the directory.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its size in bytes when it was opened.
-    pub(super) fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// Bytes read and valid.
-    pub(super) fn position(&self) -> u64 {
-        self.offset
-    }
-
-    /// The GTIDs of the files before it.
-    pub(super) fn previous_gtids(&self) -> &GtidSet {
-        &self.previous_gtids
-    }
-
-    /// Its server has closed it.
-    pub(super) fn is_closed(&self) -> bool {
-        !self.in_use
-    }
-
-    /// The unfinished end of the last file.
-    pub(super) fn unfinished(&self) -> Option<String> {
-        self.unfinished.clone()
     }
 
     /// The next event; none at the end.

@@ -25,14 +25,14 @@ pub(crate) struct ParallelismArgs {
 /// When a file cannot be read.
 pub(super) fn run(args: &ParallelismArgs, format: Format) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    let report = runtime.block_on(look_at(args))?;
+    let report = runtime.block_on(analyse(args))?;
     match format {
         Format::Json => print_json(&report),
         Format::Table => print_text(&text(&report)),
     }
 }
 
-async fn look_at(args: &ParallelismArgs) -> Result<Report, Failure> {
+async fn analyse(args: &ParallelismArgs) -> Result<Report, Failure> {
     let failure = |error: applier::source::SourceError| Failure::error(error.to_string());
     let limit = args.max_transaction_bytes;
     let opened = FileSource::open_to_look_at(args.files.clone(), limit).await;
@@ -116,7 +116,7 @@ fn put_table(text: &mut String, table: &Table) {
 
 fn put_notes(text: &mut String, report: &Report) {
     text.push_str(
-        "\nUnique keys besides the primary one, and foreign keys, are not in the log: what they make wait is not counted.\n",
+        "\nThe log has no unique keys except the primary one, and no foreign keys: waits for them are not counted.\n",
     );
     let mut note = |tables: &[String], words: &str| {
         if !tables.is_empty() {

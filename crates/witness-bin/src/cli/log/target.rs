@@ -1,14 +1,10 @@
 //! The log of a `log` command: a member's data directory, the directory of its binlog files, or one file. Some commands also read mysqld's
 //! own binlog files. Nothing is changed, and no member has to run.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
 
-use binlog_store::{
-    DirectoryError, DiskFileSystem, FileNumber, FileSystem, LogDirectory, StorageFile,
-};
+use binlog_store::{DirectoryError, FileNumber, LogDirectory};
 use raft_types::OpId;
 
 use crate::cli::config_args::ConfigArgs;
@@ -34,7 +30,7 @@ impl TargetArgs {
             return Ok(Log::Mysqlds(MysqldsLog { path, files }));
         }
         let directory = open(&path)?;
-        let numbers = directory.numbers().map_err(|error| failure(&error))?;
+        let numbers = directory.numbers().map_err(failure)?;
         let path_of = |number: &FileNumber| directory.path().join(number.name());
         let files: Vec<PathBuf> = numbers.iter().map(path_of).collect();
         if !(files.iter()).all(|file| LogDirectory::is_mysqlds_binlog(file)) {
@@ -83,41 +79,15 @@ impl FromStr for From {
 /// # Errors
 /// When there is no log.
 pub(super) fn open(path: &Path) -> Result<LogDirectory, Failure> {
-    let opened = if path.is_file() {
-        open_file(path)
-    } else {
-        LogDirectory::on_disk(path)
+    let opened = match path.is_file() {
+        true => LogDirectory::of_file(path),
+        false => LogDirectory::on_disk(path),
     };
-    opened.map_err(|error| failure(&error))
-}
-
-fn open_file(path: &Path) -> Result<LogDirectory, DirectoryError> {
-    let name = path
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
-    let name = name.filter(|name| FileNumber::from_name(name).is_some());
-    let Some(name) = name else {
-        return Err(DirectoryError::Io {
-            doing: format!("opening {}", path.display()),
-            source: io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "a file of a log is named as in binlog.000001",
-            ),
-        });
-    };
-    let dir = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
-    };
-    let fs = Arc::new(OneFile {
-        dir: dir.clone(),
-        name,
-    });
-    LogDirectory::open(fs, &dir)
+    opened.map_err(failure)
 }
 
 /// The exit code and the message for an unreadable log.
-pub(super) fn failure(error: &DirectoryError) -> Failure {
+pub(super) fn failure(error: DirectoryError) -> Failure {
     if matches!(error, DirectoryError::MysqldsBinlog(_)) {
         return Failure::new(
             Exit::Error,
@@ -133,53 +103,5 @@ pub(super) fn failure(error: &DirectoryError) -> Failure {
         )
     } else {
         Failure::error(error.to_string())
-    }
-}
-
-/// A directory restricted to one file.
-struct OneFile {
-    dir: PathBuf,
-    name: String,
-}
-
-impl FileSystem for OneFile {
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        if dir == self.dir {
-            Ok(vec![self.name.clone()])
-        } else {
-            Ok(Vec::new())
-        }
-    }
-
-    fn open_read_only(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
-        DiskFileSystem.open_read_only(path)
-    }
-
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
-        self.open_read_only(path)
-    }
-
-    fn free_space(&self, dir: &Path) -> io::Result<u64> {
-        DiskFileSystem.free_space(dir)
-    }
-
-    fn create_dir(&self, _: &Path) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn create(&self, _: &Path) -> io::Result<Arc<dyn StorageFile>> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn remove(&self, _: &Path) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn sync_dir(&self, _: &Path) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
     }
 }

@@ -1,14 +1,16 @@
-//! `witness log verify`: reads a whole log and checks every checksum and every position.
+//! `witness log verify` and `diff`: a log is compared with its checksums and positions, or with another member's log.
 
-use binlog_store::{LogDirectory, VerifyProgress};
+use std::path::PathBuf;
+
+use binlog_store::{FileDifference, LogDirectory, Side, VerifyProgress};
 use serde::Serialize;
 
 use crate::cli::log::mysqlds_log::{MysqldsLog, ReadError};
-use crate::cli::log::target::{Log, TargetArgs, failure};
+use crate::cli::log::target::{Log, TargetArgs, failure, open};
 use crate::terminal::{Exit, Failure, Format, bytes_bar, print_json, print_text};
 
-#[derive(Debug, Serialize)]
-pub(super) struct Verdict {
+#[derive(Debug, Default, Serialize)]
+struct Verdict {
     ok: bool,
     /// `member`, or `mysqld` for mysqld's own binlog, which has no op ids.
     owner: &'static str,
@@ -30,7 +32,7 @@ pub(super) struct Verdict {
 ///
 /// # Errors
 /// Exit 7 when the log is damaged.
-pub(super) fn run(args: &TargetArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn verify(args: &TargetArgs, format: Format) -> Result<(), Failure> {
     let bar = bytes_bar();
     let progress = |progress: VerifyProgress| {
         bar.set_length(progress.total_bytes);
@@ -57,9 +59,7 @@ fn of_member(
     directory: &LogDirectory,
     progress: &dyn Fn(VerifyProgress),
 ) -> Result<Verdict, Failure> {
-    let report = directory
-        .verify(progress)
-        .map_err(|error| failure(&error))?;
+    let report = directory.verify(progress).map_err(failure)?;
     Ok(Verdict {
         ok: report.damaged.is_empty(),
         owner: "member",
@@ -78,17 +78,9 @@ fn of_member(
 fn of_mysqld(log: &MysqldsLog, progress: &dyn Fn(VerifyProgress)) -> Result<Verdict, Failure> {
     let total_bytes = log.bytes();
     let mut verdict = Verdict {
-        ok: true,
         owner: "mysqld",
         path: log.path.display().to_string(),
-        files: 0,
-        entries: 0,
-        bytes: 0,
-        first_op_id: None,
-        last_op_id: None,
-        unfinished: None,
-        damage: None,
-        damaged: Vec::new(),
+        ..Verdict::default()
     };
     for file in log.files() {
         let mut file = file?;
@@ -104,8 +96,8 @@ fn of_mysqld(log: &MysqldsLog, progress: &dyn Fn(VerifyProgress)) -> Result<Verd
                 Err(ReadError::Unreadable(why)) => return Err(Failure::error(why)),
             }
         }
-        verdict.bytes += file.position();
-        verdict.unfinished = file.unfinished();
+        verdict.bytes += file.offset;
+        verdict.unfinished = file.unfinished;
         progress(VerifyProgress {
             done_bytes: verdict.bytes,
             total_bytes,
@@ -148,4 +140,93 @@ fn text(verdict: &Verdict) -> String {
         text.push_str(&format!("DAMAGED: {damage}\n"));
     }
     text
+}
+
+// `witness log diff`: where two members' logs diverge.
+
+/// Arguments of `witness log diff`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DiffArgs {
+    /// A data directory, the directory of binlog files, or one file
+    left: PathBuf,
+    /// Another one
+    right: PathBuf,
+}
+
+#[derive(Debug, Serialize)]
+struct DifferenceLine {
+    log_name: String,
+    /// `only_in`, `shorter` or `differs`.
+    difference: &'static str,
+    /// `left` or `right`: the log with the file, or with fewer bytes of it.
+    side: Option<&'static str>,
+    /// The first differing byte.
+    offset: Option<u64>,
+    text: String,
+}
+
+/// Runs `witness log diff`.
+///
+/// # Errors
+/// Exit 1 when the logs differ.
+pub(super) fn diff(args: &DiffArgs, format: Format) -> Result<(), Failure> {
+    let (left, right) = (open(&args.left)?, open(&args.right)?);
+    let differences = left.diff(&right).map_err(failure)?;
+    let names = [
+        left.path().display().to_string(),
+        right.path().display().to_string(),
+    ];
+    let lines: Vec<_> = differences
+        .iter()
+        .map(|found| line(found, &names))
+        .collect();
+    match format {
+        Format::Json => print_json(&lines)?,
+        Format::Table if lines.is_empty() => print_text("the logs are the same, byte by byte\n")?,
+        Format::Table => {
+            let text: String = lines
+                .iter()
+                .map(|line| format!("{}\n", line.text))
+                .collect();
+            print_text(&text)?;
+        }
+    }
+    if lines.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::silent(Exit::Error))
+    }
+}
+
+fn line(found: &FileDifference, names: &[String; 2]) -> DifferenceLine {
+    let side_name = |side: &Side| match side {
+        Side::Left => ("left", &names[0]),
+        Side::Right => ("right", &names[1]),
+    };
+    let (file, difference, side, offset, text) = match found {
+        FileDifference::OnlyIn { file, side } => {
+            let (side, name) = side_name(side);
+            (file, "only_in", Some(side), None, format!("only in {name}"))
+        }
+        FileDifference::Shorter {
+            file,
+            side,
+            common_bytes: common,
+        } => {
+            let (side, name) = side_name(side);
+            let text = format!("{name} ends at {common}; equal up to there");
+            (file, "shorter", Some(side), Some(*common), text)
+        }
+        FileDifference::Differs { file, offset } => {
+            let text = format!("differs from byte {offset} on");
+            (file, "differs", None, Some(*offset), text)
+        }
+    };
+    DifferenceLine {
+        log_name: file.name(),
+        difference,
+        side,
+        offset,
+        text: format!("{}: {text}", file.name()),
+    }
 }

@@ -1,6 +1,87 @@
-//! Reads little-endian fields from the front of a byte slice. Every read is checked, without allocations.
+//! Reads little-endian fields from the front of a byte slice, and the decoding error. Bytes come from disks and peers, so every length is
+//! checked before use, and no input causes a panic or an allocation.
 
-use crate::decode_error::DecodeError;
+use thiserror::Error;
+
+use crate::event_type::EventType;
+
+/// Why bytes could not be decoded.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DecodeError {
+    /// The bytes end before the value.
+    #[error(
+        "{field} needs {needed} bytes, but only {remaining} are left: the data is cut off or corrupt"
+    )]
+    Truncated {
+        /// Name of the field or value.
+        field: &'static str,
+        /// Bytes that the value needs.
+        needed: u64,
+        /// Remaining bytes.
+        remaining: u64,
+    },
+    /// A value that the format does not allow.
+    #[error("{field} is invalid: {reason}")]
+    Invalid {
+        /// Name of the field or value.
+        field: &'static str,
+        /// The cause.
+        reason: &'static str,
+    },
+    /// The decoder got an event of another type.
+    #[error("expected a {expected} event, found {found}")]
+    WrongType {
+        /// The decoder's type.
+        expected: EventType,
+        /// The type in the event's header.
+        found: EventType,
+    },
+    /// Bytes remain after the value.
+    #[error("{count} unexpected bytes follow {field}")]
+    TrailingBytes {
+        /// Name of the value.
+        field: &'static str,
+        /// Number of remaining bytes.
+        count: u64,
+    },
+    /// The event's CRC32 does not match its bytes.
+    #[error(
+        "the CRC32 of a {event_type} event is {found:08x}, but {expected:08x} is stored with it: \
+         the event was damaged after the server wrote it"
+    )]
+    ChecksumMismatch {
+        /// The event's type, from its header.
+        event_type: EventType,
+        /// The event's checksum field.
+        expected: u32,
+        /// The checksum of its bytes.
+        found: u32,
+    },
+    /// A value exceeds the reader's limit.
+    #[error("{field} has {size} bytes, more than the limit of {limit}")]
+    TooLarge {
+        /// Name of the field or value.
+        field: &'static str,
+        /// Its size in bytes, or a lower bound.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+}
+
+impl DecodeError {
+    pub(crate) fn truncated(field: &'static str, needed: u64, remaining: usize) -> Self {
+        Self::Truncated {
+            field,
+            needed,
+            remaining: remaining as u64,
+        }
+    }
+}
+
+pub(crate) fn invalid(field: &'static str, reason: &'static str) -> DecodeError {
+    DecodeError::Invalid { field, reason }
+}
 
 /// The unread rest of a byte slice.
 #[derive(Debug, Clone, Copy)]
@@ -35,11 +116,7 @@ impl<'a> Cursor<'a> {
                 self.rest = rest;
                 Ok(taken)
             }
-            None => Err(DecodeError::Truncated {
-                field,
-                needed: count as u64,
-                remaining: self.rest.len() as u64,
-            }),
+            None => Err(DecodeError::truncated(field, count as u64, self.rest.len())),
         }
     }
 
@@ -89,7 +166,7 @@ impl<'a> Cursor<'a> {
             252 => self.uint(field, 2),
             253 => self.uint(field, 3),
             254 => self.uint(field, 8),
-            _ => Err(DecodeError::invalid(
+            _ => Err(invalid(
                 field,
                 "251 and 255 do not begin a length-encoded integer",
             )),
@@ -102,15 +179,19 @@ impl<'a> Cursor<'a> {
         field: &'static str,
     ) -> Result<&'a [u8], DecodeError> {
         let length = self.length_encoded(field)?;
-        let remaining = self.rest.len();
-        match usize::try_from(length) {
-            Ok(length) if length <= remaining => self.bytes(field, length),
-            _ => Err(DecodeError::Truncated {
-                field,
-                needed: length,
-                remaining: remaining as u64,
-            }),
+        self.counted(field, length)
+    }
+
+    /// A number of bytes that the input gives.
+    pub(crate) fn counted(
+        &mut self,
+        field: &'static str,
+        count: u64,
+    ) -> Result<&'a [u8], DecodeError> {
+        if count > self.rest.len() as u64 {
+            return Err(DecodeError::truncated(field, count, self.rest.len()));
         }
+        self.bytes(field, count as usize)
     }
 
     /// Succeeds if everything was read.
@@ -147,7 +228,7 @@ pub(crate) fn put_length_encoded(out: &mut Vec<u8>, value: u64) {
 }
 
 // The variable-length integers of MySQL's serialization library: as many trailing one bits as bytes
-// follow the first, a zero bit, then the value; eight one bits stand for a whole 64-bit value.
+// follow the first, a zero bit, then the value; eight one bits precede a whole 64-bit value.
 
 /// Appends an unsigned integer in its shortest form.
 pub(crate) fn put_unsigned(out: &mut Vec<u8>, value: u64) {
@@ -198,15 +279,7 @@ pub(crate) fn string<'a>(
     field: &'static str,
 ) -> Result<&'a [u8], DecodeError> {
     let length = unsigned(cursor, field)?;
-    let remaining = cursor.remaining() as u64;
-    if length > remaining {
-        return Err(DecodeError::Truncated {
-            field,
-            needed: length,
-            remaining,
-        });
-    }
-    cursor.bytes(field, length as usize)
+    cursor.counted(field, length)
 }
 
 #[cfg(test)]

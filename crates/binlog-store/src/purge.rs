@@ -1,13 +1,14 @@
 //! Selection of old files to purge: a pure plan, and holds that keep files for readers.
 
-mod hold;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use binlog_format::gtid::GtidSet;
 use raft_types::OpId;
 
 use crate::format::FileNumber;
 use crate::log::LogPlace;
-pub use crate::purge::hold::PurgeHold;
+use crate::shared::Shared;
 
 // The purge decision: a pure function of the files' metadata.
 
@@ -66,9 +67,9 @@ pub(crate) struct PurgeCandidate {
     pub(crate) closed: bool,
     /// Closing time in seconds since the epoch.
     pub(crate) closed_at: Option<u32>,
-    /// Whether the member's mysqld has executed all of it.
+    /// True if the member's mysqld has executed all of it.
     pub(crate) executed: bool,
-    /// Whether it stays until it is archived.
+    /// True if it stays until it is archived.
     pub(crate) kept_for_archive: bool,
 }
 
@@ -176,6 +177,41 @@ fn limit(
     }
     let index = lowest_hold.filter(|hold| *hold <= last.index)?;
     Some(PurgeLimit::Held { index })
+}
+
+// A guard that keeps entries while it exists.
+
+static NEXT_HOLD: AtomicU64 = AtomicU64::new(0);
+
+/// Keeps the files with the entries starting at an index. Files that were purged in the meantime are removed on drop.
+#[must_use = "the entries are kept only as long as the hold lives"]
+pub struct PurgeHold {
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+impl PurgeHold {
+    pub(crate) fn new(shared: Arc<Shared>, index: u64) -> Self {
+        let id = NEXT_HOLD.fetch_add(1, Ordering::Relaxed);
+        shared.view.lock().holds.insert(id, index);
+        Self { shared, id }
+    }
+
+    /// Releases the entries before `index`, which are no longer needed.
+    pub fn advance(&self, index: u64) {
+        let mut view = self.shared.view.lock();
+        let held = view.holds.entry(self.id).or_insert(index);
+        *held = (*held).max(index);
+        drop(view);
+        self.shared.nudge();
+    }
+}
+
+impl Drop for PurgeHold {
+    fn drop(&mut self) {
+        self.shared.view.lock().holds.remove(&self.id);
+        self.shared.nudge();
+    }
 }
 
 #[cfg(test)]
@@ -309,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_ring_or_the_server_beside_it_needs_stays() {
+    fn files_needed_by_the_ring_or_by_mysqld_stay() {
         let all = Some(OpId::new(1, 39));
         let everything = PurgePolicy::TotalBytes(1);
         for (needed, removed) in [(0, 0), (9, 0), (10, 1), (29, 2), (30, 3)] {
@@ -334,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_archived_stays_up_to_a_limit() {
+    fn unarchived_files_stay_up_to_a_limit() {
         let from = |number| {
             Some(LogPlace {
                 file: number,

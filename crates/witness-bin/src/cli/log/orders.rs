@@ -1,19 +1,60 @@
-//! `witness log purge`: removes old files of a running member's log that the ring does not need.
+//! `witness log flush` and `purge`: orders to running members. The first ends the current file of the ring's log on every member and begins
+//! the next; the second removes old files of a member's log that the ring does not need.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use member::protocol::{CommandResult, OperatorCommand, PurgeReport, PurgeRequest};
-use raft_types::MemberId;
+use raft_types::{MemberId, OpId};
 use serde::Serialize;
 
 use crate::cli::session::{Consent, Patience, RingArgs, Session, another_answer, block_on};
 use crate::config::{bytes_of, duration_of};
 use crate::terminal::{Failure, Format, print_json, print_text};
 
+/// Arguments of `witness log flush`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FlushArgs {
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    ring: RingArgs,
+}
+
+/// Output of `witness log flush --output json`.
+#[derive(Debug, Serialize)]
+struct Flushed {
+    entry: OpId,
+    /// The next file.
+    file: String,
+}
+
+/// Runs `witness log flush`.
+///
+/// # Errors
+/// Exit 3 without a leader, 5 when its result is unknown.
+pub(super) fn flush(args: &FlushArgs, format: Format) -> Result<(), Failure> {
+    let session = Session::open(&args.ring)?;
+    block_on(async {
+        let (report, _) = session.ring().await?;
+        let (command, until) = (OperatorCommand::FlushLog, args.patience.until());
+        let document = match session.order(&report, &command, until, format).await? {
+            CommandResult::Flushed { entry, file } => Flushed { entry, file },
+            other => return Err(another_answer(&other)),
+        };
+        match format {
+            Format::Json => print_json(&document),
+            Format::Table => print_text(&format!(
+                "the log was rotated everywhere by entry {}; it continues in {}\n",
+                document.entry, document.file
+            )),
+        }
+    })
+}
+
 /// Arguments of `witness log purge`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PurgeArgs {
-    /// Name or number of the member whose log it is
+    /// Name or number of the member with the log
     member: String,
     #[command(flatten)]
     files: Files,
@@ -59,7 +100,7 @@ impl Files {
 
 /// Output of `witness log purge --output json`.
 #[derive(Debug, Serialize)]
-struct Document {
+struct Purged {
     member: MemberId,
     name: String,
     dry_run: bool,
@@ -71,7 +112,7 @@ struct Document {
 ///
 /// # Errors
 /// Exit 3 when the ring's needs are unknown, 4 when it is refused, 5 when its result is unknown.
-pub(crate) fn run(args: &PurgeArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn purge(args: &PurgeArgs, format: Format) -> Result<(), Failure> {
     let session = Session::open(&args.ring)?;
     block_on(async {
         let (_, directory) = session.ring().await?;
@@ -97,7 +138,7 @@ pub(crate) fn run(args: &PurgeArgs, format: Format) -> Result<(), Failure> {
         if let Some(kept) = &mut report.kept {
             kept.because = directory.with_names(&kept.because);
         }
-        let document = Document {
+        let document = Purged {
             member: place.id,
             name: place.name.clone(),
             dry_run: args.dry_run,
@@ -110,7 +151,7 @@ pub(crate) fn run(args: &PurgeArgs, format: Format) -> Result<(), Failure> {
     })
 }
 
-fn page(document: &Document) -> String {
+fn page(document: &Purged) -> String {
     let report = &document.report;
     let gone = if document.dry_run {
         "would go"
@@ -138,8 +179,8 @@ mod tests {
     use member::protocol::KeptFile;
 
     #[test]
-    fn what_went_and_what_stays_is_told() {
-        let document = |dry_run, removed: &[&str]| Document {
+    fn removed_and_kept_files_are_reported() {
+        let document = |dry_run, removed: &[&str]| Purged {
             member: MemberId(2),
             name: "w-2".into(),
             dry_run,
