@@ -88,7 +88,7 @@ pub trait Session: Send {
     /// The session's id, as used by [`Backend::blockers`].
     fn id(&self) -> SessionId;
 
-    /// Writes some rows of a batch, in order. Row 0 begins it.
+    /// Writes some rows of a batch, or none, in order. Row 0 begins it; a transaction without rows begins with its commit.
     ///
     /// # Errors
     /// The batch is rolled back, unless the session is lost: then only [`Backend::executed`] shows
@@ -118,13 +118,6 @@ pub trait Session: Send {
         let _ = (turn, passed);
         self.write(batch, rows, Then::Commit)
     }
-
-    /// Commits the batch whose rows are written. With nothing written: an empty transaction with its GTID.
-    ///
-    /// # Errors
-    /// As for [`Session::write`].
-    fn commit(&mut self, batch: &Arc<Batch>)
-    -> impl Future<Output = Result<(), WriteError>> + Send;
 
     /// Applies the transactions of a batch sequentially, from the `from`th on, each committed under its own GTID before
     /// the next begins. Stops at the first failure; earlier commits stay. Returns the number of commits, and

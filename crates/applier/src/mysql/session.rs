@@ -567,10 +567,6 @@ impl Session for MysqlSession {
         Err(why)
     }
 
-    async fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), WriteError> {
-        self.write(batch, 0..0, Then::Commit).await
-    }
-
     async fn apply(&mut self, batch: &Arc<Batch>, from: usize) -> (usize, Result<(), WriteError>) {
         let mut committed = 0;
         let stopped = match self.put_all(batch, from, &mut committed).await {

@@ -12,12 +12,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, SessionId};
 use crate::batch::BatchSeq;
-use crate::run::error::{ApplyError, reach};
 use crate::run::options::{Control, Ended, Options, RunHandle};
 use crate::run::plan::{Order, Plan, WorkerId};
 use crate::run::progress::{Progress, StageName};
-use crate::run::reader::{Feed, Item, Place, Reader, Window};
+use crate::run::reader::{Item, Place, Reader};
 use crate::run::worker::{Event, Worker};
+use crate::run::{ApplyError, reach};
+use crate::source::Source;
 use crate::transaction::{Seq, Transaction};
 
 /// Transactions between reader and driver; they are in the window already.
@@ -53,29 +54,32 @@ pub(super) struct Driver<B> {
     asks_blockers: bool,
 }
 
-/// Runs a feed into a backend.
-pub(super) async fn drive<F, B>(
-    feed: F,
+/// Runs a source into a backend.
+pub(super) async fn drive<S, B>(
+    source: S,
     backend: Arc<B>,
     options: &Options,
     handle: RunHandle,
 ) -> Result<Ended, ApplyError>
 where
-    F: Feed + 'static,
+    S: Source + 'static,
     B: Backend,
 {
     let executed = reach(options.reopen_for, || backend.begin()).await?;
-    let settling = Arc::clone(&backend);
-    let mut driver = Driver::start(feed, backend, options, handle, executed);
+    let mut driver = Driver::start(source, Arc::clone(&backend), options, handle, executed);
     let ended = driver.run().await;
     driver.shut_down().await;
-    settle(&*settling).await;
+    if timeout(LAST_CALLS, backend.settle()).await.is_err() {
+        tracing::warn!(
+            "the last transactions may be missing in the target's gtid_executed; the next run adds them"
+        );
+    }
     ended
 }
 
 impl<B: Backend> Driver<B> {
-    fn start<F: Feed + 'static>(
-        feed: F,
+    fn start<S: Source + 'static>(
+        source: S,
         backend: Arc<B>,
         options: &Options,
         handle: RunHandle,
@@ -86,17 +90,17 @@ impl<B: Backend> Driver<B> {
         // A worker has at most a new session, a turn and a report to send.
         let (to_self, events) = mpsc::channel(options.workers * 3 + 4);
         let (to_driver, items) = mpsc::channel(ITEMS);
+        let progress = Arc::clone(&handle.progress);
+        let reading = Reader::new(
+            source,
+            Arc::clone(&backend),
+            options,
+            executed,
+            progress,
+            to_driver,
+        );
         let mut reader = JoinSet::new();
-        let reading = Reader {
-            feed,
-            seen: executed,
-            next: first,
-            window: Window::new(options.window),
-            progress: Arc::clone(&handle.progress),
-            items: to_driver,
-            barrier: None,
-        };
-        reader.spawn(reading.read());
+        reader.spawn(reading.read(first));
         let mut tasks = JoinSet::new();
         let mut orders = Vec::new();
         for id in (0..options.workers).map(WorkerId) {
@@ -112,8 +116,7 @@ impl<B: Backend> Driver<B> {
             orders.push(order);
         }
         Self {
-            plan: Plan::new(options, BatchSeq(first.0))
-                .with_commits_as_one(backend.commits_as_one()),
+            plan: Plan::new(options, BatchSeq(first.0), backend.commits_as_one()),
             backend,
             began: Instant::now(),
             in_flight: HashMap::new(),
@@ -313,8 +316,11 @@ impl<B: Backend> Driver<B> {
         let (plan, progress) = (&self.plan, &self.progress);
         progress.waits(StageName::Scheduled, plan.first_waiting().map(Arc::as_ref));
         progress.waits(StageName::Committed, plan.front().map(Arc::as_ref));
-        let mishaps = plan.mishaps();
-        progress.set_counts(plan.depth(), mishaps.retries, mishaps.step_backs);
+        progress.count(|counts| {
+            counts.window_transactions = plan.depth() as u64;
+            counts.retries = plan.retries;
+            counts.step_backs = plan.step_backs;
+        });
     }
 
     /// Lets workers end their calls and roll back open transactions.
@@ -327,15 +333,6 @@ impl<B: Backend> Driver<B> {
             tracing::warn!("a worker's last call does not end; its session is dropped");
             self.tasks.abort_all();
         }
-    }
-}
-
-/// Lets the database make all commits visible to its clients.
-async fn settle<B: Backend>(backend: &B) {
-    if timeout(LAST_CALLS, backend.settle()).await.is_err() {
-        tracing::warn!(
-            "the database does not take what it is to tell of the last transactions; the next run makes up for it"
-        );
     }
 }
 

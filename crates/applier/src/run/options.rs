@@ -130,7 +130,7 @@ pub struct Control {
 const CATCH_UP: Duration = Duration::from_millis(50);
 
 /// How many transactions may begin by now. Pure: moments are durations since the run began.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Pace {
     per_second: Option<f64>,
     /// Transactions that may begin, as of `at`.
@@ -139,14 +139,6 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new() -> Self {
-        Self {
-            per_second: None,
-            allowance: 0.0,
-            at: Duration::ZERO,
-        }
-    }
-
     /// Sets another rate from now on. A rate that is not positive stops everything.
     pub(super) fn set(&mut self, per_second: Option<f64>, now: Duration) {
         self.earn(now);
@@ -256,7 +248,7 @@ mod control_tests {
     #[test]
     fn a_rate_is_kept_whatever_the_steps() {
         for step_ms in [1, 7, 30] {
-            let mut pace = Pace::new();
+            let mut pace = Pace::default();
             pace.set(Some(200.0), Duration::ZERO);
             let mut begun = 0;
             for now in (0..10_000).step_by(step_ms).map(Duration::from_millis) {
@@ -273,7 +265,7 @@ mod control_tests {
 
     #[test]
     fn a_long_pause_is_not_made_up_for() {
-        let mut pace = Pace::new();
+        let mut pace = Pace::default();
         pace.set(Some(100.0), Duration::ZERO);
         assert_eq!(pace.allowed(Duration::from_secs(100)), 5);
         pace.set(None, Duration::from_secs(100));
@@ -286,7 +278,7 @@ mod control_tests {
 
     #[test]
     fn the_next_one_may_begin_when_it_says() {
-        let mut pace = Pace::new();
+        let mut pace = Pace::default();
         pace.set(Some(3.0), Duration::ZERO);
         let mut now = Duration::ZERO;
         for _ in 0..10 {

@@ -1,8 +1,8 @@
 //! Progress of a run: counters that any task may read at any time, and the resulting lag.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -107,18 +107,28 @@ impl TableRemarks {
     }
 }
 
+/// Counts of a run that are not of one stage.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Transactions that the target already had.
+    pub skipped: u64,
+    /// Batches retried after a deadlock, a lock timeout, or a lost session.
+    pub retries: u64,
+    /// Batches rolled back because they blocked an earlier one.
+    pub step_backs: u64,
+    /// How often reading had to wait for room in the window.
+    pub window_waits: u64,
+    /// How many transactions are in the window now.
+    pub window_transactions: u64,
+}
+
 /// Progress of a run.
 #[derive(Debug, Default)]
 pub struct Progress {
-    received: Stage,
-    scheduled: Stage,
-    committed: Stage,
+    /// In the order of [`StageName::ALL`].
+    stages: [Stage; 3],
     drained: AtomicBool,
-    skipped: AtomicU64,
-    retries: AtomicU64,
-    step_backs: AtomicU64,
-    window_waits: AtomicU64,
-    window_transactions: AtomicU64,
+    counts: Mutex<Counts>,
     remarks: Arc<TableRemarks>,
 }
 
@@ -178,29 +188,9 @@ impl Progress {
         self.drained.load(Relaxed)
     }
 
-    /// Transactions that the target already had.
-    pub fn skipped(&self) -> u64 {
-        self.skipped.load(Relaxed)
-    }
-
-    /// Transactions retried after a deadlock, a lock timeout, or a lost session.
-    pub fn retries(&self) -> u64 {
-        self.retries.load(Relaxed)
-    }
-
-    /// Transactions rolled back because they blocked an earlier one.
-    pub fn step_backs(&self) -> u64 {
-        self.step_backs.load(Relaxed)
-    }
-
-    /// How often reading had to wait for room in the window.
-    pub fn window_waits(&self) -> u64 {
-        self.window_waits.load(Relaxed)
-    }
-
-    /// How many transactions are in the window now.
-    pub fn window_transactions(&self) -> u64 {
-        self.window_transactions.load(Relaxed)
+    /// Counts that are not of one stage.
+    pub fn counts(&self) -> Counts {
+        *locked(&self.counts)
     }
 
     /// Remarks about tables.
@@ -233,18 +223,8 @@ impl Progress {
         self.drained.store(drained, Relaxed);
     }
 
-    pub(super) fn skip(&self) {
-        self.skipped.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn wait_for_window(&self) {
-        self.window_waits.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn set_counts(&self, window: usize, retries: u64, step_backs: u64) {
-        self.window_transactions.store(window as u64, Relaxed);
-        self.retries.store(retries, Relaxed);
-        self.step_backs.store(step_backs, Relaxed);
+    pub(super) fn count(&self, change: impl FnOnce(&mut Counts)) {
+        change(&mut locked(&self.counts));
     }
 
     /// Records whether a table lacks a primary key; true the first time it does.
@@ -258,11 +238,7 @@ impl Progress {
     }
 
     fn stage(&self, stage: StageName) -> &Stage {
-        match stage {
-            StageName::Received => &self.received,
-            StageName::Scheduled => &self.scheduled,
-            StageName::Committed => &self.committed,
-        }
+        &self.stages[stage as usize]
     }
 }
 

@@ -1,4 +1,4 @@
-//! The task that reads ahead: reads transactions from the feed, numbers them, and passes them to the driver as far as there is
+//! The task that reads ahead: reads transactions from the source, numbers them, and passes them to the driver as far as there is
 //! room in the window.
 //!
 //! It reads past a barrier, since most later transactions use tables that the barrier leaves unchanged. Two rules keep that
@@ -8,7 +8,6 @@
 //! barriers run alone and in the log's order (`scheduler`), so the last one's commit implies all. Rows after such a barrier
 //! are not passed on before the answer, so that no answer is from after a later barrier either.
 
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,15 +18,15 @@ use tokio::time::timeout;
 
 use crate::backend::Backend;
 use crate::decode::{Decoder, Parsed, ReadyTables};
-use crate::run::error::{ApplyError, reach};
-use crate::run::options::WindowSize;
+use crate::run::options::{Options, WindowSize};
 use crate::run::progress::{Progress, StageName, rows_of};
 use crate::run::shapes::Shapes;
+use crate::run::{ApplyError, reach};
 use crate::schema::TableName;
-use crate::source::{Drained, Source};
+use crate::source::Source;
 use crate::transaction::{Body, SchemaChange, Seq, Transaction};
 
-/// A feed without output for this long is asked whether it has anything.
+/// A source without output for this long is asked whether it has anything.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// The reader's output.
@@ -44,71 +43,139 @@ pub(super) enum Item {
     End(Result<(), ApplyError>),
 }
 
-pub(super) struct Reader<F> {
-    pub(super) feed: F,
+pub(super) struct Reader<S, B> {
+    source: S,
+    backend: Arc<B>,
+    reopen_for: Duration,
+    decoder: Decoder,
+    /// The target's tables queried so far.
+    shapes: Shapes,
+    ready: ReadyTables,
     /// The target's transactions, and those read since.
-    pub(super) seen: GtidSet,
-    pub(super) next: Seq,
-    pub(super) window: Window,
-    pub(super) progress: Arc<Progress>,
+    seen: GtidSet,
+    window: Window,
+    progress: Arc<Progress>,
     /// To the driver.
-    pub(super) items: mpsc::Sender<Item>,
+    items: mpsc::Sender<Item>,
     /// Signals the commit of the last barrier passed on.
-    pub(super) barrier: Option<oneshot::Receiver<()>>,
+    barrier: Option<oneshot::Receiver<()>>,
 }
 
-impl<F: Feed> Reader<F> {
-    /// Reads until the feed or the driver ends.
-    pub(super) async fn read(mut self) {
-        let end = self.read_all().await;
+impl<S: Source, B: Backend> Reader<S, B> {
+    pub(super) fn new(
+        source: S,
+        backend: Arc<B>,
+        options: &Options,
+        executed: GtidSet,
+        progress: Arc<Progress>,
+        items: mpsc::Sender<Item>,
+    ) -> Self {
+        Self {
+            source,
+            backend,
+            reopen_for: options.reopen_for,
+            decoder: Decoder::new(options.max_transaction_bytes as u64),
+            shapes: Shapes::default(),
+            ready: ReadyTables::default(),
+            seen: executed,
+            window: Window::new(options.window),
+            progress,
+            items,
+            barrier: None,
+        }
+    }
+
+    /// Reads until the source or the driver ends.
+    pub(super) async fn read(mut self, first: Seq) {
+        let end = self.read_all(first).await;
         // The receiver is closed when the driver has ended.
         let _ = self.items.send(Item::End(end)).await;
     }
 
-    async fn read_all(&mut self) -> Result<(), ApplyError> {
-        loop {
-            if !self.wait().await? {
-                break;
+    async fn read_all(&mut self, mut seq: Seq) -> Result<(), ApplyError> {
+        while let Some(parsed) = self.next().await? {
+            let missing = self.shapes.missing(parsed.tables());
+            if !missing.is_empty() {
+                if let Some(committed) = self.barrier.take()
+                    && committed.await.is_err()
+                {
+                    return Ok(());
+                }
+                self.look_up(missing).await?;
             }
-            if self.feed.has_to_ask()
-                && let Some(committed) = self.barrier.take()
-                && committed.await.is_err()
-            {
-                return Ok(());
-            }
-            let Some(mut transaction) = self.feed.take().await? else {
-                break;
-            };
+            let (ready, shapes) = (&mut self.ready, &self.shapes);
+            let mut transaction = long_work::run(parsed.bytes(), || {
+                parsed.finish_with(ready, |name| shapes.get(name))
+            })?;
             self.seen.add(transaction.gtid);
-            transaction.seq = self.next;
-            self.next = self.next.next();
+            transaction.seq = seq;
+            seq = seq.next();
             self.progress.pass(StageName::Received, &transaction);
             if !self.hand_over(transaction).await {
                 return Ok(());
             }
-            self.progress.set_drained(self.feed.drained().get());
+            self.progress.set_drained(self.source.drained().get());
         }
         self.progress.set_drained(true);
         Ok(())
     }
 
-    /// Waits for the feed, in one call however long that takes: a dropped call may begin again, and never complete.
-    async fn wait(&mut self) -> Result<bool, ApplyError> {
-        let drained = self.feed.drained();
-        let mut found = pin!(self.feed.wait(&self.seen));
+    /// The next transaction that the target lacks; `None` at the end.
+    async fn next(&mut self) -> Result<Option<Parsed>, ApplyError> {
+        let drained = self.source.drained();
         loop {
-            match timeout(IDLE, found.as_mut()).await {
-                Ok(found) => return found,
-                Err(_) => self.progress.set_drained(drained.get()),
+            // One call however long it takes: a dropped call may begin again, and never complete.
+            let mut next = pin!(self.source.next());
+            let framed = loop {
+                match timeout(IDLE, next.as_mut()).await {
+                    Ok(framed) => break framed?,
+                    Err(_) => self.progress.set_drained(drained.get()),
+                }
+            };
+            let Some(framed) = framed else {
+                return Ok(None);
+            };
+            if !self.seen.contains(&framed.gtid) {
+                let parsed = long_work::run(framed.payload.len(), || self.decoder.parse(&framed));
+                return Ok(Some(parsed?));
             }
+            self.progress.count(|counts| counts.skipped += 1);
         }
+    }
+
+    /// Queries unknown tables, in one call. Do not drop it: a query that is repeated whenever it takes long is never answered.
+    async fn look_up(&mut self, missing: Vec<TableName>) -> Result<(), ApplyError> {
+        let shapes = reach(self.reopen_for, || self.backend.tables(&missing)).await?;
+        // Decoding reports a missing one.
+        for (name, shape) in missing.into_iter().zip(shapes) {
+            let known = shape.as_ref();
+            let keyless = known.is_some_and(|shape| shape.primary_key.is_none());
+            if self.progress.note_without_primary_key(&name, keyless) {
+                tracing::warn!(
+                    table = %name,
+                    "a table without a primary key: its writes are applied one after the other"
+                );
+            }
+            let engine = known.and_then(|shape| shape.without_transactions.as_deref());
+            let lacks = engine.is_some();
+            if self.progress.note_without_transactions(&name, lacks) {
+                tracing::warn!(
+                    table = %name,
+                    engine,
+                    "a table whose engine has no transactions: each write is applied alone, and one that is ended in the middle stops \
+                     the applier. At the primary: ALTER TABLE … ENGINE = InnoDB"
+                );
+            }
+            self.shapes.put(name, shape);
+        }
+        Ok(())
     }
 
     /// False when the driver has ended.
     async fn hand_over(&mut self, transaction: Transaction) -> bool {
         let (rows, bytes) = (rows_of(&transaction), transaction.bytes);
         if self.window.is_full_for(rows, bytes) {
-            self.progress.wait_for_window();
+            self.progress.count(|counts| counts.window_waits += 1);
         }
         let Ok(place) = self.window.enter(rows, bytes).await else {
             return false;
@@ -129,157 +196,11 @@ impl<F: Feed> Reader<F> {
             return false;
         }
         if let Some((change, committed)) = change {
-            self.feed.schema_changed(&change);
+            self.shapes.forget(&change);
+            self.backend.schema_changed(&change);
             self.barrier = Some(committed);
         }
         true
-    }
-}
-
-// A run's input: decoded transactions, without those that the target has.
-
-/// A run's source of transactions.
-pub trait Feed: Send {
-    /// Waits for the next transaction that is not in `seen`; false at the end. Do not drop it, for the reason given at
-    /// [`Source::next`].
-    ///
-    /// # Errors
-    /// Nothing more follows; everything before is still applied.
-    fn wait(&mut self, seen: &GtidSet) -> impl Future<Output = Result<bool, ApplyError>> + Send;
-
-    /// Whether the target must be queried about tables before the awaited transaction can be read.
-    fn has_to_ask(&self) -> bool;
-
-    /// The awaited transaction. Queries the target where needed, so that every barrier before it must be committed
-    /// when [`Self::has_to_ask`]. Do not drop it: a query that is repeated whenever it takes long is never answered.
-    ///
-    /// # Errors
-    /// As for [`Self::wait`].
-    fn take(&mut self) -> impl Future<Output = Result<Option<Transaction>, ApplyError>> + Send;
-
-    /// Tables have another shape after the last transaction.
-    fn schema_changed(&mut self, change: &SchemaChange);
-
-    /// Whether nothing more can be read at the moment.
-    fn drained(&self) -> Drained;
-}
-
-/// A source with a decoder, and the target's tables queried so far.
-pub(super) struct DecodedSource<S, B> {
-    source: S,
-    backend: Arc<B>,
-    decoder: Decoder,
-    shapes: Shapes,
-    ready: ReadyTables,
-    /// Parsed, and waiting for its tables.
-    parsed: Option<Parsed>,
-    reopen_for: Duration,
-    progress: Arc<Progress>,
-}
-
-impl<S: Source, B: Backend> DecodedSource<S, B> {
-    pub(super) fn new(
-        source: S,
-        backend: Arc<B>,
-        max_transaction_bytes: usize,
-        reopen_for: Duration,
-        progress: Arc<Progress>,
-    ) -> Self {
-        Self {
-            source,
-            backend,
-            decoder: Decoder::new(max_transaction_bytes as u64),
-            shapes: Shapes::default(),
-            ready: ReadyTables::default(),
-            parsed: None,
-            reopen_for,
-            progress,
-        }
-    }
-
-    /// The tables to query before the next transaction can be read.
-    fn missing(&self) -> Vec<TableName> {
-        let wanted = self.parsed.iter().flat_map(Parsed::tables);
-        self.shapes.missing(wanted)
-    }
-
-    /// Queries the unknown tables, in one call.
-    async fn look_up(&mut self) -> Result<(), ApplyError> {
-        let missing = self.missing();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let shapes = reach(self.reopen_for, || self.backend.tables(&missing)).await?;
-        // Decoding reports a missing one.
-        for (name, shape) in missing.into_iter().zip(shapes) {
-            let keyless = shape
-                .as_ref()
-                .is_some_and(|shape| shape.primary_key.is_none());
-            if self.progress.note_without_primary_key(&name, keyless) {
-                tracing::warn!(
-                    table = %name,
-                    "a table without a primary key: its writes are applied one after the other"
-                );
-            }
-            let engine = shape
-                .as_ref()
-                .and_then(|shape| shape.without_transactions.as_deref());
-            if self
-                .progress
-                .note_without_transactions(&name, engine.is_some())
-            {
-                tracing::warn!(
-                    table = %name,
-                    engine,
-                    "a table whose engine has no transactions: each write is applied alone, and one that is ended in the middle stops \
-                     the applier. At the primary: ALTER TABLE … ENGINE = InnoDB"
-                );
-            }
-            self.shapes.put(name, shape);
-        }
-        Ok(())
-    }
-}
-
-impl<S: Source, B: Backend> Feed for DecodedSource<S, B> {
-    async fn wait(&mut self, seen: &GtidSet) -> Result<bool, ApplyError> {
-        while self.parsed.is_none() {
-            let Some(framed) = self.source.next().await? else {
-                return Ok(false);
-            };
-            if seen.contains(&framed.gtid) {
-                self.progress.skip();
-            } else {
-                let parsed = long_work::run(framed.payload.len(), || self.decoder.parse(&framed));
-                self.parsed = Some(parsed?);
-            }
-        }
-        Ok(true)
-    }
-
-    fn has_to_ask(&self) -> bool {
-        !self.missing().is_empty()
-    }
-
-    async fn take(&mut self) -> Result<Option<Transaction>, ApplyError> {
-        self.look_up().await?;
-        let Some(parsed) = self.parsed.take() else {
-            return Ok(None);
-        };
-        let bytes = parsed.bytes();
-        let (ready, shapes) = (&mut self.ready, &self.shapes);
-        let transaction =
-            long_work::run(bytes, || parsed.finish_with(ready, |name| shapes.get(name)))?;
-        Ok(Some(transaction))
-    }
-
-    fn schema_changed(&mut self, change: &SchemaChange) {
-        self.shapes.forget(change);
-        self.backend.schema_changed(change);
-    }
-
-    fn drained(&self) -> Drained {
-        self.source.drained()
     }
 }
 

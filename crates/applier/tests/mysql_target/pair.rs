@@ -412,5 +412,5 @@ async fn pieces(
         }
         at = end;
     }
-    session.commit(&batch).await
+    session.write(&batch, 0..0, Then::Commit).await
 }

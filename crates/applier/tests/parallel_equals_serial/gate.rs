@@ -284,16 +284,10 @@ impl Session for GatedSession {
         }
         passed();
         let luck = self.enter(None).await?;
-        let result = self.memory()?.commit(batch).await;
+        let result = self.memory()?.write(batch, 0..0, Then::Commit).await;
         if result.is_ok() {
             self.gate.inner.lock().unwrap().last = batch.seq;
         }
-        self.leave(&luck, result, false)
-    }
-
-    async fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), WriteError> {
-        let luck = self.enter(None).await?;
-        let result = self.memory()?.commit(batch).await;
         self.leave(&luck, result, false)
     }
 

@@ -218,8 +218,8 @@ async fn pass(seed: u64) -> Passage {
             () = reader.poll(&progress) => None,
             () = tokio::time::sleep(Duration::from_secs(3600)) => panic!("it stands still: {case:?}"),
         };
-        step_backs += progress.step_backs();
-        retries += progress.retries();
+        step_backs += progress.counts().step_backs;
+        retries += progress.counts().retries;
         // A dropped run leaves tasks that end a little later.
         tokio::time::sleep(Duration::from_millis(100)).await;
         reader.look_once();

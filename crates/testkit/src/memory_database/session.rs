@@ -221,10 +221,6 @@ impl Session for MemorySession {
         })
     }
 
-    async fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), WriteError> {
-        self.call(|state| state.commit(self.id, batch.transactions()))
-    }
-
     async fn apply(&mut self, batch: &Arc<Batch>, from: usize) -> (usize, Result<(), WriteError>) {
         let mut committed = 0;
         let result = self.call(|state| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::batch::{Batch, Commits};
 use crate::run::options::BatchSize;
-use crate::run::plan::pacing::PacingMode;
+use crate::run::plan::turns::PacingMode;
 use crate::run::plan::worker_slot::WorkerSlot;
 use crate::run::plan::{Entry, Plan, State};
 use crate::transaction::{Body, Transaction};

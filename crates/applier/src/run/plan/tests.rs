@@ -1,6 +1,6 @@
 //! The plan with small logs: each worker's orders, written as text.
 //!
-//! `0:w1[0..2]` worker 0 writes rows 0 and 1 of transaction 1, `0:W1[0..2]` and commits it, `0:c1` commits it, `0:a1-3` applies
+//! `0:w1[0..2]` worker 0 writes rows 0 and 1 of transaction 1, `0:W1[0..2]` and commits it, `0:W1[2..2]` commits it, `0:a1-3` applies
 //! transactions 1 to 3 one by one, `0:f1[0..2]` and `0:n1-3[0..4]` commit a batch in its turn, as the first or next, `0:b1` a barrier,
 //! `0:r` rolls back.
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
 
 use super::*;
-use crate::backend::Turn;
+use crate::backend::{Turn, WriteError};
 use crate::keys::{Access, KeyAccess, KeyHash};
 use crate::transaction::{Barrier, BarrierEnd, Body, RowChanges, RowWrite, SchemaChange, Seq};
 
@@ -82,7 +82,7 @@ impl Table {
         };
         change(&mut options);
         Self {
-            plan: Plan::new(&options, BatchSeq(1)),
+            plan: Plan::new(&options, BatchSeq(1), false),
             next: 1,
             now: Duration::ZERO,
         }
@@ -108,16 +108,16 @@ impl Table {
     #[track_caller]
     fn orders(&mut self, expected: &str) {
         let orders = self.plan.orders(self.now);
-        let words: Vec<String> = orders
+        let shown_orders: Vec<String> = orders
             .iter()
-            .map(|(worker, order)| format!("{}:{}", worker.0, in_words(order)))
+            .map(|(worker, order)| format!("{}:{}", worker.0, shown(order)))
             .collect();
-        assert_eq!(words.join(" "), expected);
+        assert_eq!(shown_orders.join(" "), expected);
     }
 
     #[track_caller]
     fn done(&mut self, worker: usize, committed: &[u64]) {
-        self.reported(worker, Report::DONE, committed);
+        self.reported(worker, Report::default(), committed);
     }
 
     #[track_caller]
@@ -128,20 +128,19 @@ impl Table {
     }
 }
 
-fn in_words(order: &Order) -> String {
-    match order {
-        Order::Write { batch, rows, then } => {
+fn shown(Order { batch, call }: &Order) -> String {
+    match call {
+        Call::Write { rows, then } => {
             let letter = if *then == Then::Commit { "W" } else { "w" };
             format!("{letter}{}[{rows:?}]", names(batch, 0))
         }
-        Order::InTurn { batch, rows, turn } => {
+        Call::InTurn { rows, turn } => {
             let letter = if *turn == Turn::First { "f" } else { "n" };
             format!("{letter}{}[{rows:?}]", names(batch, 0))
         }
-        Order::Commit(batch) => format!("c{}", names(batch, 0)),
-        Order::Apply(batch, from) => format!("a{}", names(batch, *from)),
-        Order::Barrier(transaction) => format!("b{}", transaction.seq),
-        Order::RollBack => "r".to_owned(),
+        Call::Apply(from) => format!("a{}", names(batch, *from)),
+        Call::Barrier => format!("b{}", names(batch, 0)),
+        Call::RollBack => "r".to_owned(),
     }
 }
 
@@ -155,7 +154,7 @@ fn names(batch: &Batch, from: usize) -> String {
 fn again() -> Report {
     Report {
         committed: 0,
-        failure: Some(Failure::Again("deadlock".into())),
+        failure: Some(WriteError::Again("deadlock".into())),
     }
 }
 
@@ -168,7 +167,7 @@ fn refused(committed: usize) -> Report {
     };
     Report {
         committed,
-        failure: Some(Failure::Refused(Box::new(refusal))),
+        failure: Some(WriteError::Refused(Box::new(refusal))),
     }
 }
 
@@ -196,7 +195,7 @@ fn a_finished_transaction_waits_for_its_turn() {
     table.done(1, &[]);
     table.orders("");
     table.done(0, &[1]);
-    table.orders("1:c2");
+    table.orders("1:W2[1..1]");
 }
 
 #[test]
@@ -233,7 +232,7 @@ fn those_in_the_way_step_back_until_the_earlier_one_is_committed() {
     table.orders("");
     table.done(0, &[1]);
     table.orders("1:W2[0..1] 2:w3[0..2]");
-    assert_eq!(table.plan.mishaps().step_backs, 2);
+    assert_eq!(table.plan.step_backs, 2);
 }
 
 /// A database need not know which session blocks which.
@@ -259,7 +258,7 @@ fn when_the_first_one_fails_again_everything_behind_it_steps_back() {
     // Only the first one may request that.
     table.orders("");
     table.done(2, &[]);
-    table.orders("2:c3");
+    table.orders("2:W3[1..1]");
 }
 
 #[test]
@@ -293,9 +292,9 @@ fn held_back_only_what_the_begun_ones_need_begins() {
     table.done(0, &[1]);
     table.orders("0:W2[0..1]");
     table.done(0, &[2]);
-    table.orders("1:c3");
+    table.orders("1:W3[1..1]");
     table.done(1, &[3]);
-    table.orders("2:c4");
+    table.orders("2:W4[1..1]");
     table.done(2, &[4]);
     table.orders("");
     table.plan.resume();
@@ -354,7 +353,7 @@ fn one_worker_goes_one_by_one_through_what_came_in_meanwhile_and_on_at_the_one_t
     table.now = MS(1);
     table.orders("0:a4-5");
     table.done(0, &[4, 5]);
-    assert_eq!(table.plan.mishaps().retries, 1);
+    assert_eq!(table.plan.retries, 1);
     assert_eq!(table.plan.depth(), 0);
 }
 
@@ -369,7 +368,7 @@ fn nobody_is_asked_to_step_back_when_nobody_later_is_open() {
 /// Batches commit as one.
 fn as_one(workers: usize) -> Table {
     let mut table = Table::new(workers, |options| options.batch.transactions = 3);
-    table.plan = table.plan.with_commits_as_one(true);
+    table.plan.passing = Passing::new(true);
     table
 }
 
@@ -458,7 +457,7 @@ fn a_lost_session_whose_commit_had_happened_is_not_applied_again() {
     table.orders("0:f1-2[0..2]");
     let report = |committed| Report {
         committed,
-        failure: Some(Failure::Reopened("gone".into())),
+        failure: Some(WriteError::Lost("gone".into())),
     };
     table.reported(0, report(0), &[]);
     table.orders("0:f1-2[0..2]");
@@ -499,7 +498,7 @@ fn a_low_rate_makes_no_large_batches() {
 /// Batches of one, which pass on the turn to commit.
 fn with_turns(workers: usize) -> Table {
     let mut table = Table::new(workers, |options| options.batch.transactions = 1);
-    table.plan = table.plan.with_commits_as_one(true);
+    table.plan.passing = Passing::new(true);
     table
 }
 

@@ -196,6 +196,7 @@ impl Report {
         let seconds = took.as_secs_f64();
         let names = |tables: Vec<TableName>| tables.iter().map(TableName::to_string).collect();
         let remarks = progress.remarks();
+        let counts = progress.counts();
         Self {
             ended: match ended {
                 Ended::WithTheLog => "log_ended",
@@ -203,12 +204,12 @@ impl Report {
             },
             transactions: committed.transactions,
             rows: committed.rows,
-            skipped: progress.skipped(),
+            skipped: counts.skipped,
             last: committed.last.map(|last| last.to_string()),
             seconds,
             transactions_per_second: committed.transactions as f64 / seconds.max(1e-6),
-            retries: progress.retries(),
-            step_backs: progress.step_backs(),
+            retries: counts.retries,
+            step_backs: counts.step_backs,
             tables_without_primary_key: names(remarks.without_primary_key()),
             tables_without_transactions: names(remarks.without_transactions()),
             peak_memory_bytes: peak_memory_bytes(),

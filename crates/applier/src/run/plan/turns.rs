@@ -8,6 +8,9 @@
 
 use std::time::Duration;
 
+use crate::backend::Turn;
+use crate::batch::BatchSeq;
+
 /// The workers' mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PacingMode {
@@ -22,7 +25,7 @@ const TRIAL: Duration = Duration::from_millis(150);
 const KEPT: Duration = Duration::from_millis(2_700);
 
 /// The faster mode, and the one being measured. Pure: moments are durations since the run began.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Pacing {
     phase: Phase,
     since: Duration,
@@ -32,23 +35,15 @@ pub(super) struct Pacing {
     beside: f64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
+    #[default]
     TryBeside,
     TryAlone,
     Keep(PacingMode),
 }
 
 impl Pacing {
-    pub(super) fn new() -> Self {
-        Self {
-            phase: Phase::TryBeside,
-            since: Duration::ZERO,
-            committed: 0,
-            beside: 0.0,
-        }
-    }
-
     /// The mode from now on. Without a backlog there is nothing to measure, and all workers run: an arriving transaction begins
     /// immediately.
     pub(super) fn look(&mut self, now: Duration, committed: u64, backlog: bool) -> PacingMode {
@@ -90,13 +85,61 @@ impl Pacing {
     }
 }
 
+// Which session may commit in the log's order before the previous commit is answered: the database passes on the turn.
+//
+// ```text
+// session of k      turn k │ COMMIT k ········ force of the log ·│ answer
+//                     └─ told ─┐
+// session of k+1               turn k+1 (waits for k) │ COMMIT k+1 ··│ answer      both share a force
+// ```
+//
+// The database grants k+1 its turn when k is committed in its memory, and refuses it when k failed
+// (`docs/decisions/0032-pass-the-commit-turn-through-one-innodb-row.md`). So k+1 requests its turn only once that of k is known to
+// be taken.
+
+/// The last batch that may be followed before its commit is answered.
+#[derive(Debug)]
+pub(super) struct Passing {
+    /// Whether the database supports it.
+    pub(super) on: bool,
+    /// The last one that has taken its turn and has not failed since.
+    last: Option<BatchSeq>,
+}
+
+impl Passing {
+    pub(super) fn new(on: bool) -> Self {
+        Self { on, last: None }
+    }
+
+    /// A batch has taken its turn.
+    pub(super) fn taken(&mut self, seq: BatchSeq) {
+        self.last = Some(seq);
+    }
+
+    /// A batch was rolled back: nothing may follow it, even if it had taken its turn.
+    pub(super) fn failed(&mut self, seq: BatchSeq) {
+        if self.last == Some(seq) {
+            self.last = None;
+        }
+    }
+
+    /// How a batch commits in its turn, if it does; `base` is the first uncommitted one.
+    pub(super) fn turn(&self, seq: BatchSeq, base: BatchSeq) -> Option<Turn> {
+        if seq == base {
+            return self.on.then_some(Turn::First);
+        }
+        let before = self.last.map(BatchSeq::next) == Some(seq);
+        before.then_some(Turn::Next)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// The share of `seconds` in mode alone, with these rates of transactions per second.
     fn share_alone(alone: u64, beside: u64, seconds: u64, backlog: bool) -> f64 {
-        let mut pacing = Pacing::new();
+        let mut pacing = Pacing::default();
         let (mut committed, mut by_alone) = (0, 0);
         for ms in 0..seconds * 1000 {
             let way = pacing.look(Duration::from_millis(ms), committed / 1000, backlog);
@@ -123,7 +166,7 @@ mod tests {
 
     #[test]
     fn it_notices_when_the_other_way_becomes_faster() {
-        let mut pacing = Pacing::new();
+        let mut pacing = Pacing::default();
         let mut committed = 0;
         let mut last = PacingMode::All;
         for ms in 0..20_000 {
@@ -135,5 +178,27 @@ mod tests {
             };
         }
         assert_eq!(last, PacingMode::All);
+    }
+
+    #[test]
+    fn a_turn_follows_the_one_that_was_taken_last_or_begins_at_the_front() {
+        let unavailable = Passing::new(false);
+        assert_eq!(unavailable.turn(BatchSeq(5), BatchSeq(5)), None);
+        let mut passing = Passing::new(true);
+        assert_eq!(passing.turn(BatchSeq(5), BatchSeq(5)), Some(Turn::First));
+        assert_eq!(passing.turn(BatchSeq(6), BatchSeq(5)), None);
+        passing.taken(BatchSeq(5));
+        assert_eq!(passing.turn(BatchSeq(6), BatchSeq(5)), Some(Turn::Next));
+        assert_eq!(passing.turn(BatchSeq(7), BatchSeq(5)), None);
+    }
+
+    #[test]
+    fn nothing_follows_what_failed() {
+        let mut passing = Passing::new(false);
+        passing.taken(BatchSeq(5));
+        passing.failed(BatchSeq(6));
+        assert_eq!(passing.turn(BatchSeq(6), BatchSeq(5)), Some(Turn::Next));
+        passing.failed(BatchSeq(5));
+        assert_eq!(passing.turn(BatchSeq(6), BatchSeq(5)), None);
     }
 }
