@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use thiserror::Error;
+
 /// What the ring relies on in a server, each proven by tests of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mechanism {
@@ -210,9 +212,6 @@ impl ServerVersion {
     /// The first version whose variables, statements and status names say source and replica.
     pub const SOURCE_REPLICA_NAMES: Self = Self::new(8, 0, 26);
 
-    /// The first version with tagged GTIDs.
-    pub const TAGGED_GTIDS: Self = Self::new(8, 3, 0);
-
     /// From the number that events and `version` functions carry: 90704 is 9.7.4.
     pub const fn from_number(number: u32) -> Self {
         Self::new(
@@ -257,10 +256,15 @@ impl fmt::Display for ServerVersion {
     }
 }
 
-impl FromStr for ServerVersion {
-    type Err = String;
+/// A text is not a MySQL version.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{0}` is not a MySQL version")]
+pub struct VersionError(String);
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+impl FromStr for ServerVersion {
+    type Err = VersionError;
+
+    fn from_str(text: &str) -> Result<Self, VersionError> {
         let numbers = text
             .split(|c: char| !c.is_ascii_digit() && c != '.')
             .next()
@@ -270,7 +274,7 @@ impl FromStr for ServerVersion {
             (Some(major), Some(minor), patch) => {
                 Ok(Self::new(major, minor, patch.flatten().unwrap_or(0)))
             }
-            _ => Err(format!("`{text}` is not a MySQL version")),
+            _ => Err(VersionError(text.to_owned())),
         }
     }
 }

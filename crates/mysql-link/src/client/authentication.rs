@@ -5,8 +5,12 @@
 //! `sha256_password` and `mysql_native_password`. Clear text goes out over secure transports only,
 //! and only within the first two.
 
+use std::io;
+use std::path::PathBuf;
+
 use mysql_common::auth::plugins::{AuthProc, ChallengeResponsePlugin, Context, Response};
 use mysql_common::packets::AuthPlugin;
+use thiserror::Error;
 
 use crate::client::options::{ConnectOptions, PublicKeySource};
 
@@ -67,17 +71,26 @@ impl PublicKeySource {
     ///
     /// # Errors
     /// When the file cannot be read, or has no public key that can be used.
-    pub fn read(&self) -> Result<Option<Vec<u8>>, String> {
+    pub fn read(&self) -> Result<Option<Vec<u8>>, PublicKeyError> {
         let Self::File(path) = self else {
             return Ok(None);
         };
-        let read = std::fs::read(path);
-        let path = path.display();
-        let pem =
-            read.map_err(|error| format!("cannot read the public key file {path}: {error}"))?;
-        check(&pem).map_err(|reason| format!("the public key file {path}: {reason}"))?;
+        let failed = |error| PublicKeyError::Unreadable(path.clone(), error);
+        let pem = std::fs::read(path).map_err(failed)?;
+        check(&pem).map_err(|reason| PublicKeyError::Unusable(path.clone(), reason))?;
         Ok(Some(pem))
     }
+}
+
+/// Why a public key file cannot be used.
+#[derive(Debug, Error)]
+pub enum PublicKeyError {
+    /// It cannot be read.
+    #[error("cannot read the public key file {}: {}", .0.display(), .1)]
+    Unreadable(PathBuf, io::Error),
+    /// It has no public key that can be used.
+    #[error("the public key file {}: {}", .0.display(), .1)]
+    Unusable(PathBuf, &'static str),
 }
 
 impl Authentication {
@@ -93,7 +106,8 @@ impl Authentication {
             .and_then(supported)
             .unwrap_or(AuthPlugin::CachingSha2Password);
         let pinned_key = options.public_key.read();
-        let pinned_key = pinned_key.map_err(AuthenticationError::PublicKey)?;
+        let unusable = |error: PublicKeyError| AuthenticationError::PublicKey(error.to_string());
+        let pinned_key = pinned_key.map_err(unusable)?;
         let secrets = Secrets {
             password: options.password.reveal().as_bytes().to_vec(),
             scramble,

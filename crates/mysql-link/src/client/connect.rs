@@ -50,18 +50,14 @@ async fn connect_by(
 ) -> Result<(ByteStream, Greeting), LinkError> {
     let found = look_up(names, options).await?;
     let clock = Deadline::after(&options.endpoint, options.timeouts.connect);
-    match connect_in_mode(options, &found, clock, options.tls.mode).await {
-        Err(
-            error @ LinkError::Tls {
-                mode: TlsMode::Preferred,
-                ..
-            },
-        ) => {
-            tracing::debug!("{error} It is gone on with without TLS, which is only preferred");
-            connect_in_mode(options, &found, clock, TlsMode::Disabled).await
-        }
-        done => done,
+    let connected = connect_in_mode(options, &found, clock, options.tls.mode).await;
+    if let Err(error @ LinkError::Tls { .. }) = &connected
+        && options.tls.mode == TlsMode::Preferred
+    {
+        tracing::debug!("{error} Continuing without TLS, which is only preferred");
+        return connect_in_mode(options, &found, clock, TlsMode::Disabled).await;
     }
+    connected
 }
 
 /// The addresses of a server that is at a name or an address.
@@ -97,14 +93,10 @@ async fn connect_in_mode(
     let greeting = negotiation.greeting().await?;
     let (mut negotiation, next_sequence) = negotiation.secure(&greeting).await?;
     negotiation.authenticate(&greeting, next_sequence).await?;
-    let (stream, clean) = negotiation.reader.into_inner();
-    if !clean {
-        return Err(protocol(
-            options,
-            ProtocolError::malformed("the login", "bytes follow its end"),
-        ));
+    match negotiation.reader.into_inner() {
+        (stream, true) => Ok((stream, greeting)),
+        (_, false) => Err(malformed(options, "the login", "bytes follow its end")),
     }
-    Ok((stream, greeting))
 }
 
 #[derive(Clone, Copy)]
@@ -171,11 +163,7 @@ impl<'a> Negotiation<'a> {
     async fn greeting(&mut self) -> Result<Greeting, LinkError> {
         let packet = self.receive(Step::Greeting).await?;
         if packet.payload.first() == Some(&ERROR) {
-            let error = parse_error(self.options, &packet.payload)?;
-            return Err(LinkError::Refused {
-                endpoint: self.options.endpoint.clone(),
-                error,
-            });
+            return Err(refused(self.options, &packet.payload));
         }
         if let Some(product) = foreign_in(&packet.payload) {
             return Err(LinkError::OtherProduct {
@@ -194,15 +182,14 @@ impl<'a> Negotiation<'a> {
         let Endpoint::Tcp { host, .. } = &self.options.endpoint else {
             return Ok((self, next_sequence));
         };
-        match mode {
-            TlsMode::Disabled => return Ok((self, next_sequence)),
-            _ if offered => {}
-            TlsMode::Preferred => return Ok((self, next_sequence)),
-            _ => {
-                return Err(LinkError::TlsNotOffered {
-                    endpoint: self.options.endpoint.clone(),
-                    mode,
-                });
+        match (mode, offered) {
+            (TlsMode::Disabled, _) | (TlsMode::Preferred, false) => {
+                return Ok((self, next_sequence));
+            }
+            (_, true) => {}
+            (_, false) => {
+                let endpoint = self.options.endpoint.clone();
+                return Err(LinkError::TlsNotOffered { endpoint, mode });
             }
         }
         // Files are checked before the server is asked, so that their fault is told apart from the handshake's.
@@ -212,12 +199,9 @@ impl<'a> Negotiation<'a> {
         let next_sequence = self
             .send(Step::TlsHandshake, next_sequence, &serialized(&request))
             .await?;
-        let (stream, clean) = self.reader.into_inner();
-        let (ByteStream::Tcp(stream), true) = (stream, clean) else {
-            return Err(protocol(
-                self.options,
-                ProtocolError::malformed("the TLS request", "the server talks before TLS"),
-            ));
+        let (ByteStream::Tcp(stream), true) = self.reader.into_inner() else {
+            let reason = "the server sends bytes before TLS";
+            return Err(malformed(self.options, "the TLS request", reason));
         };
         let endpoint = self.options.endpoint.clone();
         let handshake = async {
@@ -232,19 +216,9 @@ impl<'a> Negotiation<'a> {
             })
         };
         let stream = self.clock.bound(Step::TlsHandshake, handshake).await?;
-        let reader = PacketReader::new(
-            ByteStream::Tls(Box::new(stream.into())),
-            MAX_NEGOTIATION_PACKET,
-        );
-        Ok((
-            Self {
-                reader,
-                options: self.options,
-                clock: self.clock,
-                mode,
-            },
-            next_sequence,
-        ))
+        let stream = ByteStream::Tls(Box::new(stream.into()));
+        self.reader = PacketReader::new(stream, MAX_NEGOTIATION_PACKET);
+        Ok((self, next_sequence))
     }
 
     /// Runs the challenges to their end.
@@ -264,12 +238,12 @@ impl<'a> Negotiation<'a> {
             .plugin
             .as_deref()
             .map(mysql_common::packets::AuthPlugin::from_bytes);
+        let options = self.options;
+        let failed = |error| authentication_error(options, error);
+        let scramble = greeting.scramble.clone();
         let mut authentication =
-            Authentication::new(self.options, security, offered, greeting.scramble.clone())
-                .map_err(|error| authentication_error(self.options, error))?;
-        let answer = authentication
-            .first_answer()
-            .map_err(|error| authentication_error(self.options, error))?;
+            Authentication::new(options, security, offered, scramble).map_err(failed)?;
+        let answer = authentication.first_answer().map_err(failed)?;
         let response = HandshakeResponse::new(
             Some(answer),
             (8, 0, 0), // chooses utf8mb4
@@ -294,7 +268,7 @@ impl<'a> Negotiation<'a> {
             }
             let answer = match packet.payload.first() {
                 Some(&OK) => return Ok(()),
-                Some(&ERROR) => return Err(login_refused(self.options, &packet.payload)?),
+                Some(&ERROR) => return Err(refused(self.options, &packet.payload)),
                 Some(&MORE_DATA) => authentication.answer(&packet.payload[1..]),
                 Some(&SWITCH) => {
                     let request = parse_switch(&packet.payload)
@@ -304,22 +278,17 @@ impl<'a> Negotiation<'a> {
                         .map(Some)
                 }
                 _ => {
-                    let error =
-                        ProtocolError::malformed("the login", "an answer of an unknown kind");
-                    return Err(protocol(self.options, error));
+                    let reason = "an answer of an unknown kind";
+                    return Err(malformed(self.options, "the login", reason));
                 }
             };
             sequence = packet.last_sequence.wrapping_add(1);
-            if let Some(answer) =
-                answer.map_err(|error| authentication_error(self.options, error))?
-            {
+            if let Some(answer) = answer.map_err(failed)? {
                 sequence = self.send(Step::Authentication, sequence, &answer).await?;
             }
         }
-        Err(protocol(
-            self.options,
-            ProtocolError::malformed("the login", "the server asks without an end"),
-        ))
+        let reason = "the server asks without an end";
+        Err(malformed(self.options, "the login", reason))
     }
 
     fn capabilities(&self, greeting: &Greeting) -> CapabilityFlags {
@@ -340,10 +309,8 @@ impl<'a> Negotiation<'a> {
     async fn receive(&mut self, step: Step) -> Result<Packet, LinkError> {
         let options = self.options;
         let read = async {
-            self.reader
-                .read()
-                .await
-                .map_err(|error| wire_error(&options.endpoint, step, error))
+            let read = self.reader.read().await;
+            read.map_err(|error| wire_error(&options.endpoint, step, error))
         };
         self.clock.bound(step, read).await
     }
@@ -354,14 +321,12 @@ impl<'a> Negotiation<'a> {
         let next = encode_packet(sequence, payload, &mut bytes);
         let stream = self.reader.stream_mut();
         let write = async {
-            stream
-                .write_all(&bytes)
-                .await
-                .map_err(|error| wire_error(endpoint, step, WireError::Io(error)))?;
-            stream
-                .flush()
-                .await
-                .map_err(|error| wire_error(endpoint, step, WireError::Io(error)))
+            let write = async {
+                stream.write_all(&bytes).await?;
+                stream.flush().await
+            };
+            let written = write.await;
+            written.map_err(|error| wire_error(endpoint, step, WireError::Io(error)))
         };
         self.clock.bound(step, write).await?;
         Ok(next)
@@ -382,14 +347,13 @@ pub(crate) fn parse_switch(payload: &[u8]) -> Result<AuthSwitchRequest<'_>, Prot
     })
 }
 
-fn parse_error(options: &ConnectOptions, payload: &[u8]) -> Result<ServerError, LinkError> {
-    ServerError::parse(payload).map_err(|error| protocol(options, error))
-}
-
-fn login_refused(options: &ConnectOptions, payload: &[u8]) -> Result<LinkError, LinkError> {
-    let error = parse_error(options, payload)?;
+fn refused(options: &ConnectOptions, payload: &[u8]) -> LinkError {
+    let error = match ServerError::parse(payload) {
+        Ok(error) => error,
+        Err(error) => return protocol(options, error),
+    };
     let endpoint = options.endpoint.clone();
-    Ok(match error.code {
+    match error.code {
         server_code::ACCESS_DENIED | server_code::ACCESS_DENIED_NO_PASSWORD => {
             LinkError::AccessDenied {
                 endpoint,
@@ -398,7 +362,7 @@ fn login_refused(options: &ConnectOptions, payload: &[u8]) -> Result<LinkError, 
             }
         }
         _ => LinkError::Refused { endpoint, error },
-    })
+    }
 }
 
 fn authentication_error(options: &ConnectOptions, error: AuthenticationError) -> LinkError {
@@ -408,11 +372,14 @@ fn authentication_error(options: &ConnectOptions, error: AuthenticationError) ->
             LinkError::UnsupportedPlugin { endpoint, plugin }
         }
         AuthenticationError::PublicKey(reason) => LinkError::PublicKey { endpoint, reason },
-        AuthenticationError::Challenge(reason) => LinkError::Protocol {
-            endpoint,
-            error: ProtocolError::malformed("the server's challenge", reason),
-        },
+        AuthenticationError::Challenge(reason) => {
+            malformed(options, "the server's challenge", &reason)
+        }
     }
+}
+
+fn malformed(options: &ConnectOptions, what: &'static str, reason: &str) -> LinkError {
+    protocol(options, ProtocolError::malformed(what, reason))
 }
 
 fn protocol(options: &ConnectOptions, error: ProtocolError) -> LinkError {
@@ -495,9 +462,8 @@ pub(crate) fn parse_greeting(packet: &Packet) -> Result<Greeting, ProtocolError>
         return Err(malformed("it is not that of a MySQL 5.7 or later"));
     }
     let version_text = greeting.server_version_str().into_owned();
-    let version = version_text
-        .parse()
-        .map_err(|reason: String| malformed(&reason))?;
+    let version = version_text.parse::<ServerVersion>();
+    let version = version.map_err(|error| malformed(&error.to_string()))?;
     Ok(Greeting {
         version,
         version_text,

@@ -11,7 +11,7 @@ use tokio::time::error::Elapsed;
 use crate::client::connect::{Greeting, connect, wire_error};
 use crate::client::options::{ConnectOptions, Endpoint};
 use crate::client::result_set::{
-    Answer, AnswerPackets, QueryResult, RowPacket, parse_answer, parse_column_name, parse_row,
+    Answer, AnswerPackets, QueryResult, parse_answer, parse_column_name, parse_row,
 };
 use crate::client::statements::{Command, Statements};
 use crate::error::{LinkError, ProtocolError, ServerError, Step, server_code};
@@ -78,10 +78,8 @@ impl Connection {
         let until = Instant::now() + options.timeouts.connect;
         let mut connection = Self::open(options).await?;
         let left = until.saturating_duration_since(Instant::now());
-        match connection
-            .query_within(own_settings(options.timeouts.statement), left)
-            .await
-        {
+        let settings = own_settings(options.timeouts.statement);
+        match connection.query_within(settings, left).await {
             // Reported as a login timeout: the session is not ready for its owner's statements yet.
             Err(LinkError::Timeout { endpoint, .. }) => Err(LinkError::Timeout {
                 endpoint,
@@ -213,20 +211,9 @@ impl Connection {
         let packet_limit = self.packet_limit().await?;
         self.begin()?;
         let conversation = self.converse_all(statements, packet_limit, note);
-        let run = tokio::time::timeout(limit, conversation).await;
+        let ended = tokio::time::timeout(limit, conversation).await;
         statements.clear();
-        match run {
-            Ok(Ok(ran)) => {
-                self.in_step = true;
-                Ok(ran)
-            }
-            Ok(Err(error)) => Err(wire_error(&self.endpoint, Step::Statement, error)),
-            Err(_) => Err(LinkError::Timeout {
-                endpoint: self.endpoint.clone(),
-                step: Step::Statement,
-                limit,
-            }),
-        }
+        self.ended(ended, limit)
     }
 
     /// Runs one statement that gives no rows and whose text of `length` bytes is made while it is sent; returns how many
@@ -253,7 +240,8 @@ impl Connection {
             self.answer(next.map_err(WireError::Io)?).await
         };
         let ended = tokio::time::timeout(limit, conversation).await;
-        self.ended(ended, limit).map(|answer| answer.affected_rows)
+        let answer = self.ended(ended, limit)?;
+        Ok(self.answered(answer, limit)?.affected_rows)
     }
 
     /// The largest statement that the server takes, in bytes.
@@ -265,10 +253,7 @@ impl Connection {
             return Ok(limit);
         }
         let answer = self.query("SELECT @@max_allowed_packet").await?;
-        let limit = answer
-            .first()
-            .and_then(|row| row.text_at(0))
-            .and_then(|limit| limit.parse().ok());
+        let limit = answer.value().and_then(|limit| limit.parse().ok());
         let limit = limit.ok_or_else(|| LinkError::Protocol {
             endpoint: self.endpoint.clone(),
             error: ProtocolError::malformed("max_allowed_packet", "it is no number"),
@@ -282,9 +267,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::query`].
     pub async fn ping(&mut self) -> Result<(), LinkError> {
-        self.exchange(&[COM_PING], self.statement_limit)
-            .await
-            .map(|_| ())
+        self.command(&[COM_PING]).await
     }
 
     /// Sends a command whose whole answer is one OK or error packet.
@@ -327,19 +310,11 @@ impl Connection {
     pub(crate) async fn send_only(&mut self, command: &[u8]) -> Result<(), LinkError> {
         self.begin()?;
         let limit = self.statement_limit;
-        let write = tokio::time::timeout(limit, self.writer.write(0, command)).await;
-        match write {
+        let step = Step::DumpRequest;
+        match tokio::time::timeout(limit, self.writer.write(0, command)).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(wire_error(
-                &self.endpoint,
-                Step::DumpRequest,
-                WireError::Io(error),
-            )),
-            Err(_) => Err(LinkError::Timeout {
-                endpoint: self.endpoint.clone(),
-                step: Step::DumpRequest,
-                limit,
-            }),
+            Ok(Err(error)) => Err(wire_error(&self.endpoint, step, WireError::Io(error))),
+            Err(_) => Err(self.timeout(step, limit)),
         }
     }
 
@@ -359,35 +334,53 @@ impl Connection {
         limit: Duration,
     ) -> Result<QueryResult, LinkError> {
         self.begin()?;
-        let ended = tokio::time::timeout(limit, self.converse(command)).await;
-        self.ended(ended, limit)
+        let conversation = async {
+            let next = self.writer.write(0, command).await;
+            self.answer(next.map_err(WireError::Io)?).await
+        };
+        let ended = tokio::time::timeout(limit, conversation).await;
+        let answer = self.ended(ended, limit)?;
+        self.answered(answer, limit)
     }
 
-    /// What came of an exchange within its time limit.
-    fn ended(
+    /// The result of an exchange within its time limit.
+    fn ended<T>(
         &mut self,
-        ended: Result<Result<Result<QueryResult, ServerError>, WireError>, Elapsed>,
+        ended: Result<Result<T, WireError>, Elapsed>,
         limit: Duration,
-    ) -> Result<QueryResult, LinkError> {
-        let endpoint = self.endpoint.clone();
-        let timeout = |endpoint| LinkError::Timeout {
-            endpoint,
-            step: Step::Statement,
-            limit,
-        };
+    ) -> Result<T, LinkError> {
         match ended {
             Ok(Ok(answer)) => {
                 self.in_step = true;
-                answer.map_err(|error| match error.code {
-                    server_code::QUERY_TIMEOUT if self.killed_by.is_some() => timeout(endpoint),
-                    _ => LinkError::Server(error),
-                })
+                Ok(answer)
             }
-            Ok(Err(error)) => Err(wire_error(&endpoint, Step::Statement, error)),
+            Ok(Err(error)) => Err(wire_error(&self.endpoint, Step::Statement, error)),
             Err(_) => {
                 self.kill_given_up();
-                Err(timeout(endpoint))
+                Err(self.timeout(Step::Statement, limit))
             }
+        }
+    }
+
+    /// The server's answer; a SELECT that the server ended at its limit counts as one that was given up here.
+    fn answered(
+        &self,
+        answer: Result<QueryResult, ServerError>,
+        limit: Duration,
+    ) -> Result<QueryResult, LinkError> {
+        answer.map_err(|error| match error.code {
+            server_code::QUERY_TIMEOUT if self.killed_by.is_some() => {
+                self.timeout(Step::Statement, limit)
+            }
+            _ => LinkError::Server(error),
+        })
+    }
+
+    fn timeout(&self, step: Step, limit: Duration) -> LinkError {
+        LinkError::Timeout {
+            endpoint: self.endpoint.clone(),
+            step,
+            limit,
         }
     }
 
@@ -409,10 +402,9 @@ impl Connection {
         packet_limit: usize,
         mut note: impl FnMut(usize, u64) + Send,
     ) -> Result<Ran, WireError> {
-        let together = if self.several_statements {
-            packet_limit
-        } else {
-            0
+        let together = match self.several_statements {
+            true => packet_limit,
+            false => 0,
         };
         let mut done = 0;
         while done < statements.len() {
@@ -426,31 +418,21 @@ impl Connection {
                 Command::Chunk(packet) => self.writer.write_encoded(packet).await.map(|()| 1),
                 Command::Payload(payload) => self.writer.write(0, payload).await,
             };
-            let mut packets = AnswerPackets {
-                next: next.map_err(WireError::Io)?,
-                reader: &mut self.reader,
-                bytes: 0,
-                max_bytes: self.max_result_bytes,
-            };
+            let mut packets = self.packets(next.map_err(WireError::Io)?);
             for _ in run {
                 let answer = packets.next().await?;
                 if answer.first() == Some(&0xff) {
-                    let error = ServerError::parse(&answer).map_err(WireError::Protocol)?;
-                    return Ok(Ran {
-                        done,
-                        error: Some(error),
-                    });
+                    let error = Some(ServerError::parse(&answer)?);
+                    return Ok(Ran { done, error });
                 }
-                match parse_answer(answer).map_err(WireError::Protocol)? {
+                match parse_answer(answer)? {
                     Answer::Done { affected_rows, .. } => {
                         note(done, affected_rows);
                         done += 1;
                     }
                     Answer::Columns(_) => {
-                        return Err(WireError::Protocol(ProtocolError::malformed(
-                            "the answer to one of several statements",
-                            "it has rows",
-                        )));
+                        let what = "the answer to one of several statements";
+                        return Err(ProtocolError::malformed(what, "it has rows").into());
                     }
                 }
             }
@@ -458,35 +440,27 @@ impl Connection {
         Ok(Ran { done, error: None })
     }
 
-    /// The outer error ends the connection, the inner one is the statement's.
-    async fn converse(
-        &mut self,
-        command: &[u8],
-    ) -> Result<Result<QueryResult, ServerError>, WireError> {
-        let next = self.writer.write(0, command).await;
-        self.answer(next.map_err(WireError::Io)?).await
-    }
-
-    /// Reads the answer to a command, whose first packet has this number.
-    async fn answer(&mut self, next: u8) -> Result<Result<QueryResult, ServerError>, WireError> {
-        let mut packets = AnswerPackets {
+    fn packets(&mut self, next: u8) -> AnswerPackets<'_> {
+        AnswerPackets {
             next,
             reader: &mut self.reader,
             bytes: 0,
             max_bytes: self.max_result_bytes,
-        };
+        }
+    }
+
+    /// Reads the answer to a command, whose first packet has this number. The outer error ends the connection, the inner one is the
+    /// statement's.
+    async fn answer(&mut self, next: u8) -> Result<Result<QueryResult, ServerError>, WireError> {
+        let mut packets = self.packets(next);
         let first = packets.next().await?;
         if first.first() == Some(&0xff) {
-            return ServerError::parse(&first)
-                .map(Err)
-                .map_err(WireError::Protocol);
+            return Ok(Err(ServerError::parse(&first)?));
         }
-        let count = match parse_answer(first).map_err(WireError::Protocol)? {
+        let count = match parse_answer(first)? {
             Answer::Done { more: true, .. } => {
-                return Err(WireError::Protocol(ProtocolError::malformed(
-                    "the answer to a statement",
-                    "another one follows: its text is more than one statement",
-                )));
+                let reason = "another one follows: its text is more than one statement";
+                return Err(ProtocolError::malformed("the answer to a statement", reason).into());
             }
             Answer::Done { affected_rows, .. } => {
                 return Ok(Ok(QueryResult {
@@ -498,20 +472,18 @@ impl Connection {
         };
         let mut names = Vec::with_capacity(count);
         for _ in 0..count {
-            names.push(parse_column_name(packets.next().await?).map_err(WireError::Protocol)?);
+            names.push(parse_column_name(packets.next().await?)?);
         }
         let columns: Arc<[String]> = names.into();
         let mut rows = Vec::new();
         loop {
             let payload = packets.next().await?;
             if payload.first() == Some(&0xff) {
-                return ServerError::parse(&payload)
-                    .map(Err)
-                    .map_err(WireError::Protocol);
+                return Ok(Err(ServerError::parse(&payload)?));
             }
-            match parse_row(payload, &columns).map_err(WireError::Protocol)? {
-                RowPacket::Row(row) => rows.push(row),
-                RowPacket::End => {
+            match parse_row(payload, &columns)? {
+                Some(row) => rows.push(row),
+                None => {
                     return Ok(Ok(QueryResult {
                         columns,
                         rows,

@@ -7,6 +7,7 @@ mod options;
 mod result_set;
 mod statements;
 
+pub use crate::client::authentication::PublicKeyError;
 #[cfg(feature = "fuzzing")]
 pub(crate) use crate::client::authentication::{
     Authentication, AuthenticationError, TransportSecurity, check as check_public_key,
@@ -19,8 +20,6 @@ pub use crate::client::options::{
     ConnectOptions, Dial, Dialer, Endpoint, EndpointParseError, PublicKeySource, Secret, Timeouts,
 };
 #[cfg(feature = "fuzzing")]
-pub(crate) use crate::client::result_set::{
-    Answer, RowPacket, parse_answer, parse_column_name, parse_row,
-};
+pub(crate) use crate::client::result_set::{Answer, parse_answer, parse_column_name, parse_row};
 pub use crate::client::result_set::{QueryResult, Row};
 pub use crate::client::statements::Statements;

@@ -9,7 +9,7 @@ use testkit::mysqld::Mysqld;
 
 fn options(server: &Mysqld, mode: TlsMode) -> ConnectOptions {
     let mut options = ConnectOptions::new(Endpoint::unix(server.socket()), "root", "");
-    if mode.is_demanded() {
+    if mode == TlsMode::Required {
         options.endpoint = Endpoint::tcp("127.0.0.1", server.address().port());
         options.tls.mode = mode;
     }
