@@ -48,7 +48,7 @@ pub(super) enum Verdict {
 }
 
 impl OwnSchema {
-    pub(super) fn look_at(&mut self, event: RawEvent) -> Result<Verdict, DecodeCause> {
+    pub(super) fn check(&mut self, event: RawEvent) -> Result<Verdict, DecodeCause> {
         let own = match event.event_type() {
             EventType::TableMap => return Ok(self.table_map(event)),
             EventType::Query => {
@@ -91,7 +91,7 @@ impl OwnSchema {
     fn rows(&mut self, event: &RawEvent) -> bool {
         self.held.clear();
         let own = matches!(self.at, At::Maps | At::Own);
-        self.at = match (ends_statement(event), own) {
+        self.at = match (ends_statement(event.bytes()), own) {
             (true, _) => At::Between,
             (false, true) => At::Own,
             (false, false) => At::Others,
@@ -112,10 +112,9 @@ fn schema_of(map: &RawEvent) -> Option<&[u8]> {
     rest.get(..usize::from(length))
 }
 
-fn ends_statement(rows: &RawEvent) -> bool {
-    let flags = rows
-        .bytes()
-        .get(HEADER_LEN + TABLE_ID..HEADER_LEN + TABLE_ID + 2);
+/// Whether a rows event ends its statement.
+pub(super) fn ends_statement(rows: &[u8]) -> bool {
+    let flags = rows.get(HEADER_LEN + TABLE_ID..HEADER_LEN + TABLE_ID + 2);
     let flags = flags.and_then(|flags| flags.try_into().ok());
     flags.is_none_or(|flags| u16::from_le_bytes(flags) & Rows::END_OF_STATEMENT != 0)
 }

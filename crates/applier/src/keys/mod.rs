@@ -1,6 +1,5 @@
 //! Keys of row writes: two writes whose order matters share a key.
 
-pub(crate) mod fold;
 mod row_keys;
 
 use std::collections::HashMap;
@@ -8,8 +7,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-pub use crate::keys::fold::Fold;
 pub use crate::keys::row_keys::{KeyColumnMissing, RowKeys, TableKeys};
+pub use crate::schema::Fold;
 use crate::schema::TableName;
 
 /// How a write uses a key.

@@ -10,8 +10,7 @@
 use binlog_format::row_image::{Image, Row, Value};
 use thiserror::Error;
 
-use crate::keys::fold::Fold;
-use crate::keys::{Access, KeyAccess, KeyHash, KeySeed};
+use crate::keys::{Access, Fold, KeyAccess, KeyHash, KeySeed};
 use crate::schema::{KeyPart, KeyShape, TableName, TableShape};
 
 /// Computes keys of rows, in memory that is reused for each.

@@ -21,14 +21,15 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use binlog_format::gtid::GtidSet;
 use tokio::sync::Notify;
 
 use crate::backend::Turn;
 use crate::batch::{Batch, BatchSeq};
+use crate::locked;
 
 /// The table; the row whose `id` is 1. The other row is for transactions that cannot be rolled back (`for_good`).
 pub(super) const TABLE: &str = "witness_applier.checkpoint";
@@ -122,7 +123,7 @@ impl Checkpoint {
 
     /// An unused number, for the row to begin with.
     pub(super) fn begin(&self) -> u64 {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         state.given += 1;
         state.begun = state.given;
         state.committed = state.given;
@@ -133,7 +134,7 @@ impl Checkpoint {
     /// The statement by which a batch takes its turn to commit as one. To be followed by [`Self::committed`] or
     /// [`Self::failed`], unless its outcome is unknown.
     pub(super) fn take_turn(&self, batch: &Batch, turn: Turn) -> String {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         if turn == Turn::First {
             state.settle_before(batch.seq);
             self.changed.notify_waiters();
@@ -162,17 +163,15 @@ impl Checkpoint {
     /// The first statement of each of some transactions of a batch, which proves that no other applier has committed it.
     /// To be followed by [`Self::one_committed`] for each commit.
     pub(super) fn guards(&self, batch: BatchSeq, count: usize) -> Vec<(u64, String)> {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         state.settle_before(batch);
         self.changed.notify_waiters();
         let mut before = state.committed;
         let mut guards = Vec::with_capacity(count);
         for _ in 0..count {
             state.given += 1;
-            guards.push((
-                state.given,
-                format!("{} WHERE id=1", set_number(state.given, before)),
-            ));
+            let statement = format!("{} WHERE id=1", set_number(state.given, before));
+            guards.push((state.given, statement));
             before = state.given;
         }
         guards
@@ -180,19 +179,19 @@ impl Checkpoint {
 
     /// One of those is committed.
     pub(super) fn one_committed(&self, number: u64) {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         state.committed = state.committed.max(number);
     }
 
     /// A batch is committed as one.
     pub(super) fn committed(&self, batch: BatchSeq) {
-        self.lock().settle_before(batch.next());
+        locked(&self.state).settle_before(batch.next());
         self.changed.notify_waiters();
     }
 
     /// A batch was rolled back, this time.
     pub(super) fn failed(&self, batch: BatchSeq) {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         if state.under_way.get(&batch).is_some_and(|one| !one.in_doubt) {
             state.under_way.remove(&batch);
         }
@@ -200,12 +199,10 @@ impl Checkpoint {
 
     /// The row has this number: transactions recorded with it count as committed.
     pub(super) fn found(&self, number: u64) -> Whose {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         let mut all = state.under_way.iter();
-        let batch = all
-            .find(|(_, one)| one.number == number)
-            .map(|(batch, _)| *batch);
-        if let Some(batch) = batch {
+        let batch = all.find(|(_, one)| one.number == number);
+        if let Some(batch) = batch.map(|(batch, _)| *batch) {
             state.settle_before(batch.next());
             drop(state);
             self.changed.notify_waiters();
@@ -220,12 +217,12 @@ impl Checkpoint {
 
     /// Committed transactions that are not known to be in `gtid_executed`.
     pub(super) fn unpublished(&self) -> GtidSet {
-        self.lock().unpublished.clone()
+        locked(&self.state).unpublished.clone()
     }
 
     /// These are in `gtid_executed` now.
     pub(super) fn published(&self, gtids: &GtidSet) {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         state.unpublished = state.unpublished.difference(gtids);
         drop(state);
         self.changed.notify_waiters();
@@ -235,7 +232,7 @@ impl Checkpoint {
     pub(super) async fn all_published(&self) {
         loop {
             let changed = self.changed.notified();
-            if self.lock().unpublished.is_empty() {
+            if locked(&self.state).unpublished.is_empty() {
                 return;
             }
             changed.await;
@@ -256,10 +253,6 @@ impl Checkpoint {
                  again when the cause is gone"
             );
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -12,12 +12,13 @@
 //! The tables written by a statement of the log are unknown. Where the server has tables without transactions, each transaction of
 //! statements is assumed to write to them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use binlog_format::gtid::Gtid;
 
 use crate::backend::{Refusal, WriteError};
+use crate::locked;
 use crate::mysql::checkpoint::TABLE;
 use crate::mysql::outcome::refused_by_us;
 use crate::schema::TableName;
@@ -30,24 +31,16 @@ pub(super) const NOTE: u32 = 2;
 #[derive(Debug, Default)]
 pub(super) struct Begun {
     /// The last transaction begun; used where there is no row for it.
-    last: Mutex<Option<Gtid>>,
+    pub(super) last: Mutex<Option<Gtid>>,
     /// Some of the server's tables without transactions, and the time of the query.
-    tables: Mutex<Option<(Instant, Vec<TableName>)>>,
+    pub(super) tables: Mutex<Option<(Instant, Vec<TableName>)>>,
 }
 
 impl Begun {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Option<Gtid>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn tables(&self) -> MutexGuard<'_, Option<(Instant, Vec<TableName>)>> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A barrier has ended.
     pub(super) fn ended(&self, barrier: &Barrier) {
         if barrier.changes != SchemaChange::Nothing {
-            *self.tables() = None;
+            *locked(&self.tables) = None;
         }
     }
 }
@@ -56,7 +49,7 @@ impl Begun {
 pub(super) fn half_written(why: WriteError, tables: &[TableName]) -> WriteError {
     let stays = format!(
         "; and the rows that it had written before that stay in {}, whose engine takes nothing back",
-        named(tables)
+        names(tables)
     );
     match why {
         WriteError::Refused(refusal) => {
@@ -69,7 +62,7 @@ pub(super) fn half_written(why: WriteError, tables: &[TableName]) -> WriteError 
 
 /// Why an irreversible transaction that was begun before must not begin again.
 pub(super) fn begun_before(writes: &str, tables: &[TableName], has_row: bool) -> String {
-    let tables = named(tables);
+    let tables = names(tables);
     let goes_on = match has_row {
         true => format!("SET sql_log_bin = 0; UPDATE {TABLE} SET gtids = '' WHERE id = {NOTE}"),
         false => "start the applier again".to_owned(),
@@ -81,7 +74,7 @@ pub(super) fn begun_before(writes: &str, tables: &[TableName], has_row: bool) ->
     )
 }
 
-fn named(tables: &[TableName]) -> String {
+pub(super) fn names(tables: &[TableName]) -> String {
     let names: Vec<String> = tables.iter().map(TableName::to_string).collect();
     match names.is_empty() {
         true => "a table".to_owned(),

@@ -1,13 +1,12 @@
 //! Options for applying to a MySQL.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, literal};
 
-use crate::backend::SessionId;
+/// Time limit for a statement of a barrier, such as an ALTER TABLE.
+pub(super) const STATEMENT_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Options for applying to a MySQL.
 #[derive(Debug, Clone)]
@@ -26,10 +25,8 @@ pub struct MysqlOptions {
     /// Timeout for a row or a table lock, after which the transaction is rolled back and retried. Whole seconds.
     pub lock_wait: Duration,
     /// Time limit for one packet of rows. Exceeding it counts as a lost connection, and a retry gets twice the time,
-    /// up to [`Self::statement_limit`].
+    /// up to that of a statement.
     pub rows_limit: Duration,
-    /// Time limit for a statement of a barrier, such as an ALTER TABLE.
-    pub statement_limit: Duration,
 }
 
 impl MysqlOptions {
@@ -42,7 +39,6 @@ impl MysqlOptions {
             log_has: None,
             lock_wait: Duration::from_secs(10),
             rows_limit: Duration::from_secs(600),
-            statement_limit: Duration::from_secs(24 * 3600),
         }
     }
 
@@ -126,39 +122,6 @@ fn quoted(account: &str) -> String {
     format!("{}@{}", literal(user), literal(host))
 }
 
-// Which sessions of this program are open on the target.
-
-/// The ids of open sessions, each with a count: a restarted target reuses ids
-/// of sessions that were lost with it and are not all dropped yet.
-#[derive(Debug, Default)]
-pub(super) struct OpenSessions {
-    ids: Mutex<BTreeMap<SessionId, usize>>,
-}
-
-impl OpenSessions {
-    pub(super) fn add(&self, id: SessionId) {
-        *self.lock().entry(id).or_default() += 1;
-    }
-
-    pub(super) fn remove(&self, id: SessionId) {
-        let mut ids = self.lock();
-        match ids.get_mut(&id) {
-            Some(sessions) if *sessions > 1 => *sessions -= 1,
-            _ => drop(ids.remove(&id)),
-        }
-    }
-
-    /// All except one.
-    pub(super) fn but(&self, one: SessionId) -> Vec<SessionId> {
-        let ids = self.lock();
-        ids.keys().copied().filter(|id| *id != one).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, usize>> {
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,26 +161,5 @@ mod tests {
             assert_eq!(lacking(&[all, &grant]), None);
         }
         assert_eq!(lacking(&["GRANT SELECT ON *.* TO `w`@`localhost`"]), None);
-    }
-}
-
-#[cfg(test)]
-mod open_sessions_tests {
-    use super::*;
-
-    #[test]
-    fn a_number_that_is_given_again_stays_open_when_the_lost_session_is_dropped() {
-        let open = OpenSessions::default();
-        let (first, second) = (SessionId(12), SessionId(13));
-        open.add(first);
-        open.add(second);
-        // The target was restarted: another worker's new session has the first one's id.
-        open.add(first);
-        open.remove(first);
-        assert_eq!(open.but(second), [first]);
-        open.remove(first);
-        assert!(open.but(second).is_empty());
-        open.remove(first);
-        assert_eq!(open.but(first), [second]);
     }
 }

@@ -1,8 +1,8 @@
 //! The meaning of a server error for the transaction being applied. Pure.
 
-use mysql_link::{LinkError, QueryResult, ServerError, not_followed};
+use mysql_link::{LinkError, ServerError, not_followed};
 
-use crate::backend::{BackendError, Refusal, SessionId, WriteError};
+use crate::backend::{BackendError, Refusal, WriteError};
 use crate::schema::TableName;
 
 /// Error numbers that are handled individually.
@@ -102,8 +102,13 @@ fn advice(code: u16) -> Option<&'static str> {
 pub(super) fn link_error(error: LinkError) -> WriteError {
     match error {
         LinkError::Server(error) => write_error(&error),
-        other => WriteError::Lost(other.to_string()),
+        other => lost(other),
     }
+}
+
+/// A failure that makes the session unusable.
+pub(super) fn lost(error: LinkError) -> WriteError {
+    WriteError::Lost(error.to_string())
 }
 
 /// The meaning of a failure for a query.
@@ -123,28 +128,6 @@ pub(super) fn backend_error(error: LinkError) -> BackendError {
         | LinkError::GivenUp { .. } => BackendError::Unreachable(error.to_string()),
         _ => BackendError::Refused(error.to_string()),
     }
-}
-
-// The holders of row locks that a session waits for. Pure except for the query.
-
-/// The sessions that block another one by InnoDB's row locks.
-pub(super) fn blockers_query(waiting: SessionId) -> String {
-    format!(
-        "SELECT DISTINCT holder.processlist_id FROM performance_schema.data_lock_waits AS waits \
-         JOIN performance_schema.threads AS waiter ON waiter.thread_id = waits.requesting_thread_id \
-         JOIN performance_schema.threads AS holder ON holder.thread_id = waits.blocking_thread_id \
-         WHERE waiter.processlist_id = {}",
-        waiting.0
-    )
-}
-
-/// Reads the session ids from the answer to the query above.
-pub(super) fn read_blockers(answer: &QueryResult) -> Vec<SessionId> {
-    let ids = answer
-        .rows
-        .iter()
-        .filter_map(|row| row.text_at(0)?.parse().ok());
-    ids.map(SessionId).collect()
 }
 
 #[cfg(test)]

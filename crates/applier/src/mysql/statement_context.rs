@@ -150,10 +150,7 @@ impl Assignments {
 
     fn put(&mut self, name: &str, value: impl std::fmt::Display) {
         self.name(name);
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = write!(text, "{value}");
-        self.text.extend_from_slice(text.as_bytes());
+        self.text.extend_from_slice(value.to_string().as_bytes());
     }
 }
 

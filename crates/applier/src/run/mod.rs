@@ -26,14 +26,13 @@ use thiserror::Error;
 
 use crate::backend::{Backend, BackendError, Refusal};
 use crate::decode::DecodeFailure;
-use crate::persistence::Persistence;
 pub use crate::run::options::{
     BatchSize, Control, Ended, MAX_WORKERS, Options, OptionsError, RunHandle, WindowSize,
 };
 pub use crate::run::progress::{
     Behind, Counts, Passed, Progress, StageName, TableRemarks, Unpassed,
 };
-use crate::source::{Source, SourceError};
+use crate::source::{Persistence, Source, SourceError};
 
 /// Applies a source's log to a database. Transactions that the database has are skipped, in whatever order it received them.
 ///

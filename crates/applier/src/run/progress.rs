@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use binlog_format::events::CommitTimestamp;
 use binlog_format::gtid::Gtid;
 
+use crate::locked;
 use crate::schema::TableName;
 use crate::transaction::{Body, Seq, Transaction};
 
@@ -260,11 +261,6 @@ fn noted(all: &Mutex<BTreeSet<TableName>>, table: &TableName, lacks: bool) -> bo
             false
         }
     }
-}
-
-/// No code under these locks leaves an inconsistent state.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

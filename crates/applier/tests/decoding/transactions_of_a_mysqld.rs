@@ -22,7 +22,7 @@ fn logged(server: &Mysqld) -> Vec<FramedTransaction> {
         .unwrap();
     runtime.block_on(async {
         let files = server.binlog_files().unwrap();
-        let mut source = FileSource::open_to_look_at(files, 1 << 30).await.unwrap();
+        let mut source = FileSource::open(files, None, 1 << 30).await.unwrap();
         let mut all = Vec::new();
         while let Some(transaction) = source.next().await.unwrap() {
             all.push(transaction);

@@ -12,7 +12,7 @@ use testkit::mysqld::Mysqld;
 use crate::pair::{Pair, Way};
 
 async fn log(server: &Mysqld) -> Result<Vec<FramedTransaction>> {
-    let mut files = FileSource::open(server.binlog_files()?, GtidSet::new(), 1 << 30).await?;
+    let mut files = FileSource::open(server.binlog_files()?, None, 1 << 30).await?;
     let mut all = Vec::new();
     while let Some(next) = files.next().await? {
         all.push(next);

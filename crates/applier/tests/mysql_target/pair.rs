@@ -136,7 +136,7 @@ impl Pair {
         let executed = self.backend.executed().await?;
         let files = self.source.binlog_files()?;
         Ok(Missing {
-            files: FileSource::open(files, executed.clone(), MAX_BYTES).await?,
+            files: FileSource::open(files, Some(executed.clone()), MAX_BYTES).await?,
             executed,
         })
     }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use applier::source::{FileSource, Source, SourceError, Until, UntilSource};
+use applier::source::{FileSource, LimitedSource, Source, SourceError, Until};
 use binlog_format::MAGIC;
 use binlog_format::canonical::stamp_payload;
 use binlog_format::event::EventFlags;
@@ -97,7 +97,7 @@ impl Files {
     }
 
     async fn source(&self, executed: GtidSet) -> Result<FileSource, SourceError> {
-        FileSource::open(self.paths.clone(), executed, LIMIT).await
+        FileSource::open(self.paths.clone(), Some(executed), LIMIT).await
     }
 
     /// The numbers of the transactions read, and the final result.
@@ -204,7 +204,7 @@ async fn what_is_no_binlog_says_so() {
     }
     let missing = FileSource::open(
         vec![Path::new("no-such-file").into()],
-        GtidSet::new(),
+        None,
         LIMIT,
     );
     let words = missing.await.unwrap_err().to_string();
@@ -216,7 +216,7 @@ async fn it_ends_where_it_is_told() {
     let files = Files::new([file(1..9, false)]);
     let read = async |until: Until, executed: GtidSet| {
         let source = files.source(executed.clone()).await.unwrap();
-        drain(UntilSource::new(source, Some(until), &executed)).await
+        drain(LimitedSource::new(source, Some(until), &executed, None)).await
     };
     let time = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
     for (until, executed, expected) in [

@@ -1,5 +1,7 @@
 //! Rows split at any point and reassembled are the same rows, in statements that the server can apply.
 
+mod joined;
+
 use std::sync::Arc;
 
 use binlog_format::canonical::CanonicalEvents;

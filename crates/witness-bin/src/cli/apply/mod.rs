@@ -12,7 +12,7 @@ use applier::backend::Backend;
 use applier::mysql::{MysqlBackend, MysqlOptions};
 use applier::run::{ApplyError, Control, Options, Progress, RunHandle, WindowSize, apply};
 use applier::scheduler::Policy;
-use applier::source::{SourceError, Until, UntilSource, VersionSource};
+use applier::source::{LimitedSource, SourceError, Until};
 use binlog_format::gtid::GtidSet;
 use clap::ValueEnum;
 use time::OffsetDateTime;
@@ -20,7 +20,7 @@ use time::format_description::well_known::Rfc3339;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::apply::origin::{OriginArgs, ReadSoFar, Reading, TargetLogin, Watched};
+use crate::cli::apply::origin::{OriginArgs, Reading, TargetLogin};
 use crate::cli::apply::page::Page;
 use crate::cli::apply::screen::{Report, Screen};
 use crate::cli::config_args::ConfigArgs;
@@ -150,11 +150,9 @@ impl ApplyArgs {
             patience: self.patience,
             max_transaction_bytes: self.max_transaction_bytes,
         };
-        let origin = self.origin.open(&self.config, reading).await?;
-        let read = Arc::new(ReadSoFar::default());
-        let source = Watched::new(origin, read.clone());
-        let source = VersionSource::new(source, version);
-        let source = UntilSource::new(source, self.until.clone(), &executed);
+        let source = self.origin.open(&self.config, reading).await?;
+        let shows = self.origin.ends().then(|| source.read.clone());
+        let source = LimitedSource::new(source, self.until.clone(), &executed, Some(version));
 
         let (sender, control) = watch::channel(Control {
             paused: false,
@@ -171,7 +169,6 @@ impl ApplyArgs {
         if let Some(address) = self.listen {
             page.serve(address, stop.clone()).await?;
         }
-        let shows = self.origin.ends().then(|| read.clone());
         let screen = Screen::new(format, progress.clone(), shows);
         let showing = tokio::spawn(screen.run(stop.clone()));
         let tell = |name: &str| tracing::warn!("{name}: ending cleanly");

@@ -7,9 +7,9 @@ use binlog_format::events::{RowsChange, TableId};
 use binlog_format::synthesis::{Column, ColumnType, Table, Value};
 use proptest::prelude::*;
 
+use super::{Logged, batch_of, logged_transaction, read_statement};
 use crate::batch::{Batch, BatchSeq, Commits};
 use crate::keys::{Fold, KeyHash};
-use crate::mysql::row_run::tests::{Logged, batch_of, logged_transaction, read_statement};
 use crate::mysql::row_run::{append_run, first_run};
 use crate::schema::{ColumnShape, KeyShape, ParentShape, TableName, TableShape};
 use crate::transaction::{Body, Transaction};
