@@ -25,6 +25,6 @@ pub use crate::replication::{
 };
 pub use crate::tls::{ClientCertificate, TlsConfigError, TlsMode, TlsModeError, TlsOptions};
 pub use crate::versions::{
-    CRASH_SAFE_XA, GTIDS_IN_INNODB, Mechanism, PROVEN, Product, Proof, ServerVersion, VersionError,
-    VersionSupport, cannot_apply, foreign, may_take_over, product, version_support,
+    Product, ServerVersion, VersionError, VersionSupport, cannot_apply, foreign, may_take_over,
+    product, version_support,
 };

@@ -6,74 +6,22 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// What the ring relies on in a server, each proven by tests of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Mechanism {
-    /// The tail of a crashed primary's binlog is cut before mysqld recovers from it.
-    Trim,
-    /// XA transactions outlive crashes and failovers.
-    Xa,
-    /// What is executed outlives a crash, also of a follower without a binlog of its own changes.
-    GtidPersistence,
-    /// A mysqld's data are replaced by `CLONE`.
-    Clone,
-    /// A log is applied to it.
-    Applier,
-}
+/// The mechanisms of a server that the ring relies on, as the table shows them: a crashed primary's binlog tail is cut before mysqld
+/// recovers from it; XA transactions survive crashes and failovers; executed GTIDs survive a crash, also of a follower without a binlog
+/// of its own changes; `CLONE` replaces a mysqld's data; a log is applied to it.
+const MECHANISMS: [&str; 5] = ["trim", "XA", "GTID persistence", "clone", "applier"];
 
-impl Mechanism {
-    /// All of them, as the table shows them.
-    pub const ALL: [Self; 5] = [
-        Self::Trim,
-        Self::Xa,
-        Self::GtidPersistence,
-        Self::Clone,
-        Self::Applier,
-    ];
-}
-
-impl fmt::Display for Mechanism {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Trim => "trim",
-            Self::Xa => "XA",
-            Self::GtidPersistence => "GTID persistence",
-            Self::Clone => "clone",
-            Self::Applier => "applier",
-        })
-    }
-}
-
-/// A row of the table: what was run with a series.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Proof {
-    /// Major and minor number of the releases that it is for.
-    pub series: (u16, u16),
-    /// The release that the tests ran with.
-    pub release: ServerVersion,
-    /// What was run with that release.
-    pub mechanisms: &'static [Mechanism],
-}
-
-/// What was proven. A series that is not here was not tried.
-pub const PROVEN: [Proof; 2] = [
-    Proof {
-        series: (8, 0),
-        release: ServerVersion::new(8, 0, 15),
-        mechanisms: &[Mechanism::Applier],
-    },
-    Proof {
-        series: (9, 7),
-        release: ServerVersion::new(9, 7, 4),
-        mechanisms: &Mechanism::ALL,
-    },
+/// The tests that were run with a release of a series, by mechanism. A series that is missing was not tried.
+const PROVEN: [((u16, u16), ServerVersion, &[&str]); 2] = [
+    ((8, 0), ServerVersion::new(8, 0, 15), &["applier"]),
+    ((9, 7), ServerVersion::new(9, 7, 4), &MECHANISMS),
 ];
 
 /// Before it, the GTIDs of transactions were in a table that a crash could leave behind what InnoDB had committed.
-pub const GTIDS_IN_INNODB: ServerVersion = ServerVersion::new(8, 0, 17);
+const GTIDS_IN_INNODB: ServerVersion = ServerVersion::new(8, 0, 17);
 /// Before it, a crash could lose a prepared XA transaction from the engine or from the binlog, and a rotation did not wait for
 /// XA PREPARE.
-pub const CRASH_SAFE_XA: ServerVersion = ServerVersion::new(8, 0, 30);
+const CRASH_SAFE_XA: ServerVersion = ServerVersion::new(8, 0, 30);
 
 /// What speaks against a server beside a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,10 +61,10 @@ pub fn version_support(
         ));
     }
     let series = version.series();
-    let proof = PROVEN.iter().find(|proof| proof.series == series);
-    let proven = proof.map_or(&[][..], |proof| proof.mechanisms);
-    let lacking = Mechanism::ALL.iter().filter(|one| !proven.contains(one));
-    let lacking: Vec<String> = lacking.map(Mechanism::to_string).collect();
+    let proven = PROVEN.iter().find(|(proven, ..)| *proven == series);
+    let proven = proven.map_or(&[][..], |(.., mechanisms)| *mechanisms);
+    let mut lacking = MECHANISMS.to_vec();
+    lacking.retain(|one| !proven.contains(one));
     if lacking.is_empty() {
         return VersionSupport::Proven;
     }
@@ -346,17 +294,12 @@ mod tests {
     #[test]
     fn the_page_shows_the_table() {
         let page = include_str!("../../../docs/versions.md");
-        for proof in PROVEN {
-            let cells = Mechanism::ALL.map(|one| match proof.mechanisms.contains(&one) {
+        for ((major, minor), release, mechanisms) in PROVEN {
+            let cells = MECHANISMS.map(|one| match mechanisms.contains(&one) {
                 true => "proven",
                 false => "no",
             });
-            let (major, minor) = proof.series;
-            let row = format!(
-                "| {major}.{minor} | {} | {} |",
-                proof.release,
-                cells.join(" | ")
-            );
+            let row = format!("| {major}.{minor} | {} | {} |", release, cells.join(" | "));
             assert!(
                 page.contains(&row),
                 "docs/versions.md lacks this row: {row}"

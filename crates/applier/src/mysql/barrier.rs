@@ -19,8 +19,7 @@ use mysql_link::{
 use crate::backend::{Session, WriteError};
 use crate::locked;
 use crate::mysql::blockers::log_holders;
-use crate::mysql::checkpoint::TABLE;
-use crate::mysql::for_good::{NOTE, begun_before, half_written};
+use crate::mysql::checkpoint::{NOTE, TABLE, begun_before, half_written};
 use crate::mysql::invoker::as_invoker;
 use crate::mysql::options::STATEMENT_LIMIT;
 use crate::mysql::outcome::{Failing, code, failing, link_error, lost, refused_by_us, write_error};

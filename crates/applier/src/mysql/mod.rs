@@ -13,7 +13,6 @@ mod barrier;
 mod blockers;
 mod checkpoint;
 mod culprit;
-mod for_good;
 mod foreign_keys;
 #[cfg(feature = "fuzzing")]
 #[path = "../../../../lab/fuzz/inside/applier_mysql.rs"]

@@ -11,8 +11,7 @@ use mysql_link::{Connection, LinkError, Ran, ServerError, Statements};
 
 use crate::backend::{Session, SessionId, Then, Turn, WriteError};
 use crate::batch::{Batch, Commits};
-use crate::mysql::checkpoint::{Checkpoint, OUT_OF_RANGE, TABLE, Whose};
-use crate::mysql::for_good::names;
+use crate::mysql::checkpoint::{Checkpoint, OUT_OF_RANGE, TABLE, Whose, names};
 use crate::mysql::outcome::{Failing, failing, link_error, lost, refused_by_us, write_error};
 use crate::mysql::publishing::PUBLISHED_WITHIN;
 use crate::mysql::row_run::{

@@ -11,8 +11,7 @@ use mysql_link::{ConnectOptions, Connection, LinkError, ServerError, server_code
 
 use crate::backend::SessionId;
 use crate::locked;
-use crate::mysql::checkpoint::Checkpoint;
-use crate::mysql::for_good::Begun;
+use crate::mysql::checkpoint::{Begun, Checkpoint};
 use crate::mysql::options::{MysqlOptions, STATEMENT_LIMIT};
 
 /// The state that a backend and its sessions share.

@@ -14,7 +14,6 @@ mod options;
 pub mod plan;
 mod progress;
 mod reader;
-mod shapes;
 mod worker;
 
 use std::future::Future;

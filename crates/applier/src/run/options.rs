@@ -88,30 +88,21 @@ impl Options {
     /// # Errors
     /// The first invalid option.
     pub fn validate(&self) -> Result<(), OptionsError> {
-        let at_least_one = "at least 1";
-        let rules = [
-            (
-                "workers",
-                (1..=MAX_WORKERS).contains(&self.workers),
-                "1 to 1024",
-            ),
-            ("window.rows", self.window.rows >= 1, at_least_one),
-            ("window.bytes", self.window.bytes >= 1, at_least_one),
-            (
-                "batch.transactions",
-                self.batch.transactions >= 1,
-                at_least_one,
-            ),
-            (
-                "stall_after",
-                !self.stall_after.is_zero(),
-                "longer than nothing",
-            ),
-        ];
-        match rules.into_iter().find(|(_, holds, _)| !holds) {
-            Some((option, _, must)) => Err(OptionsError { option, must }),
-            None => Ok(()),
-        }
+        let (window, batch) = (self.window, self.batch);
+        let (option, must) = if !(1..=MAX_WORKERS).contains(&self.workers) {
+            ("workers", "1 to 1024")
+        } else if window.rows == 0 {
+            ("window.rows", "at least 1")
+        } else if window.bytes == 0 {
+            ("window.bytes", "at least 1")
+        } else if batch.transactions == 0 {
+            ("batch.transactions", "at least 1")
+        } else if self.stall_after.is_zero() {
+            ("stall_after", "longer than 0")
+        } else {
+            return Ok(());
+        };
+        Err(OptionsError { option, must })
     }
 }
 

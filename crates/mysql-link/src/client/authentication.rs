@@ -12,7 +12,7 @@ use mysql_common::auth::plugins::{AuthProc, ChallengeResponsePlugin, Context, Re
 use mysql_common::packets::AuthPlugin;
 use thiserror::Error;
 
-use crate::client::options::{ConnectOptions, PublicKeySource};
+use crate::client::{ConnectOptions, PublicKeySource};
 
 /// Why an authentication cannot go on.
 #[derive(Debug, PartialEq, Eq)]
@@ -288,7 +288,7 @@ mod tests {
     use mysql_common::auth::plugins::mysql_native_password::scramble_native;
 
     use super::*;
-    use crate::client::options::Endpoint;
+    use crate::client::Endpoint;
 
     const SCRAMBLE: &[u8; 20] = b"abcdefghijklmnopqrst";
     const PLAIN: TransportSecurity = TransportSecurity {

@@ -1,10 +1,9 @@
 //! From an endpoint to an authenticated connection, every step under one deadline, but for the lookup of a name.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
 
 use mysql_common::constants::{CapabilityFlags, MAX_PAYLOAD_LEN};
 use mysql_common::io::ParseBuf;
@@ -16,7 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 
 use crate::client::authentication::{Authentication, AuthenticationError, TransportSecurity};
-use crate::client::options::{ConnectOptions, Endpoint};
+use crate::client::{ConnectOptions, Endpoint};
 use crate::error::{LinkError, ProtocolError, ServerError, Step, server_code};
 use crate::tls;
 use crate::tls::TlsMode;
@@ -49,13 +48,13 @@ async fn connect_by(
     options: &ConnectOptions,
 ) -> Result<(ByteStream, Greeting), LinkError> {
     let found = look_up(names, options).await?;
-    let clock = Deadline::after(&options.endpoint, options.timeouts.connect);
-    let connected = connect_in_mode(options, &found, clock, options.tls.mode).await;
+    let until = Instant::now() + options.timeouts.connect;
+    let connected = connect_in_mode(options, &found, until, options.tls.mode).await;
     if let Err(error @ LinkError::Tls { .. }) = &connected
         && options.tls.mode == TlsMode::Preferred
     {
         tracing::debug!("{error} Continuing without TLS, which is only preferred");
-        return connect_in_mode(options, &found, clock, TlsMode::Disabled).await;
+        return connect_in_mode(options, &found, until, TlsMode::Disabled).await;
     }
     connected
 }
@@ -80,14 +79,31 @@ async fn look_up(names: &Names, options: &ConnectOptions) -> Result<Vec<SocketAd
 async fn connect_in_mode(
     options: &ConnectOptions,
     found: &[SocketAddr],
-    clock: Deadline<'_>,
+    until: Instant,
     mode: TlsMode,
 ) -> Result<(ByteStream, Greeting), LinkError> {
-    let stream = clock.bound(Step::Connect, open(options, found)).await?;
+    let step = Mutex::new(Step::Connect);
+    let negotiation = negotiate(options, found, mode, &step);
+    let ended = tokio::time::timeout_at(until, negotiation).await;
+    ended.unwrap_or_else(|_| {
+        Err(LinkError::Timeout {
+            endpoint: options.endpoint.clone(),
+            step: step.into_inner().unwrap_or_else(PoisonError::into_inner),
+            limit: options.timeouts.connect,
+        })
+    })
+}
+
+async fn negotiate(
+    options: &ConnectOptions,
+    found: &[SocketAddr],
+    mode: TlsMode,
+    step: &Mutex<Step>,
+) -> Result<(ByteStream, Greeting), LinkError> {
     let mut negotiation = Negotiation {
-        reader: PacketReader::new(stream, MAX_NEGOTIATION_PACKET),
+        reader: PacketReader::new(open(options, found).await?, MAX_NEGOTIATION_PACKET),
         options,
-        clock,
+        step,
         mode,
     };
     let greeting = negotiation.greeting().await?;
@@ -96,39 +112,6 @@ async fn connect_in_mode(
     match negotiation.reader.into_inner() {
         (stream, true) => Ok((stream, greeting)),
         (_, false) => Err(malformed(options, "the login", "bytes follow its end")),
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Deadline<'a> {
-    endpoint: &'a Endpoint,
-    at: Instant,
-    limit: Duration,
-}
-
-impl<'a> Deadline<'a> {
-    fn after(endpoint: &'a Endpoint, limit: Duration) -> Self {
-        Self {
-            endpoint,
-            at: Instant::now() + limit,
-            limit,
-        }
-    }
-
-    async fn bound<T>(
-        &self,
-        step: Step,
-        work: impl Future<Output = Result<T, LinkError>>,
-    ) -> Result<T, LinkError> {
-        tokio::time::timeout_at(self.at, work)
-            .await
-            .unwrap_or_else(|_| {
-                Err(LinkError::Timeout {
-                    endpoint: self.endpoint.clone(),
-                    step,
-                    limit: self.limit,
-                })
-            })
     }
 }
 
@@ -154,7 +137,8 @@ async fn open_tcp(found: &[SocketAddr]) -> io::Result<TcpStream> {
 struct Negotiation<'a> {
     reader: PacketReader<ByteStream>,
     options: &'a ConnectOptions,
-    clock: Deadline<'a>,
+    /// The current step, for the error of a timeout.
+    step: &'a Mutex<Step>,
     /// What is tried: the options' mode, or less.
     mode: TlsMode,
 }
@@ -203,19 +187,13 @@ impl<'a> Negotiation<'a> {
             let reason = "the server sends bytes before TLS";
             return Err(malformed(self.options, "the TLS request", reason));
         };
-        let endpoint = self.options.endpoint.clone();
-        let handshake = async {
-            connector.connect(name, stream).await.map_err(|source| {
-                let advice = tls::advice(&source);
-                LinkError::Tls {
-                    endpoint,
-                    mode,
-                    source,
-                    advice,
-                }
-            })
-        };
-        let stream = self.clock.bound(Step::TlsHandshake, handshake).await?;
+        let stream = connector.connect(name, stream).await;
+        let stream = stream.map_err(|source| LinkError::Tls {
+            endpoint: self.options.endpoint.clone(),
+            mode,
+            advice: tls::advice(&source),
+            source,
+        })?;
         let stream = ByteStream::Tls(Box::new(stream.into()));
         self.reader = PacketReader::new(stream, MAX_NEGOTIATION_PACKET);
         Ok((self, next_sequence))
@@ -307,29 +285,32 @@ impl<'a> Negotiation<'a> {
     }
 
     async fn receive(&mut self, step: Step) -> Result<Packet, LinkError> {
-        let options = self.options;
-        let read = async {
-            let read = self.reader.read().await;
-            read.map_err(|error| wire_error(&options.endpoint, step, error))
-        };
-        self.clock.bound(step, read).await
+        self.begin(step);
+        let read = self.reader.read().await;
+        read.map_err(|error| wire_error(&self.options.endpoint, step, error))
     }
 
     async fn send(&mut self, step: Step, sequence: u8, payload: &[u8]) -> Result<u8, LinkError> {
-        let endpoint = &self.options.endpoint;
+        self.begin(step);
         let mut bytes = Vec::new();
         let next = encode_packet(sequence, payload, &mut bytes);
         let stream = self.reader.stream_mut();
         let write = async {
-            let write = async {
-                stream.write_all(&bytes).await?;
-                stream.flush().await
-            };
-            let written = write.await;
-            written.map_err(|error| wire_error(endpoint, step, WireError::Io(error)))
+            stream.write_all(&bytes).await?;
+            stream.flush().await
         };
-        self.clock.bound(step, write).await?;
-        Ok(next)
+        match write.await {
+            Ok(()) => Ok(next),
+            Err(error) => Err(wire_error(
+                &self.options.endpoint,
+                step,
+                WireError::Io(error),
+            )),
+        }
+    }
+
+    fn begin(&self, step: Step) {
+        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = step;
     }
 }
 
@@ -563,6 +544,7 @@ mod greeting_tests {
 #[cfg(test)]
 mod lookup_tests {
     use std::net::Ipv4Addr;
+    use std::time::Duration;
 
     use tokio::net::TcpListener;
 
