@@ -71,8 +71,8 @@ pub trait Backend: Send + Sync + 'static {
         async {}
     }
 
-    /// The sessions that block `waiting`, a session whose write has not finished for a while: those with locks of transactions
-    /// later in the log, which must be rolled back.
+    /// The sessions that block `waiting`, a session with a long write: those with locks of transactions later in the log,
+    /// which must be rolled back.
     fn blockers(
         &self,
         waiting: SessionId,

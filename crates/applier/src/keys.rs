@@ -65,7 +65,7 @@ impl KeySeed {
     }
 }
 
-/// Names that differ only in case have equal hashes: whether they mean the same table is a setting of the server, and a foreign key
+/// Names that differ only in case have equal hashes: the server's settings decide if they mean the same table, and a foreign key
 /// may spell a column in any case.
 fn hash_names<const N: usize>(names: [&str; N]) -> u64 {
     let mut bytes = Vec::new();
@@ -114,8 +114,8 @@ impl Hasher for KeyHasher {
 // |--------------------------------------------------------|--------|
 // | table                                                  | Shared; Exclusive when it is serial, or a value of a key is unknown |
 // | primary, unique and referenced keys, old and new value | Exclusive; none for a value with a NULL |
-// | keys of parents that it refers or referred to          | Shared, and Shared on the parent's table; Exclusive on that when the value is unknown |
-// | tables that refer to it, when a value of it goes       | Shared; Exclusive where the server removes or changes rows with it, unseen by the log |
+// | keys of parents that it refers or referred to          | Shared, and Shared on the parent's table; Exclusive when unknown |
+// | tables that refer to it, when a value of it goes       | Shared; Exclusive where the server changes rows with it, unlogged |
 
 /// Computes keys of rows, in memory that is reused for each.
 #[derive(Debug, Default)]
@@ -173,7 +173,7 @@ impl RowKeys {
         &self.keys
     }
 
-    /// Whether the values of the key are known, and whether its old value goes.
+    /// True if the values of the key are known, and whether its old value goes.
     fn own_key(&mut self, key: &OwnKey, row: &Row<'_, '_>) -> (bool, bool) {
         let is_touched = is_touched(&key.parts, row);
         // The image before of a partial update identifies the row by its primary key; other keys missing in it do

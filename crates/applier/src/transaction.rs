@@ -175,7 +175,7 @@ pub struct Barrier {
     pub end: BarrierEnd,
     /// Which tables may have another shape afterwards.
     pub changes: SchemaChange,
-    /// The tables of a transaction of rows whose engine has no transactions, for which it is applied alone.
+    /// The tables of engines without transactions among those of its rows, for which it is applied alone.
     pub without_transactions: Vec<TableName>,
 }
 

@@ -17,20 +17,20 @@ const PROVEN: [((u16, u16), ServerVersion, &[&str]); 2] = [
     ((9, 7), ServerVersion::new(9, 7, 4), &MECHANISMS),
 ];
 
-/// Before it, the GTIDs of transactions were in a table that a crash could leave behind what InnoDB had committed.
+/// Before it, the GTIDs of transactions were in a table that could lack, after a crash, transactions that InnoDB had committed.
 const GTIDS_IN_INNODB: ServerVersion = ServerVersion::new(8, 0, 17);
 /// Before it, a crash could lose a prepared XA transaction from the engine or from the binlog, and a rotation did not wait for
 /// XA PREPARE.
 const CRASH_SAFE_XA: ServerVersion = ServerVersion::new(8, 0, 30);
 
-/// What speaks against a server beside a member.
+/// Whether a server can be a member's mysqld.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VersionSupport {
     /// Everything was proven with its series.
     Proven,
-    /// Not everything was proven: it needs the operator's word.
+    /// Not everything was proven: it needs the operator's consent.
     Unproven(String),
-    /// It cannot be used, whoever says so.
+    /// It cannot be used, even with the operator's consent.
     Refused(String),
 }
 
@@ -80,7 +80,7 @@ pub fn version_support(
     ))
 }
 
-/// The sentence for a product whose log is not MySQL's.
+/// The message for a product with another log than MySQL's.
 pub fn foreign(name: &str) -> String {
     format!(
         "it is {name}, not MySQL: its binlog or its replication are another's, and nothing here was made for it"
@@ -92,11 +92,11 @@ pub fn foreign(name: &str) -> String {
 pub struct Product {
     /// Name of the product, for messages.
     pub name: &'static str,
-    /// Whether it is MySQL's own server with changes: its binlog and its replication are MySQL's.
+    /// True if it is MySQL's own server with changes: its binlog and its replication are MySQL's.
     pub replicates_as_mysql: bool,
 }
 
-/// What tells a product, in lower case, in `@@version` or `@@version_comment`.
+/// The mark of a product, in lower case, in `@@version` or `@@version_comment`.
 const PRODUCTS: [(&str, &str, bool); 13] = [
     ("mariadb", "MariaDB", false),
     ("tidb", "TiDB", false),
@@ -113,7 +113,7 @@ const PRODUCTS: [(&str, &str, bool); 13] = [
     ("-azure", "Azure Database for MySQL", true),
 ];
 
-/// Which product a server is, if it says that it is not MySQL.
+/// The product of a server that is not MySQL, by its own version and comment.
 pub fn product(version_text: &str, comment: &str) -> Option<Product> {
     let said = format!("{version_text}\n{comment}").to_lowercase();
     let found = PRODUCTS.iter().find(|(word, ..)| said.contains(word))?;
@@ -174,16 +174,16 @@ impl ServerVersion {
         (self.major, self.minor)
     }
 
-    /// Whether it belongs to a series whose patch releases only mend: MySQL calls those LTS and replicates between their
+    /// Whether it belongs to a long-term series, with fixes only: MySQL calls those LTS and replicates between their
     /// releases in both directions. 8.0 is none of them, its patch releases brought new statements and events.
     const fn is_long_term(self) -> bool {
         matches!(self.series(), (8, 4) | (9, 7))
     }
 }
 
-/// Whether a server of version `to` may become the primary behind one of version `from`: the primary moves from older to newer
+/// Whether a server of version `to` may become the primary after one of version `from`: the primary moves from older to newer
 /// and never back. What the newer one wrote (statements, collations, events, and with MySQL's words "unsupported") cannot be
-/// expected to be understood by an older one, and an older primary would have to go on from it. Within a long-term series any
+/// expected to be understood by an older one, and an older primary would have to continue from it. Within a long-term series any
 /// release may follow any other.
 ///
 /// It answers for the two servers alone; that further followers are older than a new primary is for whoever chooses to weigh.
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_proven_needs_a_word_and_what_cannot_work_is_refused() {
+    fn unproven_versions_need_consent_and_unusable_ones_are_refused() {
         let community = "MySQL Community Server - GPL";
         assert_eq!(stands("9.7.4-2", "(Debian)"), VersionSupport::Proven);
         for (text, comment, words) in [
@@ -336,7 +336,7 @@ mod server_version_tests {
     fn the_primary_moves_from_older_to_newer_and_never_back() {
         let parse = |text: &str| text.parse::<ServerVersion>().unwrap();
         for (from, to, back) in [
-            // The last word: whether the way back is open, too.
+            // The last column: also in the other direction?
             ("9.7.4", "9.7.4", true),
             ("8.4.3", "8.4.9", true),
             ("9.7.0", "9.7.4", true),

@@ -134,7 +134,7 @@ fn bare(event: RawEvent) -> Result<RawEvent, DecodeCause> {
     Ok(RawEvent::new(canonical)?)
 }
 
-/// Whether an event is irrelevant to a replica, at any position.
+/// True if an event is irrelevant to a replica, at any position.
 fn is_neutral(event: &RawEvent) -> bool {
     matches!(
         event.event_type(),

@@ -18,7 +18,7 @@ use crate::transaction::{Changed, SchemaChange};
 #[derive(Debug, Default)]
 pub(super) struct OwnSchema {
     at: At,
-    /// Whether a change was left out.
+    /// True if a change was left out.
     pub(super) left_out: bool,
     /// Table maps of a statement, as long as all are of the own schema.
     held: Vec<RawEvent>,
@@ -87,7 +87,7 @@ impl OwnSchema {
         }
     }
 
-    /// Whether these rows are left out.
+    /// True if these rows are left out.
     fn rows(&mut self, event: &RawEvent) -> bool {
         self.held.clear();
         let own = matches!(self.at, At::Maps | At::Own);

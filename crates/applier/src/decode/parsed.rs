@@ -129,7 +129,7 @@ impl Parsed {
 
     /// The transaction, with its rows and their keys. `lookup` supplies the target's tables. It becomes a barrier, applied alone
     /// without rows and keys, if these would exceed a transaction's memory limit. So does a transaction that writes to a
-    /// table whose engine has no transactions.
+    /// table of an engine without transactions.
     ///
     /// # Errors
     /// When the target lacks a table, or rows do not fit.
@@ -299,7 +299,7 @@ fn split(
         if bytes_of(changes) as u64 > max_key_bytes {
             return Ok(false);
         }
-        // All of it is within an event, whose size has 32 bits, and the bound above is far below that many keys.
+        // All of it is within an event with a size of 32 bits, and the bound above is far below that many keys.
         let images = part.images_at + row.range.start as u32..part.images_at + row.range.end as u32;
         let first_key = changes.keys.len() as u32;
         changes
@@ -462,7 +462,7 @@ fn is_same_table(known: &[u8], event: &[u8], map: &TableMap<'_>) -> Result<bool,
 /// The parts of a barrier, as far as they are read.
 #[derive(Debug, Default)]
 pub(super) struct BarrierParts {
-    /// Whether BEGIN or XA START was read.
+    /// True if BEGIN or XA START was read.
     has_begun: bool,
     /// The session context of its BEGIN.
     context: Option<RowContext>,

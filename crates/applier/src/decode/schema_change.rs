@@ -252,7 +252,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// One identifier, quoted (in either way: where a name is expected, no string can occur) or not.
+    /// One identifier, quoted (in either way: no string can occur in the place of a name) or not.
     fn identifier(&mut self) -> Option<String> {
         self.skip_blanks();
         let quote = match self.rest.first()? {
@@ -262,11 +262,11 @@ impl<'a> Words<'a> {
         let mut name = String::new();
         let mut rest = self.rest.get(1..)?;
         loop {
-            let (&byte, behind) = rest.split_first()?;
-            rest = behind;
+            let (&byte, after) = rest.split_first()?;
+            rest = after;
             if byte == quote {
                 match rest.split_first() {
-                    Some((&next, behind)) if next == quote => rest = behind,
+                    Some((&next, after)) if next == quote => rest = after,
                     _ => break,
                 }
             }
@@ -363,20 +363,20 @@ enum Further {
 impl Further {
     /// The first one, at any position; `text` is then the rest after it.
     fn find(text: &mut &[u8]) -> Option<Self> {
-        const WORDS: [(Further, &[u8]); 3] = [
+        const KEYWORDS: [(Further, &[u8]); 3] = [
             (Further::References, b"REFERENCES"),
             (Further::Rename, b"RENAME"),
             (Further::Exchange, b"EXCHANGE"),
         ];
-        while let Some((_, behind)) = text.split_first() {
-            for (further, word) in WORDS {
+        while let Some((_, after)) = text.split_first() {
+            for (further, word) in KEYWORDS {
                 let head = text.get(..word.len());
                 if head.is_some_and(|head| head.eq_ignore_ascii_case(word)) {
                     *text = text.get(word.len()..).unwrap_or_default();
                     return Some(further);
                 }
             }
-            *text = behind;
+            *text = after;
         }
         None
     }
@@ -500,7 +500,7 @@ mod tests {
                 |statement: &str| in_words(schema_change(statement.as_bytes(), schema.as_bytes()));
             assert_eq!(change("CREATE TABLE t (a INT)"), "*");
             assert_eq!(change("CREATE TABLE e.t (a INT)"), "e.t");
-            // The other schema may be the session's, whose name is unknown where it is not plain ASCII.
+            // The other schema may be the session's, with an unknown name if it is not plain ASCII.
             assert_eq!(change("ALTER TABLE e.t RENAME u"), "*");
             assert_eq!(change("INSERT INTO t VALUES (1)"), "");
         }

@@ -54,7 +54,7 @@ pub struct Report {
     pub chains: Vec<Chain>,
     /// Tables without a primary key: their rows are written sequentially.
     pub tables_without_primary_key: Vec<String>,
-    /// Tables whose primary key is missing in the log; counted as having none.
+    /// Tables with a primary key that is missing in the log; counted as having none.
     pub tables_with_unknown_primary_key: Vec<String>,
     /// Keys forgotten because of the memory limit. A write that uses one of them again counts as waiting for all of them, so
     /// that the figures are too low rather than too high.

@@ -35,7 +35,7 @@ use crate::schema::TableName;
 use crate::transaction::{Barrier, BarrierEnd, Statement, Step, Transaction};
 
 impl MysqlSession {
-    /// Applies a barrier, and restores the session. Where it is `for_good`, the note was written before.
+    /// Applies a barrier, and restores the session. The note about the tables `for_good` was written before.
     pub(super) async fn barrier(
         &mut self,
         transaction: &Transaction,
@@ -563,18 +563,18 @@ fn contexts(barrier: &Barrier) -> impl Iterator<Item = SessionContext<'_>> {
     })
 }
 
-/// Whether a barrier is a phase of an XA transaction.
+/// True if a barrier is a phase of an XA transaction.
 fn is_xa(barrier: &Barrier) -> bool {
     statements(barrier).any(is_phase)
 }
 
-/// Whether a barrier has statements with changes of their own, not only rows, savepoints and the phases of XA
+/// True if a barrier has statements with changes of their own, not only rows, savepoints and the phases of XA
 /// transactions.
 fn has_statements(barrier: &Barrier) -> bool {
     statements(barrier).any(|statement| !is_phase(statement) && !is_savepoint(statement))
 }
 
-/// Whether a statement is of an XA transaction itself.
+/// True if a statement is of an XA transaction itself.
 fn is_phase(statement: &Statement) -> bool {
     let query = EventRef::new(&statement.query).and_then(Query::decode);
     query.is_ok_and(|query| {

@@ -36,7 +36,7 @@ use crate::mysql::outcome::refused_by_us;
 use crate::schema::TableName;
 use crate::transaction::{Barrier, SchemaChange};
 
-/// The table; the row whose `id` is 1. The other row is for transactions that cannot be rolled back.
+/// The table. The batches' row has the `id` 1; the other row is for transactions that cannot be rolled back.
 pub(super) const TABLE: &str = "witness_applier.checkpoint";
 /// Privileges that an account needs on its schema; CREATE only where it is missing.
 pub(super) const RIGHTS: &str = "CREATE, SELECT, INSERT, UPDATE";
@@ -60,7 +60,7 @@ pub(super) enum Whose {
     /// A transaction of this run by itself, or the last answered batch.
     One,
     /// Another run, or another applier.
-    Somebody,
+    Other,
 }
 
 /// Knowledge of one applier's sessions about the row.
@@ -214,7 +214,7 @@ impl Checkpoint {
             return Whose::Batch(batch);
         }
         if !(state.begun..=state.given).contains(&number) {
-            return Whose::Somebody;
+            return Whose::Other;
         }
         state.committed = state.committed.max(number);
         Whose::One
@@ -266,7 +266,7 @@ fn set_number(own: u64, before: u64) -> String {
     format!("UPDATE {TABLE} SET n={own}+(n<>{before})*{}", u64::MAX)
 }
 
-// Irreversible transactions: those that write to tables whose engine has no transactions. Their writes stay
+// Irreversible transactions: those that write to tables of an engine without transactions. Their writes stay
 // after a rollback, and are duplicated by a retry.
 //
 // So each of them is applied alone, after a note: in a row of the applier's table (`id` 2), durable
@@ -277,8 +277,8 @@ fn set_number(own: u64, before: u64) -> String {
 // An error answered by the server is unambiguous. Its ROLLBACK warns where changes stay, and then the applier stops. Otherwise
 // the note is removed, and a lock timeout is retried as usual.
 //
-// The tables written by a statement of the log are unknown. Where the server has tables without transactions, each transaction of
-// statements is assumed to write to them.
+// The tables written by a statement of the log are unknown. If the server has such tables, each transaction of statements is
+// assumed to write to them.
 
 /// The row of the applier's table with the last transaction begun.
 pub(super) const NOTE: u32 = 2;
@@ -369,7 +369,7 @@ mod tests {
         Batch::new(BatchSeq(seq), Commits::AsOne, gnos.map(one).collect())
     }
 
-    /// A checkpoint whose row has the number 1000.
+    /// A checkpoint with the number 1000 in its row.
     fn checkpoint() -> Checkpoint {
         let checkpoint = Checkpoint::new();
         checkpoint.lock().given = 999;
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn each_batch_follows_the_one_before_it_and_says_what_is_not_published() {
+    fn each_batch_follows_its_predecessor_and_lists_unpublished_gtids() {
         let row = checkpoint();
         let (first, second, third) = (batch(7, 1..=3), batch(8, 4..=4), batch(9, 5..=6));
         assert_eq!(
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_rolled_back_is_in_nobodys_set() {
+    fn gtids_of_a_rolled_back_batch_are_in_no_set() {
         let row = checkpoint();
         let (first, second) = (batch(1, 1..=2), batch(2, 3..=3));
         row.take_turn(&first, Turn::First);
@@ -448,7 +448,7 @@ mod tests {
             row.take_turn(&first, Turn::First),
             statement(1001, 1000, "1-2")
         );
-        assert_eq!(row.found(1002), Whose::Somebody);
+        assert_eq!(row.found(1002), Whose::Other);
         let doubted = row.found(1001);
         assert_eq!(doubted, Whose::Batch(first.seq));
         assert_eq!(
@@ -469,7 +469,7 @@ mod for_good_tests {
     use super::*;
 
     #[test]
-    fn what_is_half_written_is_refused_whatever_failed_and_says_what_failed() {
+    fn a_half_written_transaction_is_refused_with_its_cause() {
         let tables = [TableName::new("d", "m"), TableName::new("d", "n")];
         let refusal = Refusal {
             table: Some(TableName::new("d", "n")),

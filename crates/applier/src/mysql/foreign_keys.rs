@@ -32,7 +32,7 @@ pub(super) struct ForeignKey {
     pub(super) parent: Arc<TableName>,
     /// Its columns in order, with the parent's.
     pub(super) columns: Box<[(Box<str>, Box<str>)]>,
-    /// Whether the server itself changes rows of the table when one of the parent changes or goes.
+    /// True if the server itself changes rows of the table when one of the parent changes or goes.
     pub(super) cascades: bool,
 }
 
@@ -411,7 +411,7 @@ mod tests {
         for (change, unread) in [
             (SchemaChange::Nothing, ""),
             (SchemaChange::Anything, "*"),
-            (table("beside"), "d.beside"),
+            (table("other"), "d.other"),
             (table("c"), "d.c"),
             // Its children's keys have its columns' names.
             (table("a"), "d.B d.a d.b"),

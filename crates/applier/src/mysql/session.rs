@@ -37,13 +37,13 @@ pub struct MysqlSession {
     pub(super) script: Script,
     /// Bytes of events that one statement may have.
     pub(super) events_bound: usize,
-    /// Whether the current transaction has begun.
+    /// True if the current transaction has begun.
     begun: bool,
     /// Whether `gtid_next` names a transaction, or did.
     named: bool,
     /// Maximum size of a statement in bytes.
     packet_limit: usize,
-    /// Whether this session was opened after a request for larger packets.
+    /// True if this session was opened after a request for larger packets.
     opened_with_room: bool,
     /// The limit of the current packets, and whether one has exceeded it.
     rows_limit: Duration,
@@ -80,7 +80,7 @@ impl From<WriteError> for Failed {
 }
 
 impl Failed {
-    /// Whether the checkpoint's row has another number than that of the predecessor.
+    /// True if the checkpoint's row has another number than that of the predecessor.
     fn is_other_number(&self) -> bool {
         matches!(self, Self::Statement { mark: Some(Mark::Turn), error } if error.code == OUT_OF_RANGE)
     }
@@ -420,7 +420,7 @@ impl MysqlSession {
             Some(Whose::Batch(_) | Whose::One) => Err(WriteError::Lost(
                 "a call of a lost session has gone on".to_owned(),
             )),
-            Some(Whose::Somebody) | None => Err(refused_by_us(format!(
+            Some(Whose::Other) | None => Err(refused_by_us(format!(
                 "another applier has changed {TABLE} meanwhile: two work at one target, of which one has to end"
             ))),
         }

@@ -110,7 +110,7 @@ impl Patience {
 /// The largest `max_allowed_packet` that a server has.
 pub(super) const LARGEST: usize = 1 << 30;
 
-/// Whether new sessions are opened with more room, one at a time.
+/// True if new sessions are opened with more room, one at a time.
 #[derive(Debug, Default)]
 pub(super) struct PacketRoom {
     asked: AtomicBool,
@@ -123,7 +123,7 @@ impl PacketRoom {
         self.asked.store(true, Ordering::Release);
     }
 
-    /// Whether more room was requested.
+    /// True if more room was requested.
     pub(super) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Acquire)
     }

@@ -243,8 +243,8 @@ pub(super) fn decimal_text(precision: usize, scale: usize, bytes: &[u8]) -> Opti
     let scale_groups = groups_of(scale).chain(std::iter::once(scale % GROUP));
     let mut rest = plain.as_slice();
     let mut take = |digits: usize, out: &mut String| -> Option<()> {
-        let (group, behind) = rest.split_at_checked(*BYTES.get(digits)?)?;
-        rest = behind;
+        let (group, after) = rest.split_at_checked(*BYTES.get(digits)?)?;
+        rest = after;
         let number = group
             .iter()
             .fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
@@ -253,14 +253,14 @@ pub(super) fn decimal_text(precision: usize, scale: usize, bytes: &[u8]) -> Opti
         }
         Some(())
     };
-    let (mut before, mut behind) = (String::new(), String::new());
+    let (mut before, mut fraction) = (String::new(), String::new());
     whole_groups
         .into_iter()
         .try_for_each(|digits| take(digits, &mut before))?;
     scale_groups
         .into_iter()
-        .try_for_each(|digits| take(digits, &mut behind))?;
-    if !rest.is_empty() || before.len() != whole || behind.len() != scale {
+        .try_for_each(|digits| take(digits, &mut fraction))?;
+    if !rest.is_empty() || before.len() != whole || fraction.len() != scale {
         return None;
     }
     let before = match before.trim_start_matches('0') {
@@ -269,7 +269,7 @@ pub(super) fn decimal_text(precision: usize, scale: usize, bytes: &[u8]) -> Opti
     };
     let sign = if negative { "-" } else { "" };
     let point = if scale > 0 { "." } else { "" };
-    Some(format!("{sign}{before}{point}{behind}"))
+    Some(format!("{sign}{before}{point}{fraction}"))
 }
 
 // Names and texts within statements, in any character set. Pure.

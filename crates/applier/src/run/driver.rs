@@ -205,7 +205,7 @@ impl<B: Backend> Driver<B> {
         self.show();
     }
 
-    /// Whether the run is over.
+    /// True if the run is over.
     fn end(&mut self) -> Result<Option<Ended>, ApplyError> {
         if self.plan.is_busy() {
             return Ok(None);

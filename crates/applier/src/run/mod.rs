@@ -29,7 +29,7 @@ pub use crate::run::options::{
     BatchSize, Control, Ended, MAX_WORKERS, Options, OptionsError, RunHandle, WindowSize,
 };
 pub use crate::run::progress::{
-    Behind, Counts, Passed, Progress, StageName, TableRemarks, Unpassed,
+    Counts, LagStart, Passed, Progress, StageName, TableRemarks, Unpassed,
 };
 use crate::source::{Persistence, Source, SourceError};
 

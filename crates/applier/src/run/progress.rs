@@ -79,7 +79,7 @@ impl Unpassed {
 
 /// The transaction from which on a stage lags the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Behind {
+pub enum LagStart {
     /// No lag: the source had nothing more.
     Nothing,
     /// From the first that was received and has not passed; or, where all have and the source has more, from the last one
@@ -97,12 +97,12 @@ pub struct TableRemarks {
 }
 
 impl TableRemarks {
-    /// Tables without a primary key whose rows were written: their writes are sequential.
+    /// Written tables without a primary key: their writes are sequential.
     pub fn without_primary_key(&self) -> Vec<TableName> {
         locked(&self.without_primary_key).iter().cloned().collect()
     }
 
-    /// Written tables whose engine has no transactions: their changes cannot be rolled back.
+    /// Written tables of an engine without transactions: their changes cannot be rolled back.
     pub fn without_transactions(&self) -> Vec<TableName> {
         locked(&self.without_transactions).iter().cloned().collect()
     }
@@ -153,28 +153,28 @@ impl Progress {
     }
 
     /// The transaction from which on a stage lags the source.
-    pub fn behind(&self, stage: StageName) -> Behind {
+    pub fn lag_start(&self, stage: StageName) -> LagStart {
         if let Some(first) = *locked(&self.stage(stage).waiting) {
-            return Behind::From(first);
+            return LagStart::From(first);
         }
         let received = self.passed(StageName::Received);
         match received.last {
-            _ if self.is_drained() => Behind::Nothing,
-            Some(gtid) => Behind::From(Unpassed {
+            _ if self.is_drained() => LagStart::Nothing,
+            Some(gtid) => LagStart::From(Unpassed {
                 gtid,
                 committed: received.last_commit,
             }),
-            None => Behind::Unknown,
+            None => LagStart::Unknown,
         }
     }
 
     /// The lag of a stage by commit timestamps. `None` where that is unknown, and where the log has no
     /// timestamps.
     pub fn lag(&self, stage: StageName, now: CommitTimestamp) -> Option<Duration> {
-        match self.behind(stage) {
-            Behind::Nothing => Some(Duration::ZERO),
-            Behind::From(first) => first.age(now),
-            Behind::Unknown => None,
+        match self.lag_start(stage) {
+            LagStart::Nothing => Some(Duration::ZERO),
+            LagStart::From(first) => first.age(now),
+            LagStart::Unknown => None,
         }
     }
 

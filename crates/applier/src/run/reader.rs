@@ -211,7 +211,7 @@ impl<S: Source, B: Backend> Reader<S, B> {
 // forgotten, and those that depend on them: a shape contains the tables its foreign keys refer to, those that refer to it, and
 // those its cascades reach, however far. A new or dropped foreign key connects two tables. The statement names both, or it
 // names the child, on which the shapes of the parent and of all tables whose cascades reached the child depend. A new key extends
-// cascades only for tables whose cascades reach its parent, which is named. So no outdated shape stays. The
+// cascades only for tables with cascades that reach its parent, which is named. So no outdated shape stays. The
 // other children of a new key's parent, and its own parents, are unchanged.
 
 /// Limit of tables per query, where some are currently missing: the cost is mostly per
@@ -399,7 +399,7 @@ mod shapes_tests {
         TableName::new("d", table)
     }
 
-    /// `grandparent <- parent <- child`, with cascades; `beside` is unrelated to them.
+    /// `grandparent <- parent <- child`, with cascades; `other` is unrelated to them.
     fn family() -> Shapes {
         let shape =
             |table: &str, parents: &[&str], children: &[&str], cascades: &[&str]| TableShape {
@@ -420,7 +420,7 @@ mod shapes_tests {
             shape("grandparent", &[], &["parent"], &["parent", "child"]),
             shape("parent", &["grandparent"], &["child"], &["child"]),
             shape("child", &["parent"], &[], &[]),
-            shape("beside", &[], &[], &[]),
+            shape("other", &[], &[], &[]),
         ] {
             shapes.put(shape.name.clone(), Some(shape));
         }
@@ -446,27 +446,27 @@ mod shapes_tests {
             SchemaChange::Tables(vec![child, Changed::Referred(name(parent))])
         };
         for (change, kept) in [
-            (SchemaChange::Nothing, "beside child grandparent parent"),
+            (SchemaChange::Nothing, "child grandparent other parent"),
             (SchemaChange::Anything, ""),
-            (tables(&["new"]), "beside child grandparent parent"),
-            (tables(&["beside"]), "child grandparent parent"),
+            (tables(&["new"]), "child grandparent other parent"),
+            (tables(&["other"]), "child grandparent parent"),
             // Its parent, and all tables whose cascades reach it.
-            (tables(&["child"]), "beside"),
-            (tables(&["PARENT"]), "beside"),
+            (tables(&["child"]), "other"),
+            (tables(&["PARENT"]), "other"),
             // The child's shape does not depend on its parent's parent.
-            (tables(&["grandparent"]), "beside child"),
+            (tables(&["grandparent"]), "child other"),
             // A new child of the child: cascades extend further from all of them.
-            (tables(&["new", "child"]), "beside"),
-            (new_child_of("child"), "beside"),
+            (tables(&["new", "child"]), "other"),
+            (new_child_of("child"), "other"),
             // The shapes of the parent's children do not depend on each other.
-            (new_child_of("GRANDPARENT"), "beside child parent"),
+            (new_child_of("GRANDPARENT"), "child other parent"),
             (
                 SchemaChange::Tables(vec![Changed::Table(TableName::new("e", "child"))]),
-                "beside child grandparent parent",
+                "child grandparent other parent",
             ),
             (
                 SchemaChange::Tables(vec![Changed::Schema("e".into())]),
-                "beside child grandparent parent",
+                "child grandparent other parent",
             ),
             (SchemaChange::Tables(vec![Changed::Schema("D".into())]), ""),
         ] {
@@ -479,7 +479,7 @@ mod shapes_tests {
         let mut shapes = family();
         assert!(shapes.missing([&name("child")].into_iter()).is_empty());
         shapes.forget(&SchemaChange::Tables(vec![Changed::Table(name("child"))]));
-        assert!(shapes.missing([&name("beside")].into_iter()).is_empty());
+        assert!(shapes.missing([&name("other")].into_iter()).is_empty());
         let mut missing = shapes.missing([&name("child"), &name("child")].into_iter());
         assert_eq!(missing[0], name("child"));
         missing.sort();

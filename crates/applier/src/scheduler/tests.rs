@@ -328,10 +328,10 @@ proptest! {
                 let seq = BatchSeq(at as u64 + 1);
                 let more = is.0 > was.0 || (is.1 && !was.1);
                 prop_assert!(!more || further.contains(&seq), "{} was not named", seq);
-                prop_assert!(more || !further.contains(&seq) || is.0 == 0, "{} was named in vain", seq);
+                prop_assert!(more || !further.contains(&seq) || is.0 == 0, "{} was named without need", seq);
             }
         }
-        prop_assert!(log.iter().all(|one| one.committed), "somebody waits for ever: {log:?}");
+        prop_assert!(log.iter().all(|one| one.committed), "a transaction waits indefinitely: {log:?}");
         prop_assert_eq!(scheduler.keys_in_use(), 0);
         prop_assert_eq!(scheduler.base(), scheduler.next());
     }

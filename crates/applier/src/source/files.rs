@@ -23,7 +23,7 @@ pub struct FileSource {
     framer: TransactionFramer,
     /// The target's transactions, and those read since; `None` for a reader that applies nothing.
     seen: Option<GtidSet>,
-    /// Whether the open file is marked as not closed by its server.
+    /// True if the open file is marked as not closed by its server.
     in_use: bool,
     read: ReadBytes,
     drained: Drained,

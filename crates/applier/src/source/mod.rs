@@ -39,7 +39,7 @@ pub trait Source: Send {
     fn drained(&self) -> Drained;
 }
 
-/// Whether a source has returned everything it has. Clones share the state.
+/// True if a source has returned everything it has. Clones share the state.
 #[derive(Debug, Clone, Default)]
 pub struct Drained(Arc<AtomicBool>);
 
@@ -250,7 +250,7 @@ pub struct DumpSource {
     patience: Duration,
     stream: Option<ReplicationStream>,
     framer: TransactionFramer,
-    /// Whether the source has reported that there is nothing more at the moment.
+    /// True if the source has reported that there is nothing more at the moment.
     drained: Drained,
 }
 

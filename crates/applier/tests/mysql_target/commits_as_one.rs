@@ -72,7 +72,7 @@ async fn until_they_wait(pair: &Pair, count: &str) -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    anyhow::bail!("nobody waits for the row")
+    anyhow::bail!("no session waits for the row")
 }
 
 /// A session commits a batch, and is lost while that waits for its turn.
@@ -411,7 +411,7 @@ async fn batches_commit_as_one_where_that_is_allowed() -> Result<()> {
     Ok(())
 }
 
-/// The row of another ring's follower, whose dump is loaded at this ring's source.
+/// The row of another ring's follower, in a dump that is loaded at this ring's source.
 const OF_ANOTHER: &str = "eeeeeeee-eeee-eeee-eeee-eeeeeeeeeeee:1-9";
 
 /// As `mysqldump` writes it: all of it is in the source's log.

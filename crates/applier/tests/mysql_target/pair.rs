@@ -377,9 +377,9 @@ async fn contents(server: &Mysqld, schema: &str) -> Result<Contents> {
 /// Rows that a transaction did not insert by itself do not move the counter of an auto-increment column.
 fn without_counter(definition: &str) -> String {
     match definition.split_once(" AUTO_INCREMENT=") {
-        Some((before, behind)) => {
-            let behind = behind.trim_start_matches(|digit: char| digit.is_ascii_digit());
-            format!("{before}{behind}")
+        Some((before, after)) => {
+            let after = after.trim_start_matches(|digit: char| digit.is_ascii_digit());
+            format!("{before}{after}")
         }
         None => definition.to_owned(),
     }

@@ -251,7 +251,7 @@ async fn a_function_that_its_source_trusted_is_followed_and_the_target_trusts_no
     }
     let until = Instant::now() + Duration::from_secs(30);
     while trusts_of(&mut holder).await? != "0" {
-        ensure!(Instant::now() < until, "the target goes on trusting");
+        ensure!(Instant::now() < until, "the target still trusts");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     holder.close().await;

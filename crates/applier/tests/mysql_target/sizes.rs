@@ -101,7 +101,7 @@ async fn rows_that_take_longer_than_they_may_are_applied_all_the_same() -> Resul
         let is_refused = matches!(stop.error, WriteError::Refused(_));
         ensure!(!is_refused, "{}", stop.error);
         given_up += 1;
-        ensure!(given_up < 200, "it is given up for ever");
+        ensure!(given_up < 200, "it is given up indefinitely");
     }
     ensure!(given_up > 0, "nothing took longer than it may");
     pair.compare(&["d"]).await

@@ -1,4 +1,4 @@
-//! Tables whose engine has no transactions: their rows stay after a rollback, and are written once or not at all.
+//! Tables of engines without transactions: their rows stay after a rollback, and are written once or not at all.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ async fn kill_while_it_grows(
     }
 }
 
-/// Follows an insert of all the rows, logged in this format, whose session is killed in the middle of them. Returns why it stopped,
+/// Follows an insert of all the rows, logged in this format, by a session that is killed in the middle of them. Returns why it stopped,
 /// and its number of rows.
 async fn killed_among_them(pair: &mut Pair, format: &str, kill: &str) -> Result<(WriteError, u64)> {
     let file = pair.target.data_dir().join("d/m.MYD");

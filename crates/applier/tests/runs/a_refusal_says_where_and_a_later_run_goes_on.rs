@@ -1,10 +1,7 @@
 //! A transaction that the database refuses stops the run: everything before it is committed, no part of it and nothing after; the
 //! error has its GTID, table and row with the database's message. When the cause is gone, another run continues there.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test whose ground is missing is to fail where it is"
-)]
+#![allow(clippy::unwrap_used, reason = "a test without its requirements fails")]
 
 use std::sync::Arc;
 

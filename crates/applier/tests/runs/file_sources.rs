@@ -202,11 +202,7 @@ async fn what_is_no_binlog_says_so() {
         let words = words(Files::new([content]).read(GtidSet::new()).await.1);
         assert!(words.contains(said), "{words}");
     }
-    let missing = FileSource::open(
-        vec![Path::new("no-such-file").into()],
-        None,
-        LIMIT,
-    );
+    let missing = FileSource::open(vec![Path::new("no-such-file").into()], None, LIMIT);
     let words = missing.await.unwrap_err().to_string();
     assert!(words.contains("no-such-file"), "{words}");
 }

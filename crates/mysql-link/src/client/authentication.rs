@@ -1,4 +1,4 @@
-//! Who answers the server's challenges: mysql_common's procedures, guarded. Pure: challenges in,
+//! Answers the server's challenges with mysql_common's procedures, guarded. Pure: challenges in,
 //! answers out.
 //!
 //! Only plugins that never show the password to a listener are taken: `caching_sha2_password`,
@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::client::{ConnectOptions, PublicKeySource};
 
-/// Why an authentication cannot go on.
+/// Why an authentication cannot continue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AuthenticationError {
     UnsupportedPlugin(String),
@@ -149,7 +149,7 @@ impl Authentication {
         self.first_answer()
     }
 
-    /// The plugin's next step; `None` when there is nothing to send and the server goes on.
+    /// The plugin's next step; `None` when there is nothing to send and the server continues.
     pub(crate) fn answer(
         &mut self,
         challenge: &[u8],
@@ -199,10 +199,10 @@ fn start(plugin: &AuthPlugin<'_>) -> Result<AuthProc, AuthenticationError> {
         .map_err(|error| AuthenticationError::UnsupportedPlugin(error.to_string()))
 }
 
-// Looks at an RSA public key before it is used. It may come from the network, and what uses it
-// afterwards trusts its lengths.
+// Checks an RSA public key before it is used. It may come from the network, and its user trusts its
+// lengths.
 
-/// The smallest and largest modulus taken, in bytes. OAEP padding needs 42 bytes beside the password.
+/// The smallest and largest modulus taken, in bytes. OAEP padding needs 42 bytes in addition to the password.
 const MODULUS_BYTES: std::ops::RangeInclusive<usize> = 128..=2048;
 
 const INTEGER: u8 = 0x02;

@@ -34,11 +34,11 @@ const MORE_DATA: u8 = 0x01;
 const SWITCH: u8 = 0xfe;
 const ERROR: u8 = 0xff;
 
-/// Connects and authenticates: the stream, behind the login, and what the server said of itself.
+/// Connects and authenticates: the stream after the login, and the server's greeting.
 ///
-/// Where TLS is only preferred and the handshake fails (an older server's protocol or certificate), it goes on without, as the
-/// `mysql` client does. Nothing is lost by that: the mode promises nothing against somebody in between, who could as well say
-/// that the server offers no TLS; and without TLS no password is sent as it is.
+/// In mode `preferred` a failed handshake (an older server's protocol or certificate) continues without TLS, as in the `mysql`
+/// client. The mode does not protect against a man in the middle, who could also claim that the server offers no TLS; and without
+/// TLS no password is sent in clear text.
 pub(crate) async fn connect(options: &ConnectOptions) -> Result<(ByteStream, Greeting), LinkError> {
     connect_by(&Names::of_the_system(), options).await
 }
@@ -176,7 +176,7 @@ impl<'a> Negotiation<'a> {
                 return Err(LinkError::TlsNotOffered { endpoint, mode });
             }
         }
-        // Files are checked before the server is asked, so that their fault is told apart from the handshake's.
+        // Files are checked before the server is asked, so that their errors differ from the handshake's.
         let (connector, name) = tls::connector(&self.options.tls, host)?;
         let capabilities = self.capabilities(greeting) | CapabilityFlags::CLIENT_SSL;
         let request = SslRequest::new(capabilities, MAX_PAYLOAD_LEN as u32, UTF8MB4);
@@ -388,9 +388,9 @@ pub(crate) fn wire_error(endpoint: &Endpoint, step: Step, error: WireError) -> L
     }
 }
 
-// What a server says first, read with care; and what of its capabilities is used. Pure.
+// A server's greeting, read with care, and the capabilities of it that are used. Pure.
 
-/// What the server says first.
+/// The server's greeting.
 #[derive(Debug)]
 pub(crate) struct Greeting {
     pub(crate) version: ServerVersion,
@@ -402,7 +402,7 @@ pub(crate) struct Greeting {
     pub(crate) sequence: u8,
 }
 
-/// What we want, as far as the server has it.
+/// The wanted capabilities that the server has.
 pub(crate) fn capabilities(offered: CapabilityFlags, several_statements: bool) -> CapabilityFlags {
     let mut wanted = CapabilityFlags::CLIENT_LONG_PASSWORD
         | CapabilityFlags::CLIENT_LONG_FLAG
@@ -463,7 +463,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_greeting_of_another_product_is_told_by_its_version() {
+    fn another_product_is_recognised_by_its_greeting() {
         assert_eq!(
             foreign_in(b"\x0a5.5.5-10.11.6-MariaDB-1\0rest"),
             Some("MariaDB")
@@ -475,7 +475,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_switch_request_is_survived(payload in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn any_switch_request_is_parsed_or_refused(payload in prop::collection::vec(any::<u8>(), 0..60)) {
             if let Ok(request) = parse_switch(&payload) {
                 let _ = (request.auth_plugin(), request.plugin_data());
             }
@@ -573,7 +573,7 @@ mod lookup_tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_cannot_be_looked_up_is_told() {
+    async fn a_failed_name_lookup_is_reported() {
         let names = Names::by(|_| Err(io::Error::other("no such name")));
         let options = ConnectOptions::new(Endpoint::tcp("mysqld.test", 3306), "w", "");
         let connected = connect_by(&names, &options).await;

@@ -1,6 +1,6 @@
 //! An authenticated connection, for statements. A statement that was cut short (by its time limit,
 //! or because its future was dropped) makes the connection unusable: its answer would be taken for
-//! that of the next one. What mysqld goes on doing is ended with [`Connection::kill`].
+//! that of the next one. [`Connection::kill`] ends a statement that mysqld continues.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,8 +24,9 @@ const COM_QUIT: u8 = 0x01;
 const COM_QUERY: u8 = 0x03;
 const COM_PING: u8 = 0x0e;
 
-/// No transaction stays open behind a statement, none keeps an old view or is read only, no answer is cut off or refused for the
-/// rows that it looks at (`max_join_size`), and text is read as [`literal`] writes it. No account needs a right for them, and MySQL 8.0 to 9.7 have all.
+/// No transaction stays open after a statement, none keeps an old view or is read only, no answer is cut off or refused for the
+/// rows that it examines (`max_join_size`), and text is read as [`literal`] writes it. No account needs a privilege for them, and
+/// MySQL 8.0 to 9.7 have all.
 /// mysqld ends a SELECT after `limit`, when the client gives it up: also where the client is gone, or cannot send a KILL.
 fn own_settings(limit: Duration) -> String {
     let milliseconds = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).max(1);
@@ -184,7 +185,7 @@ impl Connection {
     /// server's `max_allowed_packet` allows; the next packet is sent when the one before it has been answered without
     /// an error.
     ///
-    /// The answers are counted, because mysqld says of a `BINLOG` statement that nothing follows it even when something
+    /// The answers are counted, because mysqld reports of a `BINLOG` statement that nothing follows it even when something
     /// does. `limit` is for all of them together.
     ///
     /// # Errors
@@ -199,7 +200,7 @@ impl Connection {
         self.run_all_noting(statements, limit, |_, _| ()).await
     }
 
-    /// The same; `note` hears of each statement that was done as soon as its answer is there, while those behind it run:
+    /// The same; `note` is called for each statement as soon as its answer is there, while later ones run: with
     /// its place among `statements`, and how many rows it changed.
     ///
     /// # Errors
@@ -218,7 +219,7 @@ impl Connection {
         self.ended(ended, limit)
     }
 
-    /// Runs one statement that gives no rows and whose text of `length` bytes is made while it is sent; returns how many
+    /// Runs one statement that gives no rows, with a text of `length` bytes that is made while it is sent; returns how many
     /// rows it changed. For text that should not be in memory as a whole.
     ///
     /// # Errors
@@ -272,7 +273,7 @@ impl Connection {
         self.command(&[COM_PING]).await
     }
 
-    /// Sends a command whose whole answer is one OK or error packet.
+    /// Sends a command with one OK or error packet as its answer.
     pub(crate) async fn command(&mut self, command: &[u8]) -> Result<(), LinkError> {
         self.exchange(command, self.statement_limit)
             .await
@@ -280,7 +281,7 @@ impl Connection {
     }
 
     /// Ends another connection together with the statement that it runs, by its [`Connection::id`].
-    /// For a statement that was given up here and goes on there.
+    /// For a statement that was given up here and continues there.
     ///
     /// # Errors
     /// As for any connection and statement; that the other one is gone already is no error.
@@ -451,7 +452,7 @@ impl Connection {
         }
     }
 
-    /// Reads the answer to a command, whose first packet has this number. The outer error ends the connection, the inner one is the
+    /// Reads the answer to a command; its first packet has this number. The outer error ends the connection, the inner one is the
     /// statement's.
     async fn answer(&mut self, next: u8) -> Result<Result<QueryResult, ServerError>, WireError> {
         let mut packets = self.packets(next);
@@ -514,12 +515,12 @@ fn too_large(size: usize, limit: usize) -> ServerError {
 pub struct Ran {
     /// How many of them succeeded, from the first on.
     pub done: usize,
-    /// Why the next one failed; nothing behind it was run.
+    /// Why the next one failed; none after it was run.
     pub error: Option<ServerError>,
 }
 
 // Statements that are sent together, as the text of one packet. Kept by its owner from one call to the next, so that
-// neither the text nor the packet is copied or allocated anew.
+// neither the text nor the packet is copied or allocated again.
 
 /// Room in front of the text for the packet's header and the command.
 const ROOM: usize = 5;
@@ -532,7 +533,7 @@ const KEPT: usize = 4 << 20;
 /// room of 5 bytes | statement ; statement ; statement
 ///                   starts[0]   starts[1]   starts[2]
 /// ```
-/// What stands before a statement is sent before it, so that the header of a packet which begins with it takes those bytes.
+/// The text before a statement is sent before it, so that the header of a packet which begins with it takes those bytes.
 #[derive(Debug)]
 pub struct Statements {
     text: Vec<u8>,
@@ -559,7 +560,7 @@ impl Statements {
         self.starts.len()
     }
 
-    /// Whether no statement was added.
+    /// True if no statement was added.
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty()
     }
@@ -569,12 +570,12 @@ impl Statements {
         self.text.len() - ROOM
     }
 
-    /// Adds a statement behind the others.
+    /// Adds a statement after the others.
     pub fn push(&mut self, sql: impl AsRef<[u8]>) {
         self.begin().extend_from_slice(sql.as_ref());
     }
 
-    /// Begins one: its text is what the caller appends. It must be one statement, without a semicolon behind it.
+    /// Begins one: its text is what the caller appends. It must be one statement, without a semicolon after it.
     pub fn begin(&mut self) -> &mut Vec<u8> {
         if !self.starts.is_empty() {
             self.text.push(b';');
@@ -607,8 +608,8 @@ impl Statements {
         first..end.min(self.len())
     }
 
-    /// The command that runs these statements; a whole chunk with its header where it fits into one. Overwrites what
-    /// stands in front of them.
+    /// The command that runs these statements; a whole chunk with its header where it fits into one. Overwrites the
+    /// bytes in front of them.
     fn command(&mut self, run: Range<usize>) -> Command<'_> {
         let place = self.place(run);
         let length = place.len() + 1;
@@ -628,7 +629,7 @@ impl Statements {
         }
     }
 
-    /// Where the text of a run of statements stands, without the semicolon behind it.
+    /// The place of the text of a run of statements, without the semicolon after it.
     fn place(&self, run: Range<usize>) -> Range<usize> {
         let start = self.starts.get(run.start).copied().unwrap_or(ROOM);
         let end = self
@@ -649,7 +650,7 @@ enum Command<'a> {
 
 // Text inside a statement.
 
-/// The text as a literal with its quotes, for a session whose `sql_mode` is without `NO_BACKSLASH_ESCAPES`.
+/// The text as a literal with its quotes, for a session without `NO_BACKSLASH_ESCAPES` in its `sql_mode`.
 #[must_use]
 pub fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
@@ -706,7 +707,7 @@ mod statements_tests {
     }
 
     #[test]
-    fn what_fills_a_chunk_is_left_to_be_cut() {
+    fn a_payload_of_a_full_chunk_is_split_by_the_writer() {
         let mut statements = Statements::new();
         statements.push(vec![b'x'; MAX_CHUNK - 2]);
         assert!(matches!(statements.command(0..1), Command::Chunk(_)));

@@ -57,7 +57,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether the path to it is within this host.
+    /// True if the path to it is within this host.
     pub(crate) fn is_on_this_host(&self) -> bool {
         match self {
             Self::Tcp { host, .. } if host == "localhost" => true,
@@ -164,7 +164,7 @@ impl From<&str> for Secret {
     }
 }
 
-/// Where mysqld's RSA public key comes from when a password must travel over a plain network
+/// The source of mysqld's RSA public key when a password must travel over a plain network
 /// connection (`caching_sha2_password` without TLS).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum PublicKeySource {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_endpoint_is_refused() {
+    fn invalid_endpoints_are_refused() {
         for text in [
             "",
             "localhost",

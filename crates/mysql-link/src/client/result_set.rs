@@ -161,7 +161,7 @@ impl ServerError {
 
 // The packets of an answer.
 
-/// The packets of one answer: numbered one after the other, and bounded in their sum.
+/// The packets of one answer: numbered consecutively, and bounded in their sum.
 pub(super) struct AnswerPackets<'a> {
     pub(super) reader: &'a mut PacketReader<ByteReader>,
     pub(super) next: u8,
@@ -204,7 +204,7 @@ impl FieldReader {
         }
     }
 
-    /// Whether all bytes were taken.
+    /// True if all bytes were taken.
     fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
@@ -367,7 +367,7 @@ mod field_tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(number in any::<u64>(), bits in 0..64_u32, text in ".{0,300}") {
+        fn written_fields_are_read(number in any::<u64>(), bits in 0..64_u32, text in ".{0,300}") {
             let mut out = Vec::new();
             put_integer(&mut out, number >> bits);
             put_string(&mut out, text.as_bytes());

@@ -21,8 +21,8 @@ pub(crate) use crate::replication::stream::{SEMI_SYNC_HEADER, ack_wanted};
 
 // Why a dump was refused or ended.
 
-/// What the source's error 1236 is about. MySQL has one number for all of them, so this is told from
-/// its words; [`DumpRefusal::Other`] is what they do not tell.
+/// The cause of the source's error 1236. MySQL has one number for all causes, so they are distinguished by
+/// its message; [`DumpRefusal::Other`] is the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpRefusal {
     /// The source purged binlogs that hold transactions which we lack.
@@ -83,7 +83,7 @@ pub enum DumpError {
     Refused {
         /// The address of the source.
         endpoint: Endpoint,
-        /// What kind of refusal the error is, which decides what to do.
+        /// The kind of refusal, which decides what to do.
         refusal: DumpRefusal,
         /// The error that the source sent.
         error: ServerError,
@@ -127,7 +127,7 @@ pub enum DumpError {
     BadOptions(&'static str),
 }
 
-// Who asks for the binlog, from where on, and how long silence may last.
+// The request for the binlog: the replica's identity, the start, and the limit of silence.
 
 /// How to ask for a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,7 +150,7 @@ pub struct DumpOptions {
     pub silence_limit: Duration,
     /// What `SHOW REPLICAS` on the source shows as our host; empty for nothing.
     pub report_host: String,
-    /// Where large events are as they come; without a folder in memory.
+    /// The folder of large events while they are received; without one they are in memory.
     pub spill: SpillFolder,
 }
 
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_all_versions_are_understood() {
+    fn messages_of_all_versions_are_classified() {
         let purged_8_0 = "Cannot replicate because the master purged required binary logs. Replicate the missing \
                           transactions from elsewhere";
         let purged_9 = "Cannot replicate because the source purged required binary logs. Replicate the missing";
@@ -214,7 +214,7 @@ const FIRST_POSITION: u64 = 4;
 /// The longest host name that a register command can carry.
 const MAX_REPORT_HOST: usize = 255;
 
-/// What must be right before anything is sent.
+/// Checks the options before anything is sent.
 fn check(options: &DumpOptions) -> Result<(), DumpError> {
     if options.server_id == 0 {
         return Err(DumpError::BadOptions("a replica's server id must not be 0"));
@@ -232,7 +232,7 @@ fn check(options: &DumpOptions) -> Result<(), DumpError> {
     Ok(())
 }
 
-/// Says who we are and how the events shall come. One statement: one round trip.
+/// Sets our identity and the form of the events. One statement: one round trip.
 fn session_statement(options: &DumpOptions) -> String {
     let uuid = options.uuid;
     let heartbeat = options.heartbeat.as_nanos();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn who_we_are_is_said_in_both_generations_of_names() {
+    fn the_identity_is_sent_in_both_generations_of_names() {
         let statement = session_statement(&options(""));
         for name in [
             "@replica_uuid",

@@ -1,7 +1,7 @@
 //! The replication stream: events in, ACKs out, by two halves that can be used at the same time.
 //!
-//! Packets of a dump are not checked for their numbers: after an event whose ACK it asks for, mysqld
-//! starts counting anew. Within a packet of several chunks they are.
+//! Packets of a dump are not checked for their numbers: after an event with a requested ACK, mysqld
+//! starts counting again. Within a packet of several chunks they are.
 
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ pub struct EventReader {
 }
 
 impl EventReader {
-    /// The next event. Cancelling loses nothing. Returns at once while events are buffered.
+    /// The next event. Cancelling loses nothing. Returns immediately while events are buffered.
     ///
     /// # Errors
     /// When the dump ends, the source is silent for too long, or sends what is no event. The stream is over then.
@@ -243,7 +243,7 @@ const ACK_WANTED: u8 = 0x01;
 pub(crate) const SEMI_SYNC_HEADER: usize = 2;
 
 /// Whether the semi-sync header in front of an event requests an ACK; `None` without a header. The first event of a stream is an
-/// artificial rotate event, whose timestamp is zero, so its first byte is not the magic number.
+/// artificial rotate event with the timestamp 0, so its first byte is not the magic number.
 pub(crate) fn ack_wanted(event: &[u8]) -> Option<bool> {
     match event {
         [MAGIC, flags, ..] if flags & !ACK_WANTED == 0 => Some(flags & ACK_WANTED != 0),

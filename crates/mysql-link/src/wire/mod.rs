@@ -31,7 +31,7 @@ pub enum ByteStream {
 }
 
 impl ByteStream {
-    /// Whether the stream is encrypted.
+    /// True if the stream is encrypted.
     pub fn is_tls(&self) -> bool {
         matches!(self, Self::Tls(_))
     }

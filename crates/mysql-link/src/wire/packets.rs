@@ -35,7 +35,7 @@ pub struct Packet {
 pub struct PacketDecoder {
     buffer: BytesMut,
     unfinished: Option<Unfinished>,
-    /// Where packets of several chunks are, when they are large.
+    /// The folder of large packets of several chunks.
     spill: SpillFolder,
     max_packet: usize,
 }
@@ -50,7 +50,7 @@ struct Unfinished {
 }
 
 impl PacketDecoder {
-    /// A decoder that refuses packets whose payload is larger than `max_packet` bytes.
+    /// A decoder that refuses packets with a payload of more than `max_packet` bytes.
     pub fn new(max_packet: usize) -> Self {
         Self {
             buffer: BytesMut::new(),
@@ -75,7 +75,7 @@ impl PacketDecoder {
         &mut self.buffer
     }
 
-    /// Whether nothing is left: neither bytes nor a part of a packet.
+    /// True if nothing is left: neither bytes nor a part of a packet.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty() && self.unfinished.is_none()
     }
@@ -92,7 +92,7 @@ impl PacketDecoder {
     /// The next whole packet, or `None` when more bytes are needed.
     ///
     /// # Errors
-    /// When the packet is larger than allowed, or its chunks are not numbered one after the other.
+    /// When the packet is larger than allowed, or its chunks are not numbered consecutively.
     /// The decoder is of no use afterwards.
     pub fn next_packet(&mut self) -> Result<Option<Packet>, ProtocolError> {
         while let Some(length) = self.chunk_length() {
@@ -168,7 +168,7 @@ pub fn encode_packet(mut sequence: u8, mut payload: &[u8], out: &mut Vec<u8>) ->
     }
 }
 
-/// Encoded packets that wait to be written, one behind the other with their numbers.
+/// Encoded packets that wait to be written, in order with their numbers.
 #[derive(Debug, Default)]
 pub struct Outgoing {
     /// The packets so far.
@@ -218,8 +218,8 @@ pub fn put_string(out: &mut Vec<u8>, text: &[u8]) {
 }
 
 // Packets over an asynchronous byte stream. Reading is safe to cancel: what was read stays in the
-// decoder. Writing is not: a cancelled write leaves half a packet behind, so whoever cancels one
-// gives the connection up.
+// decoder. Writing is not: a cancelled write leaves half a packet, so after
+// it the connection is unusable.
 
 /// How much room a read gets. Large, so that a burst of events costs few system calls.
 const READ_ROOM: usize = 256 << 10;
@@ -319,7 +319,7 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
         &mut self.stream
     }
 
-    /// Gives the stream back, together with whether bytes were left that nobody asked for.
+    /// Gives the stream back, and whether no unrequested bytes were left.
     pub fn into_inner(self) -> (R, bool) {
         let clean = self.decoder.is_empty();
         (self.stream, clean)
@@ -368,7 +368,7 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
         Ok(next)
     }
 
-    /// Writes one packet whose payload of `length` bytes is made while it is sent, so that a large one is never in memory as
+    /// Writes one packet with a payload of `length` bytes that is made while it is sent, so that a large one is never in memory as
     /// a whole; returns the number that the answer will have. Not safe to cancel.
     ///
     /// # Errors

@@ -135,7 +135,7 @@ pub(super) fn read_statement(mut events: &[u8]) -> Vec<Logged> {
     let (mut logged, mut flags) = (Vec::new(), Vec::new());
     while let Some(event) = EventRef::split_from(&mut events).unwrap() {
         if event.event_type() == EventType::TableMap {
-            assert!(flags.is_empty(), "a map behind rows");
+            assert!(flags.is_empty(), "a map after rows");
             let map = TableMap::decode(event).unwrap();
             assert!(
                 maps.iter().all(|known| known.table_id != map.table_id),

@@ -75,7 +75,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of a run whose first batch has the number `first`; `as_one` where sessions can commit a batch as one and pass on the
+    /// The plan of a run with `first` as the number of its first batch; `as_one` where sessions can commit a batch as one and pass on the
     /// turn to do so.
     pub fn new(options: &Options, first: BatchSeq, as_one: bool) -> Self {
         Self {
@@ -202,8 +202,8 @@ impl Plan {
             Some(running) => Some(running.ask_at),
             None => slot.held.as_ref().map(|held| held.not_before),
         });
-        let somebody_waits = !self.ready.is_empty() || self.gathering.first().is_some();
-        let pace = self.pace.next().filter(|_| somebody_waits);
+        let some_wait = !self.ready.is_empty() || self.gathering.first().is_some();
+        let pace = self.pace.next().filter(|_| some_wait);
         pauses.chain(pace).filter(|moment| *moment > now).min()
     }
 
@@ -212,7 +212,7 @@ impl Plan {
         std::mem::take(&mut self.begun)
     }
 
-    /// Whether a worker has an order.
+    /// True if a worker has an order.
     pub fn is_busy(&self) -> bool {
         self.slots.iter().any(|slot| slot.running.is_some())
     }

@@ -179,7 +179,7 @@ impl Plan {
         self.blocked_by(seq, &all);
     }
 
-    /// Transactions that hold or request locks, and whose commit was not requested.
+    /// Transactions that hold or request locks, without a requested commit.
     fn open_transactions(&self) -> impl Iterator<Item = (WorkerId, &Held)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(worker, slot)| {

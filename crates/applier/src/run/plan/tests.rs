@@ -218,7 +218,7 @@ fn those_in_the_way_step_back_until_the_earlier_one_is_committed() {
     table.orders("");
     assert_eq!(table.plan.stalled(MS(49)), None);
     assert_eq!(table.plan.stalled(MS(50)), Some((WorkerId(0), BatchSeq(1))));
-    assert_eq!(table.plan.stalled(MS(100)), None, "not asked twice at once");
+    assert_eq!(table.plan.stalled(MS(100)), None, "not asked twice");
     table
         .plan
         .blocked_by(BatchSeq(1), &[WorkerId(1), WorkerId(2)]);

@@ -32,13 +32,13 @@ pub(super) struct Pacing {
     /// Number of commits when the phase began.
     committed: u64,
     /// Transactions per second with all workers.
-    beside: f64,
+    all_rate: f64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
     #[default]
-    TryBeside,
+    TryAll,
     TryAlone,
     Keep(PacingMode),
 }
@@ -48,24 +48,24 @@ impl Pacing {
     /// immediately.
     pub(super) fn look(&mut self, now: Duration, committed: u64, backlog: bool) -> PacingMode {
         if !backlog {
-            self.enter(Phase::TryBeside, now, committed);
+            self.enter(Phase::TryAll, now, committed);
             return PacingMode::All;
         }
         let gone = now.saturating_sub(self.since);
         let rate = committed.saturating_sub(self.committed) as f64 / gone.as_secs_f64().max(1e-9);
         match self.phase {
-            Phase::TryBeside if gone >= TRIAL => {
-                self.beside = rate;
+            Phase::TryAll if gone >= TRIAL => {
+                self.all_rate = rate;
                 self.enter(Phase::TryAlone, now, committed);
             }
             Phase::TryAlone if gone >= TRIAL => {
-                let faster = match rate > self.beside {
+                let faster = match rate > self.all_rate {
                     true => PacingMode::Alone,
                     false => PacingMode::All,
                 };
                 self.enter(Phase::Keep(faster), now, committed);
             }
-            Phase::Keep(_) if gone >= KEPT => self.enter(Phase::TryBeside, now, committed),
+            Phase::Keep(_) if gone >= KEPT => self.enter(Phase::TryAll, now, committed),
             _ => {}
         }
         self.mode()
@@ -74,7 +74,7 @@ impl Pacing {
     /// The mode since the last update.
     pub(super) fn mode(&self) -> PacingMode {
         match self.phase {
-            Phase::TryBeside => PacingMode::All,
+            Phase::TryAll => PacingMode::All,
             Phase::TryAlone => PacingMode::Alone,
             Phase::Keep(way) => way,
         }
@@ -138,14 +138,14 @@ mod tests {
     use super::*;
 
     /// The share of `seconds` in mode alone, with these rates of transactions per second.
-    fn share_alone(alone: u64, beside: u64, seconds: u64, backlog: bool) -> f64 {
+    fn share_alone(alone: u64, all_rate: u64, seconds: u64, backlog: bool) -> f64 {
         let mut pacing = Pacing::default();
         let (mut committed, mut by_alone) = (0, 0);
         for ms in 0..seconds * 1000 {
             let way = pacing.look(Duration::from_millis(ms), committed / 1000, backlog);
             match way {
                 PacingMode::Alone => (committed, by_alone) = (committed + alone, by_alone + 1),
-                PacingMode::All => committed += beside,
+                PacingMode::All => committed += all_rate,
             }
         }
         f64::from(by_alone) / (seconds * 1000) as f64

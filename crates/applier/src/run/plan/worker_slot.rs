@@ -27,7 +27,7 @@ pub enum Call {
     Write {
         /// The rows to write now; row 0 begins the batch.
         rows: Range<usize>,
-        /// Whether it then stays open or is committed.
+        /// True if it then stays open or is committed.
         then: Then,
     },
     /// Writes the last rows of a batch that commits as one, and commits it in its turn.
@@ -61,7 +61,7 @@ impl Call {
 pub struct Report {
     /// The number of the order's transactions that are committed, from the first on. Only used after a failure.
     pub committed: usize,
-    /// Why the order was not completed: the transaction after those is rolled back. Where the session was lost, the worker has a new
+    /// Why the order was not completed: the transaction after those is rolled back. After a lost session, the worker has a new
     /// one.
     pub failure: Option<WriteError>,
 }

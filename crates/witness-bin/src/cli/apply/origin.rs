@@ -53,7 +53,7 @@ enum Origin {
 }
 
 impl OriginArgs {
-    /// Whether the log has an end.
+    /// True if the log has an end.
     pub(super) fn ends(&self) -> bool {
         !self.files.is_empty()
     }
@@ -205,7 +205,7 @@ pub(super) struct TargetLogin {
     to_tls_ca_file: Option<PathBuf>,
 }
 
-/// The mysqld whose binlog is applied.
+/// The mysqld that is the source of the binlog.
 #[derive(Debug, clap::Args)]
 pub(super) struct SourceLogin {
     /// Account there, with REPLICATION SLAVE

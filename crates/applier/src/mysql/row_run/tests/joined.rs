@@ -188,8 +188,8 @@ fn image(bytes: &[u8]) -> (Columns, &[u8]) {
         if nulls >> at & 1 == 1 {
             return None;
         }
-        let (value, behind) = rest.split_first_chunk().unwrap();
-        rest = behind;
+        let (value, after) = rest.split_first_chunk().unwrap();
+        rest = after;
         Some(i64::from_le_bytes(*value))
     });
     (columns, rest)
