@@ -160,7 +160,7 @@ pub enum WriteError {
 
 /// A database's refusal, with its own message.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{}{words}", match (.table, .row) {
+#[error("{}{message}", match (.table, .row) {
     (Some(table), Some(row)) => format!("{table}, row {row} of the transaction: "),
     (Some(table), None) => format!("{table}: "),
     _ => String::new(),
@@ -173,7 +173,7 @@ pub struct Refusal {
     /// The database's error number; 0 for none.
     pub code: u16,
     /// The database's error message.
-    pub words: String,
+    pub message: String,
 }
 
 /// Why a query to a database failed.

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_keeps_its_definer_whatever_it_is_called() {
+    fn an_altered_event_keeps_its_definer() {
         let event = NamedEvent {
             schema: "e".to_owned(),
             name: "we`ird".to_owned(),

@@ -377,7 +377,9 @@ impl TableKeys {
             }
         }
         let parents = shape.parents.iter().map(|parent| {
-            let seed = referred_seed(&parent.table, &parent.referenced);
+            // The seed of the parent's own key over the same columns.
+            let names = parent.referenced.iter().map(|name| (&**name, None));
+            let seed = KeySeed::new(&parent.table, names);
             let parts = parent.columns.iter();
             let parts = parts.map(|column| part(shape, *column, None, in_log));
             Ok(ParentKey {
@@ -448,11 +450,6 @@ fn own_key(
     })
 }
 
-/// The seed of the table's own key over the same columns.
-fn referred_seed(table: &TableName, columns: &[Box<str>]) -> KeySeed {
-    KeySeed::new(table, columns.iter().map(|name| (&**name, None)))
-}
-
 fn part(
     shape: &TableShape,
     column: usize,
@@ -499,7 +496,7 @@ mod tests {
 
     /// The standard library's map uses the lowest bits for the bucket, and the highest for its tags.
     #[test]
-    fn all_bits_of_a_hash_go_by_all_bits_of_a_key() {
+    fn all_hash_bits_depend_on_all_key_bits() {
         for shift in [0, 20, 57] {
             let hashes = || (0..128).map(move |number| hash(&[number << shift]));
             for bits in [0, 57] {

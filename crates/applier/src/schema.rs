@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_prefix_that_is_printable_ascii_can_be_told() {
+    fn only_printable_ascii_prefixes_are_folded() {
         for text in ["é", "ß", "a\u{301}", "a\tb", "\u{7f}"] {
             assert_eq!(
                 folded(Fold::AsciiCase, text.as_bytes(), None),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_the_schema_and_of_the_log_have_the_same_folds() {
+    fn folds_by_schema_and_by_log_are_equal() {
         let of_logged = |id| {
             let column = ColumnType::VarChar { max_bytes: 9 };
             Fold::of_logged(column, Some(CollationId(id)))

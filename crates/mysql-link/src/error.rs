@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_followed_has_a_sentence_that_says_what_helps() {
+    fn statements_that_replicas_cannot_run_have_a_remedy() {
         for (code, helps) in [
             (1812, ".ibd"),
             (3121, "innodb_directories"),

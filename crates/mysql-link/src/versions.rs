@@ -182,7 +182,7 @@ impl ServerVersion {
 }
 
 /// Whether a server of version `to` may become the primary after one of version `from`: the primary moves from older to newer
-/// and never back. What the newer one wrote (statements, collations, events, and with MySQL's words "unsupported") cannot be
+/// and never back. What the newer one wrote (statements, collations, events, and "unsupported" features) cannot be
 /// expected to be understood by an older one, and an older primary would have to continue from it. Within a long-term series any
 /// release may follow any other.
 ///
@@ -239,7 +239,7 @@ mod tests {
     fn unproven_versions_need_consent_and_unusable_ones_are_refused() {
         let community = "MySQL Community Server - GPL";
         assert_eq!(stands("9.7.4-2", "(Debian)"), VersionSupport::Proven);
-        for (text, comment, words) in [
+        for (text, comment, message) in [
             (
                 "8.0.36",
                 community,
@@ -255,11 +255,11 @@ mod tests {
             ),
         ] {
             match stands(text, comment) {
-                VersionSupport::Unproven(found) => assert!(found.contains(words), "{found}"),
+                VersionSupport::Unproven(found) => assert!(found.contains(message), "{found}"),
                 other => panic!("{text}: {other:?}"),
             }
         }
-        for (text, comment, words) in [
+        for (text, comment, message) in [
             ("8.0.16", community, "needs 8.0.17 at least"),
             ("5.7.44-log", community, "outside of InnoDB"),
             (
@@ -276,7 +276,7 @@ mod tests {
             ("8.0.mysql_aurora.3.05.2", "", "it is Amazon Aurora"),
         ] {
             match stands(text, comment) {
-                VersionSupport::Refused(found) => assert!(found.contains(words), "{found}"),
+                VersionSupport::Refused(found) => assert!(found.contains(message), "{found}"),
                 other => panic!("{text}: {other:?}"),
             }
         }
@@ -285,8 +285,8 @@ mod tests {
     #[test]
     fn a_newer_log_is_refused_by_an_older_server_before_it_begins() {
         let version = |text: &str| text.parse::<ServerVersion>().unwrap();
-        let words = cannot_apply(version("9.7.4"), version("8.0.15")).unwrap();
-        assert!(words.contains("MySQL 9.7.4") && words.contains("MySQL 8.0.15"));
+        let message = cannot_apply(version("9.7.4"), version("8.0.15")).unwrap();
+        assert!(message.contains("MySQL 9.7.4") && message.contains("MySQL 8.0.15"));
         assert_eq!(cannot_apply(version("8.0.15"), version("9.7.4")), None);
         assert_eq!(cannot_apply(version("9.7.4"), version("9.7.2")), None);
     }

@@ -587,7 +587,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_phase_names_the_transaction_as_the_first_did() {
+    fn both_xa_phases_name_the_same_transaction() {
         let prepare = XaPrepare {
             one_phase: false,
             format_id: 1,

@@ -26,10 +26,7 @@ pub(super) fn is_of_a_schema(statement: &[u8]) -> bool {
         rest: statement,
         session: None,
     };
-    let mut next_is = |known: &[&str]| {
-        let word = words.word();
-        word.is_some_and(|word| known.iter().any(|known| same(word, known)))
-    };
+    let mut next_is = |known: &[&str]| words.word().is_some_and(|word| is_one_of(word, known));
     next_is(&["CREATE", "ALTER", "DROP"]) && next_is(&["DATABASE", "SCHEMA"])
 }
 
@@ -43,7 +40,7 @@ fn read(statement: &[u8], schema: &[u8]) -> Option<SchemaChange> {
         session: session.filter(|schema| !schema.is_empty()),
     };
     let first = words.word()?;
-    let is = |known: &[&str]| known.iter().any(|known| same(first, known));
+    let is = |known: &[&str]| is_one_of(first, known);
     // Rows, privileges and statistics. TRUNCATE recreates the same table, and a function called by a statement creates none.
     if is(&[
         "INSERT",
@@ -105,28 +102,20 @@ impl<'a> Words<'a> {
             // The parser of some servers accepts CREATE OR REPLACE TABLE.
             self.expect("REPLACE")?;
             word = self.word()?;
-            let view = ["ALGORITHM", "SQL"].iter().any(|known| same(word, known));
+            let view = is_one_of(word, &["ALGORITHM", "SQL"]);
             return (view || no_tables(word)).then_some(SchemaChange::Nothing);
-        }
-        if no_tables(word) || same(word, "ALGORITHM") || same(word, "AGGREGATE") {
-            return Some(SchemaChange::Nothing);
         }
         // A new schema has no table. A temporary table has no rows in the log, and hides no other one from
         // `information_schema`.
-        if ["DATABASE", "SCHEMA", "TEMPORARY"]
-            .iter()
-            .any(|known| same(word, known))
-        {
+        let others = ["ALGORITHM", "AGGREGATE", "DATABASE", "SCHEMA", "TEMPORARY"];
+        if no_tables(word) || is_one_of(word, &others) {
             return Some(SchemaChange::Nothing);
         }
         if same(word, "TABLE") {
             self.skip_words(&["IF", "NOT", "EXISTS"])?;
             return self.definition();
         }
-        if ["UNIQUE", "FULLTEXT", "SPATIAL"]
-            .iter()
-            .any(|kind| same(word, kind))
-        {
+        if is_one_of(word, &["UNIQUE", "FULLTEXT", "SPATIAL"]) {
             word = self.word()?;
         }
         same(word, "INDEX").then_some(())?;
@@ -163,12 +152,12 @@ impl<'a> Words<'a> {
             self.expect("ON")?;
             return self.definition();
         }
-        if same(word, "DATABASE") || same(word, "SCHEMA") {
+        if is_one_of(word, &["DATABASE", "SCHEMA"]) {
             self.skip_words(&["IF", "EXISTS"])?;
             let schema = Changed::Schema(self.identifier()?.into());
             return self.at_end().then(|| SchemaChange::Tables(vec![schema]));
         }
-        (same(word, "TABLE") || same(word, "TABLES")).then_some(())?;
+        is_one_of(word, &["TABLE", "TABLES"]).then_some(())?;
         self.skip_words(&["IF", "EXISTS"])?;
         let mut tables = vec![Changed::Table(self.name()?)];
         while self.symbol(b',') {
@@ -176,7 +165,7 @@ impl<'a> Words<'a> {
         }
         if !self.at_end() {
             let word = self.word()?;
-            (same(word, "RESTRICT") || same(word, "CASCADE")).then_some(())?;
+            is_one_of(word, &["RESTRICT", "CASCADE"]).then_some(())?;
         }
         self.at_end().then_some(SchemaChange::Tables(tables))
     }
@@ -186,7 +175,7 @@ impl<'a> Words<'a> {
         if same(word, "USER") {
             return Some(SchemaChange::Nothing);
         }
-        (same(word, "TABLE") || same(word, "TABLES")).then_some(())?;
+        is_one_of(word, &["TABLE", "TABLES"]).then_some(())?;
         let mut tables = Vec::new();
         loop {
             tables.push(Changed::Table(self.name()?));
@@ -306,9 +295,7 @@ impl<'a> Words<'a> {
     /// One of these words; returns whether it was there.
     fn skip_any(&mut self, words: &[&str]) -> bool {
         let before = self.rest;
-        let found = self
-            .word()
-            .is_some_and(|word| words.iter().any(|known| same(word, known)));
+        let found = self.word().is_some_and(|word| is_one_of(word, words));
         if !found {
             self.rest = before;
         }
@@ -383,7 +370,11 @@ impl Further {
 }
 
 fn no_tables(word: &str) -> bool {
-    NO_TABLES.iter().any(|known| same(word, known))
+    is_one_of(word, &NO_TABLES)
+}
+
+fn is_one_of(word: &str, all: &[&str]) -> bool {
+    all.iter().any(|known| same(word, known))
 }
 
 fn same(word: &str, known: &str) -> bool {
@@ -411,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_changes_the_tables_that_it_names_and_an_odd_one_may_change_any() {
+    fn statements_change_their_named_tables_and_unknown_ones_any() {
         for (statement, expected) in [
             // Rows, privileges, and objects other than tables.
             ("insert into t values (1)", ""),
@@ -494,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_any_schema_is_not_guessed() {
+    fn a_name_without_a_schema_may_be_any() {
         for schema in ["", "ä"] {
             let change =
                 |statement: &str| in_words(schema_change(statement.as_bytes(), schema.as_bytes()));

@@ -131,10 +131,10 @@ impl Analysis {
 
     /// The report on all transactions so far.
     pub fn report(&self) -> Report {
-        let end = self.writesets.end();
+        let end = self.writesets.end;
         let chains = [
             ("serial", self.writes),
-            ("log", self.clock.longest_chain()),
+            ("log", self.clock.end),
             ("transactions", end.transaction_end),
             ("rows", end.row_end),
         ];
@@ -153,7 +153,7 @@ impl Analysis {
             chains: chains.map(chain).into(),
             tables_without_primary_key: names(&self.without_primary_key),
             tables_with_unknown_primary_key: names(&self.unknown_primary_key),
-            forgotten_keys: self.writesets.forgotten_keys(),
+            forgotten_keys: self.writesets.uses.forgotten,
         }
     }
 }
@@ -174,6 +174,7 @@ struct ClockedLog {
     finished: Vec<(i64, u64)>,
     /// When everything before the clock began is finished.
     base: u64,
+    /// Row writes on the longest chain.
     end: u64,
 }
 
@@ -217,11 +218,6 @@ impl ClockedLog {
         counts.add(self.size);
         counts
     }
-
-    /// Row writes on the longest chain.
-    fn longest_chain(&self) -> u64 {
-        self.end
-    }
 }
 
 #[cfg(test)]
@@ -246,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_ends_before_what_depends_on_it() {
+    fn a_group_ends_before_its_dependents() {
         // [lag]'s example: 1786 to 1789 are parallel; 1790 depends on one of them; 1791 on none from there on.
         let log = log(&[
             (1784, 1785),
@@ -258,21 +254,21 @@ mod tests {
         ]);
         assert_eq!(sizes(&log), [(1, 1), (2, 1), (3, 1)]);
         assert_eq!(log.groups().table().average_size, 2.0);
-        assert_eq!(log.longest_chain(), 30);
+        assert_eq!(log.end, 30);
     }
 
     #[test]
-    fn what_depends_on_nothing_is_one_group_and_a_chain_is_many() {
+    fn independent_transactions_form_one_group_and_a_chain_many() {
         let free = log(&[(0, 1), (0, 2), (0, 3), (0, 4)]);
-        assert_eq!((sizes(&free), free.longest_chain()), (vec![(4, 1)], 10));
+        assert_eq!((sizes(&free), free.end), (vec![(4, 1)], 10));
         let chain = log(&[(0, 1), (1, 2), (2, 3), (3, 4)]);
-        assert_eq!((sizes(&chain), chain.longest_chain()), (vec![(1, 4)], 40));
+        assert_eq!((sizes(&chain), chain.end), (vec![(1, 4)], 40));
     }
 
     #[test]
-    fn the_clock_begins_anew_with_each_file() {
+    fn the_clock_restarts_with_each_file() {
         let log = log(&[(0, 1), (0, 2), (0, 1), (0, 2), (0, 3)]);
         assert_eq!(sizes(&log), [(2, 1), (3, 1)]);
-        assert_eq!(log.longest_chain(), 20);
+        assert_eq!(log.end, 20);
     }
 }

@@ -16,10 +16,10 @@ use crate::transaction::{Body, RowChanges, Transaction};
 /// Levels of all transactions that were added so far.
 #[derive(Debug)]
 pub(super) struct Writesets {
-    uses: LastUses,
+    pub(super) uses: LastUses,
     /// The number of transactions of each level, from level 1 on.
     levels: Vec<u64>,
-    end: Moment,
+    pub(super) end: Moment,
     /// When the last barrier is done.
     barrier: Moment,
 }
@@ -55,9 +55,7 @@ impl Writesets {
         if place >= self.levels.len() {
             self.levels.resize(place + 1, 0);
         }
-        if let Some(count) = self.levels.get_mut(place) {
-            *count += 1;
-        }
+        self.levels[place] += 1;
     }
 
     fn rows(&mut self, changes: &RowChanges) -> Moment {
@@ -96,15 +94,6 @@ impl Writesets {
             counts.add(*size);
         }
         counts
-    }
-
-    pub(super) fn end(&self) -> Moment {
-        self.end
-    }
-
-    /// The number of keys forgotten because of the memory limit.
-    pub(super) fn forgotten_keys(&self) -> u64 {
-        self.uses.forgotten()
     }
 }
 
@@ -146,7 +135,8 @@ pub(super) struct LastUses {
     limit: usize,
     /// Everything not remembered is done at this moment.
     floor: Moment,
-    forgotten: u64,
+    /// The number of keys forgotten because of the memory limit.
+    pub(super) forgotten: u64,
 }
 
 impl LastUses {
@@ -187,11 +177,6 @@ impl LastUses {
     pub(super) fn clear(&mut self) {
         self.uses.clear();
         self.floor = Moment::default();
-    }
-
-    /// The number of keys forgotten because of the memory limit.
-    pub(super) fn forgotten(&self) -> u64 {
-        self.forgotten
     }
 
     fn forget(&mut self) {
@@ -358,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_waited_for_all_the_same() {
+    fn uses_of_forgotten_keys_wait_for_all_of_them() {
         let mut uses = LastUses::new(100);
         for number in 1..=1000 {
             uses.note(key(number, Access::Exclusive), at(number));
@@ -368,6 +353,6 @@ mod tests {
                 assert!(before.level >= earlier && before.level <= number);
             }
         }
-        assert!(uses.forgotten() > 800);
+        assert!(uses.forgotten > 800);
     }
 }

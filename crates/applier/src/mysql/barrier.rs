@@ -21,9 +21,8 @@ use crate::locked;
 use crate::mysql::blockers::log_holders;
 use crate::mysql::checkpoint::{NOTE, TABLE, begun_before, half_written};
 use crate::mysql::invoker::as_invoker;
-use crate::mysql::options::STATEMENT_LIMIT;
+use crate::mysql::options::{STATEMENT_LIMIT, again, for_barrier};
 use crate::mysql::outcome::{Failing, code, failing, link_error, lost, refused_by_us, write_error};
-use crate::mysql::preparation::{again, for_barrier};
 use crate::mysql::row_run::statement_runs;
 use crate::mysql::session::{MysqlSession, append_begin};
 use crate::mysql::statement_context::{
@@ -48,9 +47,9 @@ impl MysqlSession {
         };
         match done {
             Ok(()) | Err(WriteError::Lost(_)) => done,
-            Err(error) if self.take_back(barrier).await? => {
+            Err(error) if self.revert(barrier).await? => {
                 // Whatever happens to the session.
-                let _ = self.put_back(barrier).await;
+                let _ = self.restore(barrier).await;
                 Err(half_written(error, &barrier.tables()))
             }
             Err(error) => {
@@ -58,7 +57,7 @@ impl MysqlSession {
                     // No change of the begun transaction remains.
                     self.note(None).await?;
                 }
-                self.put_back(barrier).await?;
+                self.restore(barrier).await?;
                 Err(error)
             }
         }
@@ -325,13 +324,13 @@ impl MysqlSession {
     }
 
     /// Reverts a failed barrier as far as possible. Returns whether some changes stay.
-    async fn take_back(&mut self, barrier: &Barrier) -> Result<bool, WriteError> {
+    async fn revert(&mut self, barrier: &Barrier) -> Result<bool, WriteError> {
         match self.connection.execute("ROLLBACK").await {
             Err(LinkError::Server(error)) if error.code == code::XA_WRONG_STATE => {}
             Ok(_) => return self.something_stays().await,
             Err(error) => return Err(lost(error)),
         }
-        let id = statements(barrier).find_map(|statement| xa_id(&statement.query));
+        let id = statements(barrier).find_map(xa_id);
         let id = id.unwrap_or_default();
         // Ended already, when that fails.
         let ended = self.connection.execute(format!("XA END {id}")).await;
@@ -344,7 +343,7 @@ impl MysqlSession {
         back.map(|_| false).map_err(lost)
     }
 
-    async fn put_back(&mut self, barrier: &Barrier) -> Result<(), WriteError> {
+    async fn restore(&mut self, barrier: &Barrier) -> Result<(), WriteError> {
         let restored = self.run(self.as_before(barrier)).await;
         restored.map_err(|error| WriteError::Lost(error.to_string()))
     }
@@ -553,13 +552,9 @@ fn statements(barrier: &Barrier) -> impl Iterator<Item = &Statement> {
 
 /// The session requirements of the barrier's statements. An unreadable one is refused when its turn comes.
 fn contexts(barrier: &Barrier) -> impl Iterator<Item = SessionContext<'_>> {
-    statements(barrier).filter_map(|statement| {
-        let event = EventRef::new(&statement.query).ok()?;
-        let query = Query::decode(event).ok()?;
-        match query.status_variables {
-            Cow::Borrowed(variables) => SessionContext::decode(variables).ok(),
-            Cow::Owned(_) => None,
-        }
+    statements(barrier).filter_map(|statement| match query_of(statement)?.status_variables {
+        Cow::Borrowed(variables) => SessionContext::decode(variables).ok(),
+        Cow::Owned(_) => None,
     })
 }
 
@@ -576,23 +571,26 @@ fn has_statements(barrier: &Barrier) -> bool {
 
 /// True if a statement is of an XA transaction itself.
 fn is_phase(statement: &Statement) -> bool {
-    let query = EventRef::new(&statement.query).and_then(Query::decode);
-    query.is_ok_and(|query| {
+    query_of(statement).is_some_and(|query| {
         let word = query.statement.get(..3);
         word.is_some_and(|word| word.eq_ignore_ascii_case(b"XA "))
     })
 }
 
 fn is_savepoint(statement: &Statement) -> bool {
-    let query = EventRef::new(&statement.query).and_then(Query::decode);
-    query.is_ok_and(|query| StatementKind::of(&query.statement) == StatementKind::Savepoint)
+    let query = query_of(statement);
+    query.is_some_and(|query| StatementKind::of(&query.statement) == StatementKind::Savepoint)
 }
 
 /// The id in an XA START statement.
-fn xa_id(query: &Bytes) -> Option<String> {
-    let query = Query::decode(EventRef::new(query).ok()?).ok()?;
+fn xa_id(statement: &Statement) -> Option<String> {
+    let query = query_of(statement)?;
     let id = query.statement.strip_prefix(b"XA START ")?;
     Some(String::from_utf8_lossy(id).into_owned())
+}
+
+fn query_of(statement: &Statement) -> Option<Query<'_>> {
+    Query::decode(EventRef::new(&statement.query).ok()?).ok()
 }
 
 /// The most characters of a statement that an error shows.
@@ -612,9 +610,9 @@ fn of_statement(error: &ServerError, query: &Query<'_>) -> WriteError {
     let mut refused = write_error(error);
     if let WriteError::Refused(refusal) = &mut refused {
         let sentence = not_followed(error.code).map(|sentence| format!(". {sentence}"));
-        refusal.words = format!(
+        refusal.message = format!(
             "{}; the statement: {}{}",
-            refusal_of_statement(&refusal.words, &query.statement),
+            refusal_of_statement(&refusal.message, &query.statement),
             shown_statement(&query.statement, SHOWN),
             sentence.unwrap_or_default()
         );

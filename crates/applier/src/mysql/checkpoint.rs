@@ -309,10 +309,13 @@ pub(super) fn half_written(why: WriteError, tables: &[TableName]) -> WriteError 
     );
     match why {
         WriteError::Refused(refusal) => {
-            let words = refusal.words.clone() + &stays;
-            WriteError::Refused(Box::new(Refusal { words, ..*refusal }))
+            let message = refusal.message.clone() + &stays;
+            WriteError::Refused(Box::new(Refusal {
+                message,
+                ..*refusal
+            }))
         }
-        WriteError::Again(words) | WriteError::Lost(words) => refused_by_us(words + &stays),
+        WriteError::Again(message) | WriteError::Lost(message) => refused_by_us(message + &stays),
     }
 }
 
@@ -440,7 +443,7 @@ mod tests {
 
     /// A session was lost after its COMMIT, and the target has the batch, or has it a little later.
     #[test]
-    fn a_batch_whose_outcome_is_not_known_keeps_its_number() {
+    fn a_batch_of_unknown_outcome_keeps_its_number() {
         let row = checkpoint();
         let (first, second) = (batch(1, 1..=2), batch(2, 3..=3));
         row.take_turn(&first, Turn::First);
@@ -475,7 +478,7 @@ mod for_good_tests {
             table: Some(TableName::new("d", "n")),
             row: Some(3),
             code: 1062,
-            words: "Duplicate entry".to_owned(),
+            message: "Duplicate entry".to_owned(),
         };
         for (why, code) in [
             (WriteError::Again("Duplicate entry".to_owned()), 0),
@@ -487,7 +490,7 @@ mod for_good_tests {
             };
             assert_eq!(refused.code, code);
             assert_eq!(
-                refused.words,
+                refused.message,
                 "Duplicate entry; and the rows that it had written before that stay in d.m, d.n, whose engine takes nothing back"
             );
         }

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_change_the_keys_are_read_again_that_it_can_have_altered() {
+    fn affected_keys_are_reread_after_a_change() {
         let keys = [
             "b>a",
             "c=>b",
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_again_is_in_the_place_of_what_was_known() {
+    fn reread_keys_replace_known_ones() {
         let mut known = known(&["b>a", "c>a", "c>b", "e.x>c"]);
         known.forget(&table("c"));
         // It refers to itself now, and the schema's tables are unchanged.
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn cascades_go_on_from_child_to_child_and_end_where_a_key_has_none() {
+    fn cascades_reach_grandchildren_and_end_at_restricting_keys() {
         let known = known(&[
             "b=>a",
             "c=>b",

@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_account_is_written_where_a_statement_means_it() {
+    fn the_account_replaces_current_user() {
         for (statement, expected) in [
             ("drop user current_user()", "drop user @"),
             ("DROP USER a@b, Current_User", "DROP USER a@b, @"),
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_that_name_their_accounts_are_run_as_they_are() {
+    fn statements_with_explicit_accounts_are_unchanged() {
         for statement in [
             "CREATE DEFINER=`a`@`b` EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT CURRENT_USER()",
             "CREATE ALGORITHM=UNDEFINED DEFINER=`a`@`b` SQL SECURITY DEFINER VIEW `v` AS SELECT CURRENT_USER() AS `c`",
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_end_where_the_session_lets_them_end() {
+    fn quotes_follow_the_session_sql_mode() {
         const ANSI_QUOTES: u64 = 4;
         const NO_BACKSLASH_ESCAPES: u64 = 0x10_0000;
         for (sql_mode, statement, is_meant) in [
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_and_names_of_other_character_sets_are_not_guessed() {
+    fn unclear_character_sets_are_refused() {
         let grant = "grant `\u{e4}` to current_user";
         assert!(run_as(grant, &context(0, UTF8MB4)).is_ok());
         assert!(run_as(grant, &context(0, SJIS)).is_err());

@@ -20,7 +20,6 @@ pub(crate) mod fuzzing;
 mod invoker;
 mod options;
 mod outcome;
-mod preparation;
 mod publishing;
 mod row_run;
 mod session;
@@ -38,10 +37,11 @@ use crate::locked;
 use crate::mysql::blockers::{blockers_query, read_blockers};
 use crate::mysql::checkpoint::{Checkpoint, RIGHTS, TABLE};
 use crate::mysql::foreign_keys::{ForeignKeys, cascading, key_columns};
-use crate::mysql::options::{FOR_ROWS, Grants, grant_statement, lacking_proxy};
+use crate::mysql::options::{
+    FOR_ROWS, Grants, INVISIBLE_PRIMARY_KEYS_FROM, grant_statement, lacking_proxy, settings,
+};
 pub use crate::mysql::options::{MysqlOptions, lacks_for_rows};
 use crate::mysql::outcome::{backend_error, code};
-use crate::mysql::preparation::{INVISIBLE_PRIMARY_KEYS_FROM, settings};
 pub use crate::mysql::publishing::complete_gtid_executed;
 use crate::mysql::publishing::{
     PUBLISHED_WITHIN, Publisher, is_missing, keep_quiet, open, owners_end, prepare,

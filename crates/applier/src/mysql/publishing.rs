@@ -428,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_to_publish_that_lasts_is_said_once() {
+    fn a_lasting_refusal_to_publish_is_logged_once() {
         let began = Instant::now();
         let mut refused = Refused::default();
         let seconds = [0, 1, 4, 5, 6, 60];
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_is_put_in_front_of_what_writes_the_log_and_once() {
+    fn the_filter_precedes_the_sinks_and_is_added_once() {
         let set = services_with_filter("log_filter_internal; log_sink_internal");
         assert_eq!(
             set,

@@ -267,11 +267,11 @@ impl<'a> Tables<'a> {
         let Some(map) = map_of(changes, event) else {
             return;
         };
-        let says = map.get(NUMBER.end..).unwrap_or_default();
-        if self.maps.contains(&says) {
+        let content = map.get(NUMBER.end..).unwrap_or_default();
+        if self.maps.contains(&content) {
             return;
         }
-        self.maps.push(says);
+        self.maps.push(content);
         let begin = out.len();
         out.extend_from_slice(map);
         self.number(changes, event, begin, out);
@@ -280,7 +280,7 @@ impl<'a> Tables<'a> {
     /// Writes the number of an event's table into the event or map at this offset.
     fn number(&self, changes: &RowChanges, event: &RowsEvent, begin: usize, out: &mut [u8]) {
         let map = map_of(changes, event).and_then(|map| map.get(NUMBER.end..));
-        let place = self.maps.iter().position(|says| Some(*says) == map);
+        let place = self.maps.iter().position(|content| Some(*content) == map);
         let number = place.map_or(0, |place| place as u64 + 1).to_le_bytes();
         overwrite(out, begin, NUMBER, &number[..NUMBER.end - NUMBER.start]);
     }
@@ -542,7 +542,7 @@ mod binlog_statement_tests {
     use super::*;
 
     #[test]
-    fn statements_are_as_long_as_was_said() {
+    fn statement_sizes_are_predicted() {
         for limit in 20..200 {
             let mut statement = Vec::new();
             append_binlog(&vec![7; events_within(limit)], &mut statement);

@@ -189,7 +189,7 @@ mod open_sessions_tests {
     use super::*;
 
     #[test]
-    fn a_number_that_is_given_again_stays_open_when_the_lost_session_is_dropped() {
+    fn a_reused_session_id_stays_open_when_the_lost_session_is_dropped() {
         let open = OpenSessions::default();
         let (first, second) = (SessionId(12), SessionId(13));
         open.add(first);
@@ -210,7 +210,7 @@ mod patience_tests {
     use super::*;
 
     #[test]
-    fn what_is_given_up_again_and_again_gets_twice_the_time_up_to_a_bound() {
+    fn each_retry_gets_twice_the_time_up_to_a_bound() {
         let gtid = |gno: u32| format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:{gno}");
         let [slow, other] = [1, 2].map(|gno| gtid(gno).parse::<Gtid>().unwrap());
         let hours = |hours: u64| Duration::from_secs(hours * 3600);

@@ -45,8 +45,7 @@ pub(super) fn context_statement(
     set.put("auto_increment_offset", offset);
     set.put("lc_time_names", context.lc_time_names.unwrap_or(0));
     if let Some(zone) = context.time_zone {
-        set.name("time_zone");
-        append_hex_text(zone, &mut set.text);
+        set.put_text("time_zone", zone);
     }
     if let Some(required) = context.sql_require_primary_key {
         set.put("sql_require_primary_key", u8::from(required));
@@ -80,10 +79,7 @@ pub(super) fn rows_statement(context: &RowContext) -> Vec<u8> {
     set.put("sql_mode", context.sql_mode);
     set.put("lc_time_names", context.lc_time_names);
     match &context.time_zone {
-        Some(zone) => {
-            set.name("time_zone");
-            append_hex_text(zone, &mut set.text);
-        }
+        Some(zone) => set.put_text("time_zone", zone),
         None => set.put("time_zone", "DEFAULT"),
     }
     set.text
@@ -129,11 +125,6 @@ pub(super) fn rand_statement(rand: &Rand) -> Vec<u8> {
     .into_bytes()
 }
 
-fn append_hex_text(text: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(b"_utf8mb4 ");
-    append_hex(text, out);
-}
-
 /// A SET statement under construction.
 #[derive(Default)]
 struct Assignments {
@@ -146,6 +137,12 @@ impl Assignments {
         self.text.extend_from_slice(before.as_bytes());
         self.text.extend_from_slice(name.as_bytes());
         self.text.push(b'=');
+    }
+
+    fn put_text(&mut self, name: &str, text: &[u8]) {
+        self.name(name);
+        self.text.extend_from_slice(b"_utf8mb4 ");
+        append_hex(text, &mut self.text);
     }
 
     fn put(&mut self, name: &str, value: impl std::fmt::Display) {
@@ -329,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_was_logged_is_assigned_and_nothing_else() {
+    fn exactly_the_logged_variables_are_assigned() {
         let query = Query {
             thread_id: 9,
             schema: b"a`b"[..].into(),
@@ -379,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_given_what_decides_what_becomes_of_them() {
+    fn rows_get_the_session_variables_that_affect_them() {
         let context = RowContext::default();
         assert_eq!(
             text(rows_statement(&context)),
@@ -398,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_transaction_may_change_is_assigned_before_it() {
+    fn variables_fixed_in_a_transaction_are_assigned_before_it() {
         let with = |explicit_defaults_for_timestamp| SessionContext {
             explicit_defaults_for_timestamp,
             ..SessionContext::default()
@@ -517,7 +514,7 @@ mod decimal_tests {
     }
 
     #[test]
-    fn what_is_no_decimal_is_told() {
+    fn invalid_decimals_are_refused() {
         for (precision, scale, bytes) in [
             (2, 3, &[0x80][..]),
             (1, 0, &[]),
@@ -537,7 +534,7 @@ mod quoting_tests {
     use super::*;
 
     #[test]
-    fn no_character_ends_a_name_or_a_text() {
+    fn names_and_texts_are_escaped() {
         let mut name = Vec::new();
         append_name("a`;é".as_bytes(), &mut name);
         assert_eq!(name, "`a``;é`".as_bytes());

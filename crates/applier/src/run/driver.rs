@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +15,7 @@ use crate::batch::BatchSeq;
 use crate::run::options::{Control, Ended, Options, RunHandle};
 use crate::run::plan::{Order, Plan, WorkerId};
 use crate::run::progress::{Progress, StageName};
-use crate::run::reader::{Item, Place, Reader};
+use crate::run::reader::{InFlight, Item, Reader};
 use crate::run::worker::{Event, Worker};
 use crate::run::{ApplyError, reach};
 use crate::source::Source;
@@ -25,12 +25,6 @@ use crate::transaction::{Seq, Transaction};
 const ITEMS: usize = 64;
 /// At the end, how long to wait for workers that are still in a call.
 const LAST_CALLS: Duration = Duration::from_secs(10);
-
-/// A transaction on its way.
-struct InFlight {
-    _place: Place,
-    done: Option<oneshot::Sender<()>>,
-}
 
 pub(super) struct Driver<B> {
     backend: Arc<B>,
@@ -137,8 +131,8 @@ impl<B: Backend> Driver<B> {
     }
 
     async fn run(&mut self) -> Result<Ended, ApplyError> {
-        let mut control_goes_on = true;
-        self.obey();
+        let mut control_is_open = true;
+        self.apply_control();
         loop {
             // One moment for both: otherwise no timer would cover a moment between them.
             let now = self.now();
@@ -156,18 +150,20 @@ impl<B: Backend> Driver<B> {
                     self.plan.stop();
                     self.reader.abort_all();
                 }
-                Some(event) = self.events.recv() => self.hear(event)?,
-                changed = self.control.changed(), if control_goes_on => match changed {
-                    Ok(()) => self.obey(),
-                    Err(_) => control_goes_on = false,
+                Some(event) = self.events.recv() => self.handle(event)?,
+                changed = self.control.changed(), if control_is_open => match changed {
+                    Ok(()) => self.apply_control(),
+                    Err(_) => control_is_open = false,
                 },
                 item = self.items.recv(), if self.log_end.is_none() && !self.cancelled => self.take(item),
-                broken = self.tasks.join_next() => task_ended(broken)?,
+                ended = self.tasks.join_next() => if let Some(Err(error)) = ended {
+                    return Err(ApplyError::Broken(error.to_string()));
+                },
                 () = sleep_until(wake), if may_wake => {}
             }
             // All other pending events, before the next check of everything.
             while let Ok(event) = self.events.try_recv() {
-                self.hear(event)?;
+                self.handle(event)?;
             }
             for _ in 0..ITEMS {
                 if self.log_end.is_some() || self.cancelled {
@@ -228,7 +224,7 @@ impl<B: Backend> Driver<B> {
         }
     }
 
-    fn hear(&mut self, event: Event) -> Result<(), ApplyError> {
+    fn handle(&mut self, event: Event) -> Result<(), ApplyError> {
         match event {
             Event::Opened(worker, session) => {
                 self.sessions.retain(|_, of| *of != worker);
@@ -249,7 +245,7 @@ impl<B: Backend> Driver<B> {
             }
             Event::Blockers(_, Err(error)) => {
                 self.asks_blockers = false;
-                tracing::warn!(%error, "the database does not say which sessions are in each other's way");
+                tracing::warn!(%error, "the sessions that block each other are unknown");
             }
         }
         Ok(())
@@ -267,15 +263,7 @@ impl<B: Backend> Driver<B> {
     /// Processes an item of the reader, or its end.
     fn take(&mut self, item: Option<Item>) {
         match item {
-            Some(Item::Transaction {
-                transaction,
-                place,
-                done,
-            }) => {
-                let in_flight = InFlight {
-                    _place: place,
-                    done,
-                };
+            Some(Item::Transaction(transaction, in_flight)) => {
                 self.in_flight.insert(transaction.seq, in_flight);
                 self.plan.admit(transaction);
             }
@@ -285,7 +273,7 @@ impl<B: Backend> Driver<B> {
     }
 
     /// Applies the operator's control settings.
-    fn obey(&mut self) {
+    fn apply_control(&mut self) {
         let control = *self.control.borrow_and_update();
         if self.cancelled {
             return;
@@ -333,12 +321,5 @@ impl<B: Backend> Driver<B> {
             tracing::warn!("a worker's last call does not end; its session is dropped");
             self.tasks.abort_all();
         }
-    }
-}
-
-fn task_ended(end: Option<Result<(), JoinError>>) -> Result<(), ApplyError> {
-    match end {
-        Some(Err(error)) => Err(ApplyError::Broken(error.to_string())),
-        Some(Ok(())) | None => Ok(()),
     }
 }

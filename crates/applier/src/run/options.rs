@@ -237,7 +237,7 @@ mod control_tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_kept_whatever_the_steps() {
+    fn the_rate_does_not_depend_on_the_steps() {
         for step_ms in [1, 7, 30] {
             let mut pace = Pace::default();
             pace.set(Some(200.0), Duration::ZERO);
@@ -255,7 +255,7 @@ mod control_tests {
     }
 
     #[test]
-    fn a_long_pause_is_not_made_up_for() {
+    fn a_long_pause_earns_no_burst() {
         let mut pace = Pace::default();
         pace.set(Some(100.0), Duration::ZERO);
         assert_eq!(pace.allowed(Duration::from_secs(100)), 5);
@@ -268,7 +268,7 @@ mod control_tests {
     }
 
     #[test]
-    fn the_next_one_may_begin_when_it_says() {
+    fn the_next_moment_is_exact() {
         let mut pace = Pace::default();
         pace.set(Some(3.0), Duration::ZERO);
         let mut now = Duration::ZERO;

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn lag_is_the_age_of_what_has_not_passed() {
+    fn lag_is_the_age_of_the_first_unpassed_transaction() {
         let progress = Progress::new();
         let now = CommitTimestamp(10_000_000);
         let lag = |stage| progress.lag(stage, now).map(|lag| lag.as_millis());
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_that_passed_is_the_last_in_the_logs_order() {
+    fn the_last_passed_is_the_last_in_log_order() {
         let progress = Progress::new();
         let (first, second) = (transaction(1, 1), transaction(2, 2));
         progress.pass(StageName::Committed, &second);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_remarked_on_once_in_all_runs_until_it_lacks_nothing() {
+    fn a_table_is_remarked_on_once_across_runs() {
         let remarks = Arc::default();
         let runs = [(); 2].map(|()| Progress::with_remarks(Arc::clone(&remarks)));
         let [one, other] = ["one", "other"].map(|table| TableName::new("d", table));

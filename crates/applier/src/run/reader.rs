@@ -33,14 +33,17 @@ const IDLE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) enum Item {
     /// The next transaction of the log.
-    Transaction {
-        transaction: Arc<Transaction>,
-        place: Place,
-        /// Signals its commit, if the reader may wait for that.
-        done: Option<oneshot::Sender<()>>,
-    },
+    Transaction(Arc<Transaction>, InFlight),
     /// Nothing more follows, or not without another run.
     End(Result<(), ApplyError>),
+}
+
+/// A transaction from its decoding to its commit.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    _place: Place,
+    /// Signals its commit, if the reader may wait for that.
+    pub(super) done: Option<oneshot::Sender<()>>,
 }
 
 pub(super) struct Reader<S, B> {
@@ -101,7 +104,7 @@ impl<S: Source, B: Backend> Reader<S, B> {
                 {
                     return Ok(());
                 }
-                self.look_up(missing).await?;
+                self.query(missing).await?;
             }
             let (ready, shapes) = (&mut self.ready, &self.shapes);
             let mut transaction = long_work::run(parsed.bytes(), || {
@@ -111,7 +114,7 @@ impl<S: Source, B: Backend> Reader<S, B> {
             transaction.seq = seq;
             seq = seq.next();
             self.progress.pass(StageName::Received, &transaction);
-            if !self.hand_over(transaction).await {
+            if !self.pass_on(transaction).await {
                 return Ok(());
             }
             self.progress.set_drained(self.source.drained().get());
@@ -144,7 +147,7 @@ impl<S: Source, B: Backend> Reader<S, B> {
     }
 
     /// Queries unknown tables, in one call. Do not drop it: a query that is repeated whenever it takes long is never answered.
-    async fn look_up(&mut self, missing: Vec<TableName>) -> Result<(), ApplyError> {
+    async fn query(&mut self, missing: Vec<TableName>) -> Result<(), ApplyError> {
         let shapes = reach(self.reopen_for, || self.backend.tables(&missing)).await?;
         // Decoding reports a missing one.
         for (name, shape) in missing.into_iter().zip(shapes) {
@@ -172,7 +175,7 @@ impl<S: Source, B: Backend> Reader<S, B> {
     }
 
     /// False when the driver has ended.
-    async fn hand_over(&mut self, transaction: Transaction) -> bool {
+    async fn pass_on(&mut self, transaction: Transaction) -> bool {
         let (rows, bytes) = (rows_of(&transaction), transaction.bytes);
         if self.window.is_full_for(rows, bytes) {
             self.progress.count(|counts| counts.window_waits += 1);
@@ -187,11 +190,11 @@ impl<S: Source, B: Backend> Reader<S, B> {
                 (Some((barrier.changes.clone(), committed)), Some(done))
             }
         };
-        let item = Item::Transaction {
-            transaction: Arc::new(transaction),
-            place,
+        let in_flight = InFlight {
+            _place: place,
             done,
         };
+        let item = Item::Transaction(Arc::new(transaction), in_flight);
         if self.items.send(item).await.is_err() {
             return false;
         }
@@ -301,14 +304,14 @@ const UNIT: usize = 1024;
 
 /// The room for decoded transactions, in rows and bytes.
 #[derive(Debug)]
-pub(super) struct Window {
+struct Window {
     rows: Bound,
     units: Bound,
 }
 
 /// A transaction's part of the window; dropping it releases the room.
 #[derive(Debug)]
-pub(super) struct Place {
+struct Place {
     _rows: OwnedSemaphorePermit,
     _units: OwnedSemaphorePermit,
 }
@@ -342,7 +345,7 @@ impl Bound {
 }
 
 impl Window {
-    pub(super) fn new(size: WindowSize) -> Self {
+    fn new(size: WindowSize) -> Self {
         Self {
             rows: Bound::new(size.rows),
             units: Bound::new(size.bytes.div_ceil(UNIT)),
@@ -350,14 +353,14 @@ impl Window {
     }
 
     /// Whether a transaction of this size would have to wait.
-    pub(super) fn is_full_for(&self, rows: usize, bytes: usize) -> bool {
+    fn is_full_for(&self, rows: usize, bytes: usize) -> bool {
         self.rows.free.available_permits() < self.rows.part(rows) as usize
             || self.units.free.available_permits() < self.units.part(bytes.div_ceil(UNIT)) as usize
     }
 
     /// Waits until there is room for a transaction; one that is larger than the window waits until it is empty. The
     /// semaphores are never closed, so there is no error in practice.
-    pub(super) async fn enter(&self, rows: usize, bytes: usize) -> Result<Place, AcquireError> {
+    async fn enter(&self, rows: usize, bytes: usize) -> Result<Place, AcquireError> {
         Ok(Place {
             _rows: self.rows.take(self.rows.part(rows)).await?,
             _units: self
@@ -373,7 +376,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_larger_than_the_window_passes_alone() {
+    async fn a_transaction_larger_than_the_window_passes_alone() {
         let window = Window::new(WindowSize {
             rows: 10,
             bytes: 4096,
@@ -427,7 +430,7 @@ mod shapes_tests {
         shapes
     }
 
-    fn kept_behind(change: &SchemaChange) -> String {
+    fn kept_after(change: &SchemaChange) -> String {
         let mut shapes = family();
         shapes.forget(change);
         let mut kept: Vec<&str> = shapes.known.keys().map(|name| &*name.table).collect();
@@ -436,7 +439,7 @@ mod shapes_tests {
     }
 
     #[test]
-    fn what_a_change_does_not_touch_is_not_forgotten() {
+    fn unaffected_shapes_are_kept() {
         let tables = |names: &[&str]| {
             let changed = names.iter().map(|table| Changed::Table(name(table)));
             SchemaChange::Tables(changed.collect())
@@ -470,12 +473,12 @@ mod shapes_tests {
             ),
             (SchemaChange::Tables(vec![Changed::Schema("D".into())]), ""),
         ] {
-            assert_eq!(kept_behind(&change), kept, "{change:?}");
+            assert_eq!(kept_after(&change), kept, "{change:?}");
         }
     }
 
     #[test]
-    fn what_was_forgotten_is_asked_for_with_the_first_that_is_missing() {
+    fn forgotten_shapes_are_queried_with_the_first_missing_one() {
         let mut shapes = family();
         assert!(shapes.missing([&name("child")].into_iter()).is_empty());
         shapes.forget(&SchemaChange::Tables(vec![Changed::Table(name("child"))]));

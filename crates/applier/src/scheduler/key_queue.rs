@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_of_many_keys_gives_its_memory_back_and_a_small_one_keeps_it() {
+    fn a_large_key_map_releases_memory_and_a_small_one_keeps_it() {
         let most = capacity_behind(4 * KEPT_CAPACITY);
         assert!(most <= KEPT_CAPACITY, "{most}");
         assert!(capacity_behind(1000) >= 1000);

@@ -378,11 +378,6 @@ pub fn framed(
     payload: Bytes,
     max_transaction_bytes: u64,
 ) -> Result<FramedTransaction, SourceError> {
-    // Every event is parsed.
-    long_work::run(payload.len(), || frame(payload, max_transaction_bytes))
-}
-
-fn frame(payload: Bytes, max_transaction_bytes: u64) -> Result<FramedTransaction, SourceError> {
     let no_meaning = |error: &dyn Display| {
         SourceError::Refused(format!(
             "the member's log has a transaction without a meaning: {error}"
@@ -391,10 +386,14 @@ fn frame(payload: Bytes, max_transaction_bytes: u64) -> Result<FramedTransaction
     let framer = TransactionFramer::new(ChecksumAlgorithm::None, max_transaction_bytes);
     let mut framer = framer.without_payloads();
     let mut last = None;
-    for event in CanonicalEvents::new(payload.clone()) {
-        let event = event.map_err(|error| no_meaning(&error))?;
-        last = framer.push(&event).map_err(|error| no_meaning(&error))?;
-    }
+    // Every event is parsed.
+    long_work::run(payload.len(), || {
+        for event in CanonicalEvents::new(payload.clone()) {
+            let event = event.map_err(|error| no_meaning(&error))?;
+            last = framer.push(&event).map_err(|error| no_meaning(&error))?;
+        }
+        Ok::<(), SourceError>(())
+    })?;
     match last {
         // Canonical events are their own canonical form.
         Some(StreamItem::Transaction(transaction)) => Ok(FramedTransaction {

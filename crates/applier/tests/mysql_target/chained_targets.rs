@@ -6,7 +6,6 @@ use applier::source::{FileSource, Source};
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::events::GtidEvent;
 use binlog_format::framing::FramedTransaction;
-use binlog_format::gtid::GtidSet;
 use testkit::mysqld::Mysqld;
 
 use crate::pair::{Pair, Way};

@@ -262,10 +262,10 @@ async fn two_appliers_at_one_target_do_not_repeat_one_another() -> Result<()> {
             ensure!(committed == 2 && outcome.is_ok(), "{outcome:?}");
             continue;
         }
-        let words = outcome.expect_err("it is refused").to_string();
+        let message = outcome.expect_err("it is refused").to_string();
         ensure!(
-            committed == 0 && words.contains("another applier"),
-            "{words}"
+            committed == 0 && message.contains("another applier"),
+            "{message}"
         );
     }
     ensure!(rows(&pair)? == "1,2,3,4");

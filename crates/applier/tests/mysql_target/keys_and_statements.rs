@@ -125,10 +125,10 @@ async fn statements_of_every_kind_do_the_same_on_both_mysqlds() -> Result<()> {
          INSERT INTO now VALUES (NULL)",
     )?;
     let stop = pair.follow(Way::Batches(4)).await?.unwrap_err();
-    let words = stop.error.to_string();
+    let message = stop.error.to_string();
     ensure!(
-        words.contains("1048") && words.contains("let the source log rows"),
-        "{words}"
+        message.contains("1048") && message.contains("let the source log rows"),
+        "{message}"
     );
     Ok(())
 }

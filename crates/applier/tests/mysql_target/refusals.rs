@@ -387,10 +387,10 @@ async fn an_order_that_full_text_indexes_do_not_take_is_refused_with_what_helps(
         .follow(Way::Batches(4))
         .await?
         .expect_err("it is refused");
-    let words = stop.error.to_string();
+    let message = stop.error.to_string();
     ensure!(
-        place(&stop).0.as_deref() == Some("d.t") && words.contains("drop the table's FULLTEXT"),
-        "{words}"
+        place(&stop).0.as_deref() == Some("d.t") && message.contains("drop the table's FULLTEXT"),
+        "{message}"
     );
     pair.tamper("ALTER TABLE d.t DROP INDEX f")?;
     if let Err(stop) = pair.follow(Way::Batches(4)).await? {
@@ -442,8 +442,8 @@ async fn what_only_the_source_has_is_refused_with_what_helps() -> Result<()> {
             session.run_barrier(&created).await?;
         }
         let stop = pair.follow(Way::Batches(4)).await?.expect_err(write);
-        let words = stop.error.to_string();
-        ensure!(words.contains(helps), "{words}");
+        let message = stop.error.to_string();
+        ensure!(message.contains(helps), "{message}");
         if !fix.is_empty() {
             pair.tamper(fix)?;
             pair.equal_after(Way::Batches(4), &["d"]).await?;

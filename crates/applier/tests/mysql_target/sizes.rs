@@ -46,7 +46,7 @@ async fn huge_transactions_and_huge_rows_reach_mysqld() -> Result<()> {
         };
         ensure!((refusal.code, refusal.row) == (1153, Some(2)), "{refusal}");
         ensure!(
-            refusal.words.contains("SET GLOBAL max_allowed_packet = "),
+            refusal.message.contains("SET GLOBAL max_allowed_packet = "),
             "{refusal}"
         );
     }

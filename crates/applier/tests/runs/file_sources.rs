@@ -120,7 +120,7 @@ async fn drain(mut source: impl Source) -> (Vec<u64>, Result<(), SourceError>) {
     }
 }
 
-fn words(result: Result<(), SourceError>) -> String {
+fn message(result: Result<(), SourceError>) -> String {
     result.unwrap_err().to_string()
 }
 
@@ -145,10 +145,10 @@ async fn transactions_that_neither_the_target_nor_a_file_has_are_missed() {
     let files = Files::new([file(4..6, false)]);
     let (numbers, end) = files.read(set(1..3)).await;
     assert_eq!(numbers, [] as [u64; 0]);
-    let words = words(end);
+    let message = message(end);
     assert!(
-        words.contains("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:3;"),
-        "{words}"
+        message.contains("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:3;"),
+        "{message}"
     );
     files.read(set(1..4)).await.1.unwrap();
 
@@ -171,7 +171,7 @@ async fn an_unfinished_end_is_left_out_only_where_a_server_may_have_left_it() {
 
         let (numbers, end) = Files::new([cut_off(false)]).read(GtidSet::new()).await;
         assert_eq!(numbers, [1, 2]);
-        assert!(words(end).contains("it ends within a transaction"));
+        assert!(message(end).contains("it ends within a transaction"));
 
         let before_another = Files::new([cut_off(true), file(4..5, false)]);
         assert!(before_another.read(GtidSet::new()).await.1.is_err());
@@ -199,12 +199,12 @@ async fn what_is_no_binlog_says_so() {
         (b"select 1;".to_vec(), "is no binlog file"),
         (Vec::new(), "is no binlog file"),
     ] {
-        let words = words(Files::new([content]).read(GtidSet::new()).await.1);
-        assert!(words.contains(said), "{words}");
+        let message = message(Files::new([content]).read(GtidSet::new()).await.1);
+        assert!(message.contains(said), "{message}");
     }
     let missing = FileSource::open(vec![Path::new("no-such-file").into()], None, LIMIT);
-    let words = missing.await.unwrap_err().to_string();
-    assert!(words.contains("no-such-file"), "{words}");
+    let message = missing.await.unwrap_err().to_string();
+    assert!(message.contains("no-such-file"), "{message}");
 }
 
 #[tokio::test]
@@ -228,5 +228,5 @@ async fn it_ends_where_it_is_told() {
     }
     let (numbers, end) = read(Until::Gtids(set([8, 12])), set([])).await;
     assert_eq!(numbers, (1..9).collect::<Vec<_>>());
-    assert!(words(end).contains(":12; give a log that has them"));
+    assert!(message(end).contains(":12; give a log that has them"));
 }

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_not_asked_for_when_that_is_switched_off() {
+    fn no_key_is_requested_when_that_is_disabled() {
         let options = ConnectOptions {
             public_key: PublicKeySource::Never,
             ..options("secret")
@@ -453,7 +453,7 @@ mod public_key_tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused() {
+    fn invalid_keys_are_refused() {
         for pem in [
             "",
             "hello",

@@ -551,7 +551,7 @@ mod lookup_tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_name_may_be_looked_up_for_longer_than_a_connection_may_take() {
+    async fn a_name_lookup_has_its_own_limit() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let names = Names::by(|_| {

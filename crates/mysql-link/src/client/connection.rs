@@ -16,9 +16,7 @@ use crate::client::result_set::{
 use crate::client::{ConnectOptions, Endpoint};
 use crate::error::{LinkError, ProtocolError, ServerError, Step, server_code};
 use crate::versions::ServerVersion;
-use crate::wire::{
-    ByteReader, ByteStream, ByteWriter, MAX_CHUNK, PacketReader, PacketWriter, WireError,
-};
+use crate::wire::{ByteReader, ByteStream, ByteWriter, PacketReader, PacketWriter, WireError};
 
 const COM_QUIT: u8 = 0x01;
 const COM_QUERY: u8 = 0x03;
@@ -417,10 +415,7 @@ impl Connection {
                 let error = Some(too_large(size, packet_limit));
                 return Ok(Ran { done, error });
             }
-            let next = match statements.command(run.clone()) {
-                Command::Chunk(packet) => self.writer.write_encoded(packet).await.map(|()| 1),
-                Command::Payload(payload) => self.writer.write(0, payload).await,
-            };
+            let next = self.writer.write(0, statements.command(run.clone())).await;
             let mut packets = self.packets(next.map_err(WireError::Io)?);
             for _ in run {
                 let answer = packets.next().await?;
@@ -522,18 +517,16 @@ pub struct Ran {
 // Statements that are sent together, as the text of one packet. Kept by its owner from one call to the next, so that
 // neither the text nor the packet is copied or allocated again.
 
-/// Room in front of the text for the packet's header and the command.
-const ROOM: usize = 5;
 /// Memory above this is given back when the statements are done.
 const KEPT: usize = 4 << 20;
 
 /// Statements in their order.
 ///
 /// ```text
-/// room of 5 bytes | statement ; statement ; statement
-///                   starts[0]   starts[1]   starts[2]
+/// command | statement ; statement ; statement
+///           starts[0]   starts[1]   starts[2]
 /// ```
-/// The text before a statement is sent before it, so that the header of a packet which begins with it takes those bytes.
+/// The text before a statement is sent before it, so that the command of a packet which begins with it takes the byte before it.
 #[derive(Debug)]
 pub struct Statements {
     text: Vec<u8>,
@@ -543,7 +536,7 @@ pub struct Statements {
 impl Default for Statements {
     fn default() -> Self {
         Self {
-            text: vec![0; ROOM],
+            text: vec![COM_QUERY],
             starts: Vec::new(),
         }
     }
@@ -567,7 +560,7 @@ impl Statements {
 
     /// Bytes of all statements, without the packet's header.
     pub fn bytes(&self) -> usize {
-        self.text.len() - ROOM
+        self.text.len() - 1
     }
 
     /// Adds a statement after the others.
@@ -588,9 +581,9 @@ impl Statements {
     pub fn clear(&mut self) {
         self.starts.clear();
         if self.text.capacity() > KEPT {
-            self.text = vec![0; ROOM];
+            self.text = vec![COM_QUERY];
         } else {
-            self.text.truncate(ROOM);
+            self.text.truncate(1);
         }
     }
 
@@ -608,44 +601,25 @@ impl Statements {
         first..end.min(self.len())
     }
 
-    /// The command that runs these statements; a whole chunk with its header where it fits into one. Overwrites the
-    /// bytes in front of them.
-    fn command(&mut self, run: Range<usize>) -> Command<'_> {
+    /// The command that runs these statements. Overwrites the byte in front of them.
+    fn command(&mut self, run: Range<usize>) -> &[u8] {
         let place = self.place(run);
-        let length = place.len() + 1;
-        let begin = place.start - ROOM;
-        if let Some(room) = self.text.get_mut(begin..place.start) {
-            let [low, middle, high, _] = (length as u32).to_le_bytes();
-            room.copy_from_slice(&[low, middle, high, 0, COM_QUERY]);
+        let command = place.start - 1..place.end;
+        if let Some(first) = self.text.get_mut(command.start) {
+            *first = COM_QUERY;
         }
-        if length < MAX_CHUNK {
-            Command::Chunk(self.text.get(begin..place.end).unwrap_or_default())
-        } else {
-            Command::Payload(
-                self.text
-                    .get(place.start - 1..place.end)
-                    .unwrap_or_default(),
-            )
-        }
+        self.text.get(command).unwrap_or_default()
     }
 
     /// The place of the text of a run of statements, without the semicolon after it.
     fn place(&self, run: Range<usize>) -> Range<usize> {
-        let start = self.starts.get(run.start).copied().unwrap_or(ROOM);
+        let start = self.starts.get(run.start).copied().unwrap_or(1);
         let end = self
             .starts
             .get(run.end)
             .map_or(self.text.len(), |next| next - 1);
         start..end
     }
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Command<'a> {
-    /// A packet of one chunk, its header included; its number is 0.
-    Chunk(&'a [u8]),
-    /// A payload that takes more than one chunk.
-    Payload(&'a [u8]),
 }
 
 // Text inside a statement.
@@ -661,7 +635,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_stays_one_text() {
+    fn literals_are_escaped() {
         assert_eq!(literal(r"a'b\c"), r"'a''b\\c'");
         assert_eq!(literal(""), "''");
     }
@@ -677,13 +651,11 @@ mod statements_tests {
         let (mut first, mut sent) = (0, Vec::new());
         while first < statements.len() {
             let run = statements.run_from(first, limit);
-            let Command::Chunk(chunk) = statements.command(run.clone()) else {
-                panic!("small");
-            };
-            let length = usize::from(chunk[0]) | usize::from(chunk[1]) << 8;
-            assert_eq!((length, chunk[3], chunk[4]), (chunk.len() - 4, 0, 3));
+            let command = statements.command(run.clone());
+            assert_eq!(command[0], COM_QUERY);
             first = run.end;
-            sent.push((run, String::from_utf8(chunk[5..].to_vec()).unwrap()));
+            let text = String::from_utf8(command[1..].to_vec()).unwrap();
+            sent.push((run, text));
         }
         sent
     }
@@ -704,19 +676,6 @@ mod statements_tests {
         statements.push("E");
         assert_eq!(texts(&mut statements, 100), [(0..1, "E".to_owned())]);
         assert_eq!(statements.bytes(), 1);
-    }
-
-    #[test]
-    fn a_payload_of_a_full_chunk_is_split_by_the_writer() {
-        let mut statements = Statements::new();
-        statements.push(vec![b'x'; MAX_CHUNK - 2]);
-        assert!(matches!(statements.command(0..1), Command::Chunk(_)));
-        statements.clear();
-        statements.push(vec![b'x'; MAX_CHUNK - 1]);
-        let Command::Payload(payload) = statements.command(0..1) else {
-            panic!("a whole chunk is followed by an empty one");
-        };
-        assert_eq!((payload.len(), payload[0]), (MAX_CHUNK, COM_QUERY));
     }
 
     proptest! {

@@ -40,12 +40,14 @@ impl DumpRefusal {
         if error.code != server_code::SOURCE_FATAL_ERROR_READING_BINLOG {
             return Self::Other;
         }
-        let says = |words: &str| error.message.contains(words);
-        if says("purged required binary logs") || says("purged binary logs containing GTIDs") {
+        let mentions = |message: &str| error.message.contains(message);
+        if mentions("purged required binary logs")
+            || mentions("purged binary logs containing GTIDs")
+        {
             Self::PurgedGtids
-        } else if says("has more GTIDs than the") {
+        } else if mentions("has more GTIDs than the") {
             Self::SourceBehind
-        } else if says("same server_uuid") {
+        } else if mentions("same server_uuid") {
             Self::DuplicateUuid
         } else {
             Self::Other

@@ -423,15 +423,6 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
             .extend_from_slice(&[low, middle, high, sequence]);
     }
 
-    /// Writes bytes that are a packet already, header and all, and flushes them. Not safe to cancel.
-    ///
-    /// # Errors
-    /// When the stream fails.
-    pub(crate) async fn write_encoded(&mut self, packet: &[u8]) -> io::Result<()> {
-        self.stream.write_all(packet).await?;
-        self.stream.flush().await
-    }
-
     /// The stream under the packets.
     pub fn into_inner(self) -> W {
         self.stream

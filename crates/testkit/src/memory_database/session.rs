@@ -69,7 +69,7 @@ impl MemorySession {
                 table: wrong.table,
                 row: wrong.row,
                 code: 0,
-                words: wrong.complaint.to_owned(),
+                message: wrong.complaint.to_owned(),
             }))
         })
     }

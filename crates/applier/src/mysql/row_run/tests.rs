@@ -251,7 +251,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 
 proptest! {
     #[test]
-    fn cut_anywhere_and_put_together_the_rows_are_the_same(
+    fn rows_split_at_any_point_are_the_same(
         changes in prop::collection::vec(changes(), 1..5),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         bound in 1_usize..4000,
@@ -311,7 +311,7 @@ fn events_with_other_flags_begin_another_statement() {
 }
 
 #[test]
-fn rows_that_are_not_there_end() {
+fn missing_rows_end_a_run() {
     let mut empty = transaction(&[]);
     empty.body = Body::Rows(RowChanges::default());
     let batch = batch_of([empty]);

@@ -88,7 +88,7 @@ impl Plan {
             state: State::Waiting,
         });
         self.waiting += 1;
-        self.look_at(seq);
+        self.mark_ready(seq);
     }
 
     /// The current size limit of a batch. A batch with separate commits is for a session that runs alone: others would

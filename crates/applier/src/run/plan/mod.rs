@@ -136,8 +136,8 @@ impl Plan {
         let lost_from = self.lost_from();
         for worker in (0..self.slots.len()).map(WorkerId) {
             let order = match lost_from {
-                Some(from) if self.holds_from(worker, from) => self.leave_off(worker, now),
-                _ => self.go_on(worker, now),
+                Some(from) if self.holds_from(worker, from) => self.abandon(worker, now),
+                _ => self.next_order(worker, now),
             };
             orders.extend(order.map(|order| (worker, order)));
         }
@@ -146,7 +146,7 @@ impl Plan {
         }
         self.gather_for_free_workers(now);
         while let Some(worker) = self.begin(now) {
-            let order = self.go_on(worker, now);
+            let order = self.next_order(worker, now);
             orders.extend(order.map(|order| (worker, order)));
             self.gather_for_free_workers(now);
         }
@@ -163,7 +163,7 @@ impl Plan {
         }
         let base = self.scheduler.base();
         // The first one is begun whatever the others do: they may wait for it.
-        if self.way(now) == PacingMode::Alone && free < self.slots.len() && seq != base {
+        if self.pacing_mode(now) == PacingMode::Alone && free < self.slots.len() && seq != base {
             return None;
         }
         let batch = Arc::clone(&self.entry(seq)?.batch);
@@ -188,12 +188,12 @@ impl Plan {
     }
 
     /// The workers' current mode.
-    fn way(&mut self, now: Duration) -> PacingMode {
+    fn pacing_mode(&mut self, now: Duration) -> PacingMode {
         if self.passing.on || self.slots.len() < 2 || self.batch.transactions < 2 {
             return PacingMode::All;
         }
         let backlog = self.depth >= self.batch.transactions * BACKLOG_BATCHES;
-        self.pacing.look(now, self.scheduler.base().0, backlog)
+        self.pacing.update(now, self.scheduler.base().0, backlog)
     }
 
     /// When [`Self::orders`] or [`Self::stalled`] may have something new without another event.
@@ -269,7 +269,7 @@ impl Plan {
     }
 
     /// Rolls back an open transaction, which may block a call that should end.
-    fn leave_off(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
+    fn abandon(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
         let slot = self.slots.get(worker.0)?;
         let is_open = slot.held.as_ref().is_some_and(|held| held.written > 0);
         (is_open && slot.running.is_none())
@@ -278,12 +278,12 @@ impl Plan {
     }
 
     /// The next step of a worker's batch.
-    fn go_on(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
+    fn next_order(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
         let base = self.scheduler.base();
         let slot = self.slots.get(worker.0)?;
         let held = slot.held.as_ref().filter(|_| slot.running.is_none())?;
         let seq = held.seq;
-        if held.steps_back {
+        if held.rolls_back {
             return self.run(worker, Call::RollBack, now);
         }
         let waits = held.not_before > now
@@ -344,7 +344,7 @@ impl Plan {
     }
 
     /// Adds a waiting batch to the ready ones, if it is ready.
-    fn look_at(&mut self, seq: BatchSeq) {
+    fn mark_ready(&mut self, seq: BatchSeq) {
         let waits = self
             .entry(seq)
             .is_some_and(|entry| entry.state == State::Waiting);

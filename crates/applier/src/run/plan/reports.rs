@@ -43,7 +43,7 @@ impl Plan {
                     Call::Write { rows, .. } => held.written = rows.end,
                     Call::RollBack => {
                         held.written = 0;
-                        held.steps_back = false;
+                        held.rolls_back = false;
                     }
                     Call::InTurn { .. } | Call::Apply(_) | Call::Barrier => {}
                 },
@@ -56,7 +56,7 @@ impl Plan {
 
     fn failed(&mut self, held: &mut Held, failure: WriteError, now: Duration) {
         held.written = 0;
-        held.steps_back = false;
+        held.rolls_back = false;
         held.attempts = held.attempts.saturating_add(1);
         self.retries += 1;
         self.passing.failed(held.seq);
@@ -75,7 +75,7 @@ impl Plan {
                     }
                 }
                 if held.seq == self.scheduler.base() && held.attempts > 1 {
-                    self.make_way(held.seq);
+                    self.yield_to(held.seq);
                 }
             }
             WriteError::Lost(reason) => {
@@ -112,7 +112,7 @@ impl Plan {
             self.entries.pop_front();
         }
         for seq in further {
-            self.look_at(seq);
+            self.mark_ready(seq);
         }
     }
 }
@@ -165,7 +165,7 @@ impl Plan {
                     earlier = seq.0,
                     "a transaction steps back"
                 );
-                held.steps_back = true;
+                held.rolls_back = true;
                 held.after = Some(seq);
                 self.step_backs += 1;
             }
@@ -174,7 +174,7 @@ impl Plan {
 
     /// The first uncommitted transaction has failed more than once: no later one may hold what it waits for.
     /// The database may not know, or not report, its blockers.
-    pub(super) fn make_way(&mut self, seq: BatchSeq) {
+    pub(super) fn yield_to(&mut self, seq: BatchSeq) {
         let all: Vec<WorkerId> = (0..self.slots.len()).map(WorkerId).collect();
         self.blocked_by(seq, &all);
     }
@@ -183,7 +183,7 @@ impl Plan {
     fn open_transactions(&self) -> impl Iterator<Item = (WorkerId, &Held)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(worker, slot)| {
-            let held = slot.held.as_ref().filter(|held| !held.steps_back)?;
+            let held = slot.held.as_ref().filter(|held| !held.rolls_back)?;
             let open = match &slot.running {
                 None => held.written > 0,
                 Some(running) => !running.call.commits() && running.call != Call::RollBack,

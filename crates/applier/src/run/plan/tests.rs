@@ -52,7 +52,7 @@ fn rows(text: &str) -> Body {
 }
 
 #[test]
-fn rows_of_a_batch_come_by_transaction_and_none_comes_without_a_row() {
+fn pieces_of_a_batch_are_per_transaction() {
     let transactions = [(1, "a b"), (2, "c"), (3, "d e f")];
     let transactions = transactions.map(|(seq, keys)| transaction(seq, rows(keys)));
     let batch = Batch::new(BatchSeq(1), Commits::AsOne, transactions.to_vec());
@@ -163,7 +163,7 @@ fn refused(committed: usize) -> Report {
         table: None,
         row: None,
         code: 1062,
-        words: "duplicate".to_owned(),
+        message: "duplicate".to_owned(),
     };
     Report {
         committed,
@@ -172,7 +172,7 @@ fn refused(committed: usize) -> Report {
 }
 
 #[test]
-fn rows_are_written_beside_each_other_and_committed_in_order() {
+fn rows_are_written_concurrently_and_committed_in_order() {
     let mut table = Table::new(3, |_| {});
     table.admit(&["a h", "b h", "c h"]);
     table.orders("0:W1[0..2] 1:w2[0..1] 2:w3[0..1]");
@@ -210,7 +210,7 @@ fn a_barrier_is_alone() {
 }
 
 #[test]
-fn those_in_the_way_step_back_until_the_earlier_one_is_committed() {
+fn blockers_roll_back_until_the_earlier_transaction_commits() {
     let mut table = Table::new(3, |_| {});
     table.admit(&["a b", "c", "d a"]);
     table.orders("0:W1[0..2] 1:w2[0..1] 2:w3[0..1]");
@@ -237,7 +237,7 @@ fn those_in_the_way_step_back_until_the_earlier_one_is_committed() {
 
 /// A database need not know which session blocks which.
 #[test]
-fn when_the_first_one_fails_again_everything_behind_it_steps_back() {
+fn later_transactions_roll_back_when_the_first_fails_again() {
     let mut table = Table::new(3, |_| {});
     table.admit(&["a", "b", "c"]);
     table.orders("0:W1[0..1] 1:w2[0..1] 2:w3[0..1]");
@@ -262,7 +262,7 @@ fn when_the_first_one_fails_again_everything_behind_it_steps_back() {
 }
 
 #[test]
-fn what_is_refused_is_tried_once_more_when_all_before_it_is_committed() {
+fn a_refused_transaction_is_retried_at_the_front() {
     let mut table = Table::new(2, |options| options.batch.transactions = 1);
     table.admit(&["a", "b", "c"]);
     table.orders("0:W1[0..1] 1:w2[0..1]");
@@ -282,7 +282,7 @@ fn what_is_refused_is_tried_once_more_when_all_before_it_is_committed() {
 }
 
 #[test]
-fn held_back_only_what_the_begun_ones_need_begins() {
+fn while_held_only_begun_transactions_proceed() {
     let mut table = Table::new(3, |options| options.batch.transactions = 1);
     table.admit(&["a", "a", "b", "c", "d"]);
     table.orders("0:W1[0..1] 1:w3[0..1] 2:w4[0..1]");
@@ -302,7 +302,7 @@ fn held_back_only_what_the_begun_ones_need_begins() {
 }
 
 #[test]
-fn stopped_what_needs_one_that_is_not_begun_is_taken_back() {
+fn a_stop_rolls_back_transactions_that_need_unbegun_ones() {
     let mut table = Table::new(4, |options| options.batch.transactions = 1);
     table.admit(&["a", "a", "b", "c", "d"]);
     table.orders("0:W1[0..1] 1:w3[0..1] 2:w4[0..1] 3:w5[0..1]");
@@ -337,7 +337,7 @@ fn a_rate_limits_what_begins() {
 }
 
 #[test]
-fn one_worker_goes_one_by_one_through_what_came_in_meanwhile_and_on_at_the_one_that_failed() {
+fn one_worker_applies_a_batch_one_by_one_and_resumes_at_the_failure() {
     let mut table = Table::new(1, |_| {});
     table.admit(&["z"]);
     table.orders("0:W1[0..1]");
@@ -358,7 +358,7 @@ fn one_worker_goes_one_by_one_through_what_came_in_meanwhile_and_on_at_the_one_t
 }
 
 #[test]
-fn nobody_is_asked_to_step_back_when_nobody_later_is_open() {
+fn no_blockers_are_queried_without_a_later_open_transaction() {
     let mut table = Table::new(2, |_| {});
     table.admit(&["a", "a"]);
     table.orders("0:W1[0..1]");
@@ -373,7 +373,7 @@ fn as_one(workers: usize) -> Table {
 }
 
 #[test]
-fn one_that_comes_in_alone_goes_at_once_and_those_that_come_meanwhile_go_together() {
+fn a_single_transaction_begins_immediately_and_later_ones_share_a_batch() {
     let mut table = as_one(1);
     table.admit(&["a"]);
     table.orders("0:f1[0..1]");
@@ -410,7 +410,7 @@ fn a_batch_is_full_at_its_limits_and_ends_before_a_barrier() {
 /// Rows of one key within a batch do not conflict; those of two batches proceed concurrently up to their common
 /// row.
 #[test]
-fn batches_go_on_beside_each_other_row_by_row() {
+fn batches_are_written_concurrently_row_by_row() {
     let mut table = as_one(2);
     table.admit(&["a h", "a", "b", "c", "h", "h d"]);
     table.orders("0:f1-3[0..4] 1:w4-6[0..1]");
@@ -422,7 +422,7 @@ fn batches_go_on_beside_each_other_row_by_row() {
 }
 
 #[test]
-fn a_batch_that_is_refused_goes_one_by_one_when_all_before_it_is_committed() {
+fn a_refused_batch_is_applied_one_by_one_at_the_front() {
     let mut table = as_one(2);
     table.admit(&["a", "b", "c", "d", "e", "f", "g", "h", "i"]);
     table.orders("0:f1-3[0..3] 1:w4-6[0..3]");
@@ -438,7 +438,7 @@ fn a_batch_that_is_refused_goes_one_by_one_when_all_before_it_is_committed() {
 }
 
 #[test]
-fn a_batch_that_goes_through_one_by_one_is_the_end_of_its_refusal() {
+fn a_batch_applied_one_by_one_clears_its_refusal() {
     let mut table = as_one(1);
     table.admit(&["a", "b"]);
     table.orders("0:f1-2[0..2]");
@@ -466,7 +466,7 @@ fn a_lost_session_whose_commit_had_happened_is_not_applied_again() {
 }
 
 #[test]
-fn what_was_gathered_during_a_pause_is_cut_when_a_rate_is_set_behind_it() {
+fn a_gathered_batch_is_split_when_a_rate_is_set() {
     let mut table = as_one(1);
     table.plan.hold();
     table.admit(&["a", "b"]);
@@ -530,7 +530,7 @@ fn the_next_one_commits_when_the_turn_before_it_is_taken() {
 }
 
 #[test]
-fn nobody_follows_a_transaction_that_failed_behind_its_turn() {
+fn no_batch_follows_one_that_failed_after_its_turn() {
     let mut table = with_turns(2);
     table.admit(&["a", "b", "c", "d", "e"]);
     table.orders("0:f1[0..1] 1:w2[0..1]");
@@ -556,7 +556,7 @@ fn nobody_follows_a_transaction_that_failed_behind_its_turn() {
 }
 
 #[test]
-fn barriers_and_what_is_held_back_commit_as_ever() {
+fn barriers_and_held_batches_commit_one_by_one() {
     let mut table = with_turns(2);
     table.admit(&["a", "b", "barrier", "c", "c"]);
     table.orders("0:f1[0..1] 1:w2[0..1]");

@@ -46,7 +46,7 @@ enum Phase {
 impl Pacing {
     /// The mode from now on. Without a backlog there is nothing to measure, and all workers run: an arriving transaction begins
     /// immediately.
-    pub(super) fn look(&mut self, now: Duration, committed: u64, backlog: bool) -> PacingMode {
+    pub(super) fn update(&mut self, now: Duration, committed: u64, backlog: bool) -> PacingMode {
         if !backlog {
             self.enter(Phase::TryAll, now, committed);
             return PacingMode::All;
@@ -76,7 +76,7 @@ impl Pacing {
         match self.phase {
             Phase::TryAll => PacingMode::All,
             Phase::TryAlone => PacingMode::Alone,
-            Phase::Keep(way) => way,
+            Phase::Keep(mode) => mode,
         }
     }
 
@@ -142,8 +142,8 @@ mod tests {
         let mut pacing = Pacing::default();
         let (mut committed, mut by_alone) = (0, 0);
         for ms in 0..seconds * 1000 {
-            let way = pacing.look(Duration::from_millis(ms), committed / 1000, backlog);
-            match way {
+            let mode = pacing.update(Duration::from_millis(ms), committed / 1000, backlog);
+            match mode {
                 PacingMode::Alone => (committed, by_alone) = (committed + alone, by_alone + 1),
                 PacingMode::All => committed += all_rate,
             }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_faster_way_is_gone_nearly_all_the_time() {
+    fn the_faster_mode_is_used_nearly_all_the_time() {
         let alone = share_alone(5_000, 3_000, 30, true);
         assert!((0.93..0.96).contains(&alone), "{alone}");
         let alone = share_alone(3_000, 5_000, 30, true);
@@ -160,17 +160,17 @@ mod tests {
     }
 
     #[test]
-    fn without_a_backlog_nobody_waits_for_anybody() {
+    fn without_a_backlog_all_workers_run() {
         assert_eq!(share_alone(5_000, 3_000, 30, false), 0.0);
     }
 
     #[test]
-    fn it_notices_when_the_other_way_becomes_faster() {
+    fn the_mode_changes_when_the_other_becomes_faster() {
         let mut pacing = Pacing::default();
         let mut committed = 0;
         let mut last = PacingMode::All;
         for ms in 0..20_000 {
-            last = pacing.look(Duration::from_millis(ms), committed / 1000, true);
+            last = pacing.update(Duration::from_millis(ms), committed / 1000, true);
             let large = ms >= 10_000;
             committed += match (last, large) {
                 (PacingMode::Alone, false) | (PacingMode::All, true) => 4_000,
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_follows_the_one_that_was_taken_last_or_begins_at_the_front() {
+    fn a_turn_follows_the_last_one_taken_or_begins_at_the_front() {
         let unavailable = Passing::new(false);
         assert_eq!(unavailable.turn(BatchSeq(5), BatchSeq(5)), None);
         let mut passing = Passing::new(true);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_follows_what_failed() {
+    fn no_batch_follows_a_failed_one() {
         let mut passing = Passing::new(false);
         passing.taken(BatchSeq(5));
         passing.failed(BatchSeq(6));

@@ -85,7 +85,7 @@ pub(super) struct Held {
     /// It pauses until everything before it is committed.
     pub(super) at_front_only: bool,
     /// It must be rolled back, because it blocks an earlier one.
-    pub(super) steps_back: bool,
+    pub(super) rolls_back: bool,
 }
 
 /// An unanswered call.
@@ -115,10 +115,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// The pause of a transaction before its `attempt`th retry.
 pub(super) fn pause(attempt: u32) -> Duration {
-    let doubled = 1_u32.checked_shl(attempt.saturating_sub(1).min(16));
-    FIRST_PAUSE
-        .saturating_mul(doubled.unwrap_or(u32::MAX))
-        .min(LONGEST_PAUSE)
+    let doubled = 1 << attempt.saturating_sub(1).min(16);
+    FIRST_PAUSE.saturating_mul(doubled).min(LONGEST_PAUSE)
 }
 
 #[cfg(test)]

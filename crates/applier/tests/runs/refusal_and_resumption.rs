@@ -115,9 +115,9 @@ async fn a_refusal_says_where_and_a_later_run_goes_on() {
     };
     let (ended, _) = run(log(true)).await;
     let error = ended.unwrap_err();
-    let words = error.to_string();
+    let message = error.to_string();
     let ApplyError::Refused { gtid: at, refusal } = error else {
-        panic!("{words}");
+        panic!("{message}");
     };
     assert_eq!(at, gtid(BAD));
     assert_eq!((refusal.table, refusal.row), (Some(name()), Some(2)));
@@ -127,7 +127,7 @@ async fn a_refusal_says_where_and_a_later_run_goes_on() {
         "already",
         "apply again",
     ] {
-        assert!(words.contains(part), "{part}: {words}");
+        assert!(message.contains(part), "{part}: {message}");
     }
     let before: GtidSet = (1..BAD).map(gtid).collect();
     assert_eq!(database.executed().await.unwrap(), before);
