@@ -5,7 +5,6 @@ mod connect;
 mod connection;
 mod result_set;
 
-pub use crate::client::authentication::PublicKeyError;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -19,9 +18,7 @@ use name_lookup::LOOKUP_LIMIT;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::tls::TlsOptions;
-use crate::wire::ByteStream;
-
+pub use crate::client::authentication::PublicKeyError;
 #[cfg(feature = "fuzzing")]
 pub(crate) use crate::client::authentication::{
     Authentication, AuthenticationError, TransportSecurity, check as check_public_key,
@@ -33,6 +30,8 @@ pub use crate::client::connection::{Connection, Ran, Statements, literal};
 #[cfg(feature = "fuzzing")]
 pub(crate) use crate::client::result_set::{Answer, parse_answer, parse_column_name, parse_row};
 pub use crate::client::result_set::{QueryResult, Row};
+use crate::tls::TlsOptions;
+use crate::wire::ByteStream;
 
 /// The address of a mysqld: a TCP host and port, or the path of a unix socket.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

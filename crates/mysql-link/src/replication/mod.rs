@@ -173,40 +173,6 @@ impl DumpOptions {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refusal(code: u16, message: &str) -> DumpRefusal {
-        let error = ServerError {
-            code,
-            sqlstate: "HY000".to_owned(),
-            message: message.to_owned(),
-        };
-        DumpRefusal::of(&error)
-    }
-
-    #[test]
-    fn messages_of_all_versions_are_classified() {
-        let purged_8_0 = "Cannot replicate because the master purged required binary logs. Replicate the missing \
-                          transactions from elsewhere";
-        let purged_9 = "Cannot replicate because the source purged required binary logs. Replicate the missing";
-        let ahead = "Replica has more GTIDs than the source has, using the source's SERVER_UUID. This may indicate";
-        let ahead_8_0 = "Slave has more GTIDs than the master has, using the master's SERVER_UUID.";
-        let twin = "A replica with the same server_uuid/server_id as this replica has connected to the source";
-        assert_eq!(refusal(1236, purged_8_0), DumpRefusal::PurgedGtids);
-        assert_eq!(refusal(1236, purged_9), DumpRefusal::PurgedGtids);
-        assert_eq!(refusal(1236, ahead), DumpRefusal::SourceBehind);
-        assert_eq!(refusal(1236, ahead_8_0), DumpRefusal::SourceBehind);
-        assert_eq!(refusal(1236, twin), DumpRefusal::DuplicateUuid);
-        assert_eq!(
-            refusal(1236, "log event entry exceeded max_allowed_packet"),
-            DumpRefusal::Other
-        );
-        assert_eq!(refusal(1227, purged_9), DumpRefusal::Other);
-    }
-}
-
 // The statements and commands before a dump. Names of both generations (slave, master; replica, source) are sent: they are user
 // variables, which a server that does not use them only stores.
 
@@ -281,6 +247,40 @@ fn dump_command(options: &DumpOptions) -> Result<Vec<u8>, DumpError> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    fn refusal(code: u16, message: &str) -> DumpRefusal {
+        let error = ServerError {
+            code,
+            sqlstate: "HY000".to_owned(),
+            message: message.to_owned(),
+        };
+        DumpRefusal::of(&error)
+    }
+
+    #[test]
+    fn messages_of_all_versions_are_classified() {
+        let purged_8_0 = "Cannot replicate because the master purged required binary logs. Replicate the missing \
+                          transactions from elsewhere";
+        let purged_9 = "Cannot replicate because the source purged required binary logs. Replicate the missing";
+        let ahead = "Replica has more GTIDs than the source has, using the source's SERVER_UUID. This may indicate";
+        let ahead_8_0 = "Slave has more GTIDs than the master has, using the master's SERVER_UUID.";
+        let twin = "A replica with the same server_uuid/server_id as this replica has connected to the source";
+        assert_eq!(refusal(1236, purged_8_0), DumpRefusal::PurgedGtids);
+        assert_eq!(refusal(1236, purged_9), DumpRefusal::PurgedGtids);
+        assert_eq!(refusal(1236, ahead), DumpRefusal::SourceBehind);
+        assert_eq!(refusal(1236, ahead_8_0), DumpRefusal::SourceBehind);
+        assert_eq!(refusal(1236, twin), DumpRefusal::DuplicateUuid);
+        assert_eq!(
+            refusal(1236, "log event entry exceeded max_allowed_packet"),
+            DumpRefusal::Other
+        );
+        assert_eq!(refusal(1227, purged_9), DumpRefusal::Other);
+    }
+}
+
+#[cfg(test)]
+mod request_tests {
     use mysql_common::io::ParseBuf;
     use mysql_common::packets::ComBinlogDumpGtid;
 
