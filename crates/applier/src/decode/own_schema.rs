@@ -54,7 +54,8 @@ impl OwnSchema {
             EventType::Query => {
                 self.at = At::Between;
                 self.held.clear();
-                is_own_statement(&event)?
+                let query = Query::decode(event.canonical())?;
+                is_own(&query.statement, &query.schema)
             }
             rows if is_rows(rows) => self.rows(&event),
             _ => false,
@@ -117,13 +118,6 @@ pub(super) fn ends_statement(rows: &[u8]) -> bool {
     let flags = rows.get(HEADER_LEN + TABLE_ID..HEADER_LEN + TABLE_ID + 2);
     let flags = flags.and_then(|flags| flags.try_into().ok());
     flags.is_none_or(|flags| u16::from_le_bytes(flags) & Rows::END_OF_STATEMENT != 0)
-}
-
-fn is_own_statement(event: &RawEvent) -> Result<bool, DecodeCause> {
-    let Query {
-        statement, schema, ..
-    } = Query::decode(event.canonical())?;
-    Ok(is_own(&statement, &schema))
 }
 
 /// DDL of the schema, or of tables in it alone, as it is logged.

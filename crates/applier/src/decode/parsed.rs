@@ -440,7 +440,12 @@ fn kind(event: &RawEvent) -> Result<Option<StatementKind>, DecodeCause> {
 
 /// The session context of a BEGIN. Variables of a later version are skipped, as a replica's thread does.
 fn context(begin: &Query<'_>) -> Result<RowContext, DecodeCause> {
-    Ok((&SessionContext::decode(&begin.status_variables)?).into())
+    let session = SessionContext::decode(&begin.status_variables)?;
+    Ok(RowContext {
+        sql_mode: session.sql_mode.unwrap_or_default(),
+        lc_time_names: session.lc_time_names.unwrap_or_default(),
+        time_zone: session.time_zone.map(Arc::from),
+    })
 }
 
 /// Whether a table map names the table of an earlier one. Flags and optional metadata depend on variables that may change within

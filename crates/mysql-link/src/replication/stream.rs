@@ -66,8 +66,7 @@ impl ReplicationStream {
         }
         connection.send_only(&dump_command(options)?).await?;
         let (endpoint, mut packets, writer) = connection.into_parts();
-        packets.set_max_packet(MAX_PACKET);
-        packets.set_spill(options.spill.clone());
+        packets.set_limit(MAX_PACKET, options.spill.clone());
         let mut reader = EventReader {
             endpoint: endpoint.clone(),
             packets,

@@ -60,16 +60,6 @@ impl PacketDecoder {
         }
     }
 
-    /// Changes the limit, for packets from now on.
-    pub fn set_max_packet(&mut self, max_packet: usize) {
-        self.max_packet = max_packet;
-    }
-
-    /// Holds packets of several chunks in files of `folder` from now on.
-    pub fn set_spill(&mut self, folder: SpillFolder) {
-        self.spill = folder;
-    }
-
     /// The buffer to which the caller appends what it has read.
     pub fn buffer_mut(&mut self) -> &mut BytesMut {
         &mut self.buffer
@@ -253,14 +243,10 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
         }
     }
 
-    /// Changes the limit, for packets from now on.
-    pub fn set_max_packet(&mut self, max_packet: usize) {
-        self.decoder.set_max_packet(max_packet);
-    }
-
-    /// Holds packets of several chunks in files of `folder` from now on.
-    pub fn set_spill(&mut self, folder: SpillFolder) {
-        self.decoder.set_spill(folder);
+    /// Changes the limit for packets from now on, and holds those of several chunks in files of `folder`.
+    pub fn set_limit(&mut self, max_packet: usize, folder: SpillFolder) {
+        self.decoder.max_packet = max_packet;
+        self.decoder.spill = folder;
     }
 
     /// The next packet if it has been read already.

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use applier::backend::Backend;
+use applier::backend::{Backend, BackendError};
 use applier::mysql::{MysqlBackend, MysqlOptions};
 use applier::run::{ApplyError, Control, Options, Progress, RunHandle, WindowSize, apply};
 use applier::scheduler::Policy;
@@ -139,12 +139,12 @@ impl ApplyArgs {
             batches: !self.no_batches,
             ..MysqlOptions::new(self.target.options()?)
         };
-        let backend = MysqlBackend::connect(mysql).await;
-        let backend = Arc::new(backend.map_err(|error| backend_failure(&error))?);
-        let version = backend.version().await;
-        let version = version.map_err(|error| backend_failure(&error))?;
-        let executed = backend.executed().await;
-        let executed = executed.map_err(|error| backend_failure(&error))?;
+        let backend = MysqlBackend::connect(mysql)
+            .await
+            .map_err(backend_failure)?;
+        let backend = Arc::new(backend);
+        let version = backend.version().await.map_err(backend_failure)?;
+        let executed = backend.executed().await.map_err(backend_failure)?;
         let reading = Reading {
             executed: executed.clone(),
             patience: self.patience,
@@ -180,7 +180,7 @@ impl ApplyArgs {
         listening.abort();
         // It only displays.
         let _ = showing.await;
-        let ended = ended.map_err(|error| failure(&error))?;
+        let ended = ended.map_err(failure)?;
         let report = Report::new(ended, &progress, took);
         match format {
             Format::Json => print_json(&report),
@@ -189,8 +189,7 @@ impl ApplyArgs {
     }
 }
 
-fn backend_failure(error: &applier::backend::BackendError) -> Failure {
-    use applier::backend::BackendError;
+fn backend_failure(error: BackendError) -> Failure {
     let exit = match error {
         BackendError::Unreachable(_) => Exit::Error,
         BackendError::Refused(_) => Exit::Refused,
@@ -198,7 +197,7 @@ fn backend_failure(error: &applier::backend::BackendError) -> Failure {
     Failure::new(exit, error.to_string(), "")
 }
 
-fn failure(error: &ApplyError) -> Failure {
+fn failure(error: ApplyError) -> Failure {
     let exit = match error {
         ApplyError::Options(_) => Exit::Usage,
         ApplyError::Refused { .. }
