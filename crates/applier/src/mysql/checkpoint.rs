@@ -23,7 +23,6 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
 use std::time::Instant;
 
 use binlog_format::gtid::{Gtid, GtidSet};
@@ -375,7 +374,7 @@ mod tests {
     /// A checkpoint with the number 1000 in its row.
     fn checkpoint() -> Checkpoint {
         let checkpoint = Checkpoint::new();
-        checkpoint.lock().given = 999;
+        locked(&checkpoint.state).given = 999;
         assert_eq!(checkpoint.begin(), 1000);
         checkpoint
     }

@@ -382,12 +382,11 @@ mod tests {
             text(rows_statement(&context)),
             "SET sql_mode=0,lc_time_names=0,time_zone=DEFAULT"
         );
-        let context = RowContext::from(&SessionContext {
-            sql_mode: Some(0x20_0000),
-            time_zone: Some(b"-08:00"),
-            lc_time_names: Some(4),
-            ..SessionContext::default()
-        });
+        let context = RowContext {
+            sql_mode: 0x20_0000,
+            time_zone: Some(b"-08:00"[..].into()),
+            lc_time_names: 4,
+        };
         assert_eq!(
             text(rows_statement(&context)),
             "SET sql_mode=2097152,lc_time_names=4,time_zone=_utf8mb4 X'2d30383a3030'"
