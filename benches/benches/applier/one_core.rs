@@ -99,11 +99,6 @@ impl Session for TakerSession {
         Ok(())
     }
 
-    async fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), WriteError> {
-        self.commit_now(batch.transactions());
-        Ok(())
-    }
-
     async fn apply(&mut self, batch: &Arc<Batch>, from: usize) -> (usize, Result<(), WriteError>) {
         let rest = batch.transactions().get(from..).unwrap_or_default();
         self.commit_now(rest);

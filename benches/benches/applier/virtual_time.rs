@@ -24,7 +24,7 @@ use applier::backend::Then;
 use applier::batch::BatchSeq;
 use applier::keys::{Access, KeyAccess, KeyHash};
 use applier::run::Options;
-use applier::run::plan::{Order, Plan, Report, WorkerId};
+use applier::run::plan::{Call as Task, Order, Plan, Report, WorkerId};
 use applier::scheduler::Policy;
 use applier::transaction::{Body, RowChanges, RowWrite, Seq, Transaction};
 use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
@@ -108,7 +108,7 @@ pub(crate) fn backup(
         stall_after: Duration::from_secs(1_000_000),
         ..Options::default()
     };
-    let mut plan = Plan::new(&options, BatchSeq(1));
+    let mut plan = Plan::new(&options, BatchSeq(1), false);
     let mut calls = BinaryHeap::new();
     let mut now = Duration::ZERO;
     let mut next = Seq(1);
@@ -125,22 +125,22 @@ pub(crate) fn backup(
             bail!("the plan stands still");
         };
         now = call.ends;
-        plan.report(call.worker, Report::DONE, now);
+        plan.report(call.worker, Report::default(), now);
         commits.extend(call.commits);
     }
     throughput(&commits)
 }
 
 fn call(worker: WorkerId, order: &Order, now: Duration, costs: Costs) -> Call {
-    let steps: Vec<(usize, bool)> = match order {
-        Order::Write { rows, then, .. } => vec![(rows.len(), *then == Then::Commit)],
-        Order::InTurn { rows, .. } => vec![(rows.len(), true)],
-        Order::Commit(_) | Order::Barrier(_) => vec![(0, true)],
-        Order::Apply(batch, from) => batch.transactions()[*from..]
+    let steps: Vec<(usize, bool)> = match &order.call {
+        Task::Write { rows, then } => vec![(rows.len(), *then == Then::Commit)],
+        Task::InTurn { rows, .. } => vec![(rows.len(), true)],
+        Task::Barrier => vec![(0, true)],
+        Task::Apply(from) => order.batch.transactions()[*from..]
             .iter()
             .map(|one| (rows_of(one), true))
             .collect(),
-        Order::RollBack => Vec::new(),
+        Task::RollBack => Vec::new(),
     };
     let mut ends = now;
     let mut commits = Vec::new();

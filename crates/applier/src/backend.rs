@@ -71,8 +71,8 @@ pub trait Backend: Send + Sync + 'static {
         async {}
     }
 
-    /// The sessions that block `waiting`, a session whose write has not finished for a while: those with locks of transactions
-    /// later in the log, which must be rolled back.
+    /// The sessions that block `waiting`, a session with a long write: those with locks of transactions later in the log,
+    /// which must be rolled back.
     fn blockers(
         &self,
         waiting: SessionId,
@@ -88,7 +88,7 @@ pub trait Session: Send {
     /// The session's id, as used by [`Backend::blockers`].
     fn id(&self) -> SessionId;
 
-    /// Writes some rows of a batch, in order. Row 0 begins it.
+    /// Writes some rows of a batch, or none, in order. Row 0 begins it; a transaction without rows begins with its commit.
     ///
     /// # Errors
     /// The batch is rolled back, unless the session is lost: then only [`Backend::executed`] shows
@@ -118,13 +118,6 @@ pub trait Session: Send {
         let _ = (turn, passed);
         self.write(batch, rows, Then::Commit)
     }
-
-    /// Commits the batch whose rows are written. With nothing written: an empty transaction with its GTID.
-    ///
-    /// # Errors
-    /// As for [`Session::write`].
-    fn commit(&mut self, batch: &Arc<Batch>)
-    -> impl Future<Output = Result<(), WriteError>> + Send;
 
     /// Applies the transactions of a batch sequentially, from the `from`th on, each committed under its own GTID before
     /// the next begins. Stops at the first failure; earlier commits stay. Returns the number of commits, and
@@ -167,7 +160,7 @@ pub enum WriteError {
 
 /// A database's refusal, with its own message.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{}{words}", match (.table, .row) {
+#[error("{}{message}", match (.table, .row) {
     (Some(table), Some(row)) => format!("{table}, row {row} of the transaction: "),
     (Some(table), None) => format!("{table}: "),
     _ => String::new(),
@@ -180,7 +173,7 @@ pub struct Refusal {
     /// The database's error number; 0 for none.
     pub code: u16,
     /// The database's error message.
-    pub words: String,
+    pub message: String,
 }
 
 /// Why a query to a database failed.

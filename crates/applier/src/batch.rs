@@ -117,13 +117,8 @@ impl Batch {
 
     /// The table of some of its rows, if they have one in common.
     pub(crate) fn table_of(&self, rows: Range<usize>) -> Option<TableName> {
-        let mut tables = self
-            .pieces(rows)
-            .flat_map(|(changes, rows)| rows.map(|row| changes.table_of(row)));
-        let first = tables.next()??;
-        tables
-            .all(|table| table == Some(first))
-            .then(|| first.clone())
+        let mut tables = self.tables_of(rows).into_iter();
+        tables.next().filter(|_| tables.len() == 0)
     }
 
     /// The tables of some of its rows, each once.

@@ -2,7 +2,7 @@
 //!
 //! A one-time event that is kept after its run (`ON COMPLETION PRESERVE`) is disabled by the server that has run it, and the log does
 //! not show it. At other servers with this log it is still enabled, and runs a second time as soon as a scheduler is on. So code that
-//! hands over such a server, as the new primary or as a restored one, disables events whose time is over. An event that has run
+//! hands over such a server, as the new primary or as a restored one, disables events of the past. An event that has run
 //! nowhere is indistinguishable: running one twice is worse than skipping one and logging it.
 
 use mysql_link::{Connection, LinkError, Row};
@@ -42,7 +42,7 @@ fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
-/// Kept one-time events whose time is over, and that this server has never run.
+/// Kept one-time events of the past that this server has never run.
 pub const OVER: &str = "event_type = 'ONE TIME' AND on_completion = 'PRESERVE' AND last_executed IS NULL \
      AND COALESCE(CONVERT_TZ(execute_at, time_zone, '+00:00') <= UTC_TIMESTAMP(), FALSE)";
 
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_keeps_its_definer_whatever_it_is_called() {
+    fn an_altered_event_keeps_its_definer() {
         let event = NamedEvent {
             schema: "e".to_owned(),
             name: "we`ird".to_owned(),

@@ -22,13 +22,19 @@ pub mod fuzzing;
 pub mod keys;
 pub mod log_parallelism;
 pub mod mysql;
-pub mod persistence;
 pub mod run;
 pub mod scheduler;
 pub mod schema;
 pub mod source;
 pub mod transaction;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use crate::mysql::{MysqlBackend, MysqlOptions};
 pub use crate::run::{ApplyError, Ended, Options, Progress, RunHandle, apply};
 pub use crate::source::{DumpSource, FileSource, Source, SourceError};
+
+/// No code under the locks of this crate leaves an inconsistent state.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::keys::fold::Fold;
+use binlog_format::row_image::{CollationId, ColumnType};
 
 /// The applier's own schema in a target, private to that target.
 pub(crate) const OWN_SCHEMA: &str = "witness_applier";
@@ -135,4 +135,253 @@ pub struct ParentShape {
     pub table: TableName,
     /// Its columns, in the order of `columns`.
     pub referenced: Vec<Box<str>>,
+}
+
+// Which values of a column are equal to a key of it. Conservative: values that the database considers equal get
+// equal bytes (or none); values that differ may share theirs, which costs parallelism.
+
+/// How a column's values are made comparable: values that the database considers equal get the same bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fold {
+    /// Equal bytes, and no others (numbers, times).
+    Bytes,
+    /// Equal up to spaces or zero bytes at the end (binary strings, binary collations).
+    Trimmed,
+    /// Printable ASCII is equal up to case and trailing spaces; other text is opaque.
+    AsciiCase,
+    /// A floating-point number: -0 equals 0.
+    Float,
+    /// Unknown: all values count as equal.
+    Opaque,
+}
+
+/// Collations in which strings of printable ASCII are equal only up to case and spaces at the end.
+const ASCII_CASE: [(&str, u32); 12] = [
+    ("utf8mb4_0900_ai_ci", 255),
+    ("utf8mb4_0900_as_cs", 278),
+    ("utf8mb4_0900_as_ci", 305),
+    ("utf8mb4_general_ci", 45),
+    ("utf8mb4_unicode_ci", 224),
+    ("utf8mb4_unicode_520_ci", 246),
+    ("utf8mb3_general_ci", 33),
+    // The same, as servers before 8.0.30 call it.
+    ("utf8_general_ci", 33),
+    ("latin1_swedish_ci", 8),
+    ("latin1_general_ci", 48),
+    ("latin1_general_cs", 49),
+    ("ascii_general_ci", 11),
+];
+
+/// Collations that compare bytes, up to padding, of which the log has only the number.
+const BINARY: [u32; 6] = [63, 46, 309, 83, 47, 65];
+
+impl Fold {
+    /// The fold of a column by `data_type` and `collation_name` (NULL: `None`) of `information_schema.columns`.
+    pub fn of_column(data_type: &str, collation: Option<&str>) -> Self {
+        match data_type.to_ascii_lowercase().as_str() {
+            "tinyint" | "smallint" | "mediumint" | "int" | "integer" | "bigint" | "decimal"
+            | "numeric" | "bit" | "year" | "date" | "time" | "datetime" | "timestamp" | "enum"
+            | "set" => Self::Bytes,
+            "float" | "double" | "real" => Self::Float,
+            "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => {
+                Self::Trimmed
+            }
+            "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" => match collation
+            {
+                Some(name) if name == "binary" || name.ends_with("_bin") => Self::Trimmed,
+                Some(name) if ASCII_CASE.iter().any(|(known, _)| *known == name) => Self::AsciiCase,
+                _ => Self::Opaque,
+            },
+            _ => Self::Opaque,
+        }
+    }
+
+    /// The fold of a column by its table map.
+    pub fn of_logged(column: ColumnType, collation: Option<CollationId>) -> Self {
+        match column {
+            ColumnType::TinyInt
+            | ColumnType::SmallInt
+            | ColumnType::MediumInt
+            | ColumnType::Int
+            | ColumnType::BigInt
+            | ColumnType::Decimal { .. }
+            | ColumnType::Bit { .. }
+            | ColumnType::Year
+            | ColumnType::Date
+            | ColumnType::OldTime
+            | ColumnType::OldDateTime
+            | ColumnType::OldTimestamp
+            | ColumnType::Time { .. }
+            | ColumnType::DateTime { .. }
+            | ColumnType::Timestamp { .. }
+            | ColumnType::Enum { .. }
+            | ColumnType::Set { .. } => Self::Bytes,
+            ColumnType::Float | ColumnType::Double => Self::Float,
+            ColumnType::VarChar { .. } | ColumnType::Char { .. } | ColumnType::Blob { .. } => {
+                match collation {
+                    Some(CollationId(id)) if BINARY.contains(&id) => Self::Trimmed,
+                    Some(CollationId(id)) if ASCII_CASE.iter().any(|(_, known)| *known == id) => {
+                        Self::AsciiCase
+                    }
+                    _ => Self::Opaque,
+                }
+            }
+            ColumnType::Json { .. }
+            | ColumnType::Geometry { .. }
+            | ColumnType::Vector { .. }
+            | ColumnType::TypedArray => Self::Opaque,
+        }
+    }
+
+    /// Appends bytes that are the same for all values that the database considers equal to `value` in a key over at most the first
+    /// `prefix` characters. False, with nothing appended, when that is unknown for this value.
+    #[must_use]
+    pub fn append(self, value: &[u8], prefix: Option<u32>, out: &mut Vec<u8>) -> bool {
+        // A character has at least one byte, so `prefix` bytes contain at most `prefix` characters.
+        let value = prefix
+            .and_then(|characters| value.get(..characters as usize))
+            .unwrap_or(value);
+        match self {
+            Self::Opaque => {}
+            Self::Bytes => out.extend_from_slice(value),
+            Self::Trimmed => out.extend_from_slice(trimmed(value, |byte| matches!(byte, b' ' | 0))),
+            Self::AsciiCase => {
+                if !value.iter().all(|byte| matches!(byte, b' '..=b'~')) {
+                    return false;
+                }
+                let value = trimmed(value, |byte| byte == b' ');
+                out.extend(value.iter().map(u8::to_ascii_lowercase));
+            }
+            Self::Float => {
+                let is_zero = value.split_last().is_some_and(|(sign, rest)| {
+                    sign & 0x7f == 0 && rest.iter().all(|byte| *byte == 0)
+                });
+                if !is_zero {
+                    out.extend_from_slice(value);
+                }
+            }
+        }
+        true
+    }
+}
+
+fn trimmed(value: &[u8], is_padding: impl Fn(u8) -> bool) -> &[u8] {
+    let end = value.iter().rposition(|byte| !is_padding(*byte));
+    end.and_then(|last| value.get(..=last)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folded(fold: Fold, value: &[u8], prefix: Option<u32>) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        fold.append(value, prefix, &mut out).then_some(out)
+    }
+
+    #[test]
+    fn equal_values_have_equal_folds() {
+        for (fold, one, other) in [
+            (Fold::Trimmed, &b"a"[..], &b"a \0"[..]),
+            (Fold::Trimmed, b"", b"  "),
+            (Fold::AsciiCase, b"Street", b"sTREET  "),
+            (
+                Fold::Float,
+                &0.0_f64.to_le_bytes(),
+                &(-0.0_f64).to_le_bytes(),
+            ),
+            (
+                Fold::Float,
+                &0.0_f32.to_le_bytes(),
+                &(-0.0_f32).to_le_bytes(),
+            ),
+            (Fold::Opaque, b"one", b"other"),
+        ] {
+            assert_eq!(
+                folded(fold, one, None),
+                folded(fold, other, None),
+                "{fold:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_values_have_other_folds() {
+        for (fold, one, other) in [
+            (Fold::Bytes, &b"a"[..], &b"A"[..]),
+            (Fold::Bytes, b"a", b"a "),
+            (Fold::Trimmed, b"a", b"A"),
+            (Fold::AsciiCase, b"ab", b"ac"),
+            (Fold::AsciiCase, b" a", b"a"),
+            (
+                Fold::Float,
+                &1.0_f64.to_le_bytes(),
+                &(-1.0_f64).to_le_bytes(),
+            ),
+            (
+                Fold::Float,
+                &0.0_f32.to_le_bytes(),
+                &f32::MIN_POSITIVE.to_le_bytes(),
+            ),
+        ] {
+            assert_ne!(
+                folded(fold, one, None),
+                folded(fold, other, None),
+                "{fold:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_printable_ascii_prefixes_are_folded() {
+        for text in ["é", "ß", "a\u{301}", "a\tb", "\u{7f}"] {
+            assert_eq!(
+                folded(Fold::AsciiCase, text.as_bytes(), None),
+                None,
+                "{text}"
+            );
+        }
+        assert_eq!(
+            folded(Fold::AsciiCase, "Abé".as_bytes(), Some(2)).unwrap(),
+            b"ab"
+        );
+        assert_eq!(folded(Fold::AsciiCase, "Abé".as_bytes(), Some(3)), None);
+        assert_eq!(folded(Fold::Bytes, b"abc", Some(2)).unwrap(), b"ab");
+        assert_eq!(folded(Fold::Bytes, b"abc", Some(9)).unwrap(), b"abc");
+    }
+
+    #[test]
+    fn folds_by_schema_and_by_log_are_equal() {
+        let of_logged = |id| {
+            let column = ColumnType::VarChar { max_bytes: 9 };
+            Fold::of_logged(column, Some(CollationId(id)))
+        };
+        for (name, id) in ASCII_CASE {
+            assert_eq!(Fold::of_column("varchar", Some(name)), Fold::AsciiCase);
+            assert_eq!(of_logged(id), Fold::AsciiCase);
+        }
+        for id in BINARY {
+            assert_eq!(of_logged(id), Fold::Trimmed, "{id}");
+        }
+        let utf8mb4_de_pb_0900_ai_ci = 256;
+        assert_eq!(of_logged(utf8mb4_de_pb_0900_ai_ci), Fold::Opaque);
+        for (data_type, collation, expected) in [
+            ("BIGINT", None, Fold::Bytes),
+            ("double", None, Fold::Float),
+            ("enum", Some("utf8mb4_0900_ai_ci"), Fold::Bytes),
+            ("char", Some("utf8mb4_bin"), Fold::Trimmed),
+            ("varbinary", None, Fold::Trimmed),
+            ("text", Some("utf8mb4_de_pb_0900_ai_ci"), Fold::Opaque),
+            ("varchar", None, Fold::Opaque),
+            ("json", None, Fold::Opaque),
+            ("geometry", None, Fold::Opaque),
+            ("a type of later times", None, Fold::Opaque),
+        ] {
+            assert_eq!(
+                Fold::of_column(data_type, collation),
+                expected,
+                "{data_type}"
+            );
+        }
+    }
 }

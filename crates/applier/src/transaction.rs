@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use binlog_format::event::{EventRef, EventType};
-use binlog_format::events::{CommitTimestamp, ServerVersion, SessionContext, TableMap};
+use binlog_format::events::{CommitTimestamp, ServerVersion, TableMap};
 use binlog_format::gtid::Gtid;
 use bytes::Bytes;
 
@@ -74,16 +74,6 @@ pub struct RowContext {
     /// `time_zone`; `None` for the target's own. The log has it where the first statement of a transaction has used it;
     /// elsewhere the last one in the log applies.
     pub time_zone: Option<Arc<[u8]>>,
-}
-
-impl From<&SessionContext<'_>> for RowContext {
-    fn from(session: &SessionContext<'_>) -> Self {
-        Self {
-            sql_mode: session.sql_mode.unwrap_or_default(),
-            lc_time_names: session.lc_time_names.unwrap_or_default(),
-            time_zone: session.time_zone.map(Arc::from),
-        }
-    }
 }
 
 /// Row changes in their order.
@@ -175,7 +165,7 @@ pub struct Barrier {
     pub end: BarrierEnd,
     /// Which tables may have another shape afterwards.
     pub changes: SchemaChange,
-    /// The tables of a transaction of rows whose engine has no transactions, for which it is applied alone.
+    /// The tables of engines without transactions among those of its rows, for which it is applied alone.
     pub without_transactions: Vec<TableName>,
 }
 

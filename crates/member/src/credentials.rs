@@ -54,7 +54,11 @@ pub fn unusable_files(settings: &Settings) -> Vec<UnusableFile> {
                     };
                     check(key, Some(error.to_string()));
                 }
-                let key = options.public_key.read().err();
+                let key = options
+                    .public_key
+                    .read()
+                    .err()
+                    .map(|error| error.to_string());
                 check("mysql.public_key_file", key);
             }
         }

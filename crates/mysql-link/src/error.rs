@@ -1,4 +1,4 @@
-//! What can go wrong between us and a mysqld, told so that an operator knows what to check.
+//! Errors of connections to a mysqld, with advice for an operator.
 
 use std::time::Duration;
 use std::{fmt, io};
@@ -57,7 +57,7 @@ pub struct ServerError {
     pub message: String,
 }
 
-/// What helps, where the server's own words do not say it.
+/// The remedy, where the server's own message lacks it.
 fn remedy(code: u16) -> &'static str {
     match code {
         server_code::MUST_CHANGE_PASSWORD | server_code::MUST_CHANGE_PASSWORD_LOGIN => {
@@ -103,7 +103,7 @@ pub mod server_code {
     pub const QUERY_INTERRUPTED: u16 = 1317;
     /// A SELECT has run for as long as `max_execution_time` lets it.
     pub const QUERY_TIMEOUT: u16 = 3024;
-    /// A statement was to restart mysqld, which nobody starts again: it ends instead.
+    /// A statement was to restart mysqld, which has no supervisor: it ends instead.
     pub const RESTART_FAILED: u16 = 3707;
     /// The session may do nothing but give its account another password.
     pub const MUST_CHANGE_PASSWORD: u16 = 1820;
@@ -159,7 +159,7 @@ impl ProtocolError {
 /// Why a connection could not be made or went away, or why a statement failed.
 #[derive(Debug, Error)]
 pub enum LinkError {
-    /// Nobody listens there, or the network does not lead there.
+    /// No process listens there, or the network does not lead there.
     #[error(
         "cannot reach mysqld at {endpoint}: {source}. Is it running, and does it listen there?"
     )]
@@ -226,7 +226,7 @@ pub enum LinkError {
         endpoint: Endpoint,
         /// The user name of the options.
         user: String,
-        /// The server's words: they name user@host as the server saw it.
+        /// The server's message: it names user@host as the server saw it.
         error: ServerError,
     },
     /// The server refused the connection for another reason.
@@ -256,7 +256,7 @@ pub enum LinkError {
         /// Why, and what to do.
         reason: String,
     },
-    /// The server speaks MySQL's protocol and is another product.
+    /// A server of another product with MySQL's protocol.
     #[error("{endpoint} is no MySQL: {}", crate::foreign(product))]
     OtherProduct {
         /// The address of the server.
@@ -300,7 +300,7 @@ impl LinkError {
 // Statements that a source can run and its replica cannot, with any kind of applier: one sentence for each.
 
 /// What an error most likely means when a statement of the log ends with it that its source could do, and what helps. `None`:
-/// the server's own words have to do.
+/// the server's own message has to do.
 #[must_use]
 pub fn not_followed(code: u16) -> Option<&'static str> {
     Some(match code {
@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_followed_has_a_sentence_that_says_what_helps() {
+    fn statements_that_replicas_cannot_run_have_a_remedy() {
         for (code, helps) in [
             (1812, ".ibd"),
             (3121, "innodb_directories"),

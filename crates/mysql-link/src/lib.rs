@@ -16,15 +16,15 @@ mod versions;
 pub mod wire;
 
 pub use crate::client::{
-    ConnectOptions, Connection, Dial, Dialer, Endpoint, EndpointParseError, PublicKeySource,
-    QueryResult, Ran, Row, Secret, Statements, Timeouts, literal,
+    ConnectOptions, Connection, Dial, Dialer, Endpoint, EndpointParseError, PublicKeyError,
+    PublicKeySource, QueryResult, Ran, Row, Secret, Statements, Timeouts, literal,
 };
 pub use crate::error::{LinkError, ProtocolError, ServerError, Step, not_followed, server_code};
 pub use crate::replication::{
     Acker, DumpError, DumpEvent, DumpOptions, DumpRefusal, EventReader, ReplicationStream,
 };
-pub use crate::tls::{ClientCertificate, TlsConfigError, TlsMode, TlsOptions};
+pub use crate::tls::{ClientCertificate, TlsConfigError, TlsMode, TlsModeError, TlsOptions};
 pub use crate::versions::{
-    CRASH_SAFE_XA, GTIDS_IN_INNODB, Mechanism, PROVEN, Product, Proof, ServerVersion,
-    VersionSupport, cannot_apply, foreign, may_take_over, product, version_support,
+    Product, ServerVersion, VersionError, VersionSupport, cannot_apply, foreign, may_take_over,
+    product, version_support,
 };

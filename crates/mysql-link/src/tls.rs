@@ -34,18 +34,6 @@ pub enum TlsMode {
     VerifyIdentity,
 }
 
-impl TlsMode {
-    /// Whether a connection without TLS is out of the question.
-    pub fn is_demanded(self) -> bool {
-        matches!(self, Self::Required | Self::VerifyCa | Self::VerifyIdentity)
-    }
-
-    /// Whether a CA file is needed.
-    pub fn needs_ca(self) -> bool {
-        matches!(self, Self::VerifyCa | Self::VerifyIdentity)
-    }
-}
-
 impl fmt::Display for TlsMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -58,16 +46,19 @@ impl fmt::Display for TlsMode {
     }
 }
 
-impl FromStr for TlsMode {
-    type Err = String;
+/// A text is not a TLS mode.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{0}` is not a TLS mode: use disabled, preferred, required, verify_ca or verify_identity")]
+pub struct TlsModeError(String);
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        [Self::Disabled, Self::Preferred, Self::Required, Self::VerifyCa, Self::VerifyIdentity]
-            .into_iter()
-            .find(|mode| mode.to_string() == text)
-            .ok_or_else(|| {
-                format!("`{text}` is not a TLS mode: use disabled, preferred, required, verify_ca or verify_identity")
-            })
+impl FromStr for TlsMode {
+    type Err = TlsModeError;
+
+    fn from_str(text: &str) -> Result<Self, TlsModeError> {
+        use TlsMode::{Disabled, Preferred, Required, VerifyCa, VerifyIdentity};
+        let mut all = [Disabled, Preferred, Required, VerifyCa, VerifyIdentity].into_iter();
+        let known = all.find(|mode| mode.to_string() == text);
+        known.ok_or_else(|| TlsModeError(text.to_owned()))
     }
 }
 
@@ -175,15 +166,13 @@ fn verifier(
     options: &TlsOptions,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError> {
-    if !options.mode.needs_ca() {
-        return Ok(Arc::new(AnyCertificate::new(
-            provider.signature_verification_algorithms,
-        )));
+    let algorithms = provider.signature_verification_algorithms;
+    if !matches!(options.mode, TlsMode::VerifyCa | TlsMode::VerifyIdentity) {
+        let ca = None;
+        return Ok(Arc::new(AnyName { algorithms, ca }));
     }
-    let path = options
-        .ca_file
-        .as_deref()
-        .ok_or(TlsConfigError::NoCaFile(options.mode))?;
+    let path = options.ca_file.as_deref();
+    let path = path.ok_or(TlsConfigError::NoCaFile(options.mode))?;
     let mut roots = RootCertStore::empty();
     for certificate in certificates("CA certificates", path)? {
         roots
@@ -196,7 +185,10 @@ fn verifier(
             .map_err(|error| file_error("CA certificates", path, error))?;
     Ok(match options.mode {
         TlsMode::VerifyIdentity => verifier,
-        _ => Arc::new(AnyName::new(verifier)),
+        _ => Arc::new(AnyName {
+            algorithms,
+            ca: Some(verifier),
+        }),
     })
 }
 
@@ -255,32 +247,36 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-// The two modes that check less than rustls does by itself: any certificate (`preferred`,
-// `required`), and a certificate of the CA whatever its name (`verify_ca`; the certificates that
-// mysqld makes for itself carry no host name). Handshake signatures are checked in both.
+// The modes that check less than rustls does by itself. Handshake signatures are checked in all.
 
-/// Takes whatever certificate the server shows.
+/// Accepts any certificate (`preferred`, `required`), or one that the CA signed, for any host (`verify_ca`; the certificates that
+/// mysqld makes for itself have no host name).
 #[derive(Debug)]
-pub(crate) struct AnyCertificate {
+struct AnyName {
     algorithms: WebPkiSupportedAlgorithms,
+    /// `None` accepts any certificate.
+    ca: Option<Arc<WebPkiServerVerifier>>,
 }
 
-impl AnyCertificate {
-    pub(crate) fn new(algorithms: WebPkiSupportedAlgorithms) -> Self {
-        Self { algorithms }
-    }
-}
-
-impl ServerCertVerifier for AnyCertificate {
+impl ServerCertVerifier for AnyName {
     fn verify_server_cert(
         &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
+        let Some(ca) = &self.ca else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        // rustls checks the chain before the name, so a name error means that the chain is good.
+        match ca.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
     }
 
     fn verify_tls12_signature(
@@ -303,65 +299,6 @@ impl ServerCertVerifier for AnyCertificate {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
-    }
-}
-
-/// Takes a certificate that the CA signed, for whatever host.
-#[derive(Debug)]
-pub(crate) struct AnyName {
-    inner: Arc<WebPkiServerVerifier>,
-}
-
-impl AnyName {
-    pub(crate) fn new(inner: Arc<WebPkiServerVerifier>) -> Self {
-        Self { inner }
-    }
-}
-
-impl ServerCertVerifier for AnyName {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        // rustls checks the chain before the name, so a name error means that the chain is good.
-        match self.inner.verify_server_cert(
-            end_entity,
-            intermediates,
-            server_name,
-            ocsp_response,
-            now,
-        ) {
-            Err(Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(ServerCertVerified::assertion()),
-            verified => verified,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
     }
 }
 

@@ -4,83 +4,33 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What the ring relies on in a server, each proven by tests of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Mechanism {
-    /// The tail of a crashed primary's binlog is cut before mysqld recovers from it.
-    Trim,
-    /// XA transactions outlive crashes and failovers.
-    Xa,
-    /// What is executed outlives a crash, also of a follower without a binlog of its own changes.
-    GtidPersistence,
-    /// A mysqld's data are replaced by `CLONE`.
-    Clone,
-    /// A log is applied to it.
-    Applier,
-}
+use thiserror::Error;
 
-impl Mechanism {
-    /// All of them, as the table shows them.
-    pub const ALL: [Self; 5] = [
-        Self::Trim,
-        Self::Xa,
-        Self::GtidPersistence,
-        Self::Clone,
-        Self::Applier,
-    ];
-}
+/// The mechanisms of a server that the ring relies on, as the table shows them: a crashed primary's binlog tail is cut before mysqld
+/// recovers from it; XA transactions survive crashes and failovers; executed GTIDs survive a crash, also of a follower without a binlog
+/// of its own changes; `CLONE` replaces a mysqld's data; a log is applied to it.
+const MECHANISMS: [&str; 5] = ["trim", "XA", "GTID persistence", "clone", "applier"];
 
-impl fmt::Display for Mechanism {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Trim => "trim",
-            Self::Xa => "XA",
-            Self::GtidPersistence => "GTID persistence",
-            Self::Clone => "clone",
-            Self::Applier => "applier",
-        })
-    }
-}
-
-/// A row of the table: what was run with a series.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Proof {
-    /// Major and minor number of the releases that it is for.
-    pub series: (u16, u16),
-    /// The release that the tests ran with.
-    pub release: ServerVersion,
-    /// What was run with that release.
-    pub mechanisms: &'static [Mechanism],
-}
-
-/// What was proven. A series that is not here was not tried.
-pub const PROVEN: [Proof; 2] = [
-    Proof {
-        series: (8, 0),
-        release: ServerVersion::new(8, 0, 15),
-        mechanisms: &[Mechanism::Applier],
-    },
-    Proof {
-        series: (9, 7),
-        release: ServerVersion::new(9, 7, 4),
-        mechanisms: &Mechanism::ALL,
-    },
+/// The tests that were run with a release of a series, by mechanism. A series that is missing was not tried.
+const PROVEN: [((u16, u16), ServerVersion, &[&str]); 2] = [
+    ((8, 0), ServerVersion::new(8, 0, 15), &["applier"]),
+    ((9, 7), ServerVersion::new(9, 7, 4), &MECHANISMS),
 ];
 
-/// Before it, the GTIDs of transactions were in a table that a crash could leave behind what InnoDB had committed.
-pub const GTIDS_IN_INNODB: ServerVersion = ServerVersion::new(8, 0, 17);
+/// Before it, the GTIDs of transactions were in a table that could lack, after a crash, transactions that InnoDB had committed.
+const GTIDS_IN_INNODB: ServerVersion = ServerVersion::new(8, 0, 17);
 /// Before it, a crash could lose a prepared XA transaction from the engine or from the binlog, and a rotation did not wait for
 /// XA PREPARE.
-pub const CRASH_SAFE_XA: ServerVersion = ServerVersion::new(8, 0, 30);
+const CRASH_SAFE_XA: ServerVersion = ServerVersion::new(8, 0, 30);
 
-/// What speaks against a server beside a member.
+/// Whether a server can be a member's mysqld.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VersionSupport {
     /// Everything was proven with its series.
     Proven,
-    /// Not everything was proven: it needs the operator's word.
+    /// Not everything was proven: it needs the operator's consent.
     Unproven(String),
-    /// It cannot be used, whoever says so.
+    /// It cannot be used, even with the operator's consent.
     Refused(String),
 }
 
@@ -111,10 +61,10 @@ pub fn version_support(
         ));
     }
     let series = version.series();
-    let proof = PROVEN.iter().find(|proof| proof.series == series);
-    let proven = proof.map_or(&[][..], |proof| proof.mechanisms);
-    let lacking = Mechanism::ALL.iter().filter(|one| !proven.contains(one));
-    let lacking: Vec<String> = lacking.map(Mechanism::to_string).collect();
+    let proven = PROVEN.iter().find(|(proven, ..)| *proven == series);
+    let proven = proven.map_or(&[][..], |(.., mechanisms)| *mechanisms);
+    let mut lacking = MECHANISMS.to_vec();
+    lacking.retain(|one| !proven.contains(one));
     if lacking.is_empty() {
         return VersionSupport::Proven;
     }
@@ -130,7 +80,7 @@ pub fn version_support(
     ))
 }
 
-/// The sentence for a product whose log is not MySQL's.
+/// The message for a product with another log than MySQL's.
 pub fn foreign(name: &str) -> String {
     format!(
         "it is {name}, not MySQL: its binlog or its replication are another's, and nothing here was made for it"
@@ -142,11 +92,11 @@ pub fn foreign(name: &str) -> String {
 pub struct Product {
     /// Name of the product, for messages.
     pub name: &'static str,
-    /// Whether it is MySQL's own server with changes: its binlog and its replication are MySQL's.
+    /// True if it is MySQL's own server with changes: its binlog and its replication are MySQL's.
     pub replicates_as_mysql: bool,
 }
 
-/// What tells a product, in lower case, in `@@version` or `@@version_comment`.
+/// The mark of a product, in lower case, in `@@version` or `@@version_comment`.
 const PRODUCTS: [(&str, &str, bool); 13] = [
     ("mariadb", "MariaDB", false),
     ("tidb", "TiDB", false),
@@ -163,7 +113,7 @@ const PRODUCTS: [(&str, &str, bool); 13] = [
     ("-azure", "Azure Database for MySQL", true),
 ];
 
-/// Which product a server is, if it says that it is not MySQL.
+/// The product of a server that is not MySQL, by its own version and comment.
 pub fn product(version_text: &str, comment: &str) -> Option<Product> {
     let said = format!("{version_text}\n{comment}").to_lowercase();
     let found = PRODUCTS.iter().find(|(word, ..)| said.contains(word))?;
@@ -210,9 +160,6 @@ impl ServerVersion {
     /// The first version whose variables, statements and status names say source and replica.
     pub const SOURCE_REPLICA_NAMES: Self = Self::new(8, 0, 26);
 
-    /// The first version with tagged GTIDs.
-    pub const TAGGED_GTIDS: Self = Self::new(8, 3, 0);
-
     /// From the number that events and `version` functions carry: 90704 is 9.7.4.
     pub const fn from_number(number: u32) -> Self {
         Self::new(
@@ -227,16 +174,16 @@ impl ServerVersion {
         (self.major, self.minor)
     }
 
-    /// Whether it belongs to a series whose patch releases only mend: MySQL calls those LTS and replicates between their
+    /// Whether it belongs to a long-term series, with fixes only: MySQL calls those LTS and replicates between their
     /// releases in both directions. 8.0 is none of them, its patch releases brought new statements and events.
     const fn is_long_term(self) -> bool {
         matches!(self.series(), (8, 4) | (9, 7))
     }
 }
 
-/// Whether a server of version `to` may become the primary behind one of version `from`: the primary moves from older to newer
-/// and never back. What the newer one wrote (statements, collations, events, and with MySQL's words "unsupported") cannot be
-/// expected to be understood by an older one, and an older primary would have to go on from it. Within a long-term series any
+/// Whether a server of version `to` may become the primary after one of version `from`: the primary moves from older to newer
+/// and never back. What the newer one wrote (statements, collations, events, and "unsupported" features) cannot be
+/// expected to be understood by an older one, and an older primary would have to continue from it. Within a long-term series any
 /// release may follow any other.
 ///
 /// It answers for the two servers alone; that further followers are older than a new primary is for whoever chooses to weigh.
@@ -257,10 +204,15 @@ impl fmt::Display for ServerVersion {
     }
 }
 
-impl FromStr for ServerVersion {
-    type Err = String;
+/// A text is not a MySQL version.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{0}` is not a MySQL version")]
+pub struct VersionError(String);
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+impl FromStr for ServerVersion {
+    type Err = VersionError;
+
+    fn from_str(text: &str) -> Result<Self, VersionError> {
         let numbers = text
             .split(|c: char| !c.is_ascii_digit() && c != '.')
             .next()
@@ -270,7 +222,7 @@ impl FromStr for ServerVersion {
             (Some(major), Some(minor), patch) => {
                 Ok(Self::new(major, minor, patch.flatten().unwrap_or(0)))
             }
-            _ => Err(format!("`{text}` is not a MySQL version")),
+            _ => Err(VersionError(text.to_owned())),
         }
     }
 }
@@ -284,10 +236,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_proven_needs_a_word_and_what_cannot_work_is_refused() {
+    fn unproven_versions_need_consent_and_unusable_ones_are_refused() {
         let community = "MySQL Community Server - GPL";
         assert_eq!(stands("9.7.4-2", "(Debian)"), VersionSupport::Proven);
-        for (text, comment, words) in [
+        for (text, comment, message) in [
             (
                 "8.0.36",
                 community,
@@ -303,11 +255,11 @@ mod tests {
             ),
         ] {
             match stands(text, comment) {
-                VersionSupport::Unproven(found) => assert!(found.contains(words), "{found}"),
+                VersionSupport::Unproven(found) => assert!(found.contains(message), "{found}"),
                 other => panic!("{text}: {other:?}"),
             }
         }
-        for (text, comment, words) in [
+        for (text, comment, message) in [
             ("8.0.16", community, "needs 8.0.17 at least"),
             ("5.7.44-log", community, "outside of InnoDB"),
             (
@@ -324,7 +276,7 @@ mod tests {
             ("8.0.mysql_aurora.3.05.2", "", "it is Amazon Aurora"),
         ] {
             match stands(text, comment) {
-                VersionSupport::Refused(found) => assert!(found.contains(words), "{found}"),
+                VersionSupport::Refused(found) => assert!(found.contains(message), "{found}"),
                 other => panic!("{text}: {other:?}"),
             }
         }
@@ -333,8 +285,8 @@ mod tests {
     #[test]
     fn a_newer_log_is_refused_by_an_older_server_before_it_begins() {
         let version = |text: &str| text.parse::<ServerVersion>().unwrap();
-        let words = cannot_apply(version("9.7.4"), version("8.0.15")).unwrap();
-        assert!(words.contains("MySQL 9.7.4") && words.contains("MySQL 8.0.15"));
+        let message = cannot_apply(version("9.7.4"), version("8.0.15")).unwrap();
+        assert!(message.contains("MySQL 9.7.4") && message.contains("MySQL 8.0.15"));
         assert_eq!(cannot_apply(version("8.0.15"), version("9.7.4")), None);
         assert_eq!(cannot_apply(version("9.7.4"), version("9.7.2")), None);
     }
@@ -342,17 +294,12 @@ mod tests {
     #[test]
     fn the_page_shows_the_table() {
         let page = include_str!("../../../docs/versions.md");
-        for proof in PROVEN {
-            let cells = Mechanism::ALL.map(|one| match proof.mechanisms.contains(&one) {
+        for ((major, minor), release, mechanisms) in PROVEN {
+            let cells = MECHANISMS.map(|one| match mechanisms.contains(&one) {
                 true => "proven",
                 false => "no",
             });
-            let (major, minor) = proof.series;
-            let row = format!(
-                "| {major}.{minor} | {} | {} |",
-                proof.release,
-                cells.join(" | ")
-            );
+            let row = format!("| {major}.{minor} | {} | {} |", release, cells.join(" | "));
             assert!(
                 page.contains(&row),
                 "docs/versions.md lacks this row: {row}"
@@ -389,7 +336,7 @@ mod server_version_tests {
     fn the_primary_moves_from_older_to_newer_and_never_back() {
         let parse = |text: &str| text.parse::<ServerVersion>().unwrap();
         for (from, to, back) in [
-            // The last word: whether the way back is open, too.
+            // The last column: also in the other direction?
             ("9.7.4", "9.7.4", true),
             ("8.4.3", "8.4.9", true),
             ("9.7.0", "9.7.4", true),

@@ -10,11 +10,11 @@ use mysql_common::packets::AuthPlugin;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use crate::client::{
-    Answer, Authentication, AuthenticationError, RowPacket, TransportSecurity, check_public_key,
-    connect, foreign_in, parse_answer, parse_column_name, parse_greeting, parse_row, parse_switch,
+    Answer, Authentication, AuthenticationError, TransportSecurity, check_public_key, connect,
+    foreign_in, parse_answer, parse_column_name, parse_greeting, parse_row, parse_switch,
 };
 use crate::error::ServerError;
-use crate::replication::Prefix;
+use crate::replication::{SEMI_SYNC_HEADER, ack_wanted};
 use crate::tls::certificates_in;
 use crate::wire::{ByteStream, Packet, PacketDecoder, encode_packet};
 use crate::{ConnectOptions, Dial, Dialer, Endpoint, Row, TlsMode};
@@ -55,7 +55,7 @@ pub fn answer(bytes: &[u8]) -> Option<usize> {
         .collect();
     let names: Arc<[String]> = names?.into();
     let mut rows = 0;
-    while let RowPacket::Row(row) = parse_row(next()?, &names).ok()? {
+    while let Some(row) = parse_row(next()?, &names).ok()? {
         assert_eq!(row.values().len(), count);
         rows += 1;
     }
@@ -64,10 +64,7 @@ pub fn answer(bytes: &[u8]) -> Option<usize> {
 
 /// Length of the prefix of a dump's event; 0 where the dump is not semi-synchronous.
 pub fn dump_prefix(event: &[u8]) -> usize {
-    match Prefix::of(event) {
-        Prefix::SemiSync { .. } => Prefix::SEMI_SYNC_LEN,
-        Prefix::None => 0,
-    }
+    ack_wanted(event).map_or(0, |_| SEMI_SYNC_HEADER)
 }
 
 /// An answer with these columns: a line for each row, with tabs between its values; `NULL` is NULL.

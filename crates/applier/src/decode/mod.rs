@@ -5,12 +5,176 @@
 //! FramedTransaction ─► Decoder::parse ─► Parsed ─(the target's tables)─► Parsed::finish ─► Transaction
 //! ```
 
-mod decoder;
 mod failure;
 mod own_schema;
 mod parsed;
 mod schema_change;
 
-pub use crate::decode::decoder::Decoder;
+use binlog_format::DecodeError;
+use binlog_format::canonical::{CanonicalEvents, canonicalise};
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::event::{EventFlags, EventType, RawEvent};
+use binlog_format::events::{GtidEvent, TransactionPayload};
+use binlog_format::framing::FramedTransaction;
+use spilling_bytes::long_work;
+
+use crate::decode::failure::misplaced;
 pub use crate::decode::failure::{DecodeCause, DecodeFailure};
+use crate::decode::own_schema::{OwnSchema, Verdict};
+use crate::decode::parsed::{BarrierParts, Parts, RowParts};
 pub use crate::decode::parsed::{LoggedTable, Parsed, ReadyTables};
+use crate::transaction::{Body, RowChanges, Seq, Transaction};
+
+/// Maximum bytes of the metadata of a transaction's rows and keys, so that indexes into it fit into 32 bits.
+const MAX_KEY_BYTES: u64 = 8 << 30;
+
+/// Decodes transactions, each by itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Decoder {
+    max_transaction_bytes: u64,
+}
+
+/// A transaction as far as it is read.
+enum Reading {
+    /// Only events that may precede any content.
+    Nothing,
+    Rows(RowParts),
+    Barrier(BarrierParts),
+}
+
+impl Decoder {
+    /// A decoder with this limit for the events of a compressed transaction, and again for the
+    /// metadata of its rows.
+    pub fn new(max_transaction_bytes: u64) -> Self {
+        Self {
+            max_transaction_bytes,
+        }
+    }
+
+    /// Reads a transaction's events. Rows are decoded only in [`Parsed::finish`].
+    ///
+    /// # Errors
+    /// [`DecodeFailure`], with the remedy.
+    pub fn parse(&self, framed: &FramedTransaction) -> Result<Parsed, DecodeFailure> {
+        self.read(framed).map_err(|cause| DecodeFailure {
+            gtid: framed.gtid,
+            table: None,
+            cause: Box::new(cause),
+        })
+    }
+
+    fn read(&self, framed: &FramedTransaction) -> Result<Parsed, DecodeCause> {
+        let mut events = CanonicalEvents::new(framed.payload.clone());
+        let first = events.next().ok_or(DecodeCause::Misplaced {
+            event_type: EventType::Gtid,
+        })??;
+        let gtid = GtidEvent::decode(first.canonical())?;
+        let mut bytes = framed.payload.len();
+        let mut reading = Reading::Nothing;
+        let mut own = OwnSchema::default();
+        for event in events {
+            let event = event?;
+            match event.event_type() {
+                EventType::TransactionPayload => {
+                    let Reading::Nothing = reading else {
+                        return Err(misplaced(&event));
+                    };
+                    let inner = self.decompress(&event)?;
+                    // The compressed bytes are no longer needed.
+                    bytes = 0;
+                    for event in inner {
+                        let event = event?;
+                        bytes += event.bytes().len();
+                        reading = reading.take_others(bare(event)?, &mut own)?;
+                    }
+                }
+                _ => reading = reading.take_others(event, &mut own)?,
+            }
+        }
+        let (parts, body) = match reading {
+            Reading::Nothing if own.left_out => (Parts::default(), None),
+            Reading::Nothing => return Err(misplaced(&first)),
+            Reading::Rows(rows) => (rows.finish()?, None),
+            Reading::Barrier(barrier) => (Parts::default(), Some(Body::Barrier(barrier.finish()?))),
+        };
+        Ok(Parsed {
+            transaction: Transaction {
+                seq: Seq::default(),
+                gtid: framed.gtid,
+                immediate_commit: gtid.immediate_commit,
+                original_commit: gtid.original_commit.or(gtid.immediate_commit),
+                original_version: gtid.original_version.or(gtid.immediate_version),
+                bytes,
+                body: body.unwrap_or_else(|| Body::Rows(RowChanges::default())),
+            },
+            parts,
+            max_key_bytes: self.max_transaction_bytes.min(MAX_KEY_BYTES),
+        })
+    }
+
+    fn decompress(&self, event: &RawEvent) -> Result<CanonicalEvents, DecodeCause> {
+        let limit = self.max_transaction_bytes;
+        let payload = TransactionPayload::decode(event.canonical())?;
+        let bytes = payload.uncompressed_size.unwrap_or(limit).min(limit);
+        let events = long_work::run(usize::try_from(bytes).unwrap_or(usize::MAX), || {
+            payload.events(limit)
+        });
+        events.map_err(|error| match error {
+            DecodeError::TooLarge { .. } => DecodeCause::TooLarge { limit },
+            other => DecodeCause::Unreadable(other),
+        })
+    }
+}
+
+/// An event of a payload in canonical form: without a checksum, with a position.
+fn bare(event: RawEvent) -> Result<RawEvent, DecodeCause> {
+    if event.header().log_pos == 0 {
+        return Ok(event);
+    }
+    let canonical = canonicalise(&event, ChecksumAlgorithm::None)?;
+    Ok(RawEvent::new(canonical)?)
+}
+
+/// True if an event is irrelevant to a replica, at any position.
+fn is_neutral(event: &RawEvent) -> bool {
+    matches!(
+        event.event_type(),
+        EventType::Ignorable
+            | EventType::RowsQuery
+            | EventType::TransactionContext
+            | EventType::ViewChange
+            | EventType::DeleteFile
+    ) || event.header().flags.contains(EventFlags::IGNORABLE)
+}
+
+impl Reading {
+    /// Processes an event, except those of the applier's own schema.
+    fn take_others(self, event: RawEvent, own: &mut OwnSchema) -> Result<Self, DecodeCause> {
+        match own.check(event)? {
+            Verdict::Read(event) => self.take(event),
+            Verdict::Nothing => Ok(self),
+            Verdict::ReadAll(events) => events.into_iter().try_fold(self, Self::take),
+        }
+    }
+
+    fn take(self, event: RawEvent) -> Result<Self, DecodeCause> {
+        match event.event_type() {
+            EventType::BeginLoadQuery | EventType::AppendBlock | EventType::ExecuteLoadQuery => {
+                return Err(DecodeCause::LoadData);
+            }
+            _ if is_neutral(&event) => return Ok(self),
+            _ => {}
+        }
+        match self {
+            Self::Nothing => match RowParts::begin(&event)? {
+                Some(rows) => Ok(Self::Rows(rows)),
+                None => BarrierParts::default().take(event).map(Self::Barrier),
+            },
+            Self::Rows(mut rows) => match rows.take(event)? {
+                None => Ok(Self::Rows(rows)),
+                Some(event) => rows.into_barrier()?.take(event).map(Self::Barrier),
+            },
+            Self::Barrier(barrier) => barrier.take(event).map(Self::Barrier),
+        }
+    }
+}

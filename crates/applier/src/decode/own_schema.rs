@@ -18,7 +18,7 @@ use crate::transaction::{Changed, SchemaChange};
 #[derive(Debug, Default)]
 pub(super) struct OwnSchema {
     at: At,
-    /// Whether a change was left out.
+    /// True if a change was left out.
     pub(super) left_out: bool,
     /// Table maps of a statement, as long as all are of the own schema.
     held: Vec<RawEvent>,
@@ -48,13 +48,14 @@ pub(super) enum Verdict {
 }
 
 impl OwnSchema {
-    pub(super) fn look_at(&mut self, event: RawEvent) -> Result<Verdict, DecodeCause> {
+    pub(super) fn check(&mut self, event: RawEvent) -> Result<Verdict, DecodeCause> {
         let own = match event.event_type() {
             EventType::TableMap => return Ok(self.table_map(event)),
             EventType::Query => {
                 self.at = At::Between;
                 self.held.clear();
-                is_own_statement(&event)?
+                let query = Query::decode(event.canonical())?;
+                is_own(&query.statement, &query.schema)
             }
             rows if is_rows(rows) => self.rows(&event),
             _ => false,
@@ -87,11 +88,11 @@ impl OwnSchema {
         }
     }
 
-    /// Whether these rows are left out.
+    /// True if these rows are left out.
     fn rows(&mut self, event: &RawEvent) -> bool {
         self.held.clear();
         let own = matches!(self.at, At::Maps | At::Own);
-        self.at = match (ends_statement(event), own) {
+        self.at = match (ends_statement(event.bytes()), own) {
             (true, _) => At::Between,
             (false, true) => At::Own,
             (false, false) => At::Others,
@@ -112,19 +113,11 @@ fn schema_of(map: &RawEvent) -> Option<&[u8]> {
     rest.get(..usize::from(length))
 }
 
-fn ends_statement(rows: &RawEvent) -> bool {
-    let flags = rows
-        .bytes()
-        .get(HEADER_LEN + TABLE_ID..HEADER_LEN + TABLE_ID + 2);
+/// Whether a rows event ends its statement.
+pub(super) fn ends_statement(rows: &[u8]) -> bool {
+    let flags = rows.get(HEADER_LEN + TABLE_ID..HEADER_LEN + TABLE_ID + 2);
     let flags = flags.and_then(|flags| flags.try_into().ok());
     flags.is_none_or(|flags| u16::from_le_bytes(flags) & Rows::END_OF_STATEMENT != 0)
-}
-
-fn is_own_statement(event: &RawEvent) -> Result<bool, DecodeCause> {
-    let Query {
-        statement, schema, ..
-    } = Query::decode(event.canonical())?;
-    Ok(is_own(&statement, &schema))
 }
 
 /// DDL of the schema, or of tables in it alone, as it is logged.

@@ -7,45 +7,31 @@ use std::sync::Arc;
 
 use binlog_format::event::{EventRef, EventType, HEADER_LEN, RawEvent};
 use binlog_format::events::{
-    CommitTimestamp, Query, Rows, RowsChange, ServerVersion, SessionContext, StatementKind,
-    TableId, TableMap, XaPrepare, is_rows,
+    Query, Rows, RowsChange, SessionContext, StatementKind, TableId, TableMap, XaPrepare, is_rows,
 };
 use binlog_format::gtid::Gtid;
 use binlog_format::row_image::{Columns, RowReader};
 use bytes::Bytes;
 
 use crate::decode::failure::{DecodeCause, DecodeFailure, misplaced};
+use crate::decode::own_schema::ends_statement;
 use crate::decode::schema_change::schema_change;
 use crate::keys::{KeyAccess, RowKeys, TableKeys};
 use crate::schema::{TableName, TableShape};
 use crate::transaction::{
     Barrier, BarrierEnd, Body, MappedTable, RowChanges, RowContext, RowWrite, RowsEvent,
-    SchemaChange, Seq, Statement, Step, Transaction,
+    SchemaChange, Statement, Step, Transaction,
 };
 
 /// A transaction that is read. [`Self::finish`] needs the shapes of [`Self::tables`].
 #[derive(Debug, Clone)]
 pub struct Parsed {
-    pub(super) head: Head,
-    pub(super) bytes: usize,
+    /// Complete for a barrier; otherwise without its rows.
+    pub(super) transaction: Transaction,
+    /// The events of its rows.
+    pub(super) parts: Parts,
     /// Limit for the metadata of its rows and keys, in bytes.
     pub(super) max_key_bytes: u64,
-    pub(super) content: Content,
-}
-
-/// Content of its GTID event.
-#[derive(Debug, Clone)]
-pub(super) struct Head {
-    pub(super) gtid: Gtid,
-    pub(super) immediate_commit: Option<CommitTimestamp>,
-    pub(super) original_commit: Option<CommitTimestamp>,
-    pub(super) original_version: Option<ServerVersion>,
-}
-
-#[derive(Debug, Clone)]
-pub(super) enum Content {
-    Rows(Parts),
-    Barrier(Barrier),
 }
 
 /// Events of a row transaction.
@@ -54,7 +40,8 @@ pub(super) struct Parts {
     /// The session context of its BEGIN.
     pub(super) context: RowContext,
     pub(super) tables: Vec<LoggedTable>,
-    pub(super) events: Vec<RowsPart>,
+    /// Without their rows.
+    pub(super) events: Vec<RowsEvent>,
 }
 
 /// A table as a transaction's events describe it.
@@ -66,16 +53,6 @@ pub struct LoggedTable {
     pub name: TableName,
     /// Its TABLE_MAP event in canonical form.
     pub map: Bytes,
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct RowsPart {
-    pub(super) event: Bytes,
-    /// Offset of the images in it.
-    pub(super) images_at: u32,
-    /// Its index among the tables.
-    pub(super) table: u32,
-    pub(super) ends_statement: bool,
 }
 
 /// A table with everything needed to read its rows.
@@ -132,36 +109,27 @@ impl ReadyTables {
 }
 
 impl Parsed {
-    /// The GTID under which it will be applied.
-    pub fn gtid(&self) -> Gtid {
-        self.head.gtid
+    pub(crate) fn gtid(&self) -> Gtid {
+        self.transaction.gtid
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Whether it is applied alone.
-    pub fn is_barrier(&self) -> bool {
-        matches!(self.content, Content::Barrier(_))
+        self.transaction.bytes
     }
 
     /// The tables whose shapes [`Self::finish`] needs; none for a barrier.
     pub fn tables(&self) -> impl Iterator<Item = &TableName> {
-        self.logged_tables().iter().map(|table| &table.name)
+        self.parts.tables.iter().map(|table| &table.name)
     }
 
     /// The same tables as the log describes them.
     pub fn logged_tables(&self) -> &[LoggedTable] {
-        match &self.content {
-            Content::Rows(parts) => &parts.tables,
-            Content::Barrier(_) => &[],
-        }
+        &self.parts.tables
     }
 
     /// The transaction, with its rows and their keys. `lookup` supplies the target's tables. It becomes a barrier, applied alone
     /// without rows and keys, if these would exceed a transaction's memory limit. So does a transaction that writes to a
-    /// table whose engine has no transactions.
+    /// table of an engine without transactions.
     ///
     /// # Errors
     /// When the target lacks a table, or rows do not fit.
@@ -181,39 +149,29 @@ impl Parsed {
         ready: &mut ReadyTables,
         lookup: impl Fn(&TableName) -> Option<Arc<TableShape>>,
     ) -> Result<Transaction, DecodeFailure> {
-        let Head {
-            gtid,
-            immediate_commit,
-            original_commit,
-            original_version,
-        } = self.head;
-        let (body, more) = match self.content {
-            Content::Barrier(mut barrier) => {
-                if let Some(context) = &mut barrier.context {
-                    ready.keep_time_zone(context);
-                }
-                (Body::Barrier(barrier), 0)
+        let Self {
+            mut transaction,
+            mut parts,
+            max_key_bytes,
+        } = self;
+        if let Body::Barrier(barrier) = &mut transaction.body {
+            if let Some(context) = &mut barrier.context {
+                ready.keep_time_zone(context);
             }
-            Content::Rows(mut parts) => {
-                ready.keep_time_zone(&mut parts.context);
-                parts
-                    .finish(ready, lookup, self.max_key_bytes)
-                    .map_err(|(table, cause)| DecodeFailure {
-                        gtid,
-                        table,
-                        cause: Box::new(cause),
-                    })?
-            }
-        };
-        Ok(Transaction {
-            seq: Seq::default(),
-            gtid,
-            immediate_commit,
-            original_commit,
-            original_version,
-            bytes: self.bytes + more,
-            body,
-        })
+            return Ok(transaction);
+        }
+        ready.keep_time_zone(&mut parts.context);
+        let (body, more) =
+            parts
+                .finish(ready, lookup, max_key_bytes)
+                .map_err(|(table, cause)| DecodeFailure {
+                    gtid: transaction.gtid,
+                    table,
+                    cause: Box::new(cause),
+                })?;
+        transaction.body = body;
+        transaction.bytes += more;
+        Ok(transaction)
     }
 }
 
@@ -258,9 +216,14 @@ impl Parts {
             let (Some(table), Some(logged)) = (tables.get(place), self.tables.get(place)) else {
                 continue;
             };
-            let fits = part
-                .split(table, &mut changes, &mut ready.row_keys, max_key_bytes)
-                .map_err(|cause| (Some(logged.name.clone()), cause))?;
+            let fits = split(
+                part,
+                table,
+                &mut changes,
+                &mut ready.row_keys,
+                max_key_bytes,
+            );
+            let fits = fits.map_err(|cause| (Some(logged.name.clone()), cause))?;
             if !fits {
                 return Ok((Body::Barrier(self.into_barrier(Vec::new())), 0));
             }
@@ -281,7 +244,7 @@ impl Parts {
                 mapped.push(part.table);
             }
             statement.push(part.event.clone());
-            if part.ends_statement {
+            if ends_statement(&part.event) {
                 steps.push(Step::Rows(std::mem::take(&mut statement)));
                 mapped.clear();
             }
@@ -317,50 +280,45 @@ impl ReadyTable {
     }
 }
 
-impl RowsPart {
-    /// Appends the event and its rows; false when that exceeds `max_key_bytes`.
-    fn split(
-        &self,
-        table: &ReadyTable,
-        changes: &mut RowChanges,
-        row_keys: &mut RowKeys,
-        max_key_bytes: u64,
-    ) -> Result<bool, DecodeCause> {
-        let rows = Rows::decode(EventRef::new(&self.event)?)?;
-        let mut reader = RowReader::new(&rows, &table.columns)?;
-        let event = changes.events.len() as u32;
-        let first = changes.rows.len() as u32;
-        let cascades_logged = rows.flags & Rows::CASCADES_LOGGED != 0;
-        // The image after of a partial update begins with options of its own, as in no other event.
-        let is_partial = rows.change == RowsChange::PartialUpdate;
-        while let Some(row) = reader.next_row()? {
-            if bytes_of(changes) as u64 > max_key_bytes {
-                return Ok(false);
-            }
-            // All of it is within an event, whose size has 32 bits, and the bound above is far below that many keys.
-            let images =
-                self.images_at + row.range.start as u32..self.images_at + row.range.end as u32;
-            let first_key = changes.keys.len() as u32;
-            changes
-                .keys
-                .extend_from_slice(row_keys.of(&table.keys, &row, cascades_logged));
-            let is_joinable = !is_partial && table.keys.can_be_joined(&row);
-            let joinable_after = is_joinable.then(|| self.images_at + row.after_at as u32);
-            changes.rows.push(RowWrite {
-                event,
-                images,
-                joinable_after: joinable_after.and_then(NonZeroU32::new),
-                keys: first_key..changes.keys.len() as u32,
-            });
+/// Appends an event and its rows; false when that exceeds `max_key_bytes`.
+fn split(
+    part: &RowsEvent,
+    table: &ReadyTable,
+    changes: &mut RowChanges,
+    row_keys: &mut RowKeys,
+    max_key_bytes: u64,
+) -> Result<bool, DecodeCause> {
+    let rows = Rows::decode(EventRef::new(&part.event)?)?;
+    let mut reader = RowReader::new(&rows, &table.columns)?;
+    let event = changes.events.len() as u32;
+    let first = changes.rows.len() as u32;
+    let cascades_logged = rows.flags & Rows::CASCADES_LOGGED != 0;
+    // The image after of a partial update begins with options of its own, as in no other event.
+    let is_partial = rows.change == RowsChange::PartialUpdate;
+    while let Some(row) = reader.next_row()? {
+        if bytes_of(changes) as u64 > max_key_bytes {
+            return Ok(false);
         }
-        changes.events.push(RowsEvent {
-            event: self.event.clone(),
-            images_at: self.images_at,
-            table: self.table,
-            rows: first..changes.rows.len() as u32,
+        // All of it is within an event with a size of 32 bits, and the bound above is far below that many keys.
+        let images = part.images_at + row.range.start as u32..part.images_at + row.range.end as u32;
+        let first_key = changes.keys.len() as u32;
+        changes
+            .keys
+            .extend_from_slice(row_keys.of(&table.keys, &row, cascades_logged));
+        let is_joinable = !is_partial && table.keys.can_be_joined(&row);
+        let joinable_after = is_joinable.then(|| part.images_at + row.after_at as u32);
+        changes.rows.push(RowWrite {
+            event,
+            images,
+            joinable_after: joinable_after.and_then(NonZeroU32::new),
+            keys: first_key..changes.keys.len() as u32,
         });
-        Ok(true)
     }
+    changes.events.push(RowsEvent {
+        rows: first..changes.rows.len() as u32,
+        ..part.clone()
+    });
+    Ok(true)
 }
 
 // Transactions that only change rows.
@@ -432,12 +390,8 @@ impl RowParts {
     fn table_map(&mut self, event: &RawEvent) -> Result<(), DecodeCause> {
         let map = TableMap::decode(event.canonical())?;
         // A table has a map for each statement.
-        let known = self
-            .parts
-            .tables
-            .iter()
-            .find(|table| table.id == map.table_id);
-        if let Some(known) = known {
+        let mut tables = self.parts.tables.iter();
+        if let Some(known) = tables.find(|table| table.id == map.table_id) {
             return match is_same_table(&known.map, event.bytes(), &map)? {
                 true => Ok(()),
                 false => Err(DecodeCause::DoubleTable(map.table_id)),
@@ -460,11 +414,11 @@ impl RowParts {
         let table = self.table(rows.table_id)?;
         // The images are the event's end.
         let images_at = (event.bytes().len() - rows.images.len()) as u32;
-        self.parts.events.push(RowsPart {
+        self.parts.events.push(RowsEvent {
             event: event.bytes().clone(),
             images_at,
             table,
-            ends_statement: rows.flags & Rows::END_OF_STATEMENT != 0,
+            rows: 0..0,
         });
         Ok(())
     }
@@ -486,7 +440,12 @@ fn kind(event: &RawEvent) -> Result<Option<StatementKind>, DecodeCause> {
 
 /// The session context of a BEGIN. Variables of a later version are skipped, as a replica's thread does.
 fn context(begin: &Query<'_>) -> Result<RowContext, DecodeCause> {
-    Ok((&SessionContext::decode(&begin.status_variables)?).into())
+    let session = SessionContext::decode(&begin.status_variables)?;
+    Ok(RowContext {
+        sql_mode: session.sql_mode.unwrap_or_default(),
+        lc_time_names: session.lc_time_names.unwrap_or_default(),
+        time_zone: session.time_zone.map(Arc::from),
+    })
 }
 
 /// Whether a table map names the table of an earlier one. Flags and optional metadata depend on variables that may change within
@@ -508,7 +467,7 @@ fn is_same_table(known: &[u8], event: &[u8], map: &TableMap<'_>) -> Result<bool,
 /// The parts of a barrier, as far as they are read.
 #[derive(Debug, Default)]
 pub(super) struct BarrierParts {
-    /// Whether BEGIN or XA START was read.
+    /// True if BEGIN or XA START was read.
     has_begun: bool,
     /// The session context of its BEGIN.
     context: Option<RowContext>,
@@ -539,8 +498,8 @@ impl BarrierParts {
                 )?)));
             }
             _ if self.has_begun => {
-                let rows = Rows::decode(event.canonical()).map_err(|_| misplaced(&event))?;
-                let ends = rows.flags & Rows::END_OF_STATEMENT != 0;
+                Rows::decode(event.canonical()).map_err(|_| misplaced(&event))?;
+                let ends = ends_statement(event.bytes());
                 self.rows.push(event.into_bytes());
                 if ends {
                     self.end_rows();
@@ -633,7 +592,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_phase_names_the_transaction_as_the_first_did() {
+    fn both_xa_phases_name_the_same_transaction() {
         let prepare = XaPrepare {
             one_phase: false,
             format_id: 1,

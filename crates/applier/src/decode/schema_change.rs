@@ -26,10 +26,7 @@ pub(super) fn is_of_a_schema(statement: &[u8]) -> bool {
         rest: statement,
         session: None,
     };
-    let mut next_is = |known: &[&str]| {
-        let word = words.word();
-        word.is_some_and(|word| known.iter().any(|known| same(word, known)))
-    };
+    let mut next_is = |known: &[&str]| words.word().is_some_and(|word| is_one_of(word, known));
     next_is(&["CREATE", "ALTER", "DROP"]) && next_is(&["DATABASE", "SCHEMA"])
 }
 
@@ -43,7 +40,7 @@ fn read(statement: &[u8], schema: &[u8]) -> Option<SchemaChange> {
         session: session.filter(|schema| !schema.is_empty()),
     };
     let first = words.word()?;
-    let is = |known: &[&str]| known.iter().any(|known| same(first, known));
+    let is = |known: &[&str]| is_one_of(first, known);
     // Rows, privileges and statistics. TRUNCATE recreates the same table, and a function called by a statement creates none.
     if is(&[
         "INSERT",
@@ -105,28 +102,20 @@ impl<'a> Words<'a> {
             // The parser of some servers accepts CREATE OR REPLACE TABLE.
             self.expect("REPLACE")?;
             word = self.word()?;
-            let view = ["ALGORITHM", "SQL"].iter().any(|known| same(word, known));
+            let view = is_one_of(word, &["ALGORITHM", "SQL"]);
             return (view || no_tables(word)).then_some(SchemaChange::Nothing);
-        }
-        if no_tables(word) || same(word, "ALGORITHM") || same(word, "AGGREGATE") {
-            return Some(SchemaChange::Nothing);
         }
         // A new schema has no table. A temporary table has no rows in the log, and hides no other one from
         // `information_schema`.
-        if ["DATABASE", "SCHEMA", "TEMPORARY"]
-            .iter()
-            .any(|known| same(word, known))
-        {
+        let others = ["ALGORITHM", "AGGREGATE", "DATABASE", "SCHEMA", "TEMPORARY"];
+        if no_tables(word) || is_one_of(word, &others) {
             return Some(SchemaChange::Nothing);
         }
         if same(word, "TABLE") {
             self.skip_words(&["IF", "NOT", "EXISTS"])?;
             return self.definition();
         }
-        if ["UNIQUE", "FULLTEXT", "SPATIAL"]
-            .iter()
-            .any(|kind| same(word, kind))
-        {
+        if is_one_of(word, &["UNIQUE", "FULLTEXT", "SPATIAL"]) {
             word = self.word()?;
         }
         same(word, "INDEX").then_some(())?;
@@ -163,12 +152,12 @@ impl<'a> Words<'a> {
             self.expect("ON")?;
             return self.definition();
         }
-        if same(word, "DATABASE") || same(word, "SCHEMA") {
+        if is_one_of(word, &["DATABASE", "SCHEMA"]) {
             self.skip_words(&["IF", "EXISTS"])?;
             let schema = Changed::Schema(self.identifier()?.into());
             return self.at_end().then(|| SchemaChange::Tables(vec![schema]));
         }
-        (same(word, "TABLE") || same(word, "TABLES")).then_some(())?;
+        is_one_of(word, &["TABLE", "TABLES"]).then_some(())?;
         self.skip_words(&["IF", "EXISTS"])?;
         let mut tables = vec![Changed::Table(self.name()?)];
         while self.symbol(b',') {
@@ -176,7 +165,7 @@ impl<'a> Words<'a> {
         }
         if !self.at_end() {
             let word = self.word()?;
-            (same(word, "RESTRICT") || same(word, "CASCADE")).then_some(())?;
+            is_one_of(word, &["RESTRICT", "CASCADE"]).then_some(())?;
         }
         self.at_end().then_some(SchemaChange::Tables(tables))
     }
@@ -186,7 +175,7 @@ impl<'a> Words<'a> {
         if same(word, "USER") {
             return Some(SchemaChange::Nothing);
         }
-        (same(word, "TABLE") || same(word, "TABLES")).then_some(())?;
+        is_one_of(word, &["TABLE", "TABLES"]).then_some(())?;
         let mut tables = Vec::new();
         loop {
             tables.push(Changed::Table(self.name()?));
@@ -252,7 +241,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// One identifier, quoted (in either way: where a name is expected, no string can occur) or not.
+    /// One identifier, quoted (in either way: no string can occur in the place of a name) or not.
     fn identifier(&mut self) -> Option<String> {
         self.skip_blanks();
         let quote = match self.rest.first()? {
@@ -262,11 +251,11 @@ impl<'a> Words<'a> {
         let mut name = String::new();
         let mut rest = self.rest.get(1..)?;
         loop {
-            let (&byte, behind) = rest.split_first()?;
-            rest = behind;
+            let (&byte, after) = rest.split_first()?;
+            rest = after;
             if byte == quote {
                 match rest.split_first() {
-                    Some((&next, behind)) if next == quote => rest = behind,
+                    Some((&next, after)) if next == quote => rest = after,
                     _ => break,
                 }
             }
@@ -306,9 +295,7 @@ impl<'a> Words<'a> {
     /// One of these words; returns whether it was there.
     fn skip_any(&mut self, words: &[&str]) -> bool {
         let before = self.rest;
-        let found = self
-            .word()
-            .is_some_and(|word| words.iter().any(|known| same(word, known)));
+        let found = self.word().is_some_and(|word| is_one_of(word, words));
         if !found {
             self.rest = before;
         }
@@ -363,27 +350,31 @@ enum Further {
 impl Further {
     /// The first one, at any position; `text` is then the rest after it.
     fn find(text: &mut &[u8]) -> Option<Self> {
-        const WORDS: [(Further, &[u8]); 3] = [
+        const KEYWORDS: [(Further, &[u8]); 3] = [
             (Further::References, b"REFERENCES"),
             (Further::Rename, b"RENAME"),
             (Further::Exchange, b"EXCHANGE"),
         ];
-        while let Some((_, behind)) = text.split_first() {
-            for (further, word) in WORDS {
+        while let Some((_, after)) = text.split_first() {
+            for (further, word) in KEYWORDS {
                 let head = text.get(..word.len());
                 if head.is_some_and(|head| head.eq_ignore_ascii_case(word)) {
                     *text = text.get(word.len()..).unwrap_or_default();
                     return Some(further);
                 }
             }
-            *text = behind;
+            *text = after;
         }
         None
     }
 }
 
 fn no_tables(word: &str) -> bool {
-    NO_TABLES.iter().any(|known| same(word, known))
+    is_one_of(word, &NO_TABLES)
+}
+
+fn is_one_of(word: &str, all: &[&str]) -> bool {
+    all.iter().any(|known| same(word, known))
 }
 
 fn same(word: &str, known: &str) -> bool {
@@ -411,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_changes_the_tables_that_it_names_and_an_odd_one_may_change_any() {
+    fn statements_change_their_named_tables_and_unknown_ones_any() {
         for (statement, expected) in [
             // Rows, privileges, and objects other than tables.
             ("insert into t values (1)", ""),
@@ -494,13 +485,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_any_schema_is_not_guessed() {
+    fn a_name_without_a_schema_may_be_any() {
         for schema in ["", "ä"] {
             let change =
                 |statement: &str| in_words(schema_change(statement.as_bytes(), schema.as_bytes()));
             assert_eq!(change("CREATE TABLE t (a INT)"), "*");
             assert_eq!(change("CREATE TABLE e.t (a INT)"), "e.t");
-            // The other schema may be the session's, whose name is unknown where it is not plain ASCII.
+            // The other schema may be the session's, with an unknown name if it is not plain ASCII.
             assert_eq!(change("ALTER TABLE e.t RENAME u"), "*");
             assert_eq!(change("INSERT INTO t VALUES (1)"), "");
         }

@@ -5,10 +5,270 @@
 //! must run sequentially whatever the number of workers, if each takes the same time; all row writes
 //! divided by it bound the gain.
 
-mod clock;
-mod groups;
-mod report;
 mod writesets;
 
-pub use crate::log_parallelism::groups::{GroupSize, Groups};
-pub use crate::log_parallelism::report::{Analysis, Chain, Report};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use binlog_format::events::LogicalClock;
+use binlog_format::framing::FramedTransaction;
+use serde::Serialize;
+
+use crate::decode::{DecodeCause, DecodeFailure, Decoder};
+use crate::log_parallelism::writesets::{GroupCounts, PrimaryKey, Writesets, shape_of};
+pub use crate::log_parallelism::writesets::{GroupSize, Groups};
+use crate::schema::{TableName, TableShape};
+use crate::transaction::{Body, Transaction};
+
+/// Keys that are remembered: about 100 MB of memory.
+const REMEMBERED_KEYS: usize = 1 << 20;
+
+/// Analyses a log, transaction by transaction.
+#[derive(Debug)]
+pub struct Analysis {
+    decoder: Decoder,
+    clock: ClockedLog,
+    writesets: Writesets,
+    transactions: u64,
+    barriers: u64,
+    writes: u64,
+    without_primary_key: BTreeSet<TableName>,
+    unknown_primary_key: BTreeSet<TableName>,
+}
+
+/// How parallel a log can be applied.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// The number of transactions in the log.
+    pub transactions: u64,
+    /// Barriers among them, which are applied alone: DDL, statements, XA.
+    pub barriers: u64,
+    /// Row writes, and one for each barrier.
+    pub row_writes: u64,
+    /// Commit groups by the dependency information in the log.
+    pub by_log: Groups,
+    /// Levels of the policy `transactions`: those of one level conflict with none of it, and with one or more of the previous
+    /// level.
+    pub by_writesets: Groups,
+    /// The longest chains, one for each way of applying.
+    pub chains: Vec<Chain>,
+    /// Tables without a primary key: their rows are written sequentially.
+    pub tables_without_primary_key: Vec<String>,
+    /// Tables with a primary key that is missing in the log; counted as having none.
+    pub tables_with_unknown_primary_key: Vec<String>,
+    /// Keys forgotten because of the memory limit. A write that uses one of them again counts as waiting for all of them, so
+    /// that the figures are too low rather than too high.
+    pub forgotten_keys: u64,
+}
+
+/// The longest chain of row writes that wait for each other, with any number of workers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Chain {
+    /// How the log is applied: `serial`, `log` (by its dependency information), `transactions`, `rows`.
+    pub policy: &'static str,
+    /// The number of row writes on it.
+    pub row_writes: u64,
+    /// All row writes divided by those.
+    pub parallelism: f64,
+}
+
+impl Analysis {
+    /// For transactions up to this size.
+    pub fn new(max_transaction_bytes: u64) -> Self {
+        Self {
+            decoder: Decoder::new(max_transaction_bytes),
+            clock: ClockedLog::default(),
+            writesets: Writesets::new(REMEMBERED_KEYS),
+            transactions: 0,
+            barriers: 0,
+            writes: 0,
+            without_primary_key: BTreeSet::new(),
+            unknown_primary_key: BTreeSet::new(),
+        }
+    }
+
+    /// Adds the next transaction of the log.
+    ///
+    /// # Errors
+    /// When it cannot be decoded.
+    pub fn add(&mut self, framed: &FramedTransaction) -> Result<(), DecodeFailure> {
+        let transaction = self.decode(framed)?;
+        let writes = match &transaction.body {
+            Body::Rows(changes) => changes.rows.len() as u64,
+            Body::Barrier(_) => {
+                self.barriers += 1;
+                1
+            }
+        };
+        self.transactions += 1;
+        self.writes += writes;
+        self.clock.add(framed.clock, writes);
+        self.writesets.add(&transaction);
+        Ok(())
+    }
+
+    fn decode(&mut self, framed: &FramedTransaction) -> Result<Transaction, DecodeFailure> {
+        let parsed = self.decoder.parse(framed)?;
+        let mut shapes: HashMap<TableName, Arc<TableShape>> = HashMap::new();
+        for table in parsed.logged_tables() {
+            let (shape, primary_key) = shape_of(table).map_err(|error| DecodeFailure {
+                gtid: parsed.gtid(),
+                table: Some(table.name.clone()),
+                cause: Box::new(DecodeCause::Unreadable(error)),
+            })?;
+            let named = match primary_key {
+                PrimaryKey::Logged => None,
+                PrimaryKey::None => Some(&mut self.without_primary_key),
+                PrimaryKey::Unknown => Some(&mut self.unknown_primary_key),
+            };
+            if let Some(named) = named.filter(|named| !named.contains(&table.name)) {
+                named.insert(table.name.clone());
+            }
+            shapes.insert(table.name.clone(), Arc::new(shape));
+        }
+        parsed.finish(|name| shapes.get(name).cloned())
+    }
+
+    /// The report on all transactions so far.
+    pub fn report(&self) -> Report {
+        let end = self.writesets.end;
+        let chains = [
+            ("serial", self.writes),
+            ("log", self.clock.end),
+            ("transactions", end.transaction_end),
+            ("rows", end.row_end),
+        ];
+        let chain = |(policy, row_writes): (&'static str, u64)| Chain {
+            policy,
+            row_writes,
+            parallelism: self.writes as f64 / row_writes.max(1) as f64,
+        };
+        let names = |tables: &BTreeSet<TableName>| tables.iter().map(ToString::to_string).collect();
+        Report {
+            transactions: self.transactions,
+            barriers: self.barriers,
+            row_writes: self.writes,
+            by_log: self.clock.groups().table(),
+            by_writesets: self.writesets.groups().table(),
+            chains: chains.map(chain).into(),
+            tables_without_primary_key: names(&self.without_primary_key),
+            tables_with_unknown_primary_key: names(&self.unknown_primary_key),
+            forgotten_keys: self.writesets.uses.forgotten,
+        }
+    }
+}
+
+// The log's own dependency information: `last_committed` and `sequence_number` of each transaction.
+//
+// A group is the longest run of consecutive transactions that could proceed at the same moment: none of them depends on
+// the group's first transaction or a later one. For the longest chain, a transaction begins when all up to its `last_committed` are
+// finished, as in MySQL's parallel replica.
+
+#[derive(Debug, Default)]
+struct ClockedLog {
+    counts: GroupCounts,
+    /// The open group: its first transaction's number, and its size.
+    first: i64,
+    size: u64,
+    /// Numbers since the clock began, each with the time when all up to it are finished.
+    finished: Vec<(i64, u64)>,
+    /// When everything before the clock began is finished.
+    base: u64,
+    /// Row writes on the longest chain.
+    end: u64,
+}
+
+impl ClockedLog {
+    /// Adds the next transaction, with this number of row writes.
+    fn add(&mut self, clock: LogicalClock, writes: u64) {
+        let last = self.finished.last().map(|(number, _)| *number);
+        // Each file of a server begins again.
+        if last.is_none_or(|last| clock.sequence_number <= last) {
+            self.close_group();
+            self.finished.clear();
+            self.base = self.end;
+        }
+        if self.size > 0 && clock.last_committed >= self.first {
+            self.close_group();
+        }
+        if self.size == 0 {
+            self.first = clock.sequence_number;
+        }
+        self.size += 1;
+
+        let before = self
+            .finished
+            .partition_point(|(number, _)| *number <= clock.last_committed);
+        let start = match before.checked_sub(1).and_then(|at| self.finished.get(at)) {
+            Some((_, finished)) => *finished,
+            None => self.base,
+        };
+        self.end = self.end.max(start + writes);
+        self.finished.push((clock.sequence_number, self.end));
+    }
+
+    fn close_group(&mut self) {
+        self.counts.add(self.size);
+        self.size = 0;
+    }
+
+    /// The groups, the open one included.
+    fn groups(&self) -> GroupCounts {
+        let mut counts = self.counts.clone();
+        counts.add(self.size);
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(transactions: &[(i64, i64)]) -> ClockedLog {
+        let mut log = ClockedLog::default();
+        for (last_committed, sequence_number) in transactions {
+            let clock = LogicalClock {
+                last_committed: *last_committed,
+                sequence_number: *sequence_number,
+            };
+            log.add(clock, 10);
+        }
+        log
+    }
+
+    fn sizes(log: &ClockedLog) -> Vec<(u64, u64)> {
+        let sizes = log.groups().table().sizes;
+        sizes.iter().map(|size| (size.size, size.groups)).collect()
+    }
+
+    #[test]
+    fn a_group_ends_before_its_dependents() {
+        // [lag]'s example: 1786 to 1789 are parallel; 1790 depends on one of them; 1791 on none from there on.
+        let log = log(&[
+            (1784, 1785),
+            (1785, 1786),
+            (1785, 1787),
+            (1785, 1789),
+            (1787, 1790),
+            (1784, 1791),
+        ]);
+        assert_eq!(sizes(&log), [(1, 1), (2, 1), (3, 1)]);
+        assert_eq!(log.groups().table().average_size, 2.0);
+        assert_eq!(log.end, 30);
+    }
+
+    #[test]
+    fn independent_transactions_form_one_group_and_a_chain_many() {
+        let free = log(&[(0, 1), (0, 2), (0, 3), (0, 4)]);
+        assert_eq!((sizes(&free), free.end), (vec![(4, 1)], 10));
+        let chain = log(&[(0, 1), (1, 2), (2, 3), (3, 4)]);
+        assert_eq!((sizes(&chain), chain.end), (vec![(1, 4)], 40));
+    }
+
+    #[test]
+    fn the_clock_restarts_with_each_file() {
+        let log = log(&[(0, 1), (0, 2), (0, 1), (0, 2), (0, 3)]);
+        assert_eq!(sizes(&log), [(2, 1), (3, 1)]);
+        assert_eq!(log.end, 20);
+    }
+}

@@ -1,25 +1,25 @@
 //! Conflicts in a log as the policies `transactions` and `rows` find them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use binlog_format::DecodeError;
 use binlog_format::event::EventRef;
 use binlog_format::events::TableMap;
 use binlog_format::row_image::{Columns, TableMetadata};
+use serde::Serialize;
 
 use crate::decode::LoggedTable;
 use crate::keys::{Access, Fold, KeyAccess, KeyHash};
-use crate::log_parallelism::groups::GroupCounts;
 use crate::schema::{ColumnShape, KeyPart, KeyShape, TableShape};
 use crate::transaction::{Body, RowChanges, Transaction};
 
 /// Levels of all transactions that were added so far.
 #[derive(Debug)]
 pub(super) struct Writesets {
-    uses: LastUses,
+    pub(super) uses: LastUses,
     /// The number of transactions of each level, from level 1 on.
     levels: Vec<u64>,
-    end: Moment,
+    pub(super) end: Moment,
     /// When the last barrier is done.
     barrier: Moment,
 }
@@ -55,9 +55,7 @@ impl Writesets {
         if place >= self.levels.len() {
             self.levels.resize(place + 1, 0);
         }
-        if let Some(count) = self.levels.get_mut(place) {
-            *count += 1;
-        }
+        self.levels[place] += 1;
     }
 
     fn rows(&mut self, changes: &RowChanges) -> Moment {
@@ -96,15 +94,6 @@ impl Writesets {
             counts.add(*size);
         }
         counts
-    }
-
-    pub(super) fn end(&self) -> Moment {
-        self.end
-    }
-
-    /// The number of keys forgotten because of the memory limit.
-    pub(super) fn forgotten_keys(&self) -> u64 {
-        self.uses.forgotten()
     }
 }
 
@@ -146,7 +135,8 @@ pub(super) struct LastUses {
     limit: usize,
     /// Everything not remembered is done at this moment.
     floor: Moment,
-    forgotten: u64,
+    /// The number of keys forgotten because of the memory limit.
+    pub(super) forgotten: u64,
 }
 
 impl LastUses {
@@ -187,11 +177,6 @@ impl LastUses {
     pub(super) fn clear(&mut self) {
         self.uses.clear();
         self.floor = Moment::default();
-    }
-
-    /// The number of keys forgotten because of the memory limit.
-    pub(super) fn forgotten(&self) -> u64 {
-        self.forgotten
     }
 
     fn forget(&mut self) {
@@ -264,6 +249,69 @@ pub(super) fn shape_of(table: &LoggedTable) -> Result<(TableShape, PrimaryKey), 
     Ok((shape, known))
 }
 
+// The sizes of transaction groups.
+
+/// The number of groups of each size.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct GroupCounts(BTreeMap<u64, u64>);
+
+/// Groups of transactions that could proceed at the same moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Groups {
+    /// Transactions in all of them.
+    pub transactions: u64,
+    /// The number of groups of any size.
+    pub groups: u64,
+    /// Transactions in a group, on average; 0 without any.
+    pub average_size: f64,
+    /// By size, the smallest first.
+    pub sizes: Vec<GroupSize>,
+}
+
+/// The groups of one size.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct GroupSize {
+    /// The number of transactions in each of them.
+    pub size: u64,
+    /// Transactions in all of them.
+    pub transactions: u64,
+    /// Share of all transactions that are in such groups.
+    pub percent_of_transactions: f64,
+    /// The number of such groups.
+    pub groups: u64,
+    /// Share of such groups among all groups.
+    pub percent_of_groups: f64,
+}
+
+impl GroupCounts {
+    /// Counts a group; an empty one does not count.
+    pub(super) fn add(&mut self, size: u64) {
+        if size > 0 {
+            *self.0.entry(size).or_default() += 1;
+        }
+    }
+
+    /// The groups by size, for a report.
+    pub(super) fn table(&self) -> Groups {
+        let groups: u64 = self.0.values().sum();
+        let transactions: u64 = self.0.iter().map(|(size, groups)| size * groups).sum();
+        let percent = |part: u64, whole: u64| part as f64 * 100.0 / whole as f64;
+        let sizes = self.0.iter().map(|(size, of_size)| GroupSize {
+            size: *size,
+            transactions: size * of_size,
+            percent_of_transactions: percent(size * of_size, transactions),
+            groups: *of_size,
+            percent_of_groups: percent(*of_size, groups),
+        });
+        Groups {
+            transactions,
+            groups,
+            average_size: transactions as f64 / groups.max(1) as f64,
+            sizes: sizes.collect(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_waited_for_all_the_same() {
+    fn uses_of_forgotten_keys_wait_for_all_of_them() {
         let mut uses = LastUses::new(100);
         for number in 1..=1000 {
             uses.note(key(number, Access::Exclusive), at(number));
@@ -305,6 +353,6 @@ mod tests {
                 assert!(before.level >= earlier && before.level <= number);
             }
         }
-        assert!(uses.forgotten() > 800);
+        assert!(uses.forgotten > 800);
     }
 }

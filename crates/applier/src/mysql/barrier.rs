@@ -17,12 +17,12 @@ use mysql_link::{
 };
 
 use crate::backend::{Session, WriteError};
-use crate::mysql::checkpoint::TABLE;
-use crate::mysql::for_good::{NOTE, begun_before, half_written};
+use crate::locked;
+use crate::mysql::blockers::log_holders;
+use crate::mysql::checkpoint::{NOTE, TABLE, begun_before, half_written};
 use crate::mysql::invoker::as_invoker;
-use crate::mysql::lock_holders;
-use crate::mysql::outcome::{Failing, code, failing, link_error, refused_by_us, write_error};
-use crate::mysql::preparation::{again, for_barrier};
+use crate::mysql::options::{STATEMENT_LIMIT, again, for_barrier};
+use crate::mysql::outcome::{Failing, code, failing, link_error, lost, refused_by_us, write_error};
 use crate::mysql::row_run::statement_runs;
 use crate::mysql::session::{MysqlSession, append_begin};
 use crate::mysql::statement_context::{
@@ -34,24 +34,22 @@ use crate::schema::TableName;
 use crate::transaction::{Barrier, BarrierEnd, Statement, Step, Transaction};
 
 impl MysqlSession {
-    /// Applies a barrier, and restores the session. Where it is `for_good`, the note was written before.
+    /// Applies a barrier, and restores the session. The note about the tables `for_good` was written before.
     pub(super) async fn barrier(
         &mut self,
         transaction: &Transaction,
         barrier: &Barrier,
         for_good: &[TableName],
     ) -> Result<(), WriteError> {
-        let done = self.run_steps(transaction, barrier).await;
-        let done = match done {
+        let done = match self.run_steps(transaction, barrier).await {
             Ok(()) => self.end(transaction, barrier).await,
             Err(error) => Err(error),
         };
         match done {
-            Ok(()) => Ok(()),
-            Err(WriteError::Lost(words)) => Err(WriteError::Lost(words)),
-            Err(error) if self.take_back(barrier).await? => {
+            Ok(()) | Err(WriteError::Lost(_)) => done,
+            Err(error) if self.revert(barrier).await? => {
                 // Whatever happens to the session.
-                let _ = self.put_back(barrier).await;
+                let _ = self.restore(barrier).await;
                 Err(half_written(error, &barrier.tables()))
             }
             Err(error) => {
@@ -59,7 +57,7 @@ impl MysqlSession {
                     // No change of the begun transaction remains.
                     self.note(None).await?;
                 }
-                self.put_back(barrier).await?;
+                self.restore(barrier).await?;
                 Err(error)
             }
         }
@@ -74,9 +72,9 @@ impl MysqlSession {
         // binlog.
         self.script.context = None;
         let has_statements = has_statements(barrier);
-        let mut prepare = vec![for_barrier(has_statements, &self.options).into_bytes()];
+        let mut prepare = vec![for_barrier(has_statements, &self.shared.options).into_bytes()];
         prepare.extend(barrier.context.as_ref().map(rows_statement));
-        if is_xa(barrier) && !self.options.target_binlog {
+        if is_xa(barrier) && !self.shared.options.target_binlog {
             // After a crash a server with a binlog rolls back prepared transactions that are not in it.
             prepare.push(b"SET sql_log_bin=1".to_vec());
         }
@@ -198,12 +196,11 @@ impl MysqlSession {
 
     /// Runs a statement of the log, and logs the sessions that block it.
     async fn ask(&mut self, text: &[u8], query: &Query<'_>) -> Result<QueryResult, LinkError> {
-        let limit = self.options.statement_limit;
-        let telling = lock_holders::tell(&self.options, self.id(), &query.statement);
+        let logging = log_holders(&self.shared.options, self.id(), &query.statement);
         tokio::select! {
             biased;
-            ended = self.connection.query_within(text, limit) => ended,
-            never = telling => match never {},
+            ended = self.connection.query_within(text, STATEMENT_LIMIT) => ended,
+            never = logging => match never {},
         }
     }
 
@@ -219,7 +216,7 @@ impl MysqlSession {
         query: &Query<'_>,
         again: &[Vec<u8>],
     ) -> Result<Result<QueryResult, LinkError>, WriteError> {
-        let trusting = Trusting(Some(self.options.connect.clone()));
+        let trusting = Trusting(Some(self.shared.options.connect.clone()));
         let mut before = vec![RELEASE.to_vec(), TRUST.to_vec()];
         before.extend_from_slice(again);
         let ran = self.run_as_far(&before).await?;
@@ -282,24 +279,19 @@ impl MysqlSession {
         Ok(unknown)
     }
 
-    /// Queries the names of collations. They are constant while the server runs.
+    /// Queries the character sets and names of collations. They are constant while the server runs.
     async fn learn_collations(&mut self, numbers: Vec<u32>) -> Result<(), WriteError> {
         for number in numbers {
-            let names = self.collation(number).await?;
+            let query = format!(
+                "SELECT character_set_name, collation_name FROM information_schema.collations WHERE id = {number}"
+            );
+            let answer = self.connection.query(query).await.map_err(link_error)?;
+            let names = answer.first();
+            let names =
+                names.and_then(|row| Some((row.text_at(0)?.into(), row.text_at(1)?.into())));
             self.collations.insert(number, names);
         }
         Ok(())
-    }
-
-    /// The character set and the name of a collation.
-    async fn collation(&mut self, number: u32) -> Result<Option<(String, String)>, WriteError> {
-        let query = format!(
-            "SELECT character_set_name, collation_name FROM information_schema.collations WHERE id = {number}"
-        );
-        let answer = self.connection.query(query).await.map_err(link_error)?;
-        Ok(answer
-            .first()
-            .and_then(|row| Some((row.text_at(0)?.to_owned(), row.text_at(1)?.to_owned()))))
     }
 
     /// Ensures that the transaction's GTID is executed, and restores the session. A statement that committed nothing still
@@ -326,19 +318,19 @@ impl MysqlSession {
         match ran.error {
             None => Ok(()),
             // The transaction is applied, and the session unusable.
-            Some(error) if ran.done >= taken => Err(WriteError::Lost(error.to_string())),
+            Some(error) if ran.done >= taken => Err(lost(error.into())),
             Some(error) => Err(write_error(&error)),
         }
     }
 
     /// Reverts a failed barrier as far as possible. Returns whether some changes stay.
-    async fn take_back(&mut self, barrier: &Barrier) -> Result<bool, WriteError> {
+    async fn revert(&mut self, barrier: &Barrier) -> Result<bool, WriteError> {
         match self.connection.execute("ROLLBACK").await {
             Err(LinkError::Server(error)) if error.code == code::XA_WRONG_STATE => {}
             Ok(_) => return self.something_stays().await,
             Err(error) => return Err(lost(error)),
         }
-        let id = statements(barrier).find_map(|statement| xa_id(&statement.query));
+        let id = statements(barrier).find_map(xa_id);
         let id = id.unwrap_or_default();
         // Ended already, when that fails.
         let ended = self.connection.execute(format!("XA END {id}")).await;
@@ -351,22 +343,21 @@ impl MysqlSession {
         back.map(|_| false).map_err(lost)
     }
 
-    async fn put_back(&mut self, barrier: &Barrier) -> Result<(), WriteError> {
-        self.run(self.as_before(barrier))
-            .await
-            .map_err(|error| WriteError::Lost(error.to_string()))
+    async fn restore(&mut self, barrier: &Barrier) -> Result<(), WriteError> {
+        let restored = self.run(self.as_before(barrier)).await;
+        restored.map_err(|error| WriteError::Lost(error.to_string()))
     }
 
     /// Statements that restore the session's state from before the barrier.
     fn as_before(&self, barrier: &Barrier) -> Vec<String> {
         let mut all = vec!["SET gtid_next='AUTOMATIC'".to_owned()];
-        if is_xa(barrier) && !self.options.target_binlog {
+        if is_xa(barrier) && !self.shared.options.target_binlog {
             all.push("SET sql_log_bin=0".to_owned());
         }
         all.extend(again(
             self.connection.version(),
             self.connection.id(),
-            &self.options,
+            &self.shared.options,
         ));
         all
     }
@@ -391,13 +382,6 @@ impl MysqlSession {
         for sql in statements {
             self.script.statements.push(sql);
         }
-        if self.script.statements.is_empty() {
-            let nothing = Ran {
-                done: 0,
-                error: None,
-            };
-            return Ok(nothing);
-        }
         self.run_script().await
     }
 
@@ -413,7 +397,7 @@ impl MysqlSession {
         if !by_statements || !barrier.without_transactions.is_empty() {
             return Ok(Cow::Borrowed(&barrier.without_transactions));
         }
-        let known = self.for_good.tables().clone();
+        let known = locked(&self.shared.for_good.tables).clone();
         if let Some((_, tables)) = known.filter(|(asked, _)| asked.elapsed() < KNOWN_FOR) {
             return Ok(Cow::Owned(tables));
         }
@@ -428,12 +412,12 @@ impl MysqlSession {
         let tables =
             tables.filter_map(|row| Some(TableName::new(row.text_at(0)?, row.text_at(1)?)));
         let tables: Vec<TableName> = tables.take(NAMED).collect();
-        *self.for_good.tables() = Some((Instant::now(), tables.clone()));
+        *locked(&self.shared.for_good.tables) = Some((Instant::now(), tables.clone()));
         Ok(Cow::Owned(tables))
     }
 
     /// Runs a query outside of any transaction. A GTID may still be named, which a query would use up.
-    async fn asked(&mut self, question: &str) -> Result<QueryResult, WriteError> {
+    pub(super) async fn asked(&mut self, question: &str) -> Result<QueryResult, WriteError> {
         let named = self.connection.execute("SET gtid_next='AUTOMATIC'").await;
         named.map_err(link_error)?;
         let answer = self.connection.query(question).await.map_err(link_error)?;
@@ -451,7 +435,7 @@ impl MysqlSession {
         let has_row = self.usable_checkpoint().is_some();
         let noted = match has_row {
             true => self.noted().await?,
-            false => self.for_good.lock().map(|gtid| gtid.to_string()),
+            false => locked(&self.shared.for_good.last).map(|gtid| gtid.to_string()),
         };
         if noted.is_some_and(|noted| noted == gtid.to_string()) {
             let writes = match barrier.without_transactions.is_empty() {
@@ -467,13 +451,12 @@ impl MysqlSession {
     async fn noted(&mut self) -> Result<Option<String>, WriteError> {
         let query = format!("SELECT gtids FROM {TABLE} WHERE id = {NOTE}");
         let answer = self.asked(&query).await?;
-        let gtid = answer.first().and_then(|row| row.text_at(0));
-        Ok(gtid.map(str::to_owned))
+        Ok(answer.value().map(str::to_owned))
     }
 
     async fn note(&mut self, gtid: Option<Gtid>) -> Result<(), WriteError> {
         // Also in case the row can no longer be written.
-        *self.for_good.lock() = gtid;
+        *locked(&self.shared.for_good.last) = gtid;
         if self.usable_checkpoint().is_none() {
             return Ok(());
         }
@@ -497,7 +480,7 @@ impl MysqlSession {
     async fn something_stays(&mut self) -> Result<bool, WriteError> {
         let warnings = self.connection.query("SHOW WARNINGS").await;
         // Without an answer that is unknown, as for a lost session.
-        let warnings = warnings.map_err(|error| WriteError::Lost(error.to_string()))?;
+        let warnings = warnings.map_err(lost)?;
         let mut codes = warnings.rows.iter().filter_map(|row| row.text("Code"));
         Ok(codes.any(|code| code == NOT_ROLLED_BACK))
     }
@@ -569,54 +552,49 @@ fn statements(barrier: &Barrier) -> impl Iterator<Item = &Statement> {
 
 /// The session requirements of the barrier's statements. An unreadable one is refused when its turn comes.
 fn contexts(barrier: &Barrier) -> impl Iterator<Item = SessionContext<'_>> {
-    statements(barrier).filter_map(|statement| {
-        let event = EventRef::new(&statement.query).ok()?;
-        let query = Query::decode(event).ok()?;
-        match query.status_variables {
-            Cow::Borrowed(variables) => SessionContext::decode(variables).ok(),
-            Cow::Owned(_) => None,
-        }
+    statements(barrier).filter_map(|statement| match query_of(statement)?.status_variables {
+        Cow::Borrowed(variables) => SessionContext::decode(variables).ok(),
+        Cow::Owned(_) => None,
     })
 }
 
-/// Whether a barrier is a phase of an XA transaction.
+/// True if a barrier is a phase of an XA transaction.
 fn is_xa(barrier: &Barrier) -> bool {
     statements(barrier).any(is_phase)
 }
 
-/// Whether a barrier has statements with changes of their own, not only rows, savepoints and the phases of XA
+/// True if a barrier has statements with changes of their own, not only rows, savepoints and the phases of XA
 /// transactions.
 fn has_statements(barrier: &Barrier) -> bool {
     statements(barrier).any(|statement| !is_phase(statement) && !is_savepoint(statement))
 }
 
-/// Whether a statement is of an XA transaction itself.
+/// True if a statement is of an XA transaction itself.
 fn is_phase(statement: &Statement) -> bool {
-    let query = EventRef::new(&statement.query).and_then(Query::decode);
-    query.is_ok_and(|query| {
+    query_of(statement).is_some_and(|query| {
         let word = query.statement.get(..3);
         word.is_some_and(|word| word.eq_ignore_ascii_case(b"XA "))
     })
 }
 
 fn is_savepoint(statement: &Statement) -> bool {
-    let query = EventRef::new(&statement.query).and_then(Query::decode);
-    query.is_ok_and(|query| StatementKind::of(&query.statement) == StatementKind::Savepoint)
+    let query = query_of(statement);
+    query.is_some_and(|query| StatementKind::of(&query.statement) == StatementKind::Savepoint)
 }
 
 /// The id in an XA START statement.
-fn xa_id(query: &Bytes) -> Option<String> {
-    let query = Query::decode(EventRef::new(query).ok()?).ok()?;
+fn xa_id(statement: &Statement) -> Option<String> {
+    let query = query_of(statement)?;
     let id = query.statement.strip_prefix(b"XA START ")?;
     Some(String::from_utf8_lossy(id).into_owned())
 }
 
+fn query_of(statement: &Statement) -> Option<Query<'_>> {
+    Query::decode(EventRef::new(&statement.query).ok()?).ok()
+}
+
 /// The most characters of a statement that an error shows.
 const SHOWN: usize = 500;
-
-fn lost(error: LinkError) -> WriteError {
-    WriteError::Lost(error.to_string())
-}
 
 fn unreadable(error: binlog_format::DecodeError) -> WriteError {
     refused_by_us(format!(
@@ -632,9 +610,9 @@ fn of_statement(error: &ServerError, query: &Query<'_>) -> WriteError {
     let mut refused = write_error(error);
     if let WriteError::Refused(refusal) = &mut refused {
         let sentence = not_followed(error.code).map(|sentence| format!(". {sentence}"));
-        refusal.words = format!(
+        refusal.message = format!(
             "{}; the statement: {}{}",
-            refusal_of_statement(&refusal.words, &query.statement),
+            refusal_of_statement(&refusal.message, &query.statement),
             shown_statement(&query.statement, SHOWN),
             sentence.unwrap_or_default()
         );

@@ -1,4 +1,4 @@
-//! The row in which a target records transactions that were committed as one.
+//! The applier's table in a target. Its first row records transactions that were committed as one.
 //!
 //! Transactions of the log that commit as one transaction of the target have no GTIDs of their own there. So each batch writes
 //! into one row, in its own transaction and right before its COMMIT: its number, instead of its predecessor's, and the
@@ -21,16 +21,21 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use binlog_format::gtid::GtidSet;
+use binlog_format::gtid::{Gtid, GtidSet};
 use tokio::sync::Notify;
 
-use crate::backend::Turn;
+use crate::backend::{Refusal, Turn, WriteError};
 use crate::batch::{Batch, BatchSeq};
+use crate::locked;
+use crate::mysql::outcome::refused_by_us;
+use crate::schema::TableName;
+use crate::transaction::{Barrier, SchemaChange};
 
-/// The table; the row whose `id` is 1. The other row is for transactions that cannot be rolled back (`for_good`).
+/// The table. The batches' row has the `id` 1; the other row is for transactions that cannot be rolled back.
 pub(super) const TABLE: &str = "witness_applier.checkpoint";
 /// Privileges that an account needs on its schema; CREATE only where it is missing.
 pub(super) const RIGHTS: &str = "CREATE, SELECT, INSERT, UPDATE";
@@ -54,7 +59,7 @@ pub(super) enum Whose {
     /// A transaction of this run by itself, or the last answered batch.
     One,
     /// Another run, or another applier.
-    Somebody,
+    Other,
 }
 
 /// Knowledge of one applier's sessions about the row.
@@ -122,7 +127,7 @@ impl Checkpoint {
 
     /// An unused number, for the row to begin with.
     pub(super) fn begin(&self) -> u64 {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         state.given += 1;
         state.begun = state.given;
         state.committed = state.given;
@@ -133,7 +138,7 @@ impl Checkpoint {
     /// The statement by which a batch takes its turn to commit as one. To be followed by [`Self::committed`] or
     /// [`Self::failed`], unless its outcome is unknown.
     pub(super) fn take_turn(&self, batch: &Batch, turn: Turn) -> String {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         if turn == Turn::First {
             state.settle_before(batch.seq);
             self.changed.notify_waiters();
@@ -162,17 +167,15 @@ impl Checkpoint {
     /// The first statement of each of some transactions of a batch, which proves that no other applier has committed it.
     /// To be followed by [`Self::one_committed`] for each commit.
     pub(super) fn guards(&self, batch: BatchSeq, count: usize) -> Vec<(u64, String)> {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         state.settle_before(batch);
         self.changed.notify_waiters();
         let mut before = state.committed;
         let mut guards = Vec::with_capacity(count);
         for _ in 0..count {
             state.given += 1;
-            guards.push((
-                state.given,
-                format!("{} WHERE id=1", set_number(state.given, before)),
-            ));
+            let statement = format!("{} WHERE id=1", set_number(state.given, before));
+            guards.push((state.given, statement));
             before = state.given;
         }
         guards
@@ -180,19 +183,19 @@ impl Checkpoint {
 
     /// One of those is committed.
     pub(super) fn one_committed(&self, number: u64) {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         state.committed = state.committed.max(number);
     }
 
     /// A batch is committed as one.
     pub(super) fn committed(&self, batch: BatchSeq) {
-        self.lock().settle_before(batch.next());
+        locked(&self.state).settle_before(batch.next());
         self.changed.notify_waiters();
     }
 
     /// A batch was rolled back, this time.
     pub(super) fn failed(&self, batch: BatchSeq) {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         if state.under_way.get(&batch).is_some_and(|one| !one.in_doubt) {
             state.under_way.remove(&batch);
         }
@@ -200,19 +203,17 @@ impl Checkpoint {
 
     /// The row has this number: transactions recorded with it count as committed.
     pub(super) fn found(&self, number: u64) -> Whose {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         let mut all = state.under_way.iter();
-        let batch = all
-            .find(|(_, one)| one.number == number)
-            .map(|(batch, _)| *batch);
-        if let Some(batch) = batch {
+        let batch = all.find(|(_, one)| one.number == number);
+        if let Some(batch) = batch.map(|(batch, _)| *batch) {
             state.settle_before(batch.next());
             drop(state);
             self.changed.notify_waiters();
             return Whose::Batch(batch);
         }
         if !(state.begun..=state.given).contains(&number) {
-            return Whose::Somebody;
+            return Whose::Other;
         }
         state.committed = state.committed.max(number);
         Whose::One
@@ -220,12 +221,12 @@ impl Checkpoint {
 
     /// Committed transactions that are not known to be in `gtid_executed`.
     pub(super) fn unpublished(&self) -> GtidSet {
-        self.lock().unpublished.clone()
+        locked(&self.state).unpublished.clone()
     }
 
     /// These are in `gtid_executed` now.
     pub(super) fn published(&self, gtids: &GtidSet) {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         state.unpublished = state.unpublished.difference(gtids);
         drop(state);
         self.changed.notify_waiters();
@@ -235,7 +236,7 @@ impl Checkpoint {
     pub(super) async fn all_published(&self) {
         loop {
             let changed = self.changed.notified();
-            if self.lock().unpublished.is_empty() {
+            if locked(&self.state).unpublished.is_empty() {
                 return;
             }
             changed.await;
@@ -257,15 +258,86 @@ impl Checkpoint {
             );
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A wrong predecessor makes the sum exceed the column's type.
 fn set_number(own: u64, before: u64) -> String {
     format!("UPDATE {TABLE} SET n={own}+(n<>{before})*{}", u64::MAX)
+}
+
+// Irreversible transactions: those that write to tables of an engine without transactions. Their writes stay
+// after a rollback, and are duplicated by a retry.
+//
+// So each of them is applied alone, after a note: in a row of the applier's table (`id` 2), durable
+// before the first of its rows is written; in memory where there is no such table. A lost session, a killed applier
+// and a server that ends leave the note. An executed transaction is never retried; a retry of this one finds
+// the note, and stops.
+//
+// An error answered by the server is unambiguous. Its ROLLBACK warns where changes stay, and then the applier stops. Otherwise
+// the note is removed, and a lock timeout is retried as usual.
+//
+// The tables written by a statement of the log are unknown. If the server has such tables, each transaction of statements is
+// assumed to write to them.
+
+/// The row of the applier's table with the last transaction begun.
+pub(super) const NOTE: u32 = 2;
+
+/// Shared state of an applier's sessions.
+#[derive(Debug, Default)]
+pub(super) struct Begun {
+    /// The last transaction begun; used where there is no row for it.
+    pub(super) last: Mutex<Option<Gtid>>,
+    /// Some of the server's tables without transactions, and the time of the query.
+    pub(super) tables: Mutex<Option<(Instant, Vec<TableName>)>>,
+}
+
+impl Begun {
+    /// A barrier has ended.
+    pub(super) fn ended(&self, barrier: &Barrier) {
+        if barrier.changes != SchemaChange::Nothing {
+            *locked(&self.tables) = None;
+        }
+    }
+}
+
+/// Why a failed transaction must not be retried: some of its changes stay.
+pub(super) fn half_written(why: WriteError, tables: &[TableName]) -> WriteError {
+    let stays = format!(
+        "; and the rows that it had written before that stay in {}, whose engine takes nothing back",
+        names(tables)
+    );
+    match why {
+        WriteError::Refused(refusal) => {
+            let message = refusal.message.clone() + &stays;
+            WriteError::Refused(Box::new(Refusal {
+                message,
+                ..*refusal
+            }))
+        }
+        WriteError::Again(message) | WriteError::Lost(message) => refused_by_us(message + &stays),
+    }
+}
+
+/// Why an irreversible transaction that was begun before must not begin again.
+pub(super) fn begun_before(writes: &str, tables: &[TableName], has_row: bool) -> String {
+    let tables = names(tables);
+    let goes_on = match has_row {
+        true => format!("SET sql_log_bin = 0; UPDATE {TABLE} SET gtids = '' WHERE id = {NOTE}"),
+        false => "start the applier again".to_owned(),
+    };
+    format!(
+        "it was begun before and was ended in the middle, and it {writes} {tables}, whose engine takes nothing back: rows that stand \
+         there already would stand twice. ALTER TABLE … ENGINE = InnoDB at the primary, and copy its data anew. Where none of its \
+         rows is there, or you have taken them out, this lets it begin: {goes_on}"
+    )
+}
+
+pub(super) fn names(tables: &[TableName]) -> String {
+    let names: Vec<String> = tables.iter().map(TableName::to_string).collect();
+    match names.is_empty() {
+        true => "a table".to_owned(),
+        false => names.join(", "),
+    }
 }
 
 #[cfg(test)]
@@ -299,10 +371,10 @@ mod tests {
         Batch::new(BatchSeq(seq), Commits::AsOne, gnos.map(one).collect())
     }
 
-    /// A checkpoint whose row has the number 1000.
+    /// A checkpoint with the number 1000 in its row.
     fn checkpoint() -> Checkpoint {
         let checkpoint = Checkpoint::new();
-        checkpoint.lock().given = 999;
+        locked(&checkpoint.state).given = 999;
         assert_eq!(checkpoint.begin(), 1000);
         checkpoint
     }
@@ -314,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn each_batch_follows_the_one_before_it_and_says_what_is_not_published() {
+    fn each_batch_follows_its_predecessor_and_lists_unpublished_gtids() {
         let row = checkpoint();
         let (first, second, third) = (batch(7, 1..=3), batch(8, 4..=4), batch(9, 5..=6));
         assert_eq!(
@@ -343,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_rolled_back_is_in_nobodys_set() {
+    fn gtids_of_a_rolled_back_batch_are_in_no_set() {
         let row = checkpoint();
         let (first, second) = (batch(1, 1..=2), batch(2, 3..=3));
         row.take_turn(&first, Turn::First);
@@ -370,7 +442,7 @@ mod tests {
 
     /// A session was lost after its COMMIT, and the target has the batch, or has it a little later.
     #[test]
-    fn a_batch_whose_outcome_is_not_known_keeps_its_number() {
+    fn a_batch_of_unknown_outcome_keeps_its_number() {
         let row = checkpoint();
         let (first, second) = (batch(1, 1..=2), batch(2, 3..=3));
         row.take_turn(&first, Turn::First);
@@ -378,7 +450,7 @@ mod tests {
             row.take_turn(&first, Turn::First),
             statement(1001, 1000, "1-2")
         );
-        assert_eq!(row.found(1002), Whose::Somebody);
+        assert_eq!(row.found(1002), Whose::Other);
         let doubted = row.found(1001);
         assert_eq!(doubted, Whose::Batch(first.seq));
         assert_eq!(
@@ -391,5 +463,40 @@ mod tests {
     #[test]
     fn numbers_of_two_appliers_differ() {
         assert_ne!(Checkpoint::new().begin(), Checkpoint::new().begin());
+    }
+}
+
+#[cfg(test)]
+mod for_good_tests {
+    use super::*;
+
+    #[test]
+    fn a_half_written_transaction_is_refused_with_its_cause() {
+        let tables = [TableName::new("d", "m"), TableName::new("d", "n")];
+        let refusal = Refusal {
+            table: Some(TableName::new("d", "n")),
+            row: Some(3),
+            code: 1062,
+            message: "Duplicate entry".to_owned(),
+        };
+        for (why, code) in [
+            (WriteError::Again("Duplicate entry".to_owned()), 0),
+            (WriteError::Lost("Duplicate entry".to_owned()), 0),
+            (WriteError::Refused(Box::new(refusal)), 1062),
+        ] {
+            let WriteError::Refused(refused) = half_written(why, &tables) else {
+                panic!("it begins again");
+            };
+            assert_eq!(refused.code, code);
+            assert_eq!(
+                refused.message,
+                "Duplicate entry; and the rows that it had written before that stay in d.m, d.n, whose engine takes nothing back"
+            );
+        }
+        assert!(
+            half_written(WriteError::Again(String::new()), &[])
+                .to_string()
+                .contains("stay in a table")
+        );
     }
 }

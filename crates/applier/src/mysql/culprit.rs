@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use mysql_link::{Ran, ServerError, server_code};
+use mysql_link::{QueryResult, Ran, ServerError, server_code};
 
 use crate::backend::WriteError;
 use crate::batch::Batch;
@@ -59,24 +59,20 @@ impl MysqlSession {
              ORDER BY logged DESC LIMIT 1",
             self.connection.id()
         );
-        let released = self.connection.execute("SET gtid_next='AUTOMATIC'").await;
-        let logged = match released {
-            Ok(_) => self.connection.query(query).await.ok(),
-            Err(_) => None,
-        };
-        let logged = logged
-            .as_ref()
-            .and_then(|answer| answer.first()?.text_at(0));
-        error.message = match logged {
-            Some(words) => format!("{} ({words})", error.message),
+        let logged = self.asked(&query).await;
+        if logged.is_err() {
+            // The query may have begun a transaction. A lost session is noticed at its next use.
+            let _ = self.rolled_back().await;
+        }
+        let logged = logged.ok();
+        error.message = match logged.as_ref().and_then(QueryResult::value) {
+            Some(details) => format!("{} ({details})", error.message),
             None => format!(
                 "{} (the server's error log says more; most often the account lacks INSERT, UPDATE or DELETE on the table, \
                  or its columns are of other types than the source's)",
                 error.message
             ),
         };
-        // The query has begun a transaction. A lost session is noticed at its next use.
-        let _ = self.connection.execute("ROLLBACK").await;
         error
     }
 

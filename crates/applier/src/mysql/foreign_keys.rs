@@ -32,7 +32,7 @@ pub(super) struct ForeignKey {
     pub(super) parent: Arc<TableName>,
     /// Its columns in order, with the parent's.
     pub(super) columns: Box<[(Box<str>, Box<str>)]>,
-    /// Whether the server itself changes rows of the table when one of the parent changes or goes.
+    /// True if the server itself changes rows of the table when one of the parent changes or goes.
     pub(super) cascades: bool,
 }
 
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_change_the_keys_are_read_again_that_it_can_have_altered() {
+    fn affected_keys_are_reread_after_a_change() {
         let keys = [
             "b>a",
             "c=>b",
@@ -411,7 +411,7 @@ mod tests {
         for (change, unread) in [
             (SchemaChange::Nothing, ""),
             (SchemaChange::Anything, "*"),
-            (table("beside"), "d.beside"),
+            (table("other"), "d.other"),
             (table("c"), "d.c"),
             // Its children's keys have its columns' names.
             (table("a"), "d.B d.a d.b"),
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_again_is_in_the_place_of_what_was_known() {
+    fn reread_keys_replace_known_ones() {
         let mut known = known(&["b>a", "c>a", "c>b", "e.x>c"]);
         known.forget(&table("c"));
         // It refers to itself now, and the schema's tables are unchanged.
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn cascades_go_on_from_child_to_child_and_end_where_a_key_has_none() {
+    fn cascades_reach_grandchildren_and_end_at_restricting_keys() {
         let known = known(&[
             "b=>a",
             "c=>b",

@@ -13,7 +13,7 @@ use binlog_format::events::{Invoker, SessionContext};
 use crate::mysql::statement_context::append_name;
 
 /// Why a statement's meaning is unknown.
-pub(super) type Untold = &'static str;
+pub(super) type Unclear = &'static str;
 
 /// The statement to run: with the account in the places that mean it.
 ///
@@ -22,7 +22,7 @@ pub(super) type Untold = &'static str;
 pub(super) fn as_invoker<'a>(
     statement: &'a [u8],
     context: &SessionContext<'_>,
-) -> Result<Cow<'a, [u8]>, Untold> {
+) -> Result<Cow<'a, [u8]>, Unclear> {
     let Some(invoker) = &context.invoker else {
         return Ok(statement.into());
     };
@@ -48,11 +48,11 @@ pub(super) fn as_invoker<'a>(
                 match head.object {
                     Object::Event if is_alter => {
                         let definer = [b" DEFINER=", account()?.as_slice()].concat();
-                        let behind = Place {
+                        let after = Place {
                             start: alter,
                             end: alter,
                         };
-                        Ok(replaced(statement, &[behind], &definer).into())
+                        Ok(replaced(statement, &[after], &definer).into())
                     }
                     Object::Routine if is_alter => Ok(statement.into()),
                     _ => Err("names no definer"),
@@ -99,7 +99,7 @@ fn replaced(statement: &[u8], places: &[Place], by: &[u8]) -> Vec<u8> {
 }
 
 /// The account as a statement of that session names it.
-fn account(invoker: &Invoker<'_>, context: &SessionContext<'_>) -> Result<Vec<u8>, Untold> {
+fn account(invoker: &Invoker<'_>, context: &SessionContext<'_>) -> Result<Vec<u8>, Unclear> {
     let is_ascii = invoker.user.is_ascii() && invoker.host.is_ascii();
     let client = context.character_sets.map(|sets| sets.client);
     if !is_ascii && client.is_some_and(|client| !is_utf8(client)) {
@@ -117,12 +117,12 @@ fn account(invoker: &Invoker<'_>, context: &SessionContext<'_>) -> Result<Vec<u8
     Ok(out)
 }
 
-/// Whether the number is that of a collation of utf8mb3 or utf8mb4.
+/// True if the number is that of a collation of utf8mb3 or utf8mb4.
 fn is_utf8(collation: u16) -> bool {
     matches!(collation, 33 | 45 | 46 | 76 | 83 | 192..=247 | 255..=323)
 }
 
-/// Whether characters of the collation's set contain bytes that are ASCII by themselves: big5, sjis, gbk, cp932, gb18030.
+/// True if characters of the collation's set contain bytes that are ASCII by themselves: big5, sjis, gbk, cp932, gb18030.
 fn hides_ascii(collation: u16) -> bool {
     matches!(
         collation,
@@ -139,7 +139,7 @@ fn mentions_current_user(text: &[u8]) -> bool {
 }
 
 /// The places that mean the account in the rest of a statement.
-fn meant(mut tokens: Tokens<'_>) -> Result<Vec<Place>, Untold> {
+fn meant(mut tokens: Tokens<'_>) -> Result<Vec<Place>, Unclear> {
     let mut places = Vec::new();
     let mut before = None;
     while let Some(token) = tokens.next()? {
@@ -170,13 +170,13 @@ enum Object {
 struct Head {
     object: Object,
     has_definer: bool,
-    /// Where the definer is CURRENT_USER.
+    /// The place of CURRENT_USER as the definer.
     meant: Option<Place>,
 }
 
 impl Head {
     /// `None` for statements about something else.
-    fn of(mut tokens: Tokens<'_>) -> Result<Option<Self>, Untold> {
+    fn of(mut tokens: Tokens<'_>) -> Result<Option<Self>, Unclear> {
         let (mut has_definer, mut meant) = (false, None);
         let (mut before, mut word_before) = (None, None);
         while let Some(token) = tokens.next()? {
@@ -279,7 +279,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// The next token, after blanks and comments.
-    fn next(&mut self) -> Result<Option<Token>, Untold> {
+    fn next(&mut self) -> Result<Option<Token>, Unclear> {
         loop {
             let rest = self.text.get(self.at..).unwrap_or_default();
             let (kind, length) = match rest {
@@ -323,7 +323,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// Length in bytes of a text or a name, quotes included.
-    fn quoted(&self, quote: u8, rest: &[u8]) -> Result<usize, Untold> {
+    fn quoted(&self, quote: u8, rest: &[u8]) -> Result<usize, Unclear> {
         let is_text = quote == b'\'' || quote == b'"' && !self.ansi_quotes;
         let mut at = 1;
         while let Some(byte) = rest.get(at) {
@@ -341,7 +341,7 @@ impl<'a> Tokens<'a> {
 
     /// The place of CURRENT_USER or CURRENT_USER(), if `token`, read last, is that and no part of a name: after a
     /// point or an `@` it is one.
-    fn meant_by(&mut self, token: Token, before: Option<Kind>) -> Result<Option<Place>, Untold> {
+    fn meant_by(&mut self, token: Token, before: Option<Kind>) -> Result<Option<Place>, Unclear> {
         let is_part = matches!(before, Some(Kind::Symbol(b'.' | b'@')));
         if is_part || !token.is_one_of(self.text, &[CURRENT_USER]) {
             return Ok(None);
@@ -378,7 +378,7 @@ fn line(rest: &[u8]) -> usize {
 }
 
 /// Bytes of a comment, with its ends.
-fn comment(rest: &[u8]) -> Result<usize, Untold> {
+fn comment(rest: &[u8]) -> Result<usize, Unclear> {
     const HEAD: usize = 2;
     let inside = rest.get(HEAD..).unwrap_or_default();
     let end = inside.windows(2).position(|two| two == b"*/");
@@ -412,13 +412,13 @@ mod tests {
         }
     }
 
-    fn run_as(statement: &str, context: &SessionContext<'_>) -> Result<String, Untold> {
+    fn run_as(statement: &str, context: &SessionContext<'_>) -> Result<String, Unclear> {
         let run = as_invoker(statement.as_bytes(), context)?;
         Ok(String::from_utf8(run.into_owned()).unwrap())
     }
 
     #[test]
-    fn the_account_is_written_where_a_statement_means_it() {
+    fn the_account_replaces_current_user() {
         for (statement, expected) in [
             ("drop user current_user()", "drop user @"),
             ("DROP USER a@b, Current_User", "DROP USER a@b, @"),
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_that_name_their_accounts_are_run_as_they_are() {
+    fn statements_with_explicit_accounts_are_unchanged() {
         for statement in [
             "CREATE DEFINER=`a`@`b` EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT CURRENT_USER()",
             "CREATE ALGORITHM=UNDEFINED DEFINER=`a`@`b` SQL SECURITY DEFINER VIEW `v` AS SELECT CURRENT_USER() AS `c`",
@@ -491,13 +491,16 @@ mod tests {
                 Ok(statement)
             );
         }
-        let nobodys = SessionContext::default();
+        let without_invoker = SessionContext::default();
         let statement = "drop user current_user()";
-        assert_eq!(run_as(statement, &nobodys).as_deref(), Ok(statement));
+        assert_eq!(
+            run_as(statement, &without_invoker).as_deref(),
+            Ok(statement)
+        );
     }
 
     #[test]
-    fn what_is_not_understood_for_sure_is_not_run() {
+    fn ambiguous_statements_are_refused() {
         for statement in [
             "/*!50106 ALTER */ EVENT e DISABLE",
             "ALTER /*!50106 EVENT e DISABLE */",
@@ -515,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_end_where_the_session_lets_them_end() {
+    fn quotes_follow_the_session_sql_mode() {
         const ANSI_QUOTES: u64 = 4;
         const NO_BACKSLASH_ESCAPES: u64 = 0x10_0000;
         for (sql_mode, statement, is_meant) in [
@@ -536,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_and_names_of_other_character_sets_are_not_guessed() {
+    fn unclear_character_sets_are_refused() {
         let grant = "grant `\u{e4}` to current_user";
         assert!(run_as(grant, &context(0, UTF8MB4)).is_ok());
         assert!(run_as(grant, &context(0, SJIS)).is_err());

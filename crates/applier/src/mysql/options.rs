@@ -1,13 +1,14 @@
-//! Options for applying to a MySQL.
+//! Options for applying to a MySQL, and the settings of its sessions.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
-use mysql_link::{ConnectOptions, literal};
+use mysql_link::{ConnectOptions, ServerVersion, literal};
 
-use crate::backend::SessionId;
+use crate::mysql::row_run::format_description;
+
+/// Time limit for a statement of a barrier, such as an ALTER TABLE.
+pub(super) const STATEMENT_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Options for applying to a MySQL.
 #[derive(Debug, Clone)]
@@ -26,10 +27,8 @@ pub struct MysqlOptions {
     /// Timeout for a row or a table lock, after which the transaction is rolled back and retried. Whole seconds.
     pub lock_wait: Duration,
     /// Time limit for one packet of rows. Exceeding it counts as a lost connection, and a retry gets twice the time,
-    /// up to [`Self::statement_limit`].
+    /// up to that of a statement.
     pub rows_limit: Duration,
-    /// Time limit for a statement of a barrier, such as an ALTER TABLE.
-    pub statement_limit: Duration,
 }
 
 impl MysqlOptions {
@@ -42,7 +41,6 @@ impl MysqlOptions {
             log_has: None,
             lock_wait: Duration::from_secs(10),
             rows_limit: Duration::from_secs(600),
-            statement_limit: Duration::from_secs(24 * 3600),
         }
     }
 
@@ -126,37 +124,124 @@ fn quoted(account: &str) -> String {
     format!("{}@{}", literal(user), literal(host))
 }
 
-// Which sessions of this program are open on the target.
+// A session's settings before it applies anything, and again after a barrier has changed them. Pure.
 
-/// The ids of open sessions, each with a count: a restarted target reuses ids
-/// of sessions that were lost with it and are not all dropped yet.
-#[derive(Debug, Default)]
-pub(super) struct OpenSessions {
-    ids: Mutex<BTreeMap<SessionId, usize>>,
+const REPLICA_NAMES: ServerVersion = ServerVersion::SOURCE_REPLICA_NAMES;
+const SESSION_VARIABLES_ADMIN_FROM: ServerVersion = ServerVersion::new(8, 0, 14);
+const REPLICATION_APPLIER_FROM: ServerVersion = ServerVersion::new(8, 0, 18);
+/// The first version whose primary keys may be hidden from `information_schema`.
+pub(super) const INVISIBLE_PRIMARY_KEYS_FROM: ServerVersion = ServerVersion::new(8, 0, 30);
+const REQUIRED_PRIMARY_KEYS_FROM: ServerVersion = ServerVersion::new(8, 0, 13);
+const ORIGINAL_VERSION_FROM: ServerVersion = ServerVersion::new(8, 0, 14);
+const TABLE_ENCRYPTION_FROM: ServerVersion = ServerVersion::new(8, 0, 16);
+const CASCADE_TRIGGERS_FROM: ServerVersion = ServerVersion::new(9, 7, 0);
+const STANDARD_FOREIGN_KEYS_FROM: ServerVersion = ServerVersion::new(8, 4, 0);
+
+/// The statements that make a new connection a session, in order, each with the privilege that it needs. Only those of [`again`] ever need to be
+/// repeated.
+pub(super) fn settings(
+    version: ServerVersion,
+    connection: u32,
+    options: &MysqlOptions,
+) -> Vec<(Vec<u8>, &'static str)> {
+    let session_admin = match version >= SESSION_VARIABLES_ADMIN_FROM {
+        true => "SESSION_VARIABLES_ADMIN",
+        false => "SYSTEM_VARIABLES_ADMIN",
+    };
+    let (applier, names_gtids) = match version >= REPLICATION_APPLIER_FROM {
+        true => ("REPLICATION_APPLIER", "REPLICATION_APPLIER"),
+        false => ("BINLOG_ADMIN", session_admin),
+    };
+    let log = u8::from(options.target_binlog);
+    let lock_wait = options.lock_wait_seconds();
+    let first = [
+        (b"SET gtid_next='AUTOMATIC'".to_vec(), names_gtids),
+        (format_description(), applier),
+        (format!("SET sql_log_bin={log}").into_bytes(), session_admin),
+        // An idle session stays, and so does one that receives a statement slowly.
+        (
+            format!(
+                "SET innodb_lock_wait_timeout={lock_wait},wait_timeout=31536000,\
+                 net_read_timeout=600,net_write_timeout=600"
+            )
+            .into_bytes(),
+            session_admin,
+        ),
+    ];
+    let again = again(version, connection, options).into_iter();
+    let again = again.map(|sql| (sql.into_bytes(), session_admin));
+    first.into_iter().chain(again).collect()
 }
 
-impl OpenSessions {
-    pub(super) fn add(&self, id: SessionId) {
-        *self.lock().entry(id).or_default() += 1;
-    }
-
-    pub(super) fn remove(&self, id: SessionId) {
-        let mut ids = self.lock();
-        match ids.get_mut(&id) {
-            Some(sessions) if *sessions > 1 => *sessions -= 1,
-            _ => drop(ids.remove(&id)),
+/// The statements that restore settings which a barrier's statements may have changed.
+///
+/// `sql_mode`, `time_zone` and `lc_time_names` are set together with the rows, since each transaction in the log has its own.
+/// Rows are applied as read committed, so that concurrent sessions lock rows and not the gaps between them.
+pub(super) fn again(
+    version: ServerVersion,
+    connection: u32,
+    options: &MysqlOptions,
+) -> Vec<String> {
+    let lock_wait = options.lock_wait_seconds();
+    let replica = if version >= REPLICA_NAMES {
+        "pseudo_replica_mode"
+    } else {
+        "pseudo_slave_mode"
+    };
+    let mut set = format!(
+        "SET {replica}=1,rbr_exec_mode=STRICT,autocommit=0,completion_type=0,transaction_isolation='READ-COMMITTED',\
+         transaction_read_only=0,sql_mode='',foreign_key_checks=1,unique_checks=1,sql_auto_is_null=0,sql_safe_updates=0,\
+         sql_big_selects=1,sql_select_limit=18446744073709551615,max_execution_time=0,max_error_count=64,\
+         auto_increment_increment=1,auto_increment_offset=1,lc_time_names=0,\
+         timestamp=DEFAULT,time_zone=DEFAULT,pseudo_thread_id={connection},\
+         explicit_defaults_for_timestamp=DEFAULT,original_commit_timestamp=DEFAULT,\
+         default_collation_for_utf8mb4=DEFAULT,collation_server=DEFAULT,innodb_strict_mode=0,\
+         lock_wait_timeout={lock_wait}"
+    );
+    // Settings of the source are valid here.
+    for (from, more) in [
+        (ORIGINAL_VERSION_FROM, ",original_server_version=DEFAULT"),
+        (REQUIRED_PRIMARY_KEYS_FROM, ",sql_require_primary_key=0"),
+        (TABLE_ENCRYPTION_FROM, ",default_table_encryption=DEFAULT"),
+        (
+            INVISIBLE_PRIMARY_KEYS_FROM,
+            ",sql_generate_invisible_primary_key=0",
+        ),
+        (CASCADE_TRIGGERS_FROM, ",enable_cascade_triggers=DEFAULT"),
+        (
+            STANDARD_FOREIGN_KEYS_FROM,
+            ",restrict_fk_on_non_standard_key=0",
+        ),
+    ] {
+        if version >= from {
+            set.push_str(more);
         }
     }
+    vec![
+        "SET NAMES utf8mb4".to_owned(),
+        set,
+        // A schema that always exists, so that no statement depends on the default schema of another one.
+        "USE information_schema".to_owned(),
+        // BINLOG statements are parsed faster with a binary character set.
+        "SET character_set_client=binary".to_owned(),
+    ]
+}
 
-    /// All except one.
-    pub(super) fn but(&self, one: SessionId) -> Vec<SessionId> {
-        let ids = self.lock();
-        ids.keys().copied().filter(|id| *id != one).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, usize>> {
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Assignments for a barrier in addition to its events. Statements are repeatable reads, as they are on their
+/// source by default. Rows alone are read committed, as mysqld's own replica threads apply them. A prepared transaction keeps
+/// its locks until its end, which comes after others in the log. Only at that level InnoDB releases gap locks at
+/// `XA PREPARE`.
+///
+/// A statement waits for readers of its table as long as it may run: giving up would discard its rebuilt table, and
+/// a retry would begin again. No session of ours blocks it, since everything before a barrier is committed and nothing later is begun.
+pub(super) fn for_barrier(has_statements: bool, options: &MysqlOptions) -> String {
+    let (isolation, lock_wait) = match has_statements {
+        true => ("REPEATABLE-READ", STATEMENT_LIMIT.as_secs()),
+        false => ("READ-COMMITTED", options.lock_wait_seconds()),
+    };
+    format!(
+        "SET NAMES utf8mb4,transaction_isolation='{isolation}',autocommit=1,lock_wait_timeout={lock_wait}"
+    )
 }
 
 #[cfg(test)]
@@ -164,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lacking_is_told_as_a_statement() {
+    fn missing_privileges_become_a_grant_statement() {
         let grants = Grants::parse([
             "GRANT SELECT, INSERT ON *.* TO `w`@`%`",
             "GRANT CONNECTION_ADMIN,REPLICATION_APPLIER ON *.* TO `w`@`%`",
@@ -182,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_make_accounts_is_to_have_proxy_which_all_privileges_are_without() {
+    fn an_account_with_create_user_needs_proxy() {
         let lacking = |lines: &[&str]| lacking_proxy(lines.iter().copied(), "w@localhost");
         let all = "GRANT SELECT, CREATE USER ON *.* TO `w`@`localhost` WITH GRANT OPTION";
         let told = Some(
@@ -202,22 +287,62 @@ mod tests {
 }
 
 #[cfg(test)]
-mod open_sessions_tests {
+mod settings_tests {
+    use mysql_link::Endpoint;
+
     use super::*;
 
     #[test]
-    fn a_number_that_is_given_again_stays_open_when_the_lost_session_is_dropped() {
-        let open = OpenSessions::default();
-        let (first, second) = (SessionId(12), SessionId(13));
-        open.add(first);
-        open.add(second);
-        // The target was restarted: another worker's new session has the first one's id.
-        open.add(first);
-        open.remove(first);
-        assert_eq!(open.but(second), [first]);
-        open.remove(first);
-        assert!(open.but(second).is_empty());
-        open.remove(first);
-        assert_eq!(open.but(first), [second]);
+    fn statements_wait_longer_for_locks_than_rows() {
+        let connect = ConnectOptions::new(Endpoint::tcp("h", 1), "u", "");
+        let options = MysqlOptions::new(connect);
+        let waits = |set: &str, seconds: u64| {
+            let wait = format!("lock_wait_timeout={seconds}");
+            set.split(',').any(|assignment| assignment == wait)
+        };
+        let version = ServerVersion::new(9, 7, 4);
+        assert!(waits(&for_barrier(true, &options), 24 * 3600));
+        assert!(waits(&for_barrier(false, &options), 10));
+        let again = again(version, 7, &options);
+        assert!(again.iter().any(|set| waits(set, 10)), "{again:?}");
+    }
+
+    #[test]
+    fn settings_and_privileges_depend_on_the_version() {
+        let connect = ConnectOptions::new(Endpoint::tcp("h", 1), "u", "");
+        let options = MysqlOptions::new(connect);
+        let text = |version| {
+            let all = settings(version, 7, &options);
+            let sql: Vec<_> = all
+                .iter()
+                .map(|(sql, _)| String::from_utf8_lossy(sql))
+                .collect();
+            let privileges: Vec<_> = all.iter().map(|(_, privilege)| *privilege).collect();
+            (sql.join(";"), privileges)
+        };
+        let (new, rights) = text(ServerVersion::new(9, 7, 4));
+        assert!(new.contains("pseudo_replica_mode=1") && new.contains("sql_log_bin=0"));
+        assert!(new.contains("restrict_fk_on_non_standard_key"));
+        assert_eq!(
+            rights[..3],
+            [
+                "REPLICATION_APPLIER",
+                "REPLICATION_APPLIER",
+                "SESSION_VARIABLES_ADMIN"
+            ]
+        );
+        let (old, rights) = text(ServerVersion::new(8, 0, 12));
+        assert!(old.contains("pseudo_slave_mode=1"));
+        assert!(
+            !old.contains("sql_require_primary_key") && !old.contains("original_server_version")
+        );
+        assert_eq!(
+            rights[..3],
+            [
+                "SYSTEM_VARIABLES_ADMIN",
+                "BINLOG_ADMIN",
+                "SYSTEM_VARIABLES_ADMIN"
+            ]
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! The meaning of a server error for the transaction being applied. Pure.
 
-use mysql_link::{LinkError, QueryResult, ServerError, not_followed};
+use mysql_link::{LinkError, ServerError, not_followed};
 
-use crate::backend::{BackendError, Refusal, SessionId, WriteError};
+use crate::backend::{BackendError, Refusal, WriteError};
 use crate::schema::TableName;
 
 /// Error numbers that are handled individually.
@@ -56,26 +56,26 @@ pub(super) fn refused(
     table: Option<TableName>,
     row: Option<usize>,
 ) -> WriteError {
-    let mut words = error.to_string();
+    let mut message = error.to_string();
     if let Some(advice) = advice(error.code) {
-        words.push_str(". ");
-        words.push_str(advice);
+        message.push_str(". ");
+        message.push_str(advice);
     }
     WriteError::Refused(Box::new(Refusal {
         table,
         row: row.map(|row| row + 1),
         code: error.code,
-        words,
+        message,
     }))
 }
 
 /// A refusal by the applier, without an error of the server.
-pub(super) fn refused_by_us(words: String) -> WriteError {
+pub(super) fn refused_by_us(message: String) -> WriteError {
     WriteError::Refused(Box::new(Refusal {
         table: None,
         row: None,
         code: 0,
-        words,
+        message,
     }))
 }
 
@@ -102,8 +102,13 @@ fn advice(code: u16) -> Option<&'static str> {
 pub(super) fn link_error(error: LinkError) -> WriteError {
     match error {
         LinkError::Server(error) => write_error(&error),
-        other => WriteError::Lost(other.to_string()),
+        other => lost(other),
     }
+}
+
+/// A failure that makes the session unusable.
+pub(super) fn lost(error: LinkError) -> WriteError {
+    WriteError::Lost(error.to_string())
 }
 
 /// The meaning of a failure for a query.
@@ -125,28 +130,6 @@ pub(super) fn backend_error(error: LinkError) -> BackendError {
     }
 }
 
-// The holders of row locks that a session waits for. Pure except for the query.
-
-/// The sessions that block another one by InnoDB's row locks.
-pub(super) fn blockers_query(waiting: SessionId) -> String {
-    format!(
-        "SELECT DISTINCT holder.processlist_id FROM performance_schema.data_lock_waits AS waits \
-         JOIN performance_schema.threads AS waiter ON waiter.thread_id = waits.requesting_thread_id \
-         JOIN performance_schema.threads AS holder ON holder.thread_id = waits.blocking_thread_id \
-         WHERE waiter.processlist_id = {}",
-        waiting.0
-    )
-}
-
-/// Reads the session ids from the answer to the query above.
-pub(super) fn read_blockers(answer: &QueryResult) -> Vec<SessionId> {
-    let ids = answer
-        .rows
-        .iter()
-        .filter_map(|row| row.text_at(0)?.parse().ok());
-    ids.map(SessionId).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,12 +138,12 @@ mod tests {
         ServerError {
             code,
             sqlstate: "HY000".to_owned(),
-            message: "words".to_owned(),
+            message: "message".to_owned(),
         }
     }
 
     #[test]
-    fn only_what_may_go_away_is_tried_again() {
+    fn only_transient_errors_are_retried() {
         for (code, expected) in [
             (1213, Failing::Again),
             (1205, Failing::Again),
@@ -177,18 +160,18 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_where_and_what_helps() {
+    fn a_refusal_has_its_place_and_a_remedy() {
         let table = TableName {
             schema: "d".into(),
             table: "t".into(),
         };
         let refused = refused(&server(1032), Some(table), Some(4)).to_string();
-        assert!(refused.starts_with("d.t, row 5 of the transaction: words (MySQL error 1032"));
+        assert!(refused.starts_with("d.t, row 5 of the transaction: message (MySQL error 1032"));
         assert!(refused.contains("is not there"));
     }
 
     #[test]
-    fn a_server_that_is_not_there_may_come_back() {
+    fn a_busy_server_is_unreachable_and_a_denial_is_refused() {
         let busy = backend_error(LinkError::Refused {
             endpoint: mysql_link::Endpoint::tcp("h", 1),
             error: server(1040),

@@ -17,6 +17,7 @@ use crate::backend::BackendError;
 use crate::mysql::checkpoint::{Checkpoint, MAKE, TABLE};
 use crate::mysql::options::MysqlOptions;
 use crate::mysql::outcome::{backend_error, code};
+use crate::mysql::shared::Shared;
 
 /// Interval of publications where each causes two lines in the error log.
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
@@ -77,15 +78,15 @@ pub(super) async fn publish_all(options: &MysqlOptions, checkpoint: &Checkpoint,
 #[derive(Debug, Default)]
 struct Refused {
     since: Option<Instant>,
-    is_told: bool,
+    is_logged: bool,
 }
 
 impl Refused {
     /// Another refusal. A lost session may own a GTID for a moment: only a lasting refusal is logged, once.
     fn is_news(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
-        let is_news = !self.is_told && now.duration_since(since) >= PUBLISHED_WITHIN;
-        self.is_told |= is_news;
+        let is_news = !self.is_logged && now.duration_since(since) >= PUBLISHED_WITHIN;
+        self.is_logged |= is_news;
         is_news
     }
 }
@@ -123,8 +124,7 @@ pub(super) async fn take_over_if_used(
 ) -> Result<(), LinkError> {
     // An account without privileges on it does not see it: this avoids an error that a monitor of denied privileges would report.
     let there = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'witness_applier' AND table_name = 'checkpoint'";
-    let there = connection.query(there).await?;
-    if there.first().and_then(|row| row.text_at(0)) == Some("0") {
+    if connection.query(there).await?.value() == Some("0") {
         return Ok(());
     }
     take_over(connection, number, log_has).await
@@ -152,17 +152,16 @@ pub(super) async fn take_over(
         Err(LinkError::Server(error)) if error.code == code::READ_ONLY => {}
         Err(error) => return Err(error),
     }
-    let question =
+    let query =
         format!("SELECT GTID_SUBTRACT(gtids, @@GLOBAL.gtid_executed) FROM {TABLE} WHERE id = 1");
     let mut refused = None;
     loop {
-        let answer = match connection.query(question.clone()).await {
+        let answer = match connection.query(&query).await {
             // A read-only server is reported before the table is searched.
             Err(error) if is_missing(&error) || is_denied(&error) => return Ok(()),
             answer => answer?,
         };
-        let lacks = answer.first().and_then(|row| row.text_at(0));
-        let lacks = lacks.unwrap_or_default().replace('\n', "");
+        let lacks = answer.value().unwrap_or_default().replace('\n', "");
         let lacks = match log_has {
             Some(log_has) => of_the_log(connection, &lacks, log_has).await?,
             None => lacks,
@@ -215,12 +214,9 @@ async fn of_the_log(
     let set = format!("UPDATE {TABLE} SET gtids = '{own}' WHERE id = 1");
     match connection.execute(set).await {
         // The server is read-only, so no applier begins here and reads the row.
-        Err(LinkError::Server(error)) if error.code == code::READ_ONLY => {}
-        done => {
-            done?;
-        }
+        Err(LinkError::Server(error)) if error.code == code::READ_ONLY => Ok(own),
+        done => done.map(|_| own),
     }
-    Ok(own)
 }
 
 /// How long a lost session may take to complete a requested commit.
@@ -253,8 +249,7 @@ pub(super) async fn owners_end(connection: &mut Connection) -> Result<(), Backen
 async fn owned(connection: &mut Connection) -> Result<GtidSet, BackendError> {
     let answer = connection.query("SELECT @@GLOBAL.gtid_owned").await;
     let answer = answer.map_err(backend_error)?;
-    let text = answer.first().and_then(|row| row.text_at(0));
-    parse_gtid_owned(text.unwrap_or_default()).map_err(|error| {
+    parse_gtid_owned(answer.value().unwrap_or_default()).map_err(|error| {
         BackendError::Refused(format!("the target's gtid_owned cannot be read: {error}"))
     })
 }
@@ -282,13 +277,13 @@ pub async fn complete_gtid_executed(
 /// It cannot.
 pub(super) async fn prepare(options: &MysqlOptions, number: u64) -> Result<(), LinkError> {
     let mut connection = open(options).await?;
-    let try_it = format!("UPDATE {TABLE} SET n = {number} WHERE id = 1");
-    let mut tried = connection.execute(&try_it).await;
+    let update = format!("UPDATE {TABLE} SET n = {number} WHERE id = 1");
+    let mut tried = connection.execute(&update).await;
     if tried.as_ref().map_or_else(is_missing, |rows| *rows == 0) {
         for statement in MAKE {
             connection.execute(statement).await?;
         }
-        tried = connection.execute(&try_it).await;
+        tried = connection.execute(&update).await;
     }
     tried?;
     connection
@@ -305,10 +300,8 @@ fn is_denied(error: &LinkError) -> bool {
 
 /// The table does not exist.
 pub(super) fn is_missing(error: &LinkError) -> bool {
-    let LinkError::Server(error) = error else {
-        return false;
-    };
-    matches!(error.code, code::UNKNOWN_SCHEMA | code::UNKNOWN_TABLE)
+    let missing = [code::UNKNOWN_SCHEMA, code::UNKNOWN_TABLE];
+    matches!(error, LinkError::Server(error) if missing.contains(&error.code))
 }
 
 /// The error log's filters before and after the change.
@@ -323,34 +316,31 @@ pub(super) struct Quiet {
 /// # Errors
 /// It cannot be done: the filter does not exist, or the account may not.
 pub(super) async fn keep_quiet(connection: &mut Connection) -> Result<Option<Quiet>, LinkError> {
-    let services = variable(connection, SERVICES).await?;
-    let with_filter = services_with_filter(&services);
-    if with_filter != services {
-        set(connection, SERVICES, &with_filter).await?;
-    }
-    let rules = quiet_rules(connection).await;
-    if rules.is_err() && with_filter != services {
-        set(connection, SERVICES, &services).await?;
+    let services = change(connection, SERVICES, services_with_filter).await?;
+    let rules = change(connection, RULES, rules_with_ours).await;
+    if rules.is_err() && services.0 != services.1 {
+        set(connection, SERVICES, &services.0).await?;
     }
     let rules = rules?;
-    Ok((rules.0 != rules.1).then_some(Quiet {
-        services: (services, with_filter),
-        rules,
-    }))
+    Ok((rules.0 != rules.1).then_some(Quiet { services, rules }))
 }
 
-/// Sets the filter's rules; returns the old and the new ones.
-async fn quiet_rules(connection: &mut Connection) -> Result<(String, String), LinkError> {
-    let before = variable(connection, RULES).await?;
-    let with_ours = rules_with_ours(&before);
-    if with_ours != before {
-        set(connection, RULES, &with_ours).await?;
+/// Changes a variable where needed; returns the old and the new value.
+async fn change(
+    connection: &mut Connection,
+    name: &str,
+    changed: fn(&str) -> String,
+) -> Result<(String, String), LinkError> {
+    let before = variable(connection, name).await?;
+    let after = changed(&before);
+    if after != before {
+        set(connection, name, &after).await?;
     }
-    Ok((before, with_ours))
+    Ok((before, after))
 }
 
 /// Restores the error log's filters, unless another session has changed them.
-pub(super) async fn let_it_tell(
+pub(super) async fn restore_filters(
     connection: &mut Connection,
     quiet: &Quiet,
 ) -> Result<(), LinkError> {
@@ -364,8 +354,7 @@ pub(super) async fn let_it_tell(
 
 async fn variable(connection: &mut Connection, name: &str) -> Result<String, LinkError> {
     let answer = connection.query(format!("SELECT @@GLOBAL.{name}")).await?;
-    let text = answer.first().and_then(|row| row.text_at(0));
-    Ok(text.unwrap_or_default().to_owned())
+    Ok(answer.value().unwrap_or_default().to_owned())
 }
 
 async fn set(connection: &mut Connection, name: &str, value: &str) -> Result<(), LinkError> {
@@ -397,14 +386,15 @@ fn rules_with_ours(rules: &str) -> String {
 #[derive(Debug)]
 pub(super) struct Publisher {
     pub(super) checkpoint: Arc<Checkpoint>,
+    /// Its changes that suppress lines of the error log.
+    pub(super) quiet: Option<Quiet>,
     task: AbortHandle,
-    quiet: Option<Quiet>,
 }
 
 impl Publisher {
     /// Starts publishing. `quiet` is the result of [`keep_quiet`].
     pub(super) fn start(
-        options: &Arc<MysqlOptions>,
+        shared: &Arc<Shared>,
         checkpoint: &Arc<Checkpoint>,
         quiet: Result<Option<Quiet>, LinkError>,
     ) -> Self {
@@ -417,18 +407,13 @@ impl Publisher {
             );
         }
         let is_quiet = quiet.is_ok();
-        let (options, of_task) = (Arc::clone(options), Arc::clone(checkpoint));
-        let task = tokio::spawn(async move { publish_all(&options, &of_task, is_quiet).await });
+        let (shared, of_task) = (Arc::clone(shared), Arc::clone(checkpoint));
+        let task = async move { publish_all(&shared.options, &of_task, is_quiet).await };
         Self {
             checkpoint: Arc::clone(checkpoint),
-            task: task.abort_handle(),
+            task: tokio::spawn(task).abort_handle(),
             quiet: quiet.ok().flatten(),
         }
-    }
-
-    /// Its changes that suppress lines of the error log.
-    pub(super) fn quiet(&self) -> Option<&Quiet> {
-        self.quiet.as_ref()
     }
 }
 
@@ -443,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_to_publish_that_lasts_is_said_once() {
+    fn a_lasting_refusal_to_publish_is_logged_once() {
         let began = Instant::now();
         let mut refused = Refused::default();
         let seconds = [0, 1, 4, 5, 6, 60];
@@ -452,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_is_put_in_front_of_what_writes_the_log_and_once() {
+    fn the_filter_precedes_the_sinks_and_is_added_once() {
         let set = services_with_filter("log_filter_internal; log_sink_internal");
         assert_eq!(
             set,

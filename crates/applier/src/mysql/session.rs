@@ -11,17 +11,14 @@ use mysql_link::{Connection, LinkError, Ran, ServerError, Statements};
 
 use crate::backend::{Session, SessionId, Then, Turn, WriteError};
 use crate::batch::{Batch, Commits};
-use crate::mysql::checkpoint::{Checkpoint, OUT_OF_RANGE, TABLE, Whose};
-use crate::mysql::for_good::Begun;
-use crate::mysql::options::{MysqlOptions, OpenSessions};
-use crate::mysql::outcome::{Failing, failing, link_error, refused_by_us, write_error};
-use crate::mysql::patience::Patience;
-use crate::mysql::preparation::{LARGEST, PacketRoom, no_packet};
+use crate::mysql::checkpoint::{Checkpoint, OUT_OF_RANGE, TABLE, Whose, names};
+use crate::mysql::outcome::{Failing, failing, link_error, lost, refused_by_us, write_error};
 use crate::mysql::publishing::PUBLISHED_WITHIN;
 use crate::mysql::row_run::{
     append_binlog, append_run, context_of, events_within, first_run, image_bytes, single_row,
     statement_bytes, statement_pieces,
 };
+use crate::mysql::shared::{LARGEST, Shared, no_packet};
 use crate::mysql::statement_context::rows_statement;
 use crate::schema::TableName;
 use crate::transaction::{Body, RowContext, Transaction};
@@ -36,39 +33,23 @@ pub(super) const FLUSH_AT: usize = 4 << 20;
 #[derive(Debug)]
 pub struct MysqlSession {
     pub(super) connection: Connection,
-    pub(super) options: Arc<MysqlOptions>,
+    pub(super) shared: Arc<Shared>,
     pub(super) script: Script,
     /// Bytes of events that one statement may have.
     pub(super) events_bound: usize,
-    /// Whether the current transaction has begun.
+    /// True if the current transaction has begun.
     begun: bool,
     /// Whether `gtid_next` names a transaction, or did.
     named: bool,
-    open: Arc<OpenSessions>,
-    /// Where transactions commit as one.
-    checkpoint: Option<Arc<Checkpoint>>,
     /// Maximum size of a statement in bytes.
     packet_limit: usize,
-    /// Larger packets for sessions that need them, and whether this session was opened after a request for one.
-    room: Arc<PacketRoom>,
+    /// True if this session was opened after a request for larger packets.
     opened_with_room: bool,
-    /// More time for rows that need it, the limit of the current packets, and whether one has exceeded it.
-    patience: Arc<Patience>,
+    /// The limit of the current packets, and whether one has exceeded it.
     rows_limit: Duration,
     ran_out: bool,
-    /// The last transaction begun whose rows stay after a rollback.
-    pub(super) for_good: Arc<Begun>,
     /// The character sets and names of the collations queried so far.
     pub(super) collations: HashMap<u32, Option<(String, String)>>,
-}
-
-/// A connection that becomes a session.
-pub(super) struct Opened {
-    pub(super) connection: Connection,
-    /// Maximum size of a statement in bytes.
-    pub(super) packet_limit: usize,
-    /// Whether it was opened after a request for larger packets.
-    pub(super) with_room: bool,
 }
 
 /// How the rows of a packet end.
@@ -81,56 +62,58 @@ enum Ending<'a> {
     },
 }
 
-/// A packet that failed before its end.
-struct Stopped {
-    /// The purpose of the statement.
-    mark: Option<Mark>,
-    error: ServerError,
+/// Why a packet was not completed.
+enum Failed {
+    /// A statement of this purpose was refused, and none after it was run.
+    Statement {
+        mark: Option<Mark>,
+        error: ServerError,
+    },
+    /// The packet as a whole has failed.
+    Packet(WriteError),
+}
+
+impl From<WriteError> for Failed {
+    fn from(error: WriteError) -> Self {
+        Self::Packet(error)
+    }
+}
+
+impl Failed {
+    /// True if the checkpoint's row has another number than that of the predecessor.
+    fn is_other_number(&self) -> bool {
+        matches!(self, Self::Statement { mark: Some(Mark::Turn), error } if error.code == OUT_OF_RANGE)
+    }
 }
 
 impl MysqlSession {
+    /// `with_room`: it was opened after a request for larger packets.
     pub(super) fn new(
-        opened: Opened,
-        options: Arc<MysqlOptions>,
-        open: Arc<OpenSessions>,
-        checkpoint: Option<Arc<Checkpoint>>,
-        room: Arc<PacketRoom>,
-        patience: Arc<Patience>,
-        for_good: Arc<Begun>,
+        connection: Connection,
+        packet_limit: usize,
+        with_room: bool,
+        shared: Arc<Shared>,
     ) -> Self {
-        let Opened {
-            connection,
-            packet_limit,
-            with_room,
-        } = opened;
-        open.add(SessionId(u64::from(connection.id())));
+        shared.open.add(SessionId(u64::from(connection.id())));
         Self {
             connection,
-            rows_limit: options.rows_limit,
-            options,
             script: Script::default(),
             events_bound: STATEMENT_BYTES.min(events_within(packet_limit / 2)),
             begun: false,
             // A format description leaves this undefined.
             named: true,
-            open,
-            checkpoint,
             packet_limit,
-            room,
             opened_with_room: with_room,
-            patience,
+            rows_limit: shared.options.rows_limit,
             ran_out: false,
-            for_good,
             collations: HashMap::new(),
+            shared,
         }
     }
 
     /// Sends the content of the script.
     pub(super) async fn run_script(&mut self) -> Result<Ran, WriteError> {
-        let limit = self.rows_limit;
-        let run = self.connection.run_all(&mut self.script.statements, limit);
-        let ran = run.await;
-        ran.map_err(|error| self.packet_error(error))
+        self.run_script_in_turn(&mut || ()).await
     }
 
     /// The error for an unanswered packet of rows.
@@ -141,7 +124,8 @@ impl MysqlSession {
 
     /// Rows follow of the batch or barrier that begins with this transaction.
     pub(super) fn rows_begin(&mut self, first: &Transaction) {
-        self.rows_limit = self.patience.limit(first.gtid, self.options.rows_limit);
+        let usual = self.shared.options.rows_limit;
+        self.rows_limit = self.shared.patience.limit(first.gtid, usual);
         self.ran_out = false;
     }
 
@@ -153,17 +137,13 @@ impl MysqlSession {
         tables: impl FnOnce() -> Vec<TableName>,
     ) {
         if is_done {
-            self.patience.done(first.gtid);
+            self.shared.patience.done(first.gtid);
         } else if self.ran_out {
-            let (limit, most) = (self.rows_limit, self.options.statement_limit);
-            let next = self.patience.ran_out(first.gtid, limit, most);
-            let tables = tables()
-                .iter()
-                .map(TableName::to_string)
-                .collect::<Vec<_>>();
+            let limit = self.rows_limit;
+            let next = self.shared.patience.ran_out(first.gtid, limit);
             tracing::warn!(
                 gtid = %first.gtid,
-                tables = tables.join(", "),
+                tables = names(&tables()),
                 ?limit,
                 ?next,
                 "rows have taken longer than they may and begin again with more time; a large table without a primary key is \
@@ -172,7 +152,7 @@ impl MysqlSession {
         }
     }
 
-    /// The same; reports when the script's turn is taken, before its commit is done.
+    /// The same; calls `passed` when the script's turn is taken, before its commit is done.
     async fn run_script_in_turn(
         &mut self,
         passed: &mut (dyn FnMut() + Send),
@@ -207,7 +187,7 @@ impl MysqlSession {
             return Ok(Some(no_packet(length)));
         }
         if length >= self.packet_limit && !self.opened_with_room {
-            self.room.ask();
+            self.shared.room.ask();
             return Err(WriteError::Lost(format!(
                 "a row takes a statement of {length} bytes, and max_allowed_packet is {} here: the next session gets more",
                 self.packet_limit
@@ -223,41 +203,30 @@ impl MysqlSession {
     }
 
     /// Sends the content of the script, and begins a new one. Adds the completed commits.
-    async fn flush(&mut self, committed: &mut usize) -> Result<Result<(), Stopped>, WriteError> {
+    async fn flush(&mut self, committed: &mut usize) -> Result<(), Failed> {
         if self.script.statements.is_empty() {
-            return Ok(Ok(()));
+            return Ok(());
         }
         let ran = self.run_script().await?;
-        Ok(self.account(ran, committed))
+        self.account(ran, committed)
     }
 
     /// The script's result; begins a new one.
-    fn account(&mut self, ran: Ran, committed: &mut usize) -> Result<(), Stopped> {
-        let Ran { done, error } = ran;
-        let marks = self.script.marks.iter().take(done);
-        *committed += marks
-            .filter(|mark| matches!(mark, Mark::Commit { .. }))
-            .count();
-        if let Some(checkpoint) = &self.checkpoint {
-            for mark in self.script.marks.iter().take(done) {
-                if let Mark::Commit {
-                    guard: Some(number),
-                    ..
-                } = mark
-                {
-                    checkpoint.one_committed(*number);
-                }
+    fn account(&mut self, Ran { done, error }: Ran, committed: &mut usize) -> Result<(), Failed> {
+        for mark in self.script.marks.iter().take(done) {
+            let Mark::Commit { guard } = mark else {
+                continue;
+            };
+            *committed += 1;
+            if let (Some(checkpoint), Some(number)) = (&self.shared.checkpoint, guard) {
+                checkpoint.one_committed(*number);
             }
         }
         let mark = self.script.marks.get(done).cloned();
         self.script.clear();
-        match error {
-            None => Ok(()),
-            Some(error) => {
-                self.script.context = None;
-                Err(Stopped { mark, error })
-            }
-        }
+        let Some(error) = error else { return Ok(()) };
+        self.script.context = None;
+        Err(Failed::Statement { mark, error })
     }
 
     /// Writes the statements of some rows, and sends when they exceed the limit.
@@ -266,22 +235,18 @@ impl MysqlSession {
         batch: &Batch,
         rows: Range<usize>,
         committed: &mut usize,
-    ) -> Result<Result<(), Stopped>, WriteError> {
+    ) -> Result<(), Failed> {
         let mut next = rows.start;
         while next < rows.end {
-            if self.script.statements.bytes() > FLUSH_AT
-                && let Err(stopped) = self.flush(committed).await?
-            {
-                return Ok(Err(stopped));
+            if self.script.statements.bytes() > FLUSH_AT {
+                self.flush(committed).await?;
             }
             if image_bytes(batch, next) > self.large_row() {
                 self.script.context(batch, next);
-                if let Err(stopped) = self.flush(committed).await? {
-                    return Ok(Err(stopped));
-                }
+                self.flush(committed).await?;
                 if let Some(error) = self.binlog(&single_row(batch, next)).await? {
                     let mark = Some(Mark::Rows(next..next + 1));
-                    return Ok(Err(Stopped { mark, error }));
+                    return Err(Failed::Statement { mark, error });
                 }
                 next += 1;
                 continue;
@@ -289,7 +254,7 @@ impl MysqlSession {
             let run = self.script.rows(batch, next..rows.end, self.events_bound);
             next = run.end;
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Some rows of a batch, and perhaps its commit.
@@ -298,21 +263,16 @@ impl MysqlSession {
         batch: &Batch,
         rows: Range<usize>,
         ending: Ending<'_>,
-    ) -> Result<Result<(), Stopped>, WriteError> {
-        let Some(first) = batch
-            .transactions()
-            .first()
-            .filter(|_| batch.barrier().is_none())
-        else {
-            return Err(refused_by_us(
-                "a barrier has no rows to be written one by one".to_owned(),
-            ));
+    ) -> Result<(), Failed> {
+        let first = batch.transactions().first();
+        let Some(first) = first.filter(|_| batch.barrier().is_none()) else {
+            let message = "a barrier has no rows to be written one by one";
+            return Err(refused_by_us(message.to_owned()).into());
         };
         let stays = matches!(ending, Ending::StayOpen);
         self.rows_begin(first);
         let put = self.put_begun(batch, rows.clone(), ending).await;
-        let is_done = matches!(put, Ok(Ok(()))) && !stays;
-        self.rows_end(first, is_done, || batch.tables_of(rows));
+        self.rows_end(first, put.is_ok() && !stays, || batch.tables_of(rows));
         put
     }
 
@@ -322,7 +282,7 @@ impl MysqlSession {
         batch: &Batch,
         rows: Range<usize>,
         ending: Ending<'_>,
-    ) -> Result<Result<(), Stopped>, WriteError> {
+    ) -> Result<(), Failed> {
         self.script.clear();
         if !self.begun {
             match batch.commits {
@@ -331,33 +291,28 @@ impl MysqlSession {
                         self.name(first);
                     }
                 }
-                Commits::AsOne if self.named => self.name_nobody(),
+                Commits::AsOne if self.named => self.name_none(),
                 Commits::AsOne => {}
             }
             self.begun = true;
         }
         let mut committed = 0;
-        if let Err(stopped) = self.put_rows(batch, rows, &mut committed).await? {
-            return Ok(Err(stopped));
-        }
-        let stays = matches!(ending, Ending::StayOpen);
-        let sent = match ending {
-            Ending::StayOpen => self.flush(&mut committed).await?,
+        self.put_rows(batch, rows, &mut committed).await?;
+        match ending {
+            Ending::StayOpen => return self.flush(&mut committed).await,
             Ending::Commit => {
                 self.script.commit(None);
-                self.flush(&mut committed).await?
+                self.flush(&mut committed).await?;
             }
             Ending::InTurn { statement, passed } => {
                 self.script.turn(&statement);
                 self.script.commit(None);
                 let ran = self.run_script_in_turn(passed).await?;
-                self.account(ran, &mut committed)
+                self.account(ran, &mut committed)?;
             }
-        };
-        if sent.is_ok() && !stays {
-            self.begun = false;
         }
-        Ok(sent)
+        self.begun = false;
+        Ok(())
     }
 
     /// Names the following transaction; for a target with a binlog also its origin and its time, for
@@ -366,11 +321,11 @@ impl MysqlSession {
         self.named = true;
         self.script.marks.push(Mark::Begin);
         let out = self.script.statements.begin();
-        append_begin(transaction, self.options.target_binlog, out);
+        append_begin(transaction, self.shared.options.target_binlog, out);
     }
 
     /// The following statements have no GTID.
-    fn name_nobody(&mut self) {
+    fn name_none(&mut self) {
         self.named = false;
         self.script.marks.push(Mark::Begin);
         self.script.statements.push("SET gtid_next='AUTOMATIC'");
@@ -382,13 +337,13 @@ impl MysqlSession {
         batch: &Batch,
         from: usize,
         committed: &mut usize,
-    ) -> Result<Result<(), Stopped>, WriteError> {
+    ) -> Result<(), Failed> {
         let Some(first) = batch.transactions().first() else {
-            return Ok(Ok(()));
+            return Ok(());
         };
         self.rows_begin(first);
         let put = self.put_all_begun(batch, from, committed).await;
-        self.rows_end(first, matches!(put, Ok(Ok(()))), || {
+        self.rows_end(first, put.is_ok(), || {
             batch.tables_of(batch.rows_of(from + *committed))
         });
         put
@@ -400,7 +355,7 @@ impl MysqlSession {
         batch: &Batch,
         from: usize,
         committed: &mut usize,
-    ) -> Result<Result<(), Stopped>, WriteError> {
+    ) -> Result<(), Failed> {
         self.script.clear();
         let all = batch.transactions().get(from..).unwrap_or_default();
         let checkpoint = self.usable_checkpoint();
@@ -413,37 +368,37 @@ impl MysqlSession {
                 number
             });
             let rows = batch.rows_of(from + at);
-            if let Err(stopped) = self.put_rows(batch, rows, committed).await? {
-                return Ok(Err(stopped));
-            }
+            self.put_rows(batch, rows, committed).await?;
             self.script.commit(guard);
         }
         self.flush(committed).await
     }
 
     pub(super) fn usable_checkpoint(&self) -> Option<&Arc<Checkpoint>> {
-        let checkpoint = self.checkpoint.as_ref();
+        let checkpoint = self.shared.checkpoint.as_ref();
         checkpoint.filter(|checkpoint| !checkpoint.is_given_up())
     }
 
     /// Rolls the failed transaction back, and returns the reason. It is `at` in its batch, where transactions go one by one.
-    async fn failure(&mut self, batch: &Batch, at: Option<usize>, stopped: Stopped) -> WriteError {
+    async fn failure(&mut self, batch: &Batch, at: Option<usize>, failed: Failed) -> WriteError {
+        let (mark, error) = match failed {
+            Failed::Statement { mark, error } => (mark, error),
+            Failed::Packet(error) => return error,
+        };
         if let Err(lost) = self.rolled_back().await {
             return lost;
         }
-        match (stopped.mark, at) {
-            (Some(Mark::Rows(rows)), Some(at)) => {
-                self.refusal(batch, at, rows, &stopped.error).await
-            }
-            (Some(Mark::Turn), _) => self.row_failure(&stopped.error),
-            _ => write_error(&stopped.error),
+        match (mark, at) {
+            (Some(Mark::Rows(rows)), Some(at)) => self.refusal(batch, at, rows, &error).await,
+            (Some(Mark::Turn), _) => self.row_failure(&error),
+            _ => write_error(&error),
         }
     }
 
     /// The checkpoint's row was not written, although its content is as expected.
     fn row_failure(&self, error: &ServerError) -> WriteError {
         if failing(error) == Failing::Refused
-            && let Some(checkpoint) = &self.checkpoint
+            && let Some(checkpoint) = &self.shared.checkpoint
         {
             checkpoint.give_up(&error.to_string());
             return WriteError::Again(format!("{TABLE} was not written: {error}"));
@@ -451,30 +406,21 @@ impl MysqlSession {
         write_error(error)
     }
 
-    /// The number in the row, where a write has not found its predecessor's.
-    async fn number_in_row(&mut self) -> Result<u64, WriteError> {
-        let query = format!("SELECT n FROM {TABLE} WHERE id=1");
-        let answer = self.connection.query(query).await.map_err(link_error)?;
-        self.rolled_back().await?;
-        let number = answer.first().and_then(|row| row.text_at(0)?.parse().ok());
-        Ok(number.unwrap_or_default())
-    }
-
     /// The meaning of a number in the row that was not answered last: this batch, or a part of it, was committed
     /// by a call of a lost session, or another applier is running.
     async fn explain_number(&mut self, batch: &Batch) -> Result<(), WriteError> {
-        let found = self.number_in_row().await?;
-        let whose = self
-            .checkpoint
-            .as_ref()
-            .map(|checkpoint| checkpoint.found(found));
-        match whose {
+        self.rolled_back().await?;
+        let query = format!("SELECT n FROM {TABLE} WHERE id=1");
+        let answer = self.asked(&query).await?;
+        let number = answer.value().and_then(|number| number.parse().ok());
+        let checkpoint = self.shared.checkpoint.as_ref();
+        match checkpoint.map(|checkpoint| checkpoint.found(number.unwrap_or_default())) {
             Some(Whose::Batch(seq)) if seq == batch.seq => Ok(()),
             // The executed GTIDs show how far it got.
             Some(Whose::Batch(_) | Whose::One) => Err(WriteError::Lost(
                 "a call of a lost session has gone on".to_owned(),
             )),
-            Some(Whose::Somebody) | None => Err(refused_by_us(format!(
+            Some(Whose::Other) | None => Err(refused_by_us(format!(
                 "another applier has changed {TABLE} meanwhile: two work at one target, of which one has to end"
             ))),
         }
@@ -484,10 +430,9 @@ impl MysqlSession {
         self.begun = false;
         self.script.clear();
         self.script.context = None;
-        let back = self.connection.execute("ROLLBACK").await;
         // A session that cannot roll back is unusable.
-        back.map(|_| ())
-            .map_err(|error| WriteError::Lost(error.to_string()))
+        let back = self.connection.execute("ROLLBACK").await;
+        back.map(drop).map_err(lost)
     }
 }
 
@@ -507,9 +452,9 @@ impl Session for MysqlSession {
             Then::Commit => Ending::Commit,
         };
         let at = (batch.commits == Commits::OneByOne).then_some(0);
-        match self.put(batch, rows, ending).await? {
+        match self.put(batch, rows, ending).await {
             Ok(()) => Ok(()),
-            Err(stopped) => Err(self.failure(batch, at, stopped).await),
+            Err(failed) => Err(self.failure(batch, at, failed).await),
         }
     }
 
@@ -528,69 +473,40 @@ impl Session for MysqlSession {
             statement: checkpoint.take_turn(batch, turn),
             passed: &mut passed,
         };
-        let stopped = match self.put(batch, rows, ending).await {
-            Ok(Ok(())) => {
-                checkpoint.committed(batch.seq);
-                return Ok(());
-            }
-            Ok(Err(stopped)) => stopped,
-            // Its outcome is unknown, unless it is refused.
-            Err(error) => {
-                if !matches!(error, WriteError::Lost(_)) {
-                    checkpoint.failed(batch.seq);
-                }
-                return Err(error);
-            }
-        };
-        let is_other_number =
-            matches!(stopped.mark, Some(Mark::Turn)) && stopped.error.code == OUT_OF_RANGE;
-        if is_other_number {
-            self.rolled_back().await?;
-            let why = match turn {
-                Turn::Next => Err(WriteError::Again(
-                    "the batch before was not committed".to_owned(),
-                )),
+        let done = match self.put(batch, rows, ending).await {
+            Ok(()) => Ok(()),
+            Err(failed) if failed.is_other_number() => match turn {
+                Turn::Next => self.rolled_back().await.and_then(|()| {
+                    let reason = "the batch before was not committed";
+                    Err(WriteError::Again(reason.to_owned()))
+                }),
                 Turn::First => self.explain_number(batch).await,
-            };
-            match &why {
-                Ok(()) => checkpoint.committed(batch.seq),
-                Err(WriteError::Lost(_)) => {}
-                Err(_) => checkpoint.failed(batch.seq),
-            }
-            return why;
+            },
+            Err(failed) => Err(self.failure(batch, None, failed).await),
+        };
+        match &done {
+            Ok(()) => checkpoint.committed(batch.seq),
+            // A failed statement has left nothing; one that ended with its session may have been the COMMIT.
+            Err(WriteError::Lost(_)) => {}
+            Err(_) => checkpoint.failed(batch.seq),
         }
-        let why = self.failure(batch, None, stopped).await;
-        // A failed statement has left nothing; one that ended with its session may have been the COMMIT.
-        if !matches!(why, WriteError::Lost(_)) {
-            checkpoint.failed(batch.seq);
-        }
-        Err(why)
-    }
-
-    async fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), WriteError> {
-        self.write(batch, 0..0, Then::Commit).await
+        done
     }
 
     async fn apply(&mut self, batch: &Arc<Batch>, from: usize) -> (usize, Result<(), WriteError>) {
         let mut committed = 0;
-        let stopped = match self.put_all(batch, from, &mut committed).await {
-            Ok(Ok(())) => return (committed, Ok(())),
-            Ok(Err(stopped)) => stopped,
-            Err(error) => return (committed, Err(error)),
-        };
-        let is_other_number =
-            matches!(stopped.mark, Some(Mark::Turn)) && stopped.error.code == OUT_OF_RANGE;
-        if is_other_number {
-            if let Err(error) = self.rolled_back().await {
-                return (committed, Err(error));
+        let done = match self.put_all(batch, from, &mut committed).await {
+            Ok(()) => Ok(()),
+            Err(failed) if failed.is_other_number() => {
+                let done = self.explain_number(batch).await;
+                if done.is_ok() {
+                    committed = batch.transactions().len() - from;
+                }
+                done
             }
-            return match self.explain_number(batch).await {
-                Ok(()) => (batch.transactions().len() - from, Ok(())),
-                Err(error) => (committed, Err(error)),
-            };
-        }
-        let why = self.failure(batch, Some(from + committed), stopped).await;
-        (committed, Err(why))
+            Err(failed) => Err(self.failure(batch, Some(from + committed), failed).await),
+        };
+        (committed, done)
     }
 
     async fn run_barrier(&mut self, transaction: &Arc<Transaction>) -> Result<(), WriteError> {
@@ -598,7 +514,7 @@ impl Session for MysqlSession {
             return Err(refused_by_us("rows are no barrier".to_owned()));
         };
         // Cosmetic: nothing depends on it.
-        if let Some(checkpoint) = &self.checkpoint {
+        if let Some(checkpoint) = &self.shared.checkpoint {
             let _ = tokio::time::timeout(PUBLISHED_WITHIN, checkpoint.all_published()).await;
         }
         self.named = true;
@@ -609,7 +525,7 @@ impl Session for MysqlSession {
         }
         self.rows_begin(transaction);
         let done = self.barrier(transaction, barrier, &for_good).await;
-        self.for_good.ended(barrier);
+        self.shared.for_good.ended(barrier);
         self.rows_end(transaction, done.is_ok(), || barrier.tables());
         done
     }
@@ -621,7 +537,7 @@ impl Session for MysqlSession {
 
 impl Drop for MysqlSession {
     fn drop(&mut self) {
-        self.open.remove(self.id());
+        self.shared.open.remove(self.id());
     }
 }
 

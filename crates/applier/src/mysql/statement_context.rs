@@ -45,8 +45,7 @@ pub(super) fn context_statement(
     set.put("auto_increment_offset", offset);
     set.put("lc_time_names", context.lc_time_names.unwrap_or(0));
     if let Some(zone) = context.time_zone {
-        set.name("time_zone");
-        append_hex_text(zone, &mut set.text);
+        set.put_text("time_zone", zone);
     }
     if let Some(required) = context.sql_require_primary_key {
         set.put("sql_require_primary_key", u8::from(required));
@@ -80,10 +79,7 @@ pub(super) fn rows_statement(context: &RowContext) -> Vec<u8> {
     set.put("sql_mode", context.sql_mode);
     set.put("lc_time_names", context.lc_time_names);
     match &context.time_zone {
-        Some(zone) => {
-            set.name("time_zone");
-            append_hex_text(zone, &mut set.text);
-        }
+        Some(zone) => set.put_text("time_zone", zone),
         None => set.put("time_zone", "DEFAULT"),
     }
     set.text
@@ -129,11 +125,6 @@ pub(super) fn rand_statement(rand: &Rand) -> Vec<u8> {
     .into_bytes()
 }
 
-fn append_hex_text(text: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(b"_utf8mb4 ");
-    append_hex(text, out);
-}
-
 /// A SET statement under construction.
 #[derive(Default)]
 struct Assignments {
@@ -148,12 +139,15 @@ impl Assignments {
         self.text.push(b'=');
     }
 
+    fn put_text(&mut self, name: &str, text: &[u8]) {
+        self.name(name);
+        self.text.extend_from_slice(b"_utf8mb4 ");
+        append_hex(text, &mut self.text);
+    }
+
     fn put(&mut self, name: &str, value: impl std::fmt::Display) {
         self.name(name);
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = write!(text, "{value}");
-        self.text.extend_from_slice(text.as_bytes());
+        self.text.extend_from_slice(value.to_string().as_bytes());
     }
 }
 
@@ -246,8 +240,8 @@ pub(super) fn decimal_text(precision: usize, scale: usize, bytes: &[u8]) -> Opti
     let scale_groups = groups_of(scale).chain(std::iter::once(scale % GROUP));
     let mut rest = plain.as_slice();
     let mut take = |digits: usize, out: &mut String| -> Option<()> {
-        let (group, behind) = rest.split_at_checked(*BYTES.get(digits)?)?;
-        rest = behind;
+        let (group, after) = rest.split_at_checked(*BYTES.get(digits)?)?;
+        rest = after;
         let number = group
             .iter()
             .fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
@@ -256,14 +250,14 @@ pub(super) fn decimal_text(precision: usize, scale: usize, bytes: &[u8]) -> Opti
         }
         Some(())
     };
-    let (mut before, mut behind) = (String::new(), String::new());
+    let (mut before, mut fraction) = (String::new(), String::new());
     whole_groups
         .into_iter()
         .try_for_each(|digits| take(digits, &mut before))?;
     scale_groups
         .into_iter()
-        .try_for_each(|digits| take(digits, &mut behind))?;
-    if !rest.is_empty() || before.len() != whole || behind.len() != scale {
+        .try_for_each(|digits| take(digits, &mut fraction))?;
+    if !rest.is_empty() || before.len() != whole || fraction.len() != scale {
         return None;
     }
     let before = match before.trim_start_matches('0') {
@@ -272,7 +266,7 @@ pub(super) fn decimal_text(precision: usize, scale: usize, bytes: &[u8]) -> Opti
     };
     let sign = if negative { "-" } else { "" };
     let point = if scale > 0 { "." } else { "" };
-    Some(format!("{sign}{before}{point}{behind}"))
+    Some(format!("{sign}{before}{point}{fraction}"))
 }
 
 // Names and texts within statements, in any character set. Pure.
@@ -332,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_was_logged_is_assigned_and_nothing_else() {
+    fn exactly_the_logged_variables_are_assigned() {
         let query = Query {
             thread_id: 9,
             schema: b"a`b"[..].into(),
@@ -382,18 +376,17 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_given_what_decides_what_becomes_of_them() {
+    fn rows_get_the_session_variables_that_affect_them() {
         let context = RowContext::default();
         assert_eq!(
             text(rows_statement(&context)),
             "SET sql_mode=0,lc_time_names=0,time_zone=DEFAULT"
         );
-        let context = RowContext::from(&SessionContext {
-            sql_mode: Some(0x20_0000),
-            time_zone: Some(b"-08:00"),
-            lc_time_names: Some(4),
-            ..SessionContext::default()
-        });
+        let context = RowContext {
+            sql_mode: 0x20_0000,
+            time_zone: Some(b"-08:00"[..].into()),
+            lc_time_names: 4,
+        };
         assert_eq!(
             text(rows_statement(&context)),
             "SET sql_mode=2097152,lc_time_names=4,time_zone=_utf8mb4 X'2d30383a3030'"
@@ -401,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_transaction_may_change_is_assigned_before_it() {
+    fn variables_fixed_in_a_transaction_are_assigned_before_it() {
         let with = |explicit_defaults_for_timestamp| SessionContext {
             explicit_defaults_for_timestamp,
             ..SessionContext::default()
@@ -520,7 +513,7 @@ mod decimal_tests {
     }
 
     #[test]
-    fn what_is_no_decimal_is_told() {
+    fn invalid_decimals_are_refused() {
         for (precision, scale, bytes) in [
             (2, 3, &[0x80][..]),
             (1, 0, &[]),
@@ -540,7 +533,7 @@ mod quoting_tests {
     use super::*;
 
     #[test]
-    fn no_character_ends_a_name_or_a_text() {
+    fn names_and_texts_are_escaped() {
         let mut name = Vec::new();
         append_name("a`;é".as_bytes(), &mut name);
         assert_eq!(name, "`a``;é`".as_bytes());

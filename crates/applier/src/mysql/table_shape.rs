@@ -117,48 +117,52 @@ fn read_shape<'r>(
     rows: impl Iterator<Item = &'r Row>,
     foreign_keys: &ForeignKeys,
 ) -> Option<TableShape> {
-    let mut listed = Listed::default();
-    for row in rows {
-        listed.take(row);
-    }
-    listed.columns.sort_by_key(|(place, _)| *place);
-    let columns: Vec<ColumnShape> = listed
-        .columns
-        .into_iter()
-        .map(|(_, column)| column)
-        .collect();
-    if columns.is_empty() {
-        return None;
-    }
+    let mut rows: Vec<&Row> = rows.collect();
+    rows.sort_by_key(|row| {
+        row.text("place")
+            .and_then(|place| place.parse::<u32>().ok())
+    });
+    let of_kind = |kind| {
+        rows.iter()
+            .filter(move |row| row.text("kind") == Some(kind))
+    };
+    let columns = of_kind("column").map(|row| ColumnShape {
+        name: row.text("a").unwrap_or_default().into(),
+        fold: Fold::of_column(row.text("b").unwrap_or_default(), row.text("c")),
+    });
+    let columns: Vec<ColumnShape> = columns.collect();
+    // The table's name in the server's spelling.
+    let spelled = of_kind("column").next()?.text("name").and_then(from_hex);
     let place = |name: &str| {
-        columns
-            .iter()
-            .position(|column| same_name(&column.name, name))
+        let mut columns = columns.iter();
+        columns.position(|column| same_name(&column.name, name))
     };
 
+    // Each key with its parts in order; a part without a column is an expression.
+    let mut keys: Vec<(&str, Vec<Option<KeyPart>>)> = Vec::new();
+    for row in of_kind("key") {
+        let name = row.text("name").unwrap_or_default();
+        let prefix = row.text("b").and_then(|length| length.parse().ok());
+        let column = row.text("a").and_then(place);
+        let part = column.map(|column| KeyPart { column, prefix });
+        match keys.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, parts)) => parts.push(part),
+            None => keys.push((name, vec![part])),
+        }
+    }
     let (mut primary_key, mut unique_keys) = (None, Vec::new());
-    for key in &listed.keys {
-        // A part without a column is an expression.
-        let parts: Option<Vec<KeyPart>> = key
-            .parts
-            .iter()
-            .map(|part| {
-                Some(KeyPart {
-                    column: place(part.a.as_deref()?)?,
-                    prefix: part.b.as_deref().and_then(|length| length.parse().ok()),
-                })
-            })
-            .collect();
+    for (name, parts) in keys {
+        let parts: Option<Vec<KeyPart>> = parts.into_iter().collect();
         let shape = KeyShape {
             parts: parts.unwrap_or_default(),
         };
-        match key.name.as_str() {
+        match name {
             "PRIMARY" => primary_key = Some(shape),
             _ => unique_keys.push(shape),
         }
     }
 
-    let in_server = listed.name.as_ref().unwrap_or(name);
+    let in_server = spelled.as_ref().unwrap_or(name);
     let parents = foreign_keys.of(in_server).iter().filter_map(|key| {
         let columns = key.columns.iter().map(|(column, _)| place(column));
         let referenced = key.columns.iter().map(|(_, referenced)| referenced);
@@ -190,6 +194,7 @@ fn read_shape<'r>(
             }
         }
     }
+    let engine = of_kind("table").next().and_then(|row| row.text("name"));
     Some(TableShape {
         name: name.clone(),
         columns,
@@ -199,7 +204,7 @@ fn read_shape<'r>(
         referenced,
         children,
         cascades_to: foreign_keys.reached_from(in_server),
-        without_transactions: listed.engine.filter(|engine| !rolls_back(engine)),
+        without_transactions: engine.filter(|engine| !rolls_back(engine)).map(Box::from),
     })
 }
 
@@ -207,70 +212,6 @@ fn read_shape<'r>(
 pub(super) fn rolls_back(engine: &str) -> bool {
     let all = ["InnoDB", "ndbcluster", "ROCKSDB", "BLACKHOLE"];
     all.iter().any(|one| one.eq_ignore_ascii_case(engine))
-}
-
-/// The query's rows by their kind.
-#[derive(Default)]
-struct Listed {
-    /// The table's name in the server's spelling.
-    name: Option<TableName>,
-    columns: Vec<(u32, ColumnShape)>,
-    keys: Vec<Named>,
-    engine: Option<Box<str>>,
-}
-
-/// Parts of one name, in their order.
-struct Named {
-    name: String,
-    parts: Vec<Part>,
-}
-
-struct Part {
-    place: u32,
-    a: Option<String>,
-    b: Option<String>,
-}
-
-impl Listed {
-    fn take(&mut self, row: &Row) {
-        let text = |column| row.text(column).map(str::to_owned);
-        let place = row
-            .text("place")
-            .and_then(|place| place.parse().ok())
-            .unwrap_or(0);
-        let part = Part {
-            place,
-            a: text("a"),
-            b: text("b"),
-        };
-        match row.text("kind") {
-            Some("column") => {
-                let fold = Fold::of_column(row.text("b").unwrap_or_default(), row.text("c"));
-                let name = row.text("a").unwrap_or_default().into();
-                self.columns.push((place, ColumnShape { name, fold }));
-                self.name = row.text("name").and_then(from_hex);
-            }
-            Some("key") => add(&mut self.keys, row, part),
-            Some("table") => self.engine = row.text("name").map(Box::from),
-            _ => {}
-        }
-    }
-}
-
-fn add(all: &mut Vec<Named>, row: &Row, part: Part) {
-    let name = row.text("name").unwrap_or_default();
-    let at = all.iter().position(|named| named.name == name);
-    let at = at.unwrap_or_else(|| {
-        all.push(Named {
-            name: name.to_owned(),
-            parts: Vec::new(),
-        });
-        all.len() - 1
-    });
-    if let Some(named) = all.get_mut(at) {
-        named.parts.push(part);
-        named.parts.sort_by_key(|part| part.place);
-    }
 }
 
 /// Two names in hexadecimal with a point between them, because names may contain points.

@@ -5,31 +5,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, SessionId};
 use crate::batch::BatchSeq;
-use crate::run::error::{ApplyError, reach};
 use crate::run::options::{Control, Ended, Options, RunHandle};
 use crate::run::plan::{Order, Plan, WorkerId};
 use crate::run::progress::{Progress, StageName};
-use crate::run::reader::{Feed, Item, Place, Reader, Window};
+use crate::run::reader::{InFlight, Item, Reader};
 use crate::run::worker::{Event, Worker};
+use crate::run::{ApplyError, reach};
+use crate::source::Source;
 use crate::transaction::{Seq, Transaction};
 
 /// Transactions between reader and driver; they are in the window already.
 const ITEMS: usize = 64;
 /// At the end, how long to wait for workers that are still in a call.
 const LAST_CALLS: Duration = Duration::from_secs(10);
-
-/// A transaction on its way.
-struct InFlight {
-    _place: Place,
-    done: Option<oneshot::Sender<()>>,
-}
 
 pub(super) struct Driver<B> {
     backend: Arc<B>,
@@ -53,29 +48,32 @@ pub(super) struct Driver<B> {
     asks_blockers: bool,
 }
 
-/// Runs a feed into a backend.
-pub(super) async fn drive<F, B>(
-    feed: F,
+/// Runs a source into a backend.
+pub(super) async fn drive<S, B>(
+    source: S,
     backend: Arc<B>,
     options: &Options,
     handle: RunHandle,
 ) -> Result<Ended, ApplyError>
 where
-    F: Feed + 'static,
+    S: Source + 'static,
     B: Backend,
 {
     let executed = reach(options.reopen_for, || backend.begin()).await?;
-    let settling = Arc::clone(&backend);
-    let mut driver = Driver::start(feed, backend, options, handle, executed);
+    let mut driver = Driver::start(source, Arc::clone(&backend), options, handle, executed);
     let ended = driver.run().await;
     driver.shut_down().await;
-    settle(&*settling).await;
+    if timeout(LAST_CALLS, backend.settle()).await.is_err() {
+        tracing::warn!(
+            "the last transactions may be missing in the target's gtid_executed; the next run adds them"
+        );
+    }
     ended
 }
 
 impl<B: Backend> Driver<B> {
-    fn start<F: Feed + 'static>(
-        feed: F,
+    fn start<S: Source + 'static>(
+        source: S,
         backend: Arc<B>,
         options: &Options,
         handle: RunHandle,
@@ -86,17 +84,17 @@ impl<B: Backend> Driver<B> {
         // A worker has at most a new session, a turn and a report to send.
         let (to_self, events) = mpsc::channel(options.workers * 3 + 4);
         let (to_driver, items) = mpsc::channel(ITEMS);
+        let progress = Arc::clone(&handle.progress);
+        let reading = Reader::new(
+            source,
+            Arc::clone(&backend),
+            options,
+            executed,
+            progress,
+            to_driver,
+        );
         let mut reader = JoinSet::new();
-        let reading = Reader {
-            feed,
-            seen: executed,
-            next: first,
-            window: Window::new(options.window),
-            progress: Arc::clone(&handle.progress),
-            items: to_driver,
-            barrier: None,
-        };
-        reader.spawn(reading.read());
+        reader.spawn(reading.read(first));
         let mut tasks = JoinSet::new();
         let mut orders = Vec::new();
         for id in (0..options.workers).map(WorkerId) {
@@ -112,8 +110,7 @@ impl<B: Backend> Driver<B> {
             orders.push(order);
         }
         Self {
-            plan: Plan::new(options, BatchSeq(first.0))
-                .with_commits_as_one(backend.commits_as_one()),
+            plan: Plan::new(options, BatchSeq(first.0), backend.commits_as_one()),
             backend,
             began: Instant::now(),
             in_flight: HashMap::new(),
@@ -134,8 +131,8 @@ impl<B: Backend> Driver<B> {
     }
 
     async fn run(&mut self) -> Result<Ended, ApplyError> {
-        let mut control_goes_on = true;
-        self.obey();
+        let mut control_is_open = true;
+        self.apply_control();
         loop {
             // One moment for both: otherwise no timer would cover a moment between them.
             let now = self.now();
@@ -153,18 +150,20 @@ impl<B: Backend> Driver<B> {
                     self.plan.stop();
                     self.reader.abort_all();
                 }
-                Some(event) = self.events.recv() => self.hear(event)?,
-                changed = self.control.changed(), if control_goes_on => match changed {
-                    Ok(()) => self.obey(),
-                    Err(_) => control_goes_on = false,
+                Some(event) = self.events.recv() => self.handle(event)?,
+                changed = self.control.changed(), if control_is_open => match changed {
+                    Ok(()) => self.apply_control(),
+                    Err(_) => control_is_open = false,
                 },
                 item = self.items.recv(), if self.log_end.is_none() && !self.cancelled => self.take(item),
-                broken = self.tasks.join_next() => task_ended(broken)?,
+                ended = self.tasks.join_next() => if let Some(Err(error)) = ended {
+                    return Err(ApplyError::Broken(error.to_string()));
+                },
                 () = sleep_until(wake), if may_wake => {}
             }
             // All other pending events, before the next check of everything.
             while let Ok(event) = self.events.try_recv() {
-                self.hear(event)?;
+                self.handle(event)?;
             }
             for _ in 0..ITEMS {
                 if self.log_end.is_some() || self.cancelled {
@@ -202,7 +201,7 @@ impl<B: Backend> Driver<B> {
         self.show();
     }
 
-    /// Whether the run is over.
+    /// True if the run is over.
     fn end(&mut self) -> Result<Option<Ended>, ApplyError> {
         if self.plan.is_busy() {
             return Ok(None);
@@ -225,7 +224,7 @@ impl<B: Backend> Driver<B> {
         }
     }
 
-    fn hear(&mut self, event: Event) -> Result<(), ApplyError> {
+    fn handle(&mut self, event: Event) -> Result<(), ApplyError> {
         match event {
             Event::Opened(worker, session) => {
                 self.sessions.retain(|_, of| *of != worker);
@@ -246,7 +245,7 @@ impl<B: Backend> Driver<B> {
             }
             Event::Blockers(_, Err(error)) => {
                 self.asks_blockers = false;
-                tracing::warn!(%error, "the database does not say which sessions are in each other's way");
+                tracing::warn!(%error, "the sessions that block each other are unknown");
             }
         }
         Ok(())
@@ -264,15 +263,7 @@ impl<B: Backend> Driver<B> {
     /// Processes an item of the reader, or its end.
     fn take(&mut self, item: Option<Item>) {
         match item {
-            Some(Item::Transaction {
-                transaction,
-                place,
-                done,
-            }) => {
-                let in_flight = InFlight {
-                    _place: place,
-                    done,
-                };
+            Some(Item::Transaction(transaction, in_flight)) => {
                 self.in_flight.insert(transaction.seq, in_flight);
                 self.plan.admit(transaction);
             }
@@ -282,7 +273,7 @@ impl<B: Backend> Driver<B> {
     }
 
     /// Applies the operator's control settings.
-    fn obey(&mut self) {
+    fn apply_control(&mut self) {
         let control = *self.control.borrow_and_update();
         if self.cancelled {
             return;
@@ -313,8 +304,11 @@ impl<B: Backend> Driver<B> {
         let (plan, progress) = (&self.plan, &self.progress);
         progress.waits(StageName::Scheduled, plan.first_waiting().map(Arc::as_ref));
         progress.waits(StageName::Committed, plan.front().map(Arc::as_ref));
-        let mishaps = plan.mishaps();
-        progress.set_counts(plan.depth(), mishaps.retries, mishaps.step_backs);
+        progress.count(|counts| {
+            counts.window_transactions = plan.depth() as u64;
+            counts.retries = plan.retries;
+            counts.step_backs = plan.step_backs;
+        });
     }
 
     /// Lets workers end their calls and roll back open transactions.
@@ -327,21 +321,5 @@ impl<B: Backend> Driver<B> {
             tracing::warn!("a worker's last call does not end; its session is dropped");
             self.tasks.abort_all();
         }
-    }
-}
-
-/// Lets the database make all commits visible to its clients.
-async fn settle<B: Backend>(backend: &B) {
-    if timeout(LAST_CALLS, backend.settle()).await.is_err() {
-        tracing::warn!(
-            "the database does not take what it is to tell of the last transactions; the next run makes up for it"
-        );
-    }
-}
-
-fn task_ended(end: Option<Result<(), JoinError>>) -> Result<(), ApplyError> {
-    match end {
-        Some(Err(error)) => Err(ApplyError::Broken(error.to_string())),
-        Some(Ok(())) | None => Ok(()),
     }
 }

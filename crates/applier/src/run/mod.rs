@@ -10,25 +10,28 @@
 //! after it. The driver asks the plan for the next orders; workers execute and report them.
 
 mod driver;
-mod error;
 mod options;
 pub mod plan;
 mod progress;
 mod reader;
-mod shapes;
 mod worker;
 
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::backend::Backend;
-pub use crate::run::error::ApplyError;
+use binlog_format::gtid::Gtid;
+use thiserror::Error;
+
+use crate::backend::{Backend, BackendError, Refusal};
+use crate::decode::DecodeFailure;
 pub use crate::run::options::{
     BatchSize, Control, Ended, MAX_WORKERS, Options, OptionsError, RunHandle, WindowSize,
 };
-pub use crate::run::progress::{Behind, Passed, Progress, StageName, TableRemarks, Unpassed};
-use crate::run::reader::DecodedSource;
-pub use crate::run::reader::Feed;
-use crate::source::Source;
+pub use crate::run::progress::{
+    Counts, LagStart, Passed, Progress, StageName, TableRemarks, Unpassed,
+};
+use crate::source::{Persistence, Source, SourceError};
 
 /// Applies a source's log to a database. Transactions that the database has are skipped, in whatever order it received them.
 ///
@@ -44,30 +47,77 @@ where
     S: Source + 'static,
     B: Backend,
 {
-    let feed = DecodedSource::new(
-        source,
-        Arc::clone(&backend),
-        options.max_transaction_bytes,
-        options.reopen_for,
-        Arc::clone(&handle.progress),
-    );
-    apply_feed(feed, backend, options, handle).await
+    options.validate()?;
+    driver::drive(source, backend, options, handle).await
 }
 
-/// The same from decoded transactions.
-///
-/// # Errors
-/// As [`apply`].
-pub async fn apply_feed<F, B>(
-    feed: F,
-    backend: Arc<B>,
-    options: &Options,
-    handle: RunHandle,
-) -> Result<Ended, ApplyError>
+/// Why a run ended early. In every case the target's executed GTIDs show what is applied, and another run continues there.
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    /// An option has an invalid value.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    /// The database refuses a transaction. Everything before it is committed, and no part of it.
+    #[error(
+        "transaction {gtid} is refused: {refusal}. Everything before it is committed, and nothing of it. Remove the cause and \
+         apply again: it goes on with this transaction"
+    )]
+    Refused {
+        /// The first transaction that is not applied.
+        gtid: Gtid,
+        /// The table, the row and the database's message.
+        refusal: Box<Refusal>,
+    },
+    /// A transaction cannot be decoded. Everything before it is committed.
+    #[error(transparent)]
+    Decode(Box<DecodeFailure>),
+    /// The source failed. All its transactions so far are committed.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The database refuses a requirement of the run.
+    #[error("{0}")]
+    Database(String),
+    /// The database could not be reached for as long as `reopen_for`.
+    #[error(
+        "the database was not reached for {seconds} s: {message}. Apply again when it is back: it continues where it stopped"
+    )]
+    Unreachable {
+        /// Duration of the attempts, in seconds.
+        seconds: u64,
+        /// The error of the last attempt.
+        message: String,
+    },
+    /// A task of the run failed, which is a bug of this program.
+    #[error("a task of the applier broke: {0}")]
+    Broken(String),
+}
+
+impl From<DecodeFailure> for ApplyError {
+    fn from(failure: DecodeFailure) -> Self {
+        Self::Decode(Box::new(failure))
+    }
+}
+
+// Queries to a database that may be away for a while.
+
+/// Retries until there is an answer, for at most `within`.
+async fn reach<T, F, A>(within: Duration, ask: F) -> Result<T, ApplyError>
 where
-    F: Feed + 'static,
-    B: Backend,
+    F: FnMut() -> A,
+    A: Future<Output = Result<T, BackendError>>,
 {
-    options.validate()?;
-    driver::drive(feed, backend, options, handle).await
+    let persistence = Persistence {
+        within,
+        first_pause: Duration::from_millis(50),
+        longest_pause: Duration::from_secs(2),
+    };
+    let may_pass = |error: &BackendError| !matches!(error, BackendError::Refused(_));
+    let answer = persistence.ask("the database is away", may_pass, ask).await;
+    answer.map_err(|error| match error {
+        BackendError::Refused(message) => ApplyError::Database(message),
+        BackendError::Unreachable(message) => ApplyError::Unreachable {
+            seconds: within.as_secs(),
+            message,
+        },
+    })
 }

@@ -88,30 +88,21 @@ impl Options {
     /// # Errors
     /// The first invalid option.
     pub fn validate(&self) -> Result<(), OptionsError> {
-        let at_least_one = "at least 1";
-        let rules = [
-            (
-                "workers",
-                (1..=MAX_WORKERS).contains(&self.workers),
-                "1 to 1024",
-            ),
-            ("window.rows", self.window.rows >= 1, at_least_one),
-            ("window.bytes", self.window.bytes >= 1, at_least_one),
-            (
-                "batch.transactions",
-                self.batch.transactions >= 1,
-                at_least_one,
-            ),
-            (
-                "stall_after",
-                !self.stall_after.is_zero(),
-                "longer than nothing",
-            ),
-        ];
-        match rules.into_iter().find(|(_, holds, _)| !holds) {
-            Some((option, _, must)) => Err(OptionsError { option, must }),
-            None => Ok(()),
-        }
+        let (window, batch) = (self.window, self.batch);
+        let (option, must) = if !(1..=MAX_WORKERS).contains(&self.workers) {
+            ("workers", "1 to 1024")
+        } else if window.rows == 0 {
+            ("window.rows", "at least 1")
+        } else if window.bytes == 0 {
+            ("window.bytes", "at least 1")
+        } else if batch.transactions == 0 {
+            ("batch.transactions", "at least 1")
+        } else if self.stall_after.is_zero() {
+            ("stall_after", "longer than 0")
+        } else {
+            return Ok(());
+        };
+        Err(OptionsError { option, must })
     }
 }
 
@@ -130,7 +121,7 @@ pub struct Control {
 const CATCH_UP: Duration = Duration::from_millis(50);
 
 /// How many transactions may begin by now. Pure: moments are durations since the run began.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Pace {
     per_second: Option<f64>,
     /// Transactions that may begin, as of `at`.
@@ -139,14 +130,6 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new() -> Self {
-        Self {
-            per_second: None,
-            allowance: 0.0,
-            at: Duration::ZERO,
-        }
-    }
-
     /// Sets another rate from now on. A rate that is not positive stops everything.
     pub(super) fn set(&mut self, per_second: Option<f64>, now: Duration) {
         self.earn(now);
@@ -254,9 +237,9 @@ mod control_tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_kept_whatever_the_steps() {
+    fn the_rate_does_not_depend_on_the_steps() {
         for step_ms in [1, 7, 30] {
-            let mut pace = Pace::new();
+            let mut pace = Pace::default();
             pace.set(Some(200.0), Duration::ZERO);
             let mut begun = 0;
             for now in (0..10_000).step_by(step_ms).map(Duration::from_millis) {
@@ -272,8 +255,8 @@ mod control_tests {
     }
 
     #[test]
-    fn a_long_pause_is_not_made_up_for() {
-        let mut pace = Pace::new();
+    fn a_long_pause_earns_no_burst() {
+        let mut pace = Pace::default();
         pace.set(Some(100.0), Duration::ZERO);
         assert_eq!(pace.allowed(Duration::from_secs(100)), 5);
         pace.set(None, Duration::from_secs(100));
@@ -285,8 +268,8 @@ mod control_tests {
     }
 
     #[test]
-    fn the_next_one_may_begin_when_it_says() {
-        let mut pace = Pace::new();
+    fn the_next_moment_is_exact() {
+        let mut pace = Pace::default();
         pace.set(Some(3.0), Duration::ZERO);
         let mut now = Duration::ZERO;
         for _ in 0..10 {

@@ -1,14 +1,15 @@
 //! Progress of a run: counters that any task may read at any time, and the resulting lag.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use binlog_format::events::CommitTimestamp;
 use binlog_format::gtid::Gtid;
 
+use crate::locked;
 use crate::schema::TableName;
 use crate::transaction::{Body, Seq, Transaction};
 
@@ -78,7 +79,7 @@ impl Unpassed {
 
 /// The transaction from which on a stage lags the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Behind {
+pub enum LagStart {
     /// No lag: the source had nothing more.
     Nothing,
     /// From the first that was received and has not passed; or, where all have and the source has more, from the last one
@@ -96,29 +97,39 @@ pub struct TableRemarks {
 }
 
 impl TableRemarks {
-    /// Tables without a primary key whose rows were written: their writes are sequential.
+    /// Written tables without a primary key: their writes are sequential.
     pub fn without_primary_key(&self) -> Vec<TableName> {
         locked(&self.without_primary_key).iter().cloned().collect()
     }
 
-    /// Written tables whose engine has no transactions: their changes cannot be rolled back.
+    /// Written tables of an engine without transactions: their changes cannot be rolled back.
     pub fn without_transactions(&self) -> Vec<TableName> {
         locked(&self.without_transactions).iter().cloned().collect()
     }
 }
 
+/// Counts of a run that are not of one stage.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Transactions that the target already had.
+    pub skipped: u64,
+    /// Batches retried after a deadlock, a lock timeout, or a lost session.
+    pub retries: u64,
+    /// Batches rolled back because they blocked an earlier one.
+    pub step_backs: u64,
+    /// How often reading had to wait for room in the window.
+    pub window_waits: u64,
+    /// How many transactions are in the window now.
+    pub window_transactions: u64,
+}
+
 /// Progress of a run.
 #[derive(Debug, Default)]
 pub struct Progress {
-    received: Stage,
-    scheduled: Stage,
-    committed: Stage,
+    /// In the order of [`StageName::ALL`].
+    stages: [Stage; 3],
     drained: AtomicBool,
-    skipped: AtomicU64,
-    retries: AtomicU64,
-    step_backs: AtomicU64,
-    window_waits: AtomicU64,
-    window_transactions: AtomicU64,
+    counts: Mutex<Counts>,
     remarks: Arc<TableRemarks>,
 }
 
@@ -142,28 +153,28 @@ impl Progress {
     }
 
     /// The transaction from which on a stage lags the source.
-    pub fn behind(&self, stage: StageName) -> Behind {
+    pub fn lag_start(&self, stage: StageName) -> LagStart {
         if let Some(first) = *locked(&self.stage(stage).waiting) {
-            return Behind::From(first);
+            return LagStart::From(first);
         }
         let received = self.passed(StageName::Received);
         match received.last {
-            _ if self.is_drained() => Behind::Nothing,
-            Some(gtid) => Behind::From(Unpassed {
+            _ if self.is_drained() => LagStart::Nothing,
+            Some(gtid) => LagStart::From(Unpassed {
                 gtid,
                 committed: received.last_commit,
             }),
-            None => Behind::Unknown,
+            None => LagStart::Unknown,
         }
     }
 
     /// The lag of a stage by commit timestamps. `None` where that is unknown, and where the log has no
     /// timestamps.
     pub fn lag(&self, stage: StageName, now: CommitTimestamp) -> Option<Duration> {
-        match self.behind(stage) {
-            Behind::Nothing => Some(Duration::ZERO),
-            Behind::From(first) => first.age(now),
-            Behind::Unknown => None,
+        match self.lag_start(stage) {
+            LagStart::Nothing => Some(Duration::ZERO),
+            LagStart::From(first) => first.age(now),
+            LagStart::Unknown => None,
         }
     }
 
@@ -178,29 +189,9 @@ impl Progress {
         self.drained.load(Relaxed)
     }
 
-    /// Transactions that the target already had.
-    pub fn skipped(&self) -> u64 {
-        self.skipped.load(Relaxed)
-    }
-
-    /// Transactions retried after a deadlock, a lock timeout, or a lost session.
-    pub fn retries(&self) -> u64 {
-        self.retries.load(Relaxed)
-    }
-
-    /// Transactions rolled back because they blocked an earlier one.
-    pub fn step_backs(&self) -> u64 {
-        self.step_backs.load(Relaxed)
-    }
-
-    /// How often reading had to wait for room in the window.
-    pub fn window_waits(&self) -> u64 {
-        self.window_waits.load(Relaxed)
-    }
-
-    /// How many transactions are in the window now.
-    pub fn window_transactions(&self) -> u64 {
-        self.window_transactions.load(Relaxed)
+    /// Counts that are not of one stage.
+    pub fn counts(&self) -> Counts {
+        *locked(&self.counts)
     }
 
     /// Remarks about tables.
@@ -233,18 +224,8 @@ impl Progress {
         self.drained.store(drained, Relaxed);
     }
 
-    pub(super) fn skip(&self) {
-        self.skipped.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn wait_for_window(&self) {
-        self.window_waits.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn set_counts(&self, window: usize, retries: u64, step_backs: u64) {
-        self.window_transactions.store(window as u64, Relaxed);
-        self.retries.store(retries, Relaxed);
-        self.step_backs.store(step_backs, Relaxed);
+    pub(super) fn count(&self, change: impl FnOnce(&mut Counts)) {
+        change(&mut locked(&self.counts));
     }
 
     /// Records whether a table lacks a primary key; true the first time it does.
@@ -258,11 +239,7 @@ impl Progress {
     }
 
     fn stage(&self, stage: StageName) -> &Stage {
-        match stage {
-            StageName::Received => &self.received,
-            StageName::Scheduled => &self.scheduled,
-            StageName::Committed => &self.committed,
-        }
+        &self.stages[stage as usize]
     }
 }
 
@@ -284,11 +261,6 @@ fn noted(all: &Mutex<BTreeSet<TableName>>, table: &TableName, lacks: bool) -> bo
             false
         }
     }
-}
-
-/// No code under these locks leaves an inconsistent state.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -317,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn lag_is_the_age_of_what_has_not_passed() {
+    fn lag_is_the_age_of_the_first_unpassed_transaction() {
         let progress = Progress::new();
         let now = CommitTimestamp(10_000_000);
         let lag = |stage| progress.lag(stage, now).map(|lag| lag.as_millis());
@@ -347,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_that_passed_is_the_last_in_the_logs_order() {
+    fn the_last_passed_is_the_last_in_log_order() {
         let progress = Progress::new();
         let (first, second) = (transaction(1, 1), transaction(2, 2));
         progress.pass(StageName::Committed, &second);
@@ -358,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_remarked_on_once_in_all_runs_until_it_lacks_nothing() {
+    fn a_table_is_remarked_on_once_across_runs() {
         let remarks = Arc::default();
         let runs = [(); 2].map(|()| Progress::with_remarks(Arc::clone(&remarks)));
         let [one, other] = ["one", "other"].map(|table| TableName::new("d", table));

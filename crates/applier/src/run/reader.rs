@@ -1,14 +1,14 @@
-//! The task that reads ahead: reads transactions from the feed, numbers them, and passes them to the driver as far as there is
+//! The task that reads ahead: reads transactions from the source, numbers them, and passes them to the driver as far as there is
 //! room in the window.
 //!
 //! It reads past a barrier, since most later transactions use tables that the barrier leaves unchanged. Two rules keep that
 //! correct. Shapes that a barrier changes are forgotten when it is passed on, so nothing after it is read with outdated
-//! knowledge; the remaining shapes hold both before and after the barrier (`shapes`). And the target is
+//! knowledge; the remaining shapes hold both before and after the barrier ([`Shapes`]). And the target is
 //! queried about a table only when every barrier passed on is committed, so that no answer is from before one:
 //! barriers run alone and in the log's order (`scheduler`), so the last one's commit implies all. Rows after such a barrier
 //! are not passed on before the answer, so that no answer is from after a later barrier either.
 
-use std::future::Future;
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,215 +20,149 @@ use tokio::time::timeout;
 
 use crate::backend::Backend;
 use crate::decode::{Decoder, Parsed, ReadyTables};
-use crate::run::error::{ApplyError, reach};
-use crate::run::options::WindowSize;
+use crate::run::options::{Options, WindowSize};
 use crate::run::progress::{Progress, StageName, rows_of};
-use crate::run::shapes::Shapes;
-use crate::schema::TableName;
-use crate::source::{Drained, Source};
-use crate::transaction::{Body, SchemaChange, Seq, Transaction};
+use crate::run::{ApplyError, reach};
+use crate::schema::{TableName, TableShape};
+use crate::source::Source;
+use crate::transaction::{Body, Changed, SchemaChange, Seq, Transaction};
 
-/// A feed without output for this long is asked whether it has anything.
+/// A source without output for this long is asked whether it has anything.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// The reader's output.
 #[derive(Debug)]
 pub(super) enum Item {
     /// The next transaction of the log.
-    Transaction {
-        transaction: Arc<Transaction>,
-        place: Place,
-        /// Signals its commit, if the reader may wait for that.
-        done: Option<oneshot::Sender<()>>,
-    },
+    Transaction(Arc<Transaction>, InFlight),
     /// Nothing more follows, or not without another run.
     End(Result<(), ApplyError>),
 }
 
-pub(super) struct Reader<F> {
-    pub(super) feed: F,
-    /// The target's transactions, and those read since.
-    pub(super) seen: GtidSet,
-    pub(super) next: Seq,
-    pub(super) window: Window,
-    pub(super) progress: Arc<Progress>,
-    /// To the driver.
-    pub(super) items: mpsc::Sender<Item>,
-    /// Signals the commit of the last barrier passed on.
-    pub(super) barrier: Option<oneshot::Receiver<()>>,
+/// A transaction from its decoding to its commit.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    _place: Place,
+    /// Signals its commit, if the reader may wait for that.
+    pub(super) done: Option<oneshot::Sender<()>>,
 }
 
-impl<F: Feed> Reader<F> {
-    /// Reads until the feed or the driver ends.
-    pub(super) async fn read(mut self) {
-        let end = self.read_all().await;
+pub(super) struct Reader<S, B> {
+    source: S,
+    backend: Arc<B>,
+    reopen_for: Duration,
+    decoder: Decoder,
+    /// The target's tables queried so far.
+    shapes: Shapes,
+    ready: ReadyTables,
+    /// The target's transactions, and those read since.
+    seen: GtidSet,
+    window: Window,
+    progress: Arc<Progress>,
+    /// To the driver.
+    items: mpsc::Sender<Item>,
+    /// Signals the commit of the last barrier passed on.
+    barrier: Option<oneshot::Receiver<()>>,
+}
+
+impl<S: Source, B: Backend> Reader<S, B> {
+    pub(super) fn new(
+        source: S,
+        backend: Arc<B>,
+        options: &Options,
+        executed: GtidSet,
+        progress: Arc<Progress>,
+        items: mpsc::Sender<Item>,
+    ) -> Self {
+        Self {
+            source,
+            backend,
+            reopen_for: options.reopen_for,
+            decoder: Decoder::new(options.max_transaction_bytes as u64),
+            shapes: Shapes::default(),
+            ready: ReadyTables::default(),
+            seen: executed,
+            window: Window::new(options.window),
+            progress,
+            items,
+            barrier: None,
+        }
+    }
+
+    /// Reads until the source or the driver ends.
+    pub(super) async fn read(mut self, first: Seq) {
+        let end = self.read_all(first).await;
         // The receiver is closed when the driver has ended.
         let _ = self.items.send(Item::End(end)).await;
     }
 
-    async fn read_all(&mut self) -> Result<(), ApplyError> {
-        loop {
-            if !self.wait().await? {
-                break;
+    async fn read_all(&mut self, mut seq: Seq) -> Result<(), ApplyError> {
+        while let Some(parsed) = self.next().await? {
+            let missing = self.shapes.missing(parsed.tables());
+            if !missing.is_empty() {
+                if let Some(committed) = self.barrier.take()
+                    && committed.await.is_err()
+                {
+                    return Ok(());
+                }
+                self.query(missing).await?;
             }
-            if self.feed.has_to_ask()
-                && let Some(committed) = self.barrier.take()
-                && committed.await.is_err()
-            {
-                return Ok(());
-            }
-            let Some(mut transaction) = self.feed.take().await? else {
-                break;
-            };
+            let (ready, shapes) = (&mut self.ready, &self.shapes);
+            let mut transaction = long_work::run(parsed.bytes(), || {
+                parsed.finish_with(ready, |name| shapes.get(name))
+            })?;
             self.seen.add(transaction.gtid);
-            transaction.seq = self.next;
-            self.next = self.next.next();
+            transaction.seq = seq;
+            seq = seq.next();
             self.progress.pass(StageName::Received, &transaction);
-            if !self.hand_over(transaction).await {
+            if !self.pass_on(transaction).await {
                 return Ok(());
             }
-            self.progress.set_drained(self.feed.drained().get());
+            self.progress.set_drained(self.source.drained().get());
         }
         self.progress.set_drained(true);
         Ok(())
     }
 
-    /// Waits for the feed, in one call however long that takes: a dropped call may begin again, and never complete.
-    async fn wait(&mut self) -> Result<bool, ApplyError> {
-        let drained = self.feed.drained();
-        let mut found = pin!(self.feed.wait(&self.seen));
+    /// The next transaction that the target lacks; `None` at the end.
+    async fn next(&mut self) -> Result<Option<Parsed>, ApplyError> {
+        let drained = self.source.drained();
         loop {
-            match timeout(IDLE, found.as_mut()).await {
-                Ok(found) => return found,
-                Err(_) => self.progress.set_drained(drained.get()),
+            // One call however long it takes: a dropped call may begin again, and never complete.
+            let mut next = pin!(self.source.next());
+            let framed = loop {
+                match timeout(IDLE, next.as_mut()).await {
+                    Ok(framed) => break framed?,
+                    Err(_) => self.progress.set_drained(drained.get()),
+                }
+            };
+            let Some(framed) = framed else {
+                return Ok(None);
+            };
+            if !self.seen.contains(&framed.gtid) {
+                let parsed = long_work::run(framed.payload.len(), || self.decoder.parse(&framed));
+                return Ok(Some(parsed?));
             }
+            self.progress.count(|counts| counts.skipped += 1);
         }
     }
 
-    /// False when the driver has ended.
-    async fn hand_over(&mut self, transaction: Transaction) -> bool {
-        let (rows, bytes) = (rows_of(&transaction), transaction.bytes);
-        if self.window.is_full_for(rows, bytes) {
-            self.progress.wait_for_window();
-        }
-        let Ok(place) = self.window.enter(rows, bytes).await else {
-            return false;
-        };
-        let (change, done) = match &transaction.body {
-            Body::Rows(_) => (None, None),
-            Body::Barrier(barrier) => {
-                let (done, committed) = oneshot::channel();
-                (Some((barrier.changes.clone(), committed)), Some(done))
-            }
-        };
-        let item = Item::Transaction {
-            transaction: Arc::new(transaction),
-            place,
-            done,
-        };
-        if self.items.send(item).await.is_err() {
-            return false;
-        }
-        if let Some((change, committed)) = change {
-            self.feed.schema_changed(&change);
-            self.barrier = Some(committed);
-        }
-        true
-    }
-}
-
-// A run's input: decoded transactions, without those that the target has.
-
-/// A run's source of transactions.
-pub trait Feed: Send {
-    /// Waits for the next transaction that is not in `seen`; false at the end. Do not drop it, for the reason given at
-    /// [`Source::next`].
-    ///
-    /// # Errors
-    /// Nothing more follows; everything before is still applied.
-    fn wait(&mut self, seen: &GtidSet) -> impl Future<Output = Result<bool, ApplyError>> + Send;
-
-    /// Whether the target must be queried about tables before the awaited transaction can be read.
-    fn has_to_ask(&self) -> bool;
-
-    /// The awaited transaction. Queries the target where needed, so that every barrier before it must be committed
-    /// when [`Self::has_to_ask`]. Do not drop it: a query that is repeated whenever it takes long is never answered.
-    ///
-    /// # Errors
-    /// As for [`Self::wait`].
-    fn take(&mut self) -> impl Future<Output = Result<Option<Transaction>, ApplyError>> + Send;
-
-    /// Tables have another shape after the last transaction.
-    fn schema_changed(&mut self, change: &SchemaChange);
-
-    /// Whether nothing more can be read at the moment.
-    fn drained(&self) -> Drained;
-}
-
-/// A source with a decoder, and the target's tables queried so far.
-pub(super) struct DecodedSource<S, B> {
-    source: S,
-    backend: Arc<B>,
-    decoder: Decoder,
-    shapes: Shapes,
-    ready: ReadyTables,
-    /// Parsed, and waiting for its tables.
-    parsed: Option<Parsed>,
-    reopen_for: Duration,
-    progress: Arc<Progress>,
-}
-
-impl<S: Source, B: Backend> DecodedSource<S, B> {
-    pub(super) fn new(
-        source: S,
-        backend: Arc<B>,
-        max_transaction_bytes: usize,
-        reopen_for: Duration,
-        progress: Arc<Progress>,
-    ) -> Self {
-        Self {
-            source,
-            backend,
-            decoder: Decoder::new(max_transaction_bytes as u64),
-            shapes: Shapes::default(),
-            ready: ReadyTables::default(),
-            parsed: None,
-            reopen_for,
-            progress,
-        }
-    }
-
-    /// The tables to query before the next transaction can be read.
-    fn missing(&self) -> Vec<TableName> {
-        let wanted = self.parsed.iter().flat_map(Parsed::tables);
-        self.shapes.missing(wanted)
-    }
-
-    /// Queries the unknown tables, in one call.
-    async fn look_up(&mut self) -> Result<(), ApplyError> {
-        let missing = self.missing();
-        if missing.is_empty() {
-            return Ok(());
-        }
+    /// Queries unknown tables, in one call. Do not drop it: a query that is repeated whenever it takes long is never answered.
+    async fn query(&mut self, missing: Vec<TableName>) -> Result<(), ApplyError> {
         let shapes = reach(self.reopen_for, || self.backend.tables(&missing)).await?;
         // Decoding reports a missing one.
         for (name, shape) in missing.into_iter().zip(shapes) {
-            let keyless = shape
-                .as_ref()
-                .is_some_and(|shape| shape.primary_key.is_none());
+            let known = shape.as_ref();
+            let keyless = known.is_some_and(|shape| shape.primary_key.is_none());
             if self.progress.note_without_primary_key(&name, keyless) {
                 tracing::warn!(
                     table = %name,
                     "a table without a primary key: its writes are applied one after the other"
                 );
             }
-            let engine = shape
-                .as_ref()
-                .and_then(|shape| shape.without_transactions.as_deref());
-            if self
-                .progress
-                .note_without_transactions(&name, engine.is_some())
-            {
+            let engine = known.and_then(|shape| shape.without_transactions.as_deref());
+            let lacks = engine.is_some();
+            if self.progress.note_without_transactions(&name, lacks) {
                 tracing::warn!(
                     table = %name,
                     engine,
@@ -240,47 +174,127 @@ impl<S: Source, B: Backend> DecodedSource<S, B> {
         }
         Ok(())
     }
+
+    /// False when the driver has ended.
+    async fn pass_on(&mut self, transaction: Transaction) -> bool {
+        let (rows, bytes) = (rows_of(&transaction), transaction.bytes);
+        if self.window.is_full_for(rows, bytes) {
+            self.progress.count(|counts| counts.window_waits += 1);
+        }
+        let Ok(place) = self.window.enter(rows, bytes).await else {
+            return false;
+        };
+        let (change, done) = match &transaction.body {
+            Body::Rows(_) => (None, None),
+            Body::Barrier(barrier) => {
+                let (done, committed) = oneshot::channel();
+                (Some((barrier.changes.clone(), committed)), Some(done))
+            }
+        };
+        let in_flight = InFlight {
+            _place: place,
+            done,
+        };
+        let item = Item::Transaction(Arc::new(transaction), in_flight);
+        if self.items.send(item).await.is_err() {
+            return false;
+        }
+        if let Some((change, committed)) = change {
+            self.shapes.forget(&change);
+            self.backend.schema_changed(&change);
+            self.barrier = Some(committed);
+        }
+        true
+    }
 }
 
-impl<S: Source, B: Backend> Feed for DecodedSource<S, B> {
-    async fn wait(&mut self, seen: &GtidSet) -> Result<bool, ApplyError> {
-        while self.parsed.is_none() {
-            let Some(framed) = self.source.next().await? else {
-                return Ok(false);
-            };
-            if seen.contains(&framed.gtid) {
-                self.progress.skip();
-            } else {
-                let parsed = long_work::run(framed.payload.len(), || self.decoder.parse(&framed));
-                self.parsed = Some(parsed?);
+// The known shapes of the target's tables.
+//
+// A shape is valid from the moment of the query until a barrier changes its table; nothing is decoded in
+// between (the reader waits until a barrier is committed). After a change, shapes of the named tables are
+// forgotten, and those that depend on them: a shape contains the tables its foreign keys refer to, those that refer to it, and
+// those its cascades reach, however far. A new or dropped foreign key connects two tables. The statement names both, or it
+// names the child, on which the shapes of the parent and of all tables whose cascades reached the child depend. A new key extends
+// cascades only for tables with cascades that reach its parent, which is named. So no outdated shape stays. The
+// other children of a new key's parent, and its own parents, are unchanged.
+
+/// Limit of tables per query, where some are currently missing: the cost is mostly per
+/// query, not per table.
+const MOST_AT_ONCE: usize = 64;
+
+/// The shapes that are known, by table.
+#[derive(Debug, Default)]
+struct Shapes {
+    known: HashMap<TableName, Arc<TableShape>>,
+    /// Forgotten, and not asked for since: likely to be wanted again.
+    forgotten: Vec<TableName>,
+}
+
+impl Shapes {
+    /// A table's shape, if known.
+    fn get(&self, name: &TableName) -> Option<Arc<TableShape>> {
+        self.known.get(name).cloned()
+    }
+
+    /// The tables to query when these are wanted: none if all are known; else the unknown ones, and with them some that
+    /// were forgotten.
+    fn missing<'a>(&self, wanted: impl Iterator<Item = &'a TableName>) -> Vec<TableName> {
+        let mut missing: Vec<TableName> = Vec::new();
+        for name in wanted.filter(|name| !self.known.contains_key(name)) {
+            if !missing.contains(name) {
+                missing.push(name.clone());
             }
         }
-        Ok(true)
+        if missing.is_empty() {
+            return missing;
+        }
+        for name in &self.forgotten {
+            if missing.len() >= MOST_AT_ONCE {
+                break;
+            }
+            if !missing.contains(name) {
+                missing.push(name.clone());
+            }
+        }
+        missing
     }
 
-    fn has_to_ask(&self) -> bool {
-        !self.missing().is_empty()
+    /// Adds the target's answer for a table.
+    fn put(&mut self, name: TableName, shape: Option<TableShape>) {
+        self.forgotten.retain(|forgotten| *forgotten != name);
+        if let Some(shape) = shape {
+            self.known.insert(name, Arc::new(shape));
+        }
     }
 
-    async fn take(&mut self) -> Result<Option<Transaction>, ApplyError> {
-        self.look_up().await?;
-        let Some(parsed) = self.parsed.take() else {
-            return Ok(None);
+    /// Applies a change of tables.
+    fn forget(&mut self, change: &SchemaChange) {
+        // Any: `None`.
+        let changed = match change {
+            SchemaChange::Nothing => return,
+            SchemaChange::Anything => None,
+            SchemaChange::Tables(changed) => Some(changed),
         };
-        let bytes = parsed.bytes();
-        let (ready, shapes) = (&mut self.ready, &self.shapes);
-        let transaction =
-            long_work::run(bytes, || parsed.finish_with(ready, |name| shapes.get(name)))?;
-        Ok(Some(transaction))
-    }
-
-    fn schema_changed(&mut self, change: &SchemaChange) {
-        self.shapes.forget(change);
-        self.backend.schema_changed(change);
-    }
-
-    fn drained(&self) -> Drained {
-        self.source.drained()
+        let is_gone = |name: &TableName, shape: &TableShape| {
+            changed.is_none_or(|changed| {
+                changed.iter().any(|changed| {
+                    let mut reached = std::iter::once(name).chain(&shape.cascades_to);
+                    let parents = shape.parents.iter().map(|parent| &parent.table);
+                    let mut tied = parents.chain(&shape.children);
+                    reached.any(|name| changed.names(name))
+                        || !matches!(changed, Changed::Referred(_))
+                            && tied.any(|name| changed.names(name))
+                })
+            })
+        };
+        let forgotten = &mut self.forgotten;
+        self.known.retain(|name, shape| {
+            let gone = is_gone(name, shape);
+            if gone {
+                forgotten.push(name.clone());
+            }
+            !gone
+        });
     }
 }
 
@@ -291,14 +305,14 @@ const UNIT: usize = 1024;
 
 /// The room for decoded transactions, in rows and bytes.
 #[derive(Debug)]
-pub(super) struct Window {
+struct Window {
     rows: Bound,
     units: Bound,
 }
 
 /// A transaction's part of the window; dropping it releases the room.
 #[derive(Debug)]
-pub(super) struct Place {
+struct Place {
     _rows: OwnedSemaphorePermit,
     _units: OwnedSemaphorePermit,
 }
@@ -332,7 +346,7 @@ impl Bound {
 }
 
 impl Window {
-    pub(super) fn new(size: WindowSize) -> Self {
+    fn new(size: WindowSize) -> Self {
         Self {
             rows: Bound::new(size.rows),
             units: Bound::new(size.bytes.div_ceil(UNIT)),
@@ -340,14 +354,14 @@ impl Window {
     }
 
     /// Whether a transaction of this size would have to wait.
-    pub(super) fn is_full_for(&self, rows: usize, bytes: usize) -> bool {
+    fn is_full_for(&self, rows: usize, bytes: usize) -> bool {
         self.rows.free.available_permits() < self.rows.part(rows) as usize
             || self.units.free.available_permits() < self.units.part(bytes.div_ceil(UNIT)) as usize
     }
 
     /// Waits until there is room for a transaction; one that is larger than the window waits until it is empty. The
     /// semaphores are never closed, so there is no error in practice.
-    pub(super) async fn enter(&self, rows: usize, bytes: usize) -> Result<Place, AcquireError> {
+    async fn enter(&self, rows: usize, bytes: usize) -> Result<Place, AcquireError> {
         Ok(Place {
             _rows: self.rows.take(self.rows.part(rows)).await?,
             _units: self
@@ -363,7 +377,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_larger_than_the_window_passes_alone() {
+    async fn a_transaction_larger_than_the_window_passes_alone() {
         let window = Window::new(WindowSize {
             rows: 10,
             bytes: 4096,
@@ -377,5 +391,113 @@ mod tests {
         assert!(window.is_full_for(0, 0));
         drop(huge);
         assert!(!window.is_full_for(10, 4096));
+    }
+}
+
+#[cfg(test)]
+mod shapes_tests {
+    use super::*;
+    use crate::schema::ParentShape;
+
+    fn name(table: &str) -> TableName {
+        TableName::new("d", table)
+    }
+
+    /// `grandparent <- parent <- child`, with cascades; `other` is unrelated to them.
+    fn family() -> Shapes {
+        let shape =
+            |table: &str, parents: &[&str], children: &[&str], cascades: &[&str]| TableShape {
+                parents: parents
+                    .iter()
+                    .map(|parent| ParentShape {
+                        columns: Vec::new(),
+                        table: name(parent),
+                        referenced: Vec::new(),
+                    })
+                    .collect(),
+                children: children.iter().map(|child| name(child)).collect(),
+                cascades_to: cascades.iter().map(|child| name(child)).collect(),
+                ..TableShape::new(name(table), Vec::new())
+            };
+        let mut shapes = Shapes::default();
+        for shape in [
+            shape("grandparent", &[], &["parent"], &["parent", "child"]),
+            shape("parent", &["grandparent"], &["child"], &["child"]),
+            shape("child", &["parent"], &[], &[]),
+            shape("other", &[], &[], &[]),
+        ] {
+            shapes.put(shape.name.clone(), Some(shape));
+        }
+        shapes
+    }
+
+    fn kept_after(change: &SchemaChange) -> String {
+        let mut shapes = family();
+        shapes.forget(change);
+        let mut kept: Vec<&str> = shapes.known.keys().map(|name| &*name.table).collect();
+        kept.sort_unstable();
+        kept.join(" ")
+    }
+
+    #[test]
+    fn unaffected_shapes_are_kept() {
+        let tables = |names: &[&str]| {
+            let changed = names.iter().map(|table| Changed::Table(name(table)));
+            SchemaChange::Tables(changed.collect())
+        };
+        let new_child_of = |parent: &str| {
+            let child = Changed::Table(name("new"));
+            SchemaChange::Tables(vec![child, Changed::Referred(name(parent))])
+        };
+        for (change, kept) in [
+            (SchemaChange::Nothing, "child grandparent other parent"),
+            (SchemaChange::Anything, ""),
+            (tables(&["new"]), "child grandparent other parent"),
+            (tables(&["other"]), "child grandparent parent"),
+            // Its parent, and all tables whose cascades reach it.
+            (tables(&["child"]), "other"),
+            (tables(&["PARENT"]), "other"),
+            // The child's shape does not depend on its parent's parent.
+            (tables(&["grandparent"]), "child other"),
+            // A new child of the child: cascades extend further from all of them.
+            (tables(&["new", "child"]), "other"),
+            (new_child_of("child"), "other"),
+            // The shapes of the parent's children do not depend on each other.
+            (new_child_of("GRANDPARENT"), "child other parent"),
+            (
+                SchemaChange::Tables(vec![Changed::Table(TableName::new("e", "child"))]),
+                "child grandparent other parent",
+            ),
+            (
+                SchemaChange::Tables(vec![Changed::Schema("e".into())]),
+                "child grandparent other parent",
+            ),
+            (SchemaChange::Tables(vec![Changed::Schema("D".into())]), ""),
+        ] {
+            assert_eq!(kept_after(&change), kept, "{change:?}");
+        }
+    }
+
+    #[test]
+    fn forgotten_shapes_are_queried_with_the_first_missing_one() {
+        let mut shapes = family();
+        assert!(shapes.missing([&name("child")].into_iter()).is_empty());
+        shapes.forget(&SchemaChange::Tables(vec![Changed::Table(name("child"))]));
+        assert!(shapes.missing([&name("other")].into_iter()).is_empty());
+        let mut missing = shapes.missing([&name("child"), &name("child")].into_iter());
+        assert_eq!(missing[0], name("child"));
+        missing.sort();
+        assert_eq!(
+            missing,
+            [name("child"), name("grandparent"), name("parent")]
+        );
+        // The target no longer has it: it is not queried again without need.
+        for name in missing {
+            shapes.put(name, None);
+        }
+        assert_eq!(
+            shapes.missing([&name("parent")].into_iter()),
+            [name("parent")]
+        );
     }
 }

@@ -7,9 +7,8 @@ use tokio::sync::mpsc;
 
 use crate::backend::{Backend, BackendError, Session, SessionId, Then, WriteError};
 use crate::batch::BatchSeq;
-use crate::run::error::{ApplyError, reach};
-use crate::run::plan::{Failure, Order, Report, WorkerId};
-use crate::transaction::Transaction;
+use crate::run::plan::{Call, Order, Report, WorkerId};
+use crate::run::{ApplyError, reach};
 
 #[derive(Debug)]
 pub(super) enum Event {
@@ -33,8 +32,6 @@ pub(super) struct Worker<B> {
     pub(super) events: mpsc::Sender<Event>,
 }
 
-struct Gone;
-
 impl<B: Backend> Worker<B> {
     /// Works until the driver ends; then rolls back an open transaction.
     pub(super) async fn work(mut self) {
@@ -44,35 +41,31 @@ impl<B: Backend> Worker<B> {
     }
 
     async fn work_on(&mut self) -> Result<(), ApplyError> {
-        let Ok(mut session) = self.open().await? else {
+        let Some(mut session) = self.open().await? else {
             return Ok(());
         };
         let mut is_open = false;
         while let Some(order) = self.orders.recv().await {
-            let (committed, outcome) = perform(&mut session, &order, &self.events).await;
-            is_open = leaves_open(&order) && outcome.is_ok();
-            let report = match outcome {
-                Ok(()) => Report::DONE,
-                Err(WriteError::Again(words)) => Report {
-                    committed,
-                    failure: Some(Failure::Again(words)),
-                },
-                Err(WriteError::Refused(refusal)) => Report {
-                    committed,
-                    failure: Some(Failure::Refused(refusal)),
-                },
-                Err(WriteError::Lost(words)) => {
-                    tracing::warn!(worker = self.id.0, %words, "a session is lost; opening another one");
-                    drop(session);
-                    match self.open().await? {
-                        Ok(opened) => session = opened,
-                        Err(Gone) => return Ok(()),
-                    }
-                    Report {
-                        committed: self.committed_of(&order).await?,
-                        failure: Some(Failure::Reopened(words)),
-                    }
+            let (mut committed, outcome) = perform(&mut session, &order, &self.events).await;
+            is_open = matches!(
+                order.call,
+                Call::Write {
+                    then: Then::StayOpen,
+                    ..
                 }
+            ) && outcome.is_ok();
+            if let Err(WriteError::Lost(reason)) = &outcome {
+                tracing::warn!(worker = self.id.0, %reason, "a session is lost; opening another one");
+                drop(session);
+                let Some(opened) = self.open().await? else {
+                    return Ok(());
+                };
+                session = opened;
+                committed = self.committed_of(&order).await?;
+            }
+            let report = Report {
+                committed,
+                failure: outcome.err(),
             };
             if self
                 .events
@@ -89,19 +82,23 @@ impl<B: Backend> Worker<B> {
         Ok(())
     }
 
-    async fn open(&self) -> Result<Result<B::Session, Gone>, ApplyError> {
+    /// A new session; `None` when the driver has ended.
+    async fn open(&self) -> Result<Option<B::Session>, ApplyError> {
         let session = reach(self.reopen_for, || self.backend.open()).await?;
         let opened = Event::Opened(self.id, session.id());
-        Ok(match self.events.send(opened).await {
-            Ok(()) => Ok(session),
-            Err(_) => Err(Gone),
-        })
+        let sent = self.events.send(opened).await;
+        Ok(sent.is_ok().then_some(session))
     }
 
     /// The number of an order's committed transactions, after a session was lost: the requested commit may have succeeded.
     async fn committed_of(&self, order: &Order) -> Result<usize, ApplyError> {
         let executed = reach(self.reopen_for, || self.backend.executed()).await?;
-        let transactions = transactions_of(order).iter();
+        let from = match order.call {
+            Call::RollBack => return Ok(0),
+            Call::Apply(from) => from,
+            Call::Write { .. } | Call::InTurn { .. } | Call::Barrier => 0,
+        };
+        let transactions = order.batch.transactions().iter().skip(from);
         Ok(transactions
             .take_while(|transaction| executed.contains(&transaction.gtid))
             .count())
@@ -111,42 +108,24 @@ impl<B: Backend> Worker<B> {
 /// Executes it. Returns the number of committed transactions if it was not completed.
 async fn perform<S: Session>(
     session: &mut S,
-    order: &Order,
+    Order { batch, call }: &Order,
     events: &mpsc::Sender<Event>,
 ) -> (usize, Result<(), WriteError>) {
-    match order {
-        Order::Write { batch, rows, then } => (0, session.write(batch, rows.clone(), *then).await),
-        Order::InTurn { batch, rows, turn } => {
-            let seq = batch.seq;
+    let written = match call {
+        Call::Write { rows, then } => session.write(batch, rows.clone(), *then).await,
+        Call::InTurn { rows, turn } => {
             // Without this event the next one waits for the answer, as without turns.
-            let passed = || drop(events.try_send(Event::TurnTaken(seq)));
-            let written = session.write_in_turn(batch, rows.clone(), *turn, passed);
-            (0, written.await)
+            let passed = || drop(events.try_send(Event::TurnTaken(batch.seq)));
+            session
+                .write_in_turn(batch, rows.clone(), *turn, passed)
+                .await
         }
-        Order::Commit(batch) => (0, session.commit(batch).await),
-        Order::Apply(batch, from) => session.apply(batch, *from).await,
-        Order::Barrier(transaction) => (0, session.run_barrier(transaction).await),
-        Order::RollBack => (0, session.roll_back().await),
-    }
-}
-
-fn leaves_open(order: &Order) -> bool {
-    matches!(
-        order,
-        Order::Write {
-            then: Then::StayOpen,
-            ..
-        }
-    )
-}
-
-fn transactions_of(order: &Order) -> &[Arc<Transaction>] {
-    match order {
-        Order::Write { batch, .. } | Order::InTurn { batch, .. } | Order::Commit(batch) => {
-            batch.transactions()
-        }
-        Order::Barrier(transaction) => std::slice::from_ref(transaction),
-        Order::Apply(batch, from) => batch.transactions().get(*from..).unwrap_or_default(),
-        Order::RollBack => &[],
-    }
+        Call::Apply(from) => return session.apply(batch, *from).await,
+        Call::Barrier => match batch.transactions() {
+            [barrier, ..] => session.run_barrier(barrier).await,
+            [] => Ok(()),
+        },
+        Call::RollBack => session.roll_back().await,
+    };
+    (0, written)
 }

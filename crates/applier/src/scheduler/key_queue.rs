@@ -2,7 +2,7 @@
 //! another; the uses of the first group are safe as far as this key goes.
 //!
 //! ```text
-//! head: Shared {T1 row 0, T2 row 3}     behind: Exclusive {T2 row 7} | Shared {T3 row 0, T4 row 1} | Exclusive {T5 row 0}
+//! head: Shared {T1 row 0, T2 row 3}     later: Exclusive {T2 row 7} | Shared {T3 row 0, T4 row 1} | Exclusive {T5 row 0}
 //! ```
 //!
 //! A transaction never waits for itself: in the picture, T2's row 7 is safe as soon as T1 is committed.
@@ -58,7 +58,7 @@ impl Group {
         }
     }
 
-    /// Whether only its newest transaction is still in it.
+    /// True if only its newest transaction is still in it.
     fn is_of_its_newest_alone(&self) -> bool {
         self.unfinished == self.newest_unfinished
     }
@@ -68,7 +68,7 @@ impl Group {
 #[derive(Debug)]
 pub(super) struct KeyQueue {
     head: Group,
-    behind: VecDeque<Group>,
+    later: VecDeque<Group>,
 }
 
 impl KeyQueue {
@@ -76,14 +76,14 @@ impl KeyQueue {
     pub(super) fn new(at: RowPlace, access: Access) -> Self {
         Self {
             head: Group::of(at, access, false),
-            behind: VecDeque::new(),
+            later: VecDeque::new(),
         }
     }
 
     /// Adds a use by the latest transaction so far, whose rows arrive in order. Returns whether the row must wait.
     pub(super) fn join(&mut self, at: RowPlace, access: Access) -> bool {
-        let tail_is_head = self.behind.is_empty();
-        let tail = self.behind.back_mut().unwrap_or(&mut self.head);
+        let tail_is_head = self.later.is_empty();
+        let tail = self.later.back_mut().unwrap_or(&mut self.head);
         // An earlier row of the same transaction is there, and has waited for everything before it.
         let own = tail.newest == at.seq;
         let (joins, waits) = match (tail.access, access) {
@@ -96,7 +96,7 @@ impl KeyQueue {
         if joins {
             tail.enter(at, waits);
         } else {
-            self.behind.push_back(Group::of(at, access, waits));
+            self.later.push_back(Group::of(at, access, waits));
         }
         waits
     }
@@ -110,13 +110,13 @@ impl KeyQueue {
             head.newest_unfinished = head.newest_unfinished.saturating_sub(1);
         }
         if head.unfinished == 0 {
-            let Some(next) = self.behind.pop_front() else {
+            let Some(next) = self.later.pop_front() else {
                 return true;
             };
             self.head = next;
             released.append(&mut self.head.waiting);
         } else if head.is_of_its_newest_alone()
-            && let Some(next) = self.behind.front_mut()
+            && let Some(next) = self.later.front_mut()
             && next.newest == head.newest
             && next.access == Access::Exclusive
         {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_of_many_keys_gives_its_memory_back_and_a_small_one_keeps_it() {
+    fn a_large_key_map_releases_memory_and_a_small_one_keeps_it() {
         let most = capacity_behind(4 * KEPT_CAPACITY);
         assert!(most <= KEPT_CAPACITY, "{most}");
         assert!(capacity_behind(1000) >= 1000);

@@ -64,7 +64,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// A scheduler whose first transaction has the number `first`.
+    /// A scheduler with `first` as the number of its first transaction.
     pub fn new(policy: Policy, first: BatchSeq) -> Self {
         Self {
             policy,

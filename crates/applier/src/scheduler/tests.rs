@@ -73,7 +73,7 @@ fn play(policy: Policy, script: &str) {
 }
 
 #[test]
-fn keys_are_in_use_until_nobody_has_or_wants_them() {
+fn keys_are_dropped_after_their_last_use() {
     let mut scheduler = Scheduler::new(Policy::Rows, BatchSeq(1));
     for keys in ["a | b", "b"] {
         scheduler.admit(rows(keys).iter().map(Vec::as_slice));
@@ -93,7 +93,7 @@ fn policies_have_the_names_of_their_option() {
 }
 
 #[test]
-fn rows_wait_for_the_commits_of_the_writes_before_them_and_for_nothing_else() {
+fn rows_wait_only_for_commits_of_earlier_conflicting_writes() {
     play(
         Policy::Rows,
         "admit a | hot
@@ -135,7 +135,7 @@ fn in_series_each_waits_for_the_commit_before() {
 }
 
 #[test]
-fn shared_uses_go_beside_each_other_and_exclusive_ones_alone() {
+fn shared_uses_are_concurrent_and_exclusive_ones_alone() {
     play(
         Policy::Rows,
         "admit p
@@ -211,7 +211,7 @@ fn a_barrier_runs_alone() {
 }
 
 #[test]
-fn a_transaction_without_rows_may_begin_at_once() {
+fn a_transaction_without_rows_may_begin_immediately() {
     let mut scheduler = Scheduler::new(Policy::Rows, BatchSeq(9));
     let seq = scheduler.admit(std::iter::empty());
     assert_eq!((seq, scheduler.may_begin(seq)), (BatchSeq(9), true));
@@ -277,7 +277,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn what_is_safe_is_what_the_model_says_at_every_moment(
+    fn safe_rows_equal_the_model_at_every_moment(
         transactions in prop::collection::vec(some_rows(), 1..14),
         policy in prop::sample::select(Policy::ALL.to_vec()),
         in_log_order: bool,
@@ -328,10 +328,10 @@ proptest! {
                 let seq = BatchSeq(at as u64 + 1);
                 let more = is.0 > was.0 || (is.1 && !was.1);
                 prop_assert!(!more || further.contains(&seq), "{} was not named", seq);
-                prop_assert!(more || !further.contains(&seq) || is.0 == 0, "{} was named in vain", seq);
+                prop_assert!(more || !further.contains(&seq) || is.0 == 0, "{} was named without need", seq);
             }
         }
-        prop_assert!(log.iter().all(|one| one.committed), "somebody waits for ever: {log:?}");
+        prop_assert!(log.iter().all(|one| one.committed), "a transaction waits indefinitely: {log:?}");
         prop_assert_eq!(scheduler.keys_in_use(), 0);
         prop_assert_eq!(scheduler.base(), scheduler.next());
     }

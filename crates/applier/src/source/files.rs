@@ -24,7 +24,7 @@ pub struct FileSource {
     framer: TransactionFramer,
     /// The target's transactions, and those read since; `None` for a reader that applies nothing.
     seen: Option<GtidSet>,
-    /// Whether the open file is marked as not closed by its server.
+    /// True if the open file is marked as not closed by its server.
     in_use: bool,
     read: ReadBytes,
     drained: Drained,
@@ -40,33 +40,14 @@ pub struct ReadBytes {
 }
 
 impl FileSource {
-    /// Files in their order, for a target that has the transactions of `executed`. It must contain everything that
-    /// the files presuppose.
+    /// Files in their order, for a target that has the transactions of `executed`, which must contain everything that the files
+    /// presuppose; `None` for a reader that applies nothing: transactions may be missing before and between the files.
     ///
     /// # Errors
     /// When a file is missing or cannot be read.
     pub async fn open(
         files: Vec<PathBuf>,
-        executed: GtidSet,
-        max_transaction_bytes: u64,
-    ) -> Result<Self, SourceError> {
-        Self::open_files(files, Some(executed), max_transaction_bytes).await
-    }
-
-    /// Files in their order, for a reader that applies nothing: transactions may be missing before them and between them.
-    ///
-    /// # Errors
-    /// When a file is missing or cannot be read.
-    pub async fn open_to_look_at(
-        files: Vec<PathBuf>,
-        max_transaction_bytes: u64,
-    ) -> Result<Self, SourceError> {
-        Self::open_files(files, None, max_transaction_bytes).await
-    }
-
-    async fn open_files(
-        files: Vec<PathBuf>,
-        seen: Option<GtidSet>,
+        executed: Option<GtidSet>,
         max_transaction_bytes: u64,
     ) -> Result<Self, SourceError> {
         let mut total = 0;
@@ -78,7 +59,7 @@ impl FileSource {
             waiting: files.into(),
             open: None,
             framer: TransactionFramer::new(ChecksumAlgorithm::Crc32, max_transaction_bytes),
-            seen,
+            seen: executed,
             in_use: false,
             read: ReadBytes { done: 0, total },
             drained: Drained::default(),
@@ -87,7 +68,7 @@ impl FileSource {
 
     /// Progress of reading the files.
     pub fn read(&self) -> ReadBytes {
-        let open = self.open.as_ref().map_or(0, EventFile::offset);
+        let open = self.open.as_ref().map_or(0, |file| file.offset);
         ReadBytes {
             done: self.read.done + open,
             ..self.read
@@ -105,39 +86,24 @@ impl FileSource {
         Ok(true)
     }
 
-    fn finished(&mut self, cut_off_at: Option<u64>) -> Result<(), SourceError> {
+    /// The open file has ended, perhaps within an event.
+    fn finished(&mut self, cut_off: bool) -> Result<(), SourceError> {
         let Some(file) = self.open.take() else {
             return Ok(());
         };
-        self.read.done += file.offset();
-        if cut_off_at.is_none() && !self.framer.in_transaction() {
+        self.read.done += file.offset;
+        if !cut_off && !self.framer.in_transaction() {
             return Ok(());
         }
         // The server was writing when the file was copied, or died: its unfinished transaction was not committed there.
         if self.in_use && self.waiting.is_empty() {
             tracing::warn!(
-                file = %file.path().display(),
+                file = %file.path.display(),
                 "the last file ends within a transaction, which is not applied: its server had not finished it"
             );
             return Ok(());
         }
         Err(file.damaged(&"it ends within a transaction"))
-    }
-
-    /// Handles an event between transactions.
-    fn note(&mut self, item: &StreamItem, path: &Path) -> Result<(), SourceError> {
-        let (StreamItem::PreviousGtids(previous), Some(seen)) = (item, &self.seen) else {
-            return Ok(());
-        };
-        let missing = previous.difference(seen);
-        if missing.is_empty() {
-            return Ok(());
-        }
-        Err(SourceError::Refused(format!(
-            "{} follows transactions that the target lacks and no file before it has: {missing}; add the files that have \
-             them, or provision the target with a copy that has them",
-            path.display()
-        )))
     }
 }
 
@@ -145,22 +111,16 @@ impl Source for FileSource {
     async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
         loop {
             let Some(file) = &mut self.open else {
-                match self.open_next().await? {
-                    true => continue,
-                    false => {
-                        self.drained.set(true);
-                        return Ok(None);
-                    }
+                if self.open_next().await? {
+                    continue;
                 }
+                self.drained.set(true);
+                return Ok(None);
             };
             let event = match file.next().await? {
                 Next::Event(event) => event,
-                Next::End => {
-                    self.finished(None)?;
-                    continue;
-                }
-                Next::CutOff(offset) => {
-                    self.finished(Some(offset))?;
+                Next::End { cut_off } => {
+                    self.finished(cut_off)?;
                     continue;
                 }
             };
@@ -169,18 +129,24 @@ impl Source for FileSource {
             }
             let framed = long_work::run(event.bytes().len(), || self.framer.push(&event));
             let item = framed.map_err(|error| file.damaged(&error))?;
-            match item {
-                Some(StreamItem::Transaction(transaction)) => {
-                    if let Some(seen) = &mut self.seen {
+            match (item, &mut self.seen) {
+                (Some(StreamItem::Transaction(transaction)), seen) => {
+                    if let Some(seen) = seen {
                         seen.add(transaction.gtid);
                     }
                     return Ok(Some(transaction));
                 }
-                Some(item) => {
-                    let path = file.path().to_owned();
-                    self.note(&item, &path)?;
+                (Some(StreamItem::PreviousGtids(previous)), Some(seen)) => {
+                    let missing = previous.difference(seen);
+                    if !missing.is_empty() {
+                        return Err(SourceError::Refused(format!(
+                            "{} follows transactions that the target lacks and no file before it has: {missing}; add the files \
+                             that have them, or provision the target with a copy that has them",
+                            file.path.display()
+                        )));
+                    }
                 }
-                None => {}
+                _ => {}
             }
         }
     }
@@ -197,7 +163,7 @@ const READ_BYTES: usize = 1 << 20;
 
 /// One binlog file that is being read.
 #[derive(Debug)]
-pub(super) struct EventFile {
+struct EventFile {
     path: PathBuf,
     file: File,
     buffer: BytesMut,
@@ -205,18 +171,18 @@ pub(super) struct EventFile {
     offset: u64,
 }
 
-/// The end of a file's content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next<T> {
-    Event(T),
-    End,
-    /// The file ends in the middle of an event, which begins at this offset.
-    CutOff(u64),
+/// The next part of a file's content.
+enum Next {
+    Event(RawEvent),
+    /// Nothing more for now; `cut_off` where the file ends within an event.
+    End {
+        cut_off: bool,
+    },
 }
 
 impl EventFile {
     /// Opens a file and checks its beginning.
-    pub(super) async fn open(path: &Path) -> Result<Self, SourceError> {
+    async fn open(path: &Path) -> Result<Self, SourceError> {
         let broken = |error: &io::Error| {
             let path = path.display();
             SourceError::Refused(format!("the binlog file {path} cannot be read: {error}"))
@@ -254,17 +220,8 @@ impl EventFile {
         }
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Bytes returned so far.
-    pub(super) fn offset(&self) -> u64 {
-        self.offset
-    }
-
     /// The next event. At the end it may be called again: the file may have grown.
-    pub(super) async fn next(&mut self) -> Result<Next<RawEvent>, SourceError> {
+    async fn next(&mut self) -> Result<Next, SourceError> {
         loop {
             let wanted = match EventHeader::parse(&self.buffer) {
                 Ok(header) => (header.event_size as usize).max(HEADER_LEN),
@@ -281,16 +238,14 @@ impl EventFile {
             let read = self.file.read_buf(&mut self.buffer).await;
             let read = read.map_err(|error| self.unreadable(&error))?;
             if read == 0 {
-                return Ok(match self.buffer.is_empty() {
-                    true => Next::End,
-                    false => Next::CutOff(self.offset),
-                });
+                let cut_off = !self.buffer.is_empty();
+                return Ok(Next::End { cut_off });
             }
         }
     }
 
     /// The current size of the file in bytes.
-    pub(super) async fn len(&mut self) -> Result<u64, SourceError> {
+    async fn len(&mut self) -> Result<u64, SourceError> {
         let metadata = self.file.metadata().await;
         Ok(metadata.map_err(|error| self.unreadable(&error))?.len())
     }
@@ -300,7 +255,7 @@ impl EventFile {
         SourceError::Refused(format!("{path} cannot be read at offset {offset}: {error}"))
     }
 
-    pub(super) fn damaged(&self, error: &impl std::fmt::Display) -> SourceError {
+    fn damaged(&self, error: &impl std::fmt::Display) -> SourceError {
         let (path, offset) = (self.path.display(), self.offset);
         SourceError::Refused(format!(
             "{path} is damaged at offset {offset}: {error}; fetch the file again from its server, or from a member"

@@ -1,8 +1,8 @@
 //! The origin of the log: transactions in the log's order.
 
-mod dump;
 mod files;
 
+use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -14,12 +14,14 @@ use binlog_format::events::GtidEvent;
 use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
-use mysql_link::{ServerVersion, cannot_apply};
+use mysql_link::{
+    ConnectOptions, Connection, DumpError, DumpOptions, DumpRefusal, LinkError, ReplicationStream,
+    ServerVersion, cannot_apply,
+};
 use spilling_bytes::long_work;
 use thiserror::Error;
+use tokio::time::{Instant, sleep};
 
-use crate::persistence::Persistence;
-pub use crate::source::dump::DumpSource;
 pub use crate::source::files::{FileSource, ReadBytes};
 
 /// A log, read sequentially.
@@ -38,7 +40,7 @@ pub trait Source: Send {
     fn drained(&self) -> Drained;
 }
 
-/// Whether a source has returned everything it has. Clones share the state.
+/// True if a source has returned everything it has. Clones share the state.
 #[derive(Debug, Clone, Default)]
 pub struct Drained(Arc<AtomicBool>);
 
@@ -51,6 +53,52 @@ impl Drained {
     /// Returns the state.
     pub fn get(&self) -> bool {
         self.0.load(Relaxed)
+    }
+}
+
+// Repeated requests to a server that may be away for a while, with growing pauses.
+
+/// How long to retry, and how often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Persistence {
+    /// No attempt begins later than this.
+    pub within: Duration,
+    /// The first pause; each is twice the previous one.
+    pub first_pause: Duration,
+    /// The pause does not grow beyond this.
+    pub longest_pause: Duration,
+}
+
+impl Persistence {
+    /// Retries until there is an answer, or an error that `may_pass` rejects. `trouble` is the log message in the
+    /// meantime.
+    ///
+    /// # Errors
+    /// The last one.
+    pub async fn ask<T, E, A>(
+        self,
+        trouble: &str,
+        may_pass: impl Fn(&E) -> bool,
+        mut ask: impl FnMut() -> A,
+    ) -> Result<T, E>
+    where
+        E: Display,
+        A: Future<Output = Result<T, E>>,
+    {
+        let until = Instant::now() + self.within;
+        let mut pause = self.first_pause;
+        loop {
+            let error = match ask().await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            if !may_pass(&error) || Instant::now() + pause > until {
+                return Err(error);
+            }
+            tracing::warn!(%error, ?pause, "{trouble}; trying again");
+            sleep(pause).await;
+            pause = (pause * 2).min(self.longest_pause);
+        }
     }
 }
 
@@ -74,7 +122,7 @@ pub enum SourceError {
     Refused(String),
 }
 
-// A log that is read only up to a point.
+// A log that is read only up to a point, and as far as the target can apply it.
 
 /// The end point of a continuing source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,19 +133,29 @@ pub enum Until {
     Time(SystemTime),
 }
 
-/// A source that ends at an [`Until`], if the log goes that far.
+/// A source that ends at an [`Until`], if the log goes that far, and refuses transactions of a server newer than the target: each may
+/// contain something unknown to the target. The first one is at the log's start unless the source was upgraded in between.
 #[derive(Debug)]
-pub struct UntilSource<S> {
+pub struct LimitedSource<S> {
     source: S,
     until: Option<Until>,
     /// Of [`Until::Gtids`]: those not received yet.
     missing: GtidSet,
     ended: bool,
+    target: Option<ServerVersion>,
+    /// The last accepted version, so that each is checked once.
+    accepted: Option<u32>,
 }
 
-impl<S> UntilSource<S> {
-    /// Reads `source` up to `until`, for a target that has the transactions of `executed`; without it, to the end.
-    pub fn new(source: S, until: Option<Until>, executed: &GtidSet) -> Self {
+impl<S> LimitedSource<S> {
+    /// Reads `source` up to `until`, for a target that has the transactions of `executed`; without it, to the end. Without `target`,
+    /// the servers' versions are not checked.
+    pub fn new(
+        source: S,
+        until: Option<Until>,
+        executed: &GtidSet,
+        target: Option<ServerVersion>,
+    ) -> Self {
         let missing = match &until {
             Some(Until::Gtids(wanted)) => wanted.difference(executed),
             _ => GtidSet::new(),
@@ -108,28 +166,45 @@ impl<S> UntilSource<S> {
             until,
             missing,
             ended,
+            target,
+            accepted: None,
         }
     }
 
-    /// The wrapped source.
-    pub fn inner(&self) -> &S {
-        &self.source
+    fn check_version(&mut self, transaction: &FramedTransaction) -> Result<(), SourceError> {
+        let (Some(target), Some(version)) = (self.target, written_by(transaction)) else {
+            return Ok(());
+        };
+        if self.accepted != Some(version)
+            && let Some(reason) = cannot_apply(ServerVersion::from_number(version), target)
+        {
+            return Err(SourceError::Refused(format!(
+                "{reason}; transaction {} is the first such one. Upgrade the target first",
+                transaction.gtid
+            )));
+        }
+        self.accepted = Some(version);
+        Ok(())
     }
+}
 
-    /// Of a set of GTIDs to end at, those that were not received.
-    pub fn missing(&self) -> &GtidSet {
-        &self.missing
-    }
+/// The version of the server where a transaction originated, if logged: from 8.0.14 on.
+fn written_by(transaction: &FramedTransaction) -> Option<u32> {
+    let mut events = CanonicalEvents::new(transaction.payload.clone());
+    let first = events.next()?.ok()?;
+    let gtid = GtidEvent::decode(first.canonical()).ok()?;
+    let version = gtid.original_version.or(gtid.immediate_version)?;
+    Some(version.0)
 }
 
 /// When a transaction was committed, by its log.
 fn committed_at(transaction: &FramedTransaction) -> SystemTime {
     let precise = transaction.immediate_commit.map(|at| at.0);
     let micros = precise.unwrap_or(u64::from(transaction.timestamp) * 1_000_000);
-    SystemTime::UNIX_EPOCH + std::time::Duration::from_micros(micros)
+    SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
 }
 
-impl<S: Source> Source for UntilSource<S> {
+impl<S: Source> Source for LimitedSource<S> {
     async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
         if self.ended {
             return Ok(None);
@@ -144,6 +219,7 @@ impl<S: Source> Source for UntilSource<S> {
                 self.missing
             )));
         };
+        self.check_version(&transaction)?;
         match &self.until {
             Some(Until::Time(end)) if committed_at(&transaction) > *end => {
                 self.ended = true;
@@ -163,68 +239,133 @@ impl<S: Source> Source for UntilSource<S> {
     }
 }
 
-// A log that a target can understand: read until a server newer than the target has written to it.
+// The log of a mysqld, or of another server with its dump protocol, read as a replica does. A broken connection is reopened at the
+// same position.
 
-/// Refuses a log at the first transaction of a server newer than the target, which is at its start unless the
-/// source was upgraded in between: every transaction of such a server may contain something unknown to the target.
+/// Reads a log over the dump protocol.
 #[derive(Debug)]
-pub struct VersionSource<S> {
-    source: S,
-    target: ServerVersion,
-    /// The last accepted version, so that each is checked once.
-    fits: Option<u32>,
+pub struct DumpSource {
+    connect: ConnectOptions,
+    dump: DumpOptions,
+    /// How long to retry an unreachable source.
+    patience: Duration,
+    stream: Option<ReplicationStream>,
+    framer: TransactionFramer,
+    /// True if the source has reported that there is nothing more at the moment.
+    drained: Drained,
 }
 
-impl<S> VersionSource<S> {
-    /// Reads `source` for a target of this version.
-    pub fn new(source: S, target: ServerVersion) -> Self {
+impl DumpSource {
+    /// A log of everything that `dump.have` lacks. `dump.semi_sync` is ignored: no commit should wait for an applier.
+    pub fn new(
+        connect: ConnectOptions,
+        dump: DumpOptions,
+        patience: Duration,
+        max_transaction_bytes: u64,
+    ) -> Self {
         Self {
-            source,
-            target,
-            fits: None,
+            connect,
+            dump: DumpOptions {
+                semi_sync: false,
+                ..dump
+            },
+            patience,
+            stream: None,
+            framer: TransactionFramer::new(ChecksumAlgorithm::Crc32, max_transaction_bytes),
+            drained: Drained::default(),
         }
     }
 
-    fn judge(&mut self, transaction: &FramedTransaction) -> Result<(), SourceError> {
-        let Some(written_by) = written_by(transaction) else {
-            return Ok(());
-        };
-        if self.fits == Some(written_by) {
-            return Ok(());
-        }
-        match cannot_apply(ServerVersion::from_number(written_by), self.target) {
-            Some(why) => Err(SourceError::Refused(format!(
-                "{why}; transaction {} is the first such one. Upgrade the target first",
-                transaction.gtid
-            ))),
-            None => {
-                self.fits = Some(written_by);
-                Ok(())
+    async fn connect(&self) -> Result<ReplicationStream, DumpError> {
+        let connection = Connection::open(&self.connect).await?;
+        ReplicationStream::start(connection, &self.dump).await
+    }
+
+    async fn open(&self) -> Result<ReplicationStream, SourceError> {
+        let opening = reopening(self.patience);
+        let opened = opening.ask("the source cannot be read", may_pass, || self.connect());
+        opened.await.map_err(|error| match may_pass(&error) {
+            true => SourceError::Unreachable(error.to_string()),
+            false => refused(&error),
+        })
+    }
+}
+
+/// Its meaning for an applier.
+fn refused(error: &DumpError) -> SourceError {
+    let message = match error {
+        DumpError::Refused {
+            refusal: DumpRefusal::PurgedGtids,
+            error,
+            ..
+        } => format!(
+            "the source has purged transactions that the target lacks: {error}. Provision the target with a copy that has \
+             them, or apply from a source that still has them"
+        ),
+        DumpError::Refused {
+            refusal: DumpRefusal::SourceBehind,
+            error,
+            ..
+        } => format!(
+            "the target has transactions that the source lacks: {error}. Look which they are (GTID_SUBTRACT of the two \
+             gtid_executed), and apply from a source that has them"
+        ),
+        other => other.to_string(),
+    };
+    SourceError::Refused(message)
+}
+
+/// Whether the same call may succeed later.
+fn may_pass(error: &DumpError) -> bool {
+    match error {
+        DumpError::Link(error) => matches!(
+            error,
+            LinkError::Unreachable { .. } | LinkError::Timeout { .. } | LinkError::Closed { .. }
+        ),
+        DumpError::Refused { refusal, .. } => *refusal == DumpRefusal::DuplicateUuid,
+        DumpError::Silent { .. } | DumpError::Ended { .. } => true,
+        _ => false,
+    }
+}
+
+impl Source for DumpSource {
+    async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
+        loop {
+            let stream = match &mut self.stream {
+                Some(stream) => stream,
+                None => {
+                    let opened = self.open().await?;
+                    self.framer.reset(ChecksumAlgorithm::Crc32);
+                    self.drained.set(false);
+                    self.stream.insert(opened)
+                }
+            };
+            let event = match stream.next().await {
+                Ok(event) => event.event,
+                Err(error) => {
+                    self.stream = None;
+                    if !may_pass(&error) {
+                        return Err(refused(&error));
+                    }
+                    tracing::warn!(%error, "the source was interrupted; opening it again");
+                    continue;
+                }
+            };
+            let framed = long_work::run(event.bytes().len(), || self.framer.push(&event));
+            match framed.map_err(|error| SourceError::Refused(error.to_string()))? {
+                Some(StreamItem::Transaction(transaction)) => {
+                    self.dump.have.add(transaction.gtid);
+                    self.drained.set(false);
+                    return Ok(Some(transaction));
+                }
+                Some(StreamItem::Heartbeat(_)) => self.drained.set(true),
+                _ => {}
             }
         }
     }
-}
-
-/// The version of the server where a transaction originated, if logged: from 8.0.14 on.
-fn written_by(transaction: &FramedTransaction) -> Option<u32> {
-    let mut events = CanonicalEvents::new(transaction.payload.clone());
-    let first = events.next()?.ok()?;
-    let gtid = GtidEvent::decode(first.canonical()).ok()?;
-    let version = gtid.original_version.or(gtid.immediate_version)?;
-    Some(version.0)
-}
-
-impl<S: Source> Source for VersionSource<S> {
-    async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
-        let next = self.source.next().await?;
-        if let Some(transaction) = &next {
-            self.judge(transaction)?;
-        }
-        Ok(next)
-    }
 
     fn drained(&self) -> Drained {
-        self.source.drained()
+        self.drained.clone()
     }
 }
 
@@ -238,12 +379,7 @@ pub fn framed(
     payload: Bytes,
     max_transaction_bytes: u64,
 ) -> Result<FramedTransaction, SourceError> {
-    // Every event is parsed.
-    long_work::run(payload.len(), || frame(payload, max_transaction_bytes))
-}
-
-fn frame(payload: Bytes, max_transaction_bytes: u64) -> Result<FramedTransaction, SourceError> {
-    let no_meaning = |error: &dyn std::fmt::Display| {
+    let no_meaning = |error: &dyn Display| {
         SourceError::Refused(format!(
             "the member's log has a transaction without a meaning: {error}"
         ))
@@ -251,10 +387,14 @@ fn frame(payload: Bytes, max_transaction_bytes: u64) -> Result<FramedTransaction
     let framer = TransactionFramer::new(ChecksumAlgorithm::None, max_transaction_bytes);
     let mut framer = framer.without_payloads();
     let mut last = None;
-    for event in CanonicalEvents::new(payload.clone()) {
-        let event = event.map_err(|error| no_meaning(&error))?;
-        last = framer.push(&event).map_err(|error| no_meaning(&error))?;
-    }
+    // Every event is parsed.
+    long_work::run(payload.len(), || {
+        for event in CanonicalEvents::new(payload.clone()) {
+            let event = event.map_err(|error| no_meaning(&error))?;
+            last = framer.push(&event).map_err(|error| no_meaning(&error))?;
+        }
+        Ok::<(), SourceError>(())
+    })?;
     match last {
         // Canonical events are their own canonical form.
         Some(StreamItem::Transaction(transaction)) => Ok(FramedTransaction {

@@ -146,7 +146,7 @@ fn partial_images_are_enough_while_the_keys_they_do_not_show_stay_as_they_are() 
     is_serial(&account, &Write::delete("1 - - -"));
     // An update of the primary key.
     is_parallel(&account, &Write::update("1 - - -", "2 - - -"), 2);
-    // An insert whose default is not in the log.
+    // An insert with a default that is not in the log.
     is_serial(&account, &Write::insert("1 - x -"));
     is_parallel(&account, &Write::insert("1 - NULL -"), 1);
     // NOBLOB omits columns that are in no key.
@@ -260,7 +260,7 @@ fn a_parent_that_goes_takes_what_goes_with_it() {
         uses(&Write::update("7 NULL x a", "7 ann x a"), false),
         [None; 3]
     );
-    // Where the log has the children's rows as well, these tables are not used as a whole.
+    // With the children's rows in the log, these tables are not used as a whole.
     let logged = [Some(Shared), Some(Shared), None];
     assert_eq!(uses(&Write::delete("7 ann x a"), true), logged);
 }

@@ -22,7 +22,7 @@ fn logged(server: &Mysqld) -> Vec<FramedTransaction> {
         .unwrap();
     runtime.block_on(async {
         let files = server.binlog_files().unwrap();
-        let mut source = FileSource::open_to_look_at(files, 1 << 30).await.unwrap();
+        let mut source = FileSource::open(files, None, 1 << 30).await.unwrap();
         let mut all = Vec::new();
         while let Some(transaction) = source.next().await.unwrap() {
             all.push(transaction);
@@ -106,7 +106,7 @@ const STATEMENTS: &str = "
     XA START 'z', 'b', 5; INSERT INTO t (a) VALUES (13); XA END 'z', 'b', 5; XA COMMIT 'z', 'b', 5 ONE PHASE;
     SET gtid_next = '3e11fa47-71ca-11e1-9e33-c80aa9429562:5'; BEGIN; COMMIT; SET gtid_next = AUTOMATIC;
     SET gtid_next = 'AUTOMATIC:tagged'; INSERT INTO t (a) VALUES (14); SET gtid_next = AUTOMATIC;
-    CREATE USER somebody; GRANT SELECT ON d.* TO somebody; DROP TABLE u;";
+    CREATE USER other; GRANT SELECT ON d.* TO other; DROP TABLE u;";
 
 #[test]
 fn every_kind_of_transaction_is_rows_or_a_barrier() {

@@ -29,13 +29,13 @@ async fn check_blockers(
     [first, second, third]: &[Arc<Transaction>; 3],
     aware: bool,
 ) -> Result<()> {
-    let (mut early, mut late, mut beside) = (
+    let (mut early, mut late, mut bystander) = (
         backend.open().await?,
         backend.open().await?,
         backend.open().await?,
     );
     late.write(&alone(second), 0..1, Then::StayOpen).await?;
-    beside.write(&alone(third), 0..1, Then::StayOpen).await?;
+    bystander.write(&alone(third), 0..1, Then::StayOpen).await?;
     let (waiting, holder) = (early.id(), late.id());
     let first = Arc::clone(first);
     let write = tokio::spawn(async move {
@@ -55,7 +55,7 @@ async fn check_blockers(
         assert_eq!(backend.blockers(holder).await?, []);
     } else {
         // Every session may be the one.
-        let mut others = vec![holder, beside.id()];
+        let mut others = vec![holder, bystander.id()];
         others.sort();
         assert_eq!(blockers, others);
     }
@@ -64,7 +64,7 @@ async fn check_blockers(
     let (mut early, done) = write.await?;
     done?;
     early.roll_back().await?;
-    beside.roll_back().await?;
+    bystander.roll_back().await?;
     Ok(())
 }
 

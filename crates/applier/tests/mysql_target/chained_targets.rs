@@ -6,13 +6,12 @@ use applier::source::{FileSource, Source};
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::events::GtidEvent;
 use binlog_format::framing::FramedTransaction;
-use binlog_format::gtid::GtidSet;
 use testkit::mysqld::Mysqld;
 
 use crate::pair::{Pair, Way};
 
 async fn log(server: &Mysqld) -> Result<Vec<FramedTransaction>> {
-    let mut files = FileSource::open(server.binlog_files()?, GtidSet::new(), 1 << 30).await?;
+    let mut files = FileSource::open(server.binlog_files()?, None, 1 << 30).await?;
     let mut all = Vec::new();
     while let Some(next) = files.next().await? {
         all.push(next);

@@ -72,7 +72,7 @@ async fn until_they_wait(pair: &Pair, count: &str) -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    anyhow::bail!("nobody waits for the row")
+    anyhow::bail!("no session waits for the row")
 }
 
 /// A session commits a batch, and is lost while that waits for its turn.
@@ -262,10 +262,10 @@ async fn two_appliers_at_one_target_do_not_repeat_one_another() -> Result<()> {
             ensure!(committed == 2 && outcome.is_ok(), "{outcome:?}");
             continue;
         }
-        let words = outcome.expect_err("it is refused").to_string();
+        let message = outcome.expect_err("it is refused").to_string();
         ensure!(
-            committed == 0 && words.contains("another applier"),
-            "{words}"
+            committed == 0 && message.contains("another applier"),
+            "{message}"
         );
     }
     ensure!(rows(&pair)? == "1,2,3,4");
@@ -411,7 +411,7 @@ async fn batches_commit_as_one_where_that_is_allowed() -> Result<()> {
     Ok(())
 }
 
-/// The row of another ring's follower, whose dump is loaded at this ring's source.
+/// The row of another ring's follower, in a dump that is loaded at this ring's source.
 const OF_ANOTHER: &str = "eeeeeeee-eeee-eeee-eeee-eeeeeeeeeeee:1-9";
 
 /// As `mysqldump` writes it: all of it is in the source's log.

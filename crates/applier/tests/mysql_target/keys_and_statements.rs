@@ -51,10 +51,10 @@ async fn statements_of_every_kind_do_the_same_on_both_mysqlds() -> Result<()> {
     pair.write(
         "CREATE DATABASE d CHARACTER SET latin1; CREATE DATABASE `we``ird; name`; USE d;
          CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, a VARCHAR(100), b DOUBLE, c DATETIME(6), e BIGINT) CHARACTER SET utf8mb4;
-         INSERT INTO t (a) VALUES ('rows'); ALTER TABLE t ADD COLUMN f INT DEFAULT 3 FIRST; INSERT INTO t (a) VALUES ('behind'), ('more');
+         INSERT INTO t (a) VALUES ('rows'); ALTER TABLE t ADD COLUMN f INT DEFAULT 3 FIRST; INSERT INTO t (a) VALUES ('after'), ('more');
          ALTER TABLE t RENAME COLUMN f TO g, ADD UNIQUE (e); UPDATE t SET g = id; CREATE TABLE u LIKE t; INSERT INTO u SELECT * FROM t;
          RENAME TABLE u TO `we``ird; name`.`ta\"bl''e;`; INSERT INTO `we``ird; name`.`ta\"bl''e;` (a) VALUES ('quoted');
-         CREATE TABLE s (PRIMARY KEY (id)) SELECT id, a FROM t; INSERT INTO s VALUES (77, 'x'); TRUNCATE TABLE t; INSERT INTO t (a) VALUES ('anew');
+         CREATE TABLE s (PRIMARY KEY (id)) SELECT id, a FROM t; INSERT INTO s VALUES (77, 'x'); TRUNCATE TABLE t; INSERT INTO t (a) VALUES ('again');
          CREATE TABLE gone (i INT); DROP TABLE gone; CREATE DATABASE gone; USE gone; DROP DATABASE gone; CREATE TABLE d.by_name (i INT PRIMARY KEY);
          INSERT INTO d.by_name VALUES (1); USE d; SET sql_mode = 'ANSI_QUOTES'; CREATE TABLE \"ansi\" (\"i\" INT DEFAULT '7'); INSERT INTO \"ansi\" VALUES ();
          SET sql_mode = DEFAULT; SET NAMES latin1; CREATE TABLE l1 (a VARCHAR(9) DEFAULT '\u{e4}'); INSERT INTO l1 VALUES (); SET NAMES utf8mb4;
@@ -125,10 +125,10 @@ async fn statements_of_every_kind_do_the_same_on_both_mysqlds() -> Result<()> {
          INSERT INTO now VALUES (NULL)",
     )?;
     let stop = pair.follow(Way::Batches(4)).await?.unwrap_err();
-    let words = stop.error.to_string();
+    let message = stop.error.to_string();
     ensure!(
-        words.contains("1048") && words.contains("let the source log rows"),
-        "{words}"
+        message.contains("1048") && message.contains("let the source log rows"),
+        "{message}"
     );
     Ok(())
 }
@@ -181,7 +181,7 @@ async fn a_prepared_transaction_is_in_the_way_of_no_row_that_it_does_not_change(
          CREATE TABLE xu (id INT PRIMARY KEY, u INT UNIQUE); INSERT INTO xu VALUES (1, 10), (2, 20), (3, 30)",
     )?;
     pair.equal_after(Way::Batches(4), &["d"]).await?;
-    for (rows, beside) in [
+    for (rows, concurrent) in [
         (
             "UPDATE xk SET b = 22 WHERE b = 2",
             "INSERT INTO d.xk VALUES (15, 9)",
@@ -198,10 +198,10 @@ async fn a_prepared_transaction_is_in_the_way_of_no_row_that_it_does_not_change(
         pair.write(&format!(
             "USE d; SET SESSION transaction_isolation = 'READ-COMMITTED'; XA START 'k'; {rows}; XA END 'k'; XA PREPARE 'k'"
         ))?;
-        pair.write(beside)?;
+        pair.write(concurrent)?;
         // For the target, the end is not in the log yet.
         if let Err(stop) = pair.follow(Way::Batches(4)).await? {
-            bail!("{beside}: {}", stop.error);
+            bail!("{concurrent}: {}", stop.error);
         }
         pair.write("XA COMMIT 'k'")?;
         pair.equal_after(Way::Batches(4), &["d"]).await?;

@@ -136,7 +136,7 @@ impl Pair {
         let executed = self.backend.executed().await?;
         let files = self.source.binlog_files()?;
         Ok(Missing {
-            files: FileSource::open(files, executed.clone(), MAX_BYTES).await?,
+            files: FileSource::open(files, Some(executed.clone()), MAX_BYTES).await?,
             executed,
         })
     }
@@ -377,9 +377,9 @@ async fn contents(server: &Mysqld, schema: &str) -> Result<Contents> {
 /// Rows that a transaction did not insert by itself do not move the counter of an auto-increment column.
 fn without_counter(definition: &str) -> String {
     match definition.split_once(" AUTO_INCREMENT=") {
-        Some((before, behind)) => {
-            let behind = behind.trim_start_matches(|digit: char| digit.is_ascii_digit());
-            format!("{before}{behind}")
+        Some((before, after)) => {
+            let after = after.trim_start_matches(|digit: char| digit.is_ascii_digit());
+            format!("{before}{after}")
         }
         None => definition.to_owned(),
     }
@@ -412,5 +412,5 @@ async fn pieces(
         }
         at = end;
     }
-    session.commit(&batch).await
+    session.write(&batch, 0..0, Then::Commit).await
 }

@@ -100,7 +100,7 @@ async fn a_stop_says_where_and_goes_on_when_the_cause_is_gone_from_mysqld() -> R
     ];
     // Missing rows are refused whatever the server's own replica would do.
     pair.tamper("SET GLOBAL replica_exec_mode = IDEMPOTENT")?;
-    for (number, (harm, write, (table, row, code), mend)) in cases.into_iter().enumerate() {
+    for (number, (harm, write, (table, row, code), fix)) in cases.into_iter().enumerate() {
         let ways = [Way::Batches(8), Way::Batches(1), Way::Pieces(number as u64)];
         pair.write("INSERT INTO d.keyless VALUES (100)")?;
         pair.tamper(harm)?;
@@ -115,7 +115,7 @@ async fn a_stop_says_where_and_goes_on_when_the_cause_is_gone_from_mysqld() -> R
                 "{write}: {}",
                 stop.error
             );
-            // Where the server's error log has more than its client's message, the report includes it.
+            // Details in the server's error log are in the report.
             ensure!(
                 code != 1105
                     || stop
@@ -138,7 +138,7 @@ async fn a_stop_says_where_and_goes_on_when_the_cause_is_gone_from_mysqld() -> R
             );
             ensure!(!pair.target.client().gtid_executed()?.ends_with(&stop.gtid));
         }
-        pair.tamper(&format!("SET foreign_key_checks = 0; {mend}"))?;
+        pair.tamper(&format!("SET foreign_key_checks = 0; {fix}"))?;
         pair.equal_after(ways[number % 3], &["d"]).await?;
     }
     Ok(())
@@ -186,7 +186,7 @@ async fn statements_that_mysqld_refuses_leave_a_session_that_goes_on() -> Result
             "DROP USER known@localhost",
         ),
     ];
-    for (harm, write, code, mend) in cases {
+    for (harm, write, code, fix) in cases {
         pair.tamper(harm)?;
         pair.write(write)?;
         let mut missing = pair.missing().await?;
@@ -205,7 +205,7 @@ async fn statements_that_mysqld_refuses_leave_a_session_that_goes_on() -> Result
             );
         }
         ensure!(pair.target.client().sql("XA RECOVER")?.0.is_empty());
-        pair.tamper(mend)?;
+        pair.tamper(fix)?;
         // The same session accepts it once the cause is gone.
         let mut missing = pair.missing().await?;
         if let Err(stop) = pair
@@ -387,10 +387,10 @@ async fn an_order_that_full_text_indexes_do_not_take_is_refused_with_what_helps(
         .follow(Way::Batches(4))
         .await?
         .expect_err("it is refused");
-    let words = stop.error.to_string();
+    let message = stop.error.to_string();
     ensure!(
-        place(&stop).0.as_deref() == Some("d.t") && words.contains("drop the table's FULLTEXT"),
-        "{words}"
+        place(&stop).0.as_deref() == Some("d.t") && message.contains("drop the table's FULLTEXT"),
+        "{message}"
     );
     pair.tamper("ALTER TABLE d.t DROP INDEX f")?;
     if let Err(stop) = pair.follow(Way::Batches(4)).await? {
@@ -431,9 +431,9 @@ async fn what_only_the_source_has_is_refused_with_what_helps() -> Result<()> {
             "",
         ),
     ];
-    for (write, helps, mend) in cases {
+    for (write, helps, fix) in cases {
         pair.write(write)?;
-        if mend.is_empty() {
+        if fix.is_empty() {
             // The session that had the temporary table is lost.
             let mut missing = pair.missing().await?;
             let created = pair.next(&mut missing).await?;
@@ -442,10 +442,10 @@ async fn what_only_the_source_has_is_refused_with_what_helps() -> Result<()> {
             session.run_barrier(&created).await?;
         }
         let stop = pair.follow(Way::Batches(4)).await?.expect_err(write);
-        let words = stop.error.to_string();
-        ensure!(words.contains(helps), "{words}");
-        if !mend.is_empty() {
-            pair.tamper(mend)?;
+        let message = stop.error.to_string();
+        ensure!(message.contains(helps), "{message}");
+        if !fix.is_empty() {
+            pair.tamper(fix)?;
             pair.equal_after(Way::Batches(4), &["d"]).await?;
         }
     }

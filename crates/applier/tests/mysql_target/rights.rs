@@ -19,12 +19,15 @@ async fn granted_one_by_one(target: &Mysqld) -> Result<Vec<String>> {
         match MysqlBackend::connect(limited(target)).await {
             Ok(_) => return Ok(granted),
             Err(error) => {
-                let words = error.to_string();
-                let grant = words.split_once("GRANT ").with_context(|| words.clone())?.1;
+                let message = error.to_string();
+                let grant = message
+                    .split_once("GRANT ")
+                    .with_context(|| message.clone())?
+                    .1;
                 let grant = grant.split(" (").next().unwrap_or_default();
                 ensure!(
                     !granted.iter().any(|known| known == grant),
-                    "asked for twice: {words}"
+                    "asked for twice: {message}"
                 );
                 target
                     .client()
@@ -68,10 +71,10 @@ async fn an_account_is_told_what_to_be_granted_by_mysqld() -> Result<()> {
         .follow(Way::Batches(2))
         .await?
         .expect_err("no right to ALTER");
-    let words = stop.error.to_string();
+    let message = stop.error.to_string();
     ensure!(
-        words.contains("ALTER command denied") && words.contains("ADD COLUMN j"),
-        "{words}"
+        message.contains("ALTER command denied") && message.contains("ADD COLUMN j"),
+        "{message}"
     );
     pair.tamper(
         "GRANT ALTER, SELECT ON d.* TO limited@localhost; REVOKE INSERT ON *.* FROM limited@localhost; GRANT INSERT ON d.u TO limited@localhost",
@@ -117,10 +120,10 @@ async fn tagged_transactions_need_the_documented_rights_before_anything_is_appli
     let others: Vec<&str> = all.lines().filter(|line| !of_tags(line)).collect();
     pair.tamper(&others.join("\n"))?;
     let refused = MysqlBackend::connect(limited(&pair.target)).await;
-    let words = refused.expect_err("no right to tags").to_string();
+    let message = refused.expect_err("no right to tags").to_string();
     ensure!(
-        words.contains("GRANT TRANSACTION_GTID_TAG ON *.* TO"),
-        "{words}"
+        message.contains("GRANT TRANSACTION_GTID_TAG ON *.* TO"),
+        "{message}"
     );
     ensure!(pair.target.client().gtid_executed()?.is_empty());
 
@@ -142,15 +145,15 @@ async fn tagged_transactions_need_the_documented_rights_before_anything_is_appli
 async fn a_mysqld_that_cannot_be_applied_to_is_told_before_anything_is_applied() -> Result<()> {
     let target = server(2, &[])?;
     let refused = async |options: MysqlOptions| match MysqlBackend::connect(options).await {
-        Err(BackendError::Refused(words)) => words,
+        Err(BackendError::Refused(message)) => message,
         other => panic!("{other:?}"),
     };
     let root = || MysqlOptions::new(connect(&target, "root"));
     target.client().sql("SET GLOBAL super_read_only = ON")?;
-    let words = refused(root()).await;
+    let message = refused(root()).await;
     ensure!(
-        words.contains("SET GLOBAL super_read_only = OFF"),
-        "{words}"
+        message.contains("SET GLOBAL super_read_only = OFF"),
+        "{message}"
     );
     // read_only stays on, under which root may apply.
     target.client().sql("SET GLOBAL super_read_only = OFF")?;
@@ -158,13 +161,13 @@ async fn a_mysqld_that_cannot_be_applied_to_is_told_before_anything_is_applied()
     target
         .client()
         .sql("SET GLOBAL gtid_mode = ON_PERMISSIVE")?;
-    let words = refused(root()).await;
-    ensure!(words.contains("gtid_mode is ON_PERMISSIVE"), "{words}");
+    let message = refused(root()).await;
+    ensure!(message.contains("gtid_mode is ON_PERMISSIVE"), "{message}");
     let without_log = server(3, &["--skip-log-bin"])?;
     let mut with_binlog = MysqlOptions::new(connect(&without_log, "root"));
     with_binlog.target_binlog = true;
-    let words = refused(with_binlog).await;
-    ensure!(words.contains("target_binlog = false"), "{words}");
+    let message = refused(with_binlog).await;
+    ensure!(message.contains("target_binlog = false"), "{message}");
     Ok(())
 }
 

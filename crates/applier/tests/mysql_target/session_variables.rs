@@ -187,10 +187,10 @@ async fn a_time_zone_that_mysqld_does_not_know_is_refused_with_what_helps() -> R
     pair.write("SET time_zone = 'Test/East'; INSERT INTO d.t VALUES (1, '2026-03-01 20:00:00')")?;
     for way in [Way::Batches(4), Way::Pieces(1)] {
         let stop = pair.follow(way).await?.expect_err("it is refused");
-        let words = stop.error.to_string();
+        let message = stop.error.to_string();
         ensure!(
-            words.contains("Test/East") && words.contains("mysql_tzinfo_to_sql"),
-            "{words}"
+            message.contains("Test/East") && message.contains("mysql_tzinfo_to_sql"),
+            "{message}"
         );
     }
     pair.tamper(zone)?;
@@ -251,7 +251,7 @@ async fn a_function_that_its_source_trusted_is_followed_and_the_target_trusts_no
     }
     let until = Instant::now() + Duration::from_secs(30);
     while trusts_of(&mut holder).await? != "0" {
-        ensure!(Instant::now() < until, "the target goes on trusting");
+        ensure!(Instant::now() < until, "the target still trusts");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     holder.close().await;
@@ -261,10 +261,10 @@ async fn a_function_that_its_source_trusted_is_followed_and_the_target_trusts_no
     pair.tamper("REVOKE SYSTEM_VARIABLES_ADMIN ON *.* FROM limited@localhost")?;
     pair.write("CREATE FUNCTION d.more() RETURNS INT MODIFIES SQL DATA RETURN 1")?;
     let stop = pair.follow(Way::Batches(4)).await?;
-    let words = stop.expect_err("it is refused").error.to_string();
+    let message = stop.expect_err("it is refused").error.to_string();
     ensure!(
-        words.contains("SET GLOBAL log_bin_trust_function_creators = ON here"),
-        "{words}"
+        message.contains("SET GLOBAL log_bin_trust_function_creators = ON here"),
+        "{message}"
     );
     pair.tamper("SET GLOBAL log_bin_trust_function_creators = ON")?;
     pair.equal_after(Way::Batches(4), &["d"]).await?;

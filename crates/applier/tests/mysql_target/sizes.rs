@@ -46,7 +46,7 @@ async fn huge_transactions_and_huge_rows_reach_mysqld() -> Result<()> {
         };
         ensure!((refusal.code, refusal.row) == (1153, Some(2)), "{refusal}");
         ensure!(
-            refusal.words.contains("SET GLOBAL max_allowed_packet = "),
+            refusal.message.contains("SET GLOBAL max_allowed_packet = "),
             "{refusal}"
         );
     }
@@ -101,7 +101,7 @@ async fn rows_that_take_longer_than_they_may_are_applied_all_the_same() -> Resul
         let is_refused = matches!(stop.error, WriteError::Refused(_));
         ensure!(!is_refused, "{}", stop.error);
         given_up += 1;
-        ensure!(given_up < 200, "it is given up for ever");
+        ensure!(given_up < 200, "it is given up indefinitely");
     }
     ensure!(given_up > 0, "nothing took longer than it may");
     pair.compare(&["d"]).await

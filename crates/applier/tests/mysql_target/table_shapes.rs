@@ -31,7 +31,7 @@ async fn a_table_of_mysqld_is_seen_with_everything_that_constrains_its_rows() ->
          CREATE TABLE parent (x INT, ID INT PRIMARY KEY, k1 INT, k2 INT, KEY (k1, k2), UNIQUE (x));
          CREATE TABLE child (id INT PRIMARY KEY, p INT, q1 INT, q2 INT, CONSTRAINT a FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE);
          CREATE TABLE grandchild (id INT PRIMARY KEY, c INT, FOREIGN KEY (c) REFERENCES child (id) ON UPDATE SET NULL);
-         CREATE TABLE beside (id INT PRIMARY KEY, c INT, FOREIGN KEY (c) REFERENCES child (id));
+         CREATE TABLE cousin (id INT PRIMARY KEY, c INT, FOREIGN KEY (c) REFERENCES child (id));
          CREATE TABLE tree (id INT PRIMARY KEY, up INT, FOREIGN KEY (up) REFERENCES tree (id) ON DELETE CASCADE);
          SET restrict_fk_on_non_standard_key = 0;
          CREATE TABLE `o``d'd \"ä.`.`c.h\\ild` (id INT PRIMARY KEY, r2 INT, r1 INT, FOREIGN KEY (r1, r2) REFERENCES d.parent (k1, k2));

@@ -1,4 +1,4 @@
-//! Tables whose engine has no transactions: their rows stay after a rollback, and are written once or not at all.
+//! Tables of engines without transactions: their rows stay after a rollback, and are written once or not at all.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ async fn kill_while_it_grows(
     }
 }
 
-/// Follows an insert of all the rows, logged in this format, whose session is killed in the middle of them. Returns why it stopped,
+/// Follows an insert of all the rows, logged in this format, by a session that is killed in the middle of them. Returns why it stopped,
 /// and its number of rows.
 async fn killed_among_them(pair: &mut Pair, format: &str, kill: &str) -> Result<(WriteError, u64)> {
     let file = pair.target.data_dir().join("d/m.MYD");
@@ -107,10 +107,10 @@ async fn rows_that_nobody_can_take_back_are_not_written_twice_where_their_sessio
 
         // In the same run, and in another one.
         for _ in 0..2 {
-            let words = refused(&mut pair).await?;
+            let message = refused(&mut pair).await?;
             ensure!(
-                words.contains("begun before") && words.contains("d.m, whose engine"),
-                "{words}"
+                message.contains("begun before") && message.contains("d.m, whose engine"),
+                "{message}"
             );
             ensure!(count(&pair)? == written);
             if batches {
@@ -169,34 +169,37 @@ async fn rows_that_stay_in_mysqld_behind_a_failure_are_told_from_those_that_were
     // The first of them are written, and the third does not fit: it is not retried, since it would stop at the first.
     pair.tamper("INSERT INTO d.k VALUES (5)")?;
     pair.write("INSERT INTO d.k VALUES (3), (4), (5)")?;
-    let words = refused(&mut pair).await?;
+    let message = refused(&mut pair).await?;
     ensure!(
-        words.contains("1062") && words.contains("stay in d.k"),
-        "{words}"
+        message.contains("1062") && message.contains("stay in d.k"),
+        "{message}"
     );
-    let words = refused(&mut pair).await?;
-    ensure!(words.contains("begun before"), "{words}");
+    let message = refused(&mut pair).await?;
+    ensure!(message.contains("begun before"), "{message}");
     pair.tamper("DELETE FROM d.k WHERE i > 2; UPDATE witness_applier.checkpoint SET gtids = '' WHERE id = 2")?;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
 
     // A statement that fails halfway is not retried either, whatever it writes to.
     pair.tamper("INSERT INTO d.m VALUES (1, ''), (2, ''); CREATE UNIQUE INDEX one ON d.m (i)")?;
     pair.write("SET binlog_format = STATEMENT; INSERT INTO d.m VALUES (3, ''), (2, '')")?;
-    let words = refused(&mut pair).await?;
+    let message = refused(&mut pair).await?;
     ensure!(
-        words.contains("1062") && words.contains("stay in"),
-        "{words}"
+        message.contains("1062") && message.contains("stay in"),
+        "{message}"
     );
-    let words = refused(&mut pair).await?;
-    ensure!(words.contains("may write to d.k, d.m"), "{words}");
+    let message = refused(&mut pair).await?;
+    ensure!(message.contains("may write to d.k, d.m"), "{message}");
     pair.tamper("DROP INDEX one ON d.m; DELETE FROM d.m; UPDATE witness_applier.checkpoint SET gtids = '' WHERE id = 2")?;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
 
     // A failure without remaining changes is refused as usual, and retried when the cause is gone.
     pair.tamper("INSERT INTO d.t VALUES (1)")?;
     pair.write("INSERT INTO d.t VALUES (1)")?;
-    let words = refused(&mut pair).await?;
-    ensure!(words.contains("1062") && !words.contains("stay"), "{words}");
+    let message = refused(&mut pair).await?;
+    ensure!(
+        message.contains("1062") && !message.contains("stay"),
+        "{message}"
+    );
     pair.tamper("DELETE FROM d.t")?;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
 

@@ -1,4 +1,4 @@
-//! A database whose sessions wait for permission at every call. Permissions are granted one by one, chosen by a seed, and only
+//! A database with sessions that wait for permission at every call. Permissions are granted one by one, chosen by a seed, and only
 //! when nothing else can run: the next worker depends on the seed alone.
 //!
 //! It also simulates deadlocks, locks on more than a row (so that a later transaction can block an earlier
@@ -48,7 +48,7 @@ struct Inner {
     last: BatchSeq,
 }
 
-/// A database whose sessions wait for permission at every call.
+/// A database with sessions that wait for permission at every call.
 #[derive(Debug)]
 pub(crate) struct Gate {
     inner: Mutex<Inner>,
@@ -75,7 +75,7 @@ enum Luck {
     Good,
     Again,
     LostBefore,
-    LostBehind,
+    LostAfter,
 }
 
 impl Gate {
@@ -131,14 +131,14 @@ impl Gate {
             .unwrap()
             .waiting
             .push(Waiting { session, pass });
-        passed.await.expect("the chooser goes on");
+        passed.await.expect("the chooser continues");
         let mut inner = self.inner.lock().unwrap();
         let throw = inner.random.u32(0..1000);
-        let behind = inner.random.bool();
+        let after = inner.random.bool();
         match throw {
             throw if throw < self.faults.again => Luck::Again,
-            throw if throw < self.faults.again + self.faults.lost => match behind {
-                true => Luck::LostBehind,
+            throw if throw < self.faults.again + self.faults.lost => match after {
+                true => Luck::LostAfter,
                 false => Luck::LostBefore,
             },
             _ => Luck::Good,
@@ -222,7 +222,7 @@ impl GatedSession {
         self.gate.unlock(self.id);
     }
 
-    /// Ends a call: `open` tells whether the transaction stays open on success. A refusal would be retried, and its
+    /// Ends a call: `open`: the transaction stays open on success. A refusal would be retried, and its
     /// cause hidden.
     fn leave(
         &mut self,
@@ -233,7 +233,7 @@ impl GatedSession {
         if let Err(WriteError::Refused(refusal)) = &result {
             panic!("{refusal}");
         }
-        if let Luck::LostBehind = luck {
+        if let Luck::LostAfter = luck {
             self.lose();
             return Err(lost());
         }
@@ -280,20 +280,14 @@ impl Session for GatedSession {
         let last = self.gate.inner.lock().unwrap().last;
         if turn == Turn::Next && last.next() != batch.seq {
             self.roll_back().await?;
-            return Err(WriteError::Again("not behind its predecessor".to_owned()));
+            return Err(WriteError::Again("not after its predecessor".to_owned()));
         }
         passed();
         let luck = self.enter(None).await?;
-        let result = self.memory()?.commit(batch).await;
+        let result = self.memory()?.write(batch, 0..0, Then::Commit).await;
         if result.is_ok() {
             self.gate.inner.lock().unwrap().last = batch.seq;
         }
-        self.leave(&luck, result, false)
-    }
-
-    async fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), WriteError> {
-        let luck = self.enter(None).await?;
-        let result = self.memory()?.commit(batch).await;
         self.leave(&luck, result, false)
     }
 

@@ -9,10 +9,7 @@
 //! Shared uses of a key do not show here, since the in-memory database checks no foreign keys: the scheduler's own tests have
 //! them.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test whose ground is missing is to fail where it is"
-)]
+#![allow(clippy::unwrap_used, reason = "a test without its requirements fails")]
 
 mod gate;
 mod log;
@@ -216,10 +213,10 @@ async fn pass(seed: u64) -> Passage {
             ended = apply(source, backend, &case.options, handle) => Some(ended),
             () = interrupts => None,
             () = reader.poll(&progress) => None,
-            () = tokio::time::sleep(Duration::from_secs(3600)) => panic!("it stands still: {case:?}"),
+            () = tokio::time::sleep(Duration::from_secs(3600)) => panic!("it does not end: {case:?}"),
         };
-        step_backs += progress.step_backs();
-        retries += progress.retries();
+        step_backs += progress.counts().step_backs;
+        retries += progress.counts().retries;
         // A dropped run leaves tasks that end a little later.
         tokio::time::sleep(Duration::from_millis(100)).await;
         reader.look_once();
@@ -284,7 +281,7 @@ fn whatever_happens_the_target_ends_as_the_log_says_and_readers_see_prefixes() {
     let stepped_back = count(|one| one.step_backs > 0);
     let retried = count(|one| one.retries > 0);
     eprintln!(
-        "{parallel} with three workers at once or more, {restarted} restarted, {stepped_back} with step-backs, {retried} with \
+        "{parallel} with three or more concurrent workers, {restarted} restarted, {stepped_back} with step-backs, {retried} with \
          retries"
     );
     let share = passages.len() / 20;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use applier::source::{FileSource, Source, SourceError, Until, UntilSource};
+use applier::source::{FileSource, LimitedSource, Source, SourceError, Until};
 use binlog_format::MAGIC;
 use binlog_format::canonical::stamp_payload;
 use binlog_format::event::EventFlags;
@@ -97,7 +97,7 @@ impl Files {
     }
 
     async fn source(&self, executed: GtidSet) -> Result<FileSource, SourceError> {
-        FileSource::open(self.paths.clone(), executed, LIMIT).await
+        FileSource::open(self.paths.clone(), Some(executed), LIMIT).await
     }
 
     /// The numbers of the transactions read, and the final result.
@@ -120,7 +120,7 @@ async fn drain(mut source: impl Source) -> (Vec<u64>, Result<(), SourceError>) {
     }
 }
 
-fn words(result: Result<(), SourceError>) -> String {
+fn message(result: Result<(), SourceError>) -> String {
     result.unwrap_err().to_string()
 }
 
@@ -145,10 +145,10 @@ async fn transactions_that_neither_the_target_nor_a_file_has_are_missed() {
     let files = Files::new([file(4..6, false)]);
     let (numbers, end) = files.read(set(1..3)).await;
     assert_eq!(numbers, [] as [u64; 0]);
-    let words = words(end);
+    let message = message(end);
     assert!(
-        words.contains("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:3;"),
-        "{words}"
+        message.contains("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:3;"),
+        "{message}"
     );
     files.read(set(1..4)).await.1.unwrap();
 
@@ -171,7 +171,7 @@ async fn an_unfinished_end_is_left_out_only_where_a_server_may_have_left_it() {
 
         let (numbers, end) = Files::new([cut_off(false)]).read(GtidSet::new()).await;
         assert_eq!(numbers, [1, 2]);
-        assert!(words(end).contains("it ends within a transaction"));
+        assert!(message(end).contains("it ends within a transaction"));
 
         let before_another = Files::new([cut_off(true), file(4..5, false)]);
         assert!(before_another.read(GtidSet::new()).await.1.is_err());
@@ -199,16 +199,12 @@ async fn what_is_no_binlog_says_so() {
         (b"select 1;".to_vec(), "is no binlog file"),
         (Vec::new(), "is no binlog file"),
     ] {
-        let words = words(Files::new([content]).read(GtidSet::new()).await.1);
-        assert!(words.contains(said), "{words}");
+        let message = message(Files::new([content]).read(GtidSet::new()).await.1);
+        assert!(message.contains(said), "{message}");
     }
-    let missing = FileSource::open(
-        vec![Path::new("no-such-file").into()],
-        GtidSet::new(),
-        LIMIT,
-    );
-    let words = missing.await.unwrap_err().to_string();
-    assert!(words.contains("no-such-file"), "{words}");
+    let missing = FileSource::open(vec![Path::new("no-such-file").into()], None, LIMIT);
+    let message = missing.await.unwrap_err().to_string();
+    assert!(message.contains("no-such-file"), "{message}");
 }
 
 #[tokio::test]
@@ -216,7 +212,7 @@ async fn it_ends_where_it_is_told() {
     let files = Files::new([file(1..9, false)]);
     let read = async |until: Until, executed: GtidSet| {
         let source = files.source(executed.clone()).await.unwrap();
-        drain(UntilSource::new(source, Some(until), &executed)).await
+        drain(LimitedSource::new(source, Some(until), &executed, None)).await
     };
     let time = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
     for (until, executed, expected) in [
@@ -232,5 +228,5 @@ async fn it_ends_where_it_is_told() {
     }
     let (numbers, end) = read(Until::Gtids(set([8, 12])), set([])).await;
     assert_eq!(numbers, (1..9).collect::<Vec<_>>());
-    assert!(words(end).contains(":12; give a log that has them"));
+    assert!(message(end).contains(":12; give a log that has them"));
 }

@@ -16,7 +16,7 @@ fn report(files: Vec<PathBuf>) -> Report {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let mut source = FileSource::open_to_look_at(files, 1 << 30).await.unwrap();
+        let mut source = FileSource::open(files, None, 1 << 30).await.unwrap();
         let mut analysis = Analysis::new(1 << 30);
         while let Some(transaction) = source.next().await.unwrap() {
             analysis.add(&transaction).unwrap();

@@ -24,7 +24,7 @@ use std::time::Duration;
 use applier::backend::{Backend, BackendError};
 use applier::mysql::{MysqlBackend, MysqlOptions};
 use applier::run::{ApplyError, Control, Ended, Options, Progress, RunHandle, StageName, apply};
-use applier::source::{FileSource, SourceError, Until, UntilSource};
+use applier::source::{FileSource, LimitedSource, SourceError, Until};
 use binlog_format::gtid::GtidSet;
 use raft_types::RingId;
 use tokio::sync::watch;
@@ -451,9 +451,9 @@ async fn apply_log(
         Stage::Apply,
         u64::try_from(to_come.count()).unwrap_or(u64::MAX),
     );
-    let source = FileSource::open(files, executed.clone(), MAX_TRANSACTION_BYTES).await?;
+    let source = FileSource::open(files, Some(executed.clone()), MAX_TRANSACTION_BYTES).await?;
     let until = Until::Gtids(plan.point.gtids.clone());
-    let source = UntilSource::new(source, Some(until), &executed);
+    let source = LimitedSource::new(source, Some(until), &executed, None);
     let progress = Arc::new(Progress::new());
     let (_control, control) = watch::channel(Control {
         paused: false,

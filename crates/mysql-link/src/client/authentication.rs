@@ -1,16 +1,20 @@
-//! Who answers the server's challenges: mysql_common's procedures, guarded. Pure: challenges in,
+//! Answers the server's challenges with mysql_common's procedures, guarded. Pure: challenges in,
 //! answers out.
 //!
 //! Only plugins that never show the password to a listener are taken: `caching_sha2_password`,
 //! `sha256_password` and `mysql_native_password`. Clear text goes out over secure transports only,
 //! and only within the first two.
 
+use std::io;
+use std::path::PathBuf;
+
 use mysql_common::auth::plugins::{AuthProc, ChallengeResponsePlugin, Context, Response};
 use mysql_common::packets::AuthPlugin;
+use thiserror::Error;
 
-use crate::client::options::{ConnectOptions, PublicKeySource};
+use crate::client::{ConnectOptions, PublicKeySource};
 
-/// Why an authentication cannot go on.
+/// Why an authentication cannot continue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AuthenticationError {
     UnsupportedPlugin(String),
@@ -67,17 +71,26 @@ impl PublicKeySource {
     ///
     /// # Errors
     /// When the file cannot be read, or has no public key that can be used.
-    pub fn read(&self) -> Result<Option<Vec<u8>>, String> {
+    pub fn read(&self) -> Result<Option<Vec<u8>>, PublicKeyError> {
         let Self::File(path) = self else {
             return Ok(None);
         };
-        let read = std::fs::read(path);
-        let path = path.display();
-        let pem =
-            read.map_err(|error| format!("cannot read the public key file {path}: {error}"))?;
-        check(&pem).map_err(|reason| format!("the public key file {path}: {reason}"))?;
+        let failed = |error| PublicKeyError::Unreadable(path.clone(), error);
+        let pem = std::fs::read(path).map_err(failed)?;
+        check(&pem).map_err(|reason| PublicKeyError::Unusable(path.clone(), reason))?;
         Ok(Some(pem))
     }
+}
+
+/// Why a public key file cannot be used.
+#[derive(Debug, Error)]
+pub enum PublicKeyError {
+    /// It cannot be read.
+    #[error("cannot read the public key file {}: {}", .0.display(), .1)]
+    Unreadable(PathBuf, io::Error),
+    /// It has no public key that can be used.
+    #[error("the public key file {}: {}", .0.display(), .1)]
+    Unusable(PathBuf, &'static str),
 }
 
 impl Authentication {
@@ -93,7 +106,8 @@ impl Authentication {
             .and_then(supported)
             .unwrap_or(AuthPlugin::CachingSha2Password);
         let pinned_key = options.public_key.read();
-        let pinned_key = pinned_key.map_err(AuthenticationError::PublicKey)?;
+        let unusable = |error: PublicKeyError| AuthenticationError::PublicKey(error.to_string());
+        let pinned_key = pinned_key.map_err(unusable)?;
         let secrets = Secrets {
             password: options.password.reveal().as_bytes().to_vec(),
             scramble,
@@ -135,7 +149,7 @@ impl Authentication {
         self.first_answer()
     }
 
-    /// The plugin's next step; `None` when there is nothing to send and the server goes on.
+    /// The plugin's next step; `None` when there is nothing to send and the server continues.
     pub(crate) fn answer(
         &mut self,
         challenge: &[u8],
@@ -185,10 +199,10 @@ fn start(plugin: &AuthPlugin<'_>) -> Result<AuthProc, AuthenticationError> {
         .map_err(|error| AuthenticationError::UnsupportedPlugin(error.to_string()))
 }
 
-// Looks at an RSA public key before it is used. It may come from the network, and what uses it
-// afterwards trusts its lengths.
+// Checks an RSA public key before it is used. It may come from the network, and its user trusts its
+// lengths.
 
-/// The smallest and largest modulus taken, in bytes. OAEP padding needs 42 bytes beside the password.
+/// The smallest and largest modulus taken, in bytes. OAEP padding needs 42 bytes in addition to the password.
 const MODULUS_BYTES: std::ops::RangeInclusive<usize> = 128..=2048;
 
 const INTEGER: u8 = 0x02;
@@ -274,7 +288,7 @@ mod tests {
     use mysql_common::auth::plugins::mysql_native_password::scramble_native;
 
     use super::*;
-    use crate::client::options::Endpoint;
+    use crate::client::Endpoint;
 
     const SCRAMBLE: &[u8; 20] = b"abcdefghijklmnopqrst";
     const PLAIN: TransportSecurity = TransportSecurity {
@@ -354,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_not_asked_for_when_that_is_switched_off() {
+    fn no_key_is_requested_when_that_is_disabled() {
         let options = ConnectOptions {
             public_key: PublicKeySource::Never,
             ..options("secret")
@@ -439,7 +453,7 @@ mod public_key_tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused() {
+    fn invalid_keys_are_refused() {
         for pem in [
             "",
             "hello",

@@ -1,10 +1,9 @@
 //! From an endpoint to an authenticated connection, every step under one deadline, but for the lookup of a name.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
 
 use mysql_common::constants::{CapabilityFlags, MAX_PAYLOAD_LEN};
 use mysql_common::io::ParseBuf;
@@ -16,7 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 
 use crate::client::authentication::{Authentication, AuthenticationError, TransportSecurity};
-use crate::client::options::{ConnectOptions, Endpoint};
+use crate::client::{ConnectOptions, Endpoint};
 use crate::error::{LinkError, ProtocolError, ServerError, Step, server_code};
 use crate::tls;
 use crate::tls::TlsMode;
@@ -35,11 +34,11 @@ const MORE_DATA: u8 = 0x01;
 const SWITCH: u8 = 0xfe;
 const ERROR: u8 = 0xff;
 
-/// Connects and authenticates: the stream, behind the login, and what the server said of itself.
+/// Connects and authenticates: the stream after the login, and the server's greeting.
 ///
-/// Where TLS is only preferred and the handshake fails (an older server's protocol or certificate), it goes on without, as the
-/// `mysql` client does. Nothing is lost by that: the mode promises nothing against somebody in between, who could as well say
-/// that the server offers no TLS; and without TLS no password is sent as it is.
+/// In mode `preferred` a failed handshake (an older server's protocol or certificate) continues without TLS, as in the `mysql`
+/// client. The mode does not protect against a man in the middle, who could also claim that the server offers no TLS; and without
+/// TLS no password is sent in clear text.
 pub(crate) async fn connect(options: &ConnectOptions) -> Result<(ByteStream, Greeting), LinkError> {
     connect_by(&Names::of_the_system(), options).await
 }
@@ -49,19 +48,15 @@ async fn connect_by(
     options: &ConnectOptions,
 ) -> Result<(ByteStream, Greeting), LinkError> {
     let found = look_up(names, options).await?;
-    let clock = Deadline::after(&options.endpoint, options.timeouts.connect);
-    match connect_in_mode(options, &found, clock, options.tls.mode).await {
-        Err(
-            error @ LinkError::Tls {
-                mode: TlsMode::Preferred,
-                ..
-            },
-        ) => {
-            tracing::debug!("{error} It is gone on with without TLS, which is only preferred");
-            connect_in_mode(options, &found, clock, TlsMode::Disabled).await
-        }
-        done => done,
+    let until = Instant::now() + options.timeouts.connect;
+    let connected = connect_in_mode(options, &found, until, options.tls.mode).await;
+    if let Err(error @ LinkError::Tls { .. }) = &connected
+        && options.tls.mode == TlsMode::Preferred
+    {
+        tracing::debug!("{error} Continuing without TLS, which is only preferred");
+        return connect_in_mode(options, &found, until, TlsMode::Disabled).await;
     }
+    connected
 }
 
 /// The addresses of a server that is at a name or an address.
@@ -84,59 +79,39 @@ async fn look_up(names: &Names, options: &ConnectOptions) -> Result<Vec<SocketAd
 async fn connect_in_mode(
     options: &ConnectOptions,
     found: &[SocketAddr],
-    clock: Deadline<'_>,
+    until: Instant,
     mode: TlsMode,
 ) -> Result<(ByteStream, Greeting), LinkError> {
-    let stream = clock.bound(Step::Connect, open(options, found)).await?;
+    let step = Mutex::new(Step::Connect);
+    let negotiation = negotiate(options, found, mode, &step);
+    let ended = tokio::time::timeout_at(until, negotiation).await;
+    ended.unwrap_or_else(|_| {
+        Err(LinkError::Timeout {
+            endpoint: options.endpoint.clone(),
+            step: step.into_inner().unwrap_or_else(PoisonError::into_inner),
+            limit: options.timeouts.connect,
+        })
+    })
+}
+
+async fn negotiate(
+    options: &ConnectOptions,
+    found: &[SocketAddr],
+    mode: TlsMode,
+    step: &Mutex<Step>,
+) -> Result<(ByteStream, Greeting), LinkError> {
     let mut negotiation = Negotiation {
-        reader: PacketReader::new(stream, MAX_NEGOTIATION_PACKET),
+        reader: PacketReader::new(open(options, found).await?, MAX_NEGOTIATION_PACKET),
         options,
-        clock,
+        step,
         mode,
     };
     let greeting = negotiation.greeting().await?;
     let (mut negotiation, next_sequence) = negotiation.secure(&greeting).await?;
     negotiation.authenticate(&greeting, next_sequence).await?;
-    let (stream, clean) = negotiation.reader.into_inner();
-    if !clean {
-        return Err(protocol(
-            options,
-            ProtocolError::malformed("the login", "bytes follow its end"),
-        ));
-    }
-    Ok((stream, greeting))
-}
-
-#[derive(Clone, Copy)]
-struct Deadline<'a> {
-    endpoint: &'a Endpoint,
-    at: Instant,
-    limit: Duration,
-}
-
-impl<'a> Deadline<'a> {
-    fn after(endpoint: &'a Endpoint, limit: Duration) -> Self {
-        Self {
-            endpoint,
-            at: Instant::now() + limit,
-            limit,
-        }
-    }
-
-    async fn bound<T>(
-        &self,
-        step: Step,
-        work: impl Future<Output = Result<T, LinkError>>,
-    ) -> Result<T, LinkError> {
-        tokio::time::timeout_at(self.at, work)
-            .await
-            .unwrap_or_else(|_| {
-                Err(LinkError::Timeout {
-                    endpoint: self.endpoint.clone(),
-                    step,
-                    limit: self.limit,
-                })
-            })
+    match negotiation.reader.into_inner() {
+        (stream, true) => Ok((stream, greeting)),
+        (_, false) => Err(malformed(options, "the login", "bytes follow its end")),
     }
 }
 
@@ -162,7 +137,8 @@ async fn open_tcp(found: &[SocketAddr]) -> io::Result<TcpStream> {
 struct Negotiation<'a> {
     reader: PacketReader<ByteStream>,
     options: &'a ConnectOptions,
-    clock: Deadline<'a>,
+    /// The current step, for the error of a timeout.
+    step: &'a Mutex<Step>,
     /// What is tried: the options' mode, or less.
     mode: TlsMode,
 }
@@ -171,11 +147,7 @@ impl<'a> Negotiation<'a> {
     async fn greeting(&mut self) -> Result<Greeting, LinkError> {
         let packet = self.receive(Step::Greeting).await?;
         if packet.payload.first() == Some(&ERROR) {
-            let error = parse_error(self.options, &packet.payload)?;
-            return Err(LinkError::Refused {
-                endpoint: self.options.endpoint.clone(),
-                error,
-            });
+            return Err(refused(self.options, &packet.payload));
         }
         if let Some(product) = foreign_in(&packet.payload) {
             return Err(LinkError::OtherProduct {
@@ -194,57 +166,37 @@ impl<'a> Negotiation<'a> {
         let Endpoint::Tcp { host, .. } = &self.options.endpoint else {
             return Ok((self, next_sequence));
         };
-        match mode {
-            TlsMode::Disabled => return Ok((self, next_sequence)),
-            _ if offered => {}
-            TlsMode::Preferred => return Ok((self, next_sequence)),
-            _ => {
-                return Err(LinkError::TlsNotOffered {
-                    endpoint: self.options.endpoint.clone(),
-                    mode,
-                });
+        match (mode, offered) {
+            (TlsMode::Disabled, _) | (TlsMode::Preferred, false) => {
+                return Ok((self, next_sequence));
+            }
+            (_, true) => {}
+            (_, false) => {
+                let endpoint = self.options.endpoint.clone();
+                return Err(LinkError::TlsNotOffered { endpoint, mode });
             }
         }
-        // Files are checked before the server is asked, so that their fault is told apart from the handshake's.
+        // Files are checked before the server is asked, so that their errors differ from the handshake's.
         let (connector, name) = tls::connector(&self.options.tls, host)?;
         let capabilities = self.capabilities(greeting) | CapabilityFlags::CLIENT_SSL;
         let request = SslRequest::new(capabilities, MAX_PAYLOAD_LEN as u32, UTF8MB4);
         let next_sequence = self
             .send(Step::TlsHandshake, next_sequence, &serialized(&request))
             .await?;
-        let (stream, clean) = self.reader.into_inner();
-        let (ByteStream::Tcp(stream), true) = (stream, clean) else {
-            return Err(protocol(
-                self.options,
-                ProtocolError::malformed("the TLS request", "the server talks before TLS"),
-            ));
+        let (ByteStream::Tcp(stream), true) = self.reader.into_inner() else {
+            let reason = "the server sends bytes before TLS";
+            return Err(malformed(self.options, "the TLS request", reason));
         };
-        let endpoint = self.options.endpoint.clone();
-        let handshake = async {
-            connector.connect(name, stream).await.map_err(|source| {
-                let advice = tls::advice(&source);
-                LinkError::Tls {
-                    endpoint,
-                    mode,
-                    source,
-                    advice,
-                }
-            })
-        };
-        let stream = self.clock.bound(Step::TlsHandshake, handshake).await?;
-        let reader = PacketReader::new(
-            ByteStream::Tls(Box::new(stream.into())),
-            MAX_NEGOTIATION_PACKET,
-        );
-        Ok((
-            Self {
-                reader,
-                options: self.options,
-                clock: self.clock,
-                mode,
-            },
-            next_sequence,
-        ))
+        let stream = connector.connect(name, stream).await;
+        let stream = stream.map_err(|source| LinkError::Tls {
+            endpoint: self.options.endpoint.clone(),
+            mode,
+            advice: tls::advice(&source),
+            source,
+        })?;
+        let stream = ByteStream::Tls(Box::new(stream.into()));
+        self.reader = PacketReader::new(stream, MAX_NEGOTIATION_PACKET);
+        Ok((self, next_sequence))
     }
 
     /// Runs the challenges to their end.
@@ -264,12 +216,12 @@ impl<'a> Negotiation<'a> {
             .plugin
             .as_deref()
             .map(mysql_common::packets::AuthPlugin::from_bytes);
+        let options = self.options;
+        let failed = |error| authentication_error(options, error);
+        let scramble = greeting.scramble.clone();
         let mut authentication =
-            Authentication::new(self.options, security, offered, greeting.scramble.clone())
-                .map_err(|error| authentication_error(self.options, error))?;
-        let answer = authentication
-            .first_answer()
-            .map_err(|error| authentication_error(self.options, error))?;
+            Authentication::new(options, security, offered, scramble).map_err(failed)?;
+        let answer = authentication.first_answer().map_err(failed)?;
         let response = HandshakeResponse::new(
             Some(answer),
             (8, 0, 0), // chooses utf8mb4
@@ -294,7 +246,7 @@ impl<'a> Negotiation<'a> {
             }
             let answer = match packet.payload.first() {
                 Some(&OK) => return Ok(()),
-                Some(&ERROR) => return Err(login_refused(self.options, &packet.payload)?),
+                Some(&ERROR) => return Err(refused(self.options, &packet.payload)),
                 Some(&MORE_DATA) => authentication.answer(&packet.payload[1..]),
                 Some(&SWITCH) => {
                     let request = parse_switch(&packet.payload)
@@ -304,22 +256,17 @@ impl<'a> Negotiation<'a> {
                         .map(Some)
                 }
                 _ => {
-                    let error =
-                        ProtocolError::malformed("the login", "an answer of an unknown kind");
-                    return Err(protocol(self.options, error));
+                    let reason = "an answer of an unknown kind";
+                    return Err(malformed(self.options, "the login", reason));
                 }
             };
             sequence = packet.last_sequence.wrapping_add(1);
-            if let Some(answer) =
-                answer.map_err(|error| authentication_error(self.options, error))?
-            {
+            if let Some(answer) = answer.map_err(failed)? {
                 sequence = self.send(Step::Authentication, sequence, &answer).await?;
             }
         }
-        Err(protocol(
-            self.options,
-            ProtocolError::malformed("the login", "the server asks without an end"),
-        ))
+        let reason = "the server asks without an end";
+        Err(malformed(self.options, "the login", reason))
     }
 
     fn capabilities(&self, greeting: &Greeting) -> CapabilityFlags {
@@ -338,33 +285,32 @@ impl<'a> Negotiation<'a> {
     }
 
     async fn receive(&mut self, step: Step) -> Result<Packet, LinkError> {
-        let options = self.options;
-        let read = async {
-            self.reader
-                .read()
-                .await
-                .map_err(|error| wire_error(&options.endpoint, step, error))
-        };
-        self.clock.bound(step, read).await
+        self.begin(step);
+        let read = self.reader.read().await;
+        read.map_err(|error| wire_error(&self.options.endpoint, step, error))
     }
 
     async fn send(&mut self, step: Step, sequence: u8, payload: &[u8]) -> Result<u8, LinkError> {
-        let endpoint = &self.options.endpoint;
+        self.begin(step);
         let mut bytes = Vec::new();
         let next = encode_packet(sequence, payload, &mut bytes);
         let stream = self.reader.stream_mut();
         let write = async {
-            stream
-                .write_all(&bytes)
-                .await
-                .map_err(|error| wire_error(endpoint, step, WireError::Io(error)))?;
-            stream
-                .flush()
-                .await
-                .map_err(|error| wire_error(endpoint, step, WireError::Io(error)))
+            stream.write_all(&bytes).await?;
+            stream.flush().await
         };
-        self.clock.bound(step, write).await?;
-        Ok(next)
+        match write.await {
+            Ok(()) => Ok(next),
+            Err(error) => Err(wire_error(
+                &self.options.endpoint,
+                step,
+                WireError::Io(error),
+            )),
+        }
+    }
+
+    fn begin(&self, step: Step) {
+        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = step;
     }
 }
 
@@ -382,14 +328,13 @@ pub(crate) fn parse_switch(payload: &[u8]) -> Result<AuthSwitchRequest<'_>, Prot
     })
 }
 
-fn parse_error(options: &ConnectOptions, payload: &[u8]) -> Result<ServerError, LinkError> {
-    ServerError::parse(payload).map_err(|error| protocol(options, error))
-}
-
-fn login_refused(options: &ConnectOptions, payload: &[u8]) -> Result<LinkError, LinkError> {
-    let error = parse_error(options, payload)?;
+fn refused(options: &ConnectOptions, payload: &[u8]) -> LinkError {
+    let error = match ServerError::parse(payload) {
+        Ok(error) => error,
+        Err(error) => return protocol(options, error),
+    };
     let endpoint = options.endpoint.clone();
-    Ok(match error.code {
+    match error.code {
         server_code::ACCESS_DENIED | server_code::ACCESS_DENIED_NO_PASSWORD => {
             LinkError::AccessDenied {
                 endpoint,
@@ -398,7 +343,7 @@ fn login_refused(options: &ConnectOptions, payload: &[u8]) -> Result<LinkError, 
             }
         }
         _ => LinkError::Refused { endpoint, error },
-    })
+    }
 }
 
 fn authentication_error(options: &ConnectOptions, error: AuthenticationError) -> LinkError {
@@ -408,11 +353,14 @@ fn authentication_error(options: &ConnectOptions, error: AuthenticationError) ->
             LinkError::UnsupportedPlugin { endpoint, plugin }
         }
         AuthenticationError::PublicKey(reason) => LinkError::PublicKey { endpoint, reason },
-        AuthenticationError::Challenge(reason) => LinkError::Protocol {
-            endpoint,
-            error: ProtocolError::malformed("the server's challenge", reason),
-        },
+        AuthenticationError::Challenge(reason) => {
+            malformed(options, "the server's challenge", &reason)
+        }
     }
+}
+
+fn malformed(options: &ConnectOptions, what: &'static str, reason: &str) -> LinkError {
+    protocol(options, ProtocolError::malformed(what, reason))
 }
 
 fn protocol(options: &ConnectOptions, error: ProtocolError) -> LinkError {
@@ -440,9 +388,9 @@ pub(crate) fn wire_error(endpoint: &Endpoint, step: Step, error: WireError) -> L
     }
 }
 
-// What a server says first, read with care; and what of its capabilities is used. Pure.
+// A server's greeting, read with care, and the capabilities of it that are used. Pure.
 
-/// What the server says first.
+/// The server's greeting.
 #[derive(Debug)]
 pub(crate) struct Greeting {
     pub(crate) version: ServerVersion,
@@ -454,7 +402,7 @@ pub(crate) struct Greeting {
     pub(crate) sequence: u8,
 }
 
-/// What we want, as far as the server has it.
+/// The wanted capabilities that the server has.
 pub(crate) fn capabilities(offered: CapabilityFlags, several_statements: bool) -> CapabilityFlags {
     let mut wanted = CapabilityFlags::CLIENT_LONG_PASSWORD
         | CapabilityFlags::CLIENT_LONG_FLAG
@@ -495,9 +443,8 @@ pub(crate) fn parse_greeting(packet: &Packet) -> Result<Greeting, ProtocolError>
         return Err(malformed("it is not that of a MySQL 5.7 or later"));
     }
     let version_text = greeting.server_version_str().into_owned();
-    let version = version_text
-        .parse()
-        .map_err(|reason: String| malformed(&reason))?;
+    let version = version_text.parse::<ServerVersion>();
+    let version = version.map_err(|error| malformed(&error.to_string()))?;
     Ok(Greeting {
         version,
         version_text,
@@ -516,7 +463,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_greeting_of_another_product_is_told_by_its_version() {
+    fn another_product_is_recognised_by_its_greeting() {
         assert_eq!(
             foreign_in(b"\x0a5.5.5-10.11.6-MariaDB-1\0rest"),
             Some("MariaDB")
@@ -528,7 +475,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_switch_request_is_survived(payload in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn any_switch_request_is_parsed_or_refused(payload in prop::collection::vec(any::<u8>(), 0..60)) {
             if let Ok(request) = parse_switch(&payload) {
                 let _ = (request.auth_plugin(), request.plugin_data());
             }
@@ -597,13 +544,14 @@ mod greeting_tests {
 #[cfg(test)]
 mod lookup_tests {
     use std::net::Ipv4Addr;
+    use std::time::Duration;
 
     use tokio::net::TcpListener;
 
     use super::*;
 
     #[tokio::test]
-    async fn a_name_may_be_looked_up_for_longer_than_a_connection_may_take() {
+    async fn a_name_lookup_has_its_own_limit() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let names = Names::by(|_| {
@@ -625,7 +573,7 @@ mod lookup_tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_cannot_be_looked_up_is_told() {
+    async fn a_failed_name_lookup_is_reported() {
         let names = Names::by(|_| Err(io::Error::other("no such name")));
         let options = ConnectOptions::new(Endpoint::tcp("mysqld.test", 3306), "w", "");
         let connected = connect_by(&names, &options).await;

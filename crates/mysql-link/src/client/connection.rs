@@ -1,7 +1,8 @@
 //! An authenticated connection, for statements. A statement that was cut short (by its time limit,
 //! or because its future was dropped) makes the connection unusable: its answer would be taken for
-//! that of the next one. What mysqld goes on doing is ended with [`Connection::kill`].
+//! that of the next one. [`Connection::kill`] ends a statement that mysqld continues.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,11 +10,10 @@ use tokio::time::Instant;
 use tokio::time::error::Elapsed;
 
 use crate::client::connect::{Greeting, connect, wire_error};
-use crate::client::options::{ConnectOptions, Endpoint};
 use crate::client::result_set::{
-    Answer, AnswerPackets, QueryResult, RowPacket, parse_answer, parse_column_name, parse_row,
+    Answer, AnswerPackets, QueryResult, parse_answer, parse_column_name, parse_row,
 };
-use crate::client::statements::{Command, Statements};
+use crate::client::{ConnectOptions, Endpoint};
 use crate::error::{LinkError, ProtocolError, ServerError, Step, server_code};
 use crate::versions::ServerVersion;
 use crate::wire::{ByteReader, ByteStream, ByteWriter, PacketReader, PacketWriter, WireError};
@@ -22,8 +22,9 @@ const COM_QUIT: u8 = 0x01;
 const COM_QUERY: u8 = 0x03;
 const COM_PING: u8 = 0x0e;
 
-/// No transaction stays open behind a statement, none keeps an old view or is read only, no answer is cut off or refused for the
-/// rows that it looks at (`max_join_size`), and text is read as [`literal`] writes it. No account needs a right for them, and MySQL 8.0 to 9.7 have all.
+/// No transaction stays open after a statement, none keeps an old view or is read only, no answer is cut off or refused for the
+/// rows that it examines (`max_join_size`), and text is read as [`literal`] writes it. No account needs a privilege for them, and
+/// MySQL 8.0 to 9.7 have all.
 /// mysqld ends a SELECT after `limit`, when the client gives it up: also where the client is gone, or cannot send a KILL.
 fn own_settings(limit: Duration) -> String {
     let milliseconds = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).max(1);
@@ -78,10 +79,8 @@ impl Connection {
         let until = Instant::now() + options.timeouts.connect;
         let mut connection = Self::open(options).await?;
         let left = until.saturating_duration_since(Instant::now());
-        match connection
-            .query_within(own_settings(options.timeouts.statement), left)
-            .await
-        {
+        let settings = own_settings(options.timeouts.statement);
+        match connection.query_within(settings, left).await {
             // Reported as a login timeout: the session is not ready for its owner's statements yet.
             Err(LinkError::Timeout { endpoint, .. }) => Err(LinkError::Timeout {
                 endpoint,
@@ -184,7 +183,7 @@ impl Connection {
     /// server's `max_allowed_packet` allows; the next packet is sent when the one before it has been answered without
     /// an error.
     ///
-    /// The answers are counted, because mysqld says of a `BINLOG` statement that nothing follows it even when something
+    /// The answers are counted, because mysqld reports of a `BINLOG` statement that nothing follows it even when something
     /// does. `limit` is for all of them together.
     ///
     /// # Errors
@@ -199,7 +198,7 @@ impl Connection {
         self.run_all_noting(statements, limit, |_, _| ()).await
     }
 
-    /// The same; `note` hears of each statement that was done as soon as its answer is there, while those behind it run:
+    /// The same; `note` is called for each statement as soon as its answer is there, while later ones run: with
     /// its place among `statements`, and how many rows it changed.
     ///
     /// # Errors
@@ -213,23 +212,12 @@ impl Connection {
         let packet_limit = self.packet_limit().await?;
         self.begin()?;
         let conversation = self.converse_all(statements, packet_limit, note);
-        let run = tokio::time::timeout(limit, conversation).await;
+        let ended = tokio::time::timeout(limit, conversation).await;
         statements.clear();
-        match run {
-            Ok(Ok(ran)) => {
-                self.in_step = true;
-                Ok(ran)
-            }
-            Ok(Err(error)) => Err(wire_error(&self.endpoint, Step::Statement, error)),
-            Err(_) => Err(LinkError::Timeout {
-                endpoint: self.endpoint.clone(),
-                step: Step::Statement,
-                limit,
-            }),
-        }
+        self.ended(ended, limit)
     }
 
-    /// Runs one statement that gives no rows and whose text of `length` bytes is made while it is sent; returns how many
+    /// Runs one statement that gives no rows, with a text of `length` bytes that is made while it is sent; returns how many
     /// rows it changed. For text that should not be in memory as a whole.
     ///
     /// # Errors
@@ -253,7 +241,8 @@ impl Connection {
             self.answer(next.map_err(WireError::Io)?).await
         };
         let ended = tokio::time::timeout(limit, conversation).await;
-        self.ended(ended, limit).map(|answer| answer.affected_rows)
+        let answer = self.ended(ended, limit)?;
+        Ok(self.answered(answer, limit)?.affected_rows)
     }
 
     /// The largest statement that the server takes, in bytes.
@@ -265,10 +254,7 @@ impl Connection {
             return Ok(limit);
         }
         let answer = self.query("SELECT @@max_allowed_packet").await?;
-        let limit = answer
-            .first()
-            .and_then(|row| row.text_at(0))
-            .and_then(|limit| limit.parse().ok());
+        let limit = answer.value().and_then(|limit| limit.parse().ok());
         let limit = limit.ok_or_else(|| LinkError::Protocol {
             endpoint: self.endpoint.clone(),
             error: ProtocolError::malformed("max_allowed_packet", "it is no number"),
@@ -282,12 +268,10 @@ impl Connection {
     /// # Errors
     /// As [`Connection::query`].
     pub async fn ping(&mut self) -> Result<(), LinkError> {
-        self.exchange(&[COM_PING], self.statement_limit)
-            .await
-            .map(|_| ())
+        self.command(&[COM_PING]).await
     }
 
-    /// Sends a command whose whole answer is one OK or error packet.
+    /// Sends a command with one OK or error packet as its answer.
     pub(crate) async fn command(&mut self, command: &[u8]) -> Result<(), LinkError> {
         self.exchange(command, self.statement_limit)
             .await
@@ -295,7 +279,7 @@ impl Connection {
     }
 
     /// Ends another connection together with the statement that it runs, by its [`Connection::id`].
-    /// For a statement that was given up here and goes on there.
+    /// For a statement that was given up here and continues there.
     ///
     /// # Errors
     /// As for any connection and statement; that the other one is gone already is no error.
@@ -327,19 +311,11 @@ impl Connection {
     pub(crate) async fn send_only(&mut self, command: &[u8]) -> Result<(), LinkError> {
         self.begin()?;
         let limit = self.statement_limit;
-        let write = tokio::time::timeout(limit, self.writer.write(0, command)).await;
-        match write {
+        let step = Step::DumpRequest;
+        match tokio::time::timeout(limit, self.writer.write(0, command)).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(wire_error(
-                &self.endpoint,
-                Step::DumpRequest,
-                WireError::Io(error),
-            )),
-            Err(_) => Err(LinkError::Timeout {
-                endpoint: self.endpoint.clone(),
-                step: Step::DumpRequest,
-                limit,
-            }),
+            Ok(Err(error)) => Err(wire_error(&self.endpoint, step, WireError::Io(error))),
+            Err(_) => Err(self.timeout(step, limit)),
         }
     }
 
@@ -359,35 +335,53 @@ impl Connection {
         limit: Duration,
     ) -> Result<QueryResult, LinkError> {
         self.begin()?;
-        let ended = tokio::time::timeout(limit, self.converse(command)).await;
-        self.ended(ended, limit)
+        let conversation = async {
+            let next = self.writer.write(0, command).await;
+            self.answer(next.map_err(WireError::Io)?).await
+        };
+        let ended = tokio::time::timeout(limit, conversation).await;
+        let answer = self.ended(ended, limit)?;
+        self.answered(answer, limit)
     }
 
-    /// What came of an exchange within its time limit.
-    fn ended(
+    /// The result of an exchange within its time limit.
+    fn ended<T>(
         &mut self,
-        ended: Result<Result<Result<QueryResult, ServerError>, WireError>, Elapsed>,
+        ended: Result<Result<T, WireError>, Elapsed>,
         limit: Duration,
-    ) -> Result<QueryResult, LinkError> {
-        let endpoint = self.endpoint.clone();
-        let timeout = |endpoint| LinkError::Timeout {
-            endpoint,
-            step: Step::Statement,
-            limit,
-        };
+    ) -> Result<T, LinkError> {
         match ended {
             Ok(Ok(answer)) => {
                 self.in_step = true;
-                answer.map_err(|error| match error.code {
-                    server_code::QUERY_TIMEOUT if self.killed_by.is_some() => timeout(endpoint),
-                    _ => LinkError::Server(error),
-                })
+                Ok(answer)
             }
-            Ok(Err(error)) => Err(wire_error(&endpoint, Step::Statement, error)),
+            Ok(Err(error)) => Err(wire_error(&self.endpoint, Step::Statement, error)),
             Err(_) => {
                 self.kill_given_up();
-                Err(timeout(endpoint))
+                Err(self.timeout(Step::Statement, limit))
             }
+        }
+    }
+
+    /// The server's answer; a SELECT that the server ended at its limit counts as one that was given up here.
+    fn answered(
+        &self,
+        answer: Result<QueryResult, ServerError>,
+        limit: Duration,
+    ) -> Result<QueryResult, LinkError> {
+        answer.map_err(|error| match error.code {
+            server_code::QUERY_TIMEOUT if self.killed_by.is_some() => {
+                self.timeout(Step::Statement, limit)
+            }
+            _ => LinkError::Server(error),
+        })
+    }
+
+    fn timeout(&self, step: Step, limit: Duration) -> LinkError {
+        LinkError::Timeout {
+            endpoint: self.endpoint.clone(),
+            step,
+            limit,
         }
     }
 
@@ -409,10 +403,9 @@ impl Connection {
         packet_limit: usize,
         mut note: impl FnMut(usize, u64) + Send,
     ) -> Result<Ran, WireError> {
-        let together = if self.several_statements {
-            packet_limit
-        } else {
-            0
+        let together = match self.several_statements {
+            true => packet_limit,
+            false => 0,
         };
         let mut done = 0;
         while done < statements.len() {
@@ -422,35 +415,22 @@ impl Connection {
                 let error = Some(too_large(size, packet_limit));
                 return Ok(Ran { done, error });
             }
-            let next = match statements.command(run.clone()) {
-                Command::Chunk(packet) => self.writer.write_encoded(packet).await.map(|()| 1),
-                Command::Payload(payload) => self.writer.write(0, payload).await,
-            };
-            let mut packets = AnswerPackets {
-                next: next.map_err(WireError::Io)?,
-                reader: &mut self.reader,
-                bytes: 0,
-                max_bytes: self.max_result_bytes,
-            };
+            let next = self.writer.write(0, statements.command(run.clone())).await;
+            let mut packets = self.packets(next.map_err(WireError::Io)?);
             for _ in run {
                 let answer = packets.next().await?;
                 if answer.first() == Some(&0xff) {
-                    let error = ServerError::parse(&answer).map_err(WireError::Protocol)?;
-                    return Ok(Ran {
-                        done,
-                        error: Some(error),
-                    });
+                    let error = Some(ServerError::parse(&answer)?);
+                    return Ok(Ran { done, error });
                 }
-                match parse_answer(answer).map_err(WireError::Protocol)? {
+                match parse_answer(answer)? {
                     Answer::Done { affected_rows, .. } => {
                         note(done, affected_rows);
                         done += 1;
                     }
                     Answer::Columns(_) => {
-                        return Err(WireError::Protocol(ProtocolError::malformed(
-                            "the answer to one of several statements",
-                            "it has rows",
-                        )));
+                        let what = "the answer to one of several statements";
+                        return Err(ProtocolError::malformed(what, "it has rows").into());
                     }
                 }
             }
@@ -458,35 +438,27 @@ impl Connection {
         Ok(Ran { done, error: None })
     }
 
-    /// The outer error ends the connection, the inner one is the statement's.
-    async fn converse(
-        &mut self,
-        command: &[u8],
-    ) -> Result<Result<QueryResult, ServerError>, WireError> {
-        let next = self.writer.write(0, command).await;
-        self.answer(next.map_err(WireError::Io)?).await
-    }
-
-    /// Reads the answer to a command, whose first packet has this number.
-    async fn answer(&mut self, next: u8) -> Result<Result<QueryResult, ServerError>, WireError> {
-        let mut packets = AnswerPackets {
+    fn packets(&mut self, next: u8) -> AnswerPackets<'_> {
+        AnswerPackets {
             next,
             reader: &mut self.reader,
             bytes: 0,
             max_bytes: self.max_result_bytes,
-        };
+        }
+    }
+
+    /// Reads the answer to a command; its first packet has this number. The outer error ends the connection, the inner one is the
+    /// statement's.
+    async fn answer(&mut self, next: u8) -> Result<Result<QueryResult, ServerError>, WireError> {
+        let mut packets = self.packets(next);
         let first = packets.next().await?;
         if first.first() == Some(&0xff) {
-            return ServerError::parse(&first)
-                .map(Err)
-                .map_err(WireError::Protocol);
+            return Ok(Err(ServerError::parse(&first)?));
         }
-        let count = match parse_answer(first).map_err(WireError::Protocol)? {
+        let count = match parse_answer(first)? {
             Answer::Done { more: true, .. } => {
-                return Err(WireError::Protocol(ProtocolError::malformed(
-                    "the answer to a statement",
-                    "another one follows: its text is more than one statement",
-                )));
+                let reason = "another one follows: its text is more than one statement";
+                return Err(ProtocolError::malformed("the answer to a statement", reason).into());
             }
             Answer::Done { affected_rows, .. } => {
                 return Ok(Ok(QueryResult {
@@ -498,20 +470,18 @@ impl Connection {
         };
         let mut names = Vec::with_capacity(count);
         for _ in 0..count {
-            names.push(parse_column_name(packets.next().await?).map_err(WireError::Protocol)?);
+            names.push(parse_column_name(packets.next().await?)?);
         }
         let columns: Arc<[String]> = names.into();
         let mut rows = Vec::new();
         loop {
             let payload = packets.next().await?;
             if payload.first() == Some(&0xff) {
-                return ServerError::parse(&payload)
-                    .map(Err)
-                    .map_err(WireError::Protocol);
+                return Ok(Err(ServerError::parse(&payload)?));
             }
-            match parse_row(payload, &columns).map_err(WireError::Protocol)? {
-                RowPacket::Row(row) => rows.push(row),
-                RowPacket::End => {
+            match parse_row(payload, &columns)? {
+                Some(row) => rows.push(row),
+                None => {
                     return Ok(Ok(QueryResult {
                         columns,
                         rows,
@@ -540,13 +510,121 @@ fn too_large(size: usize, limit: usize) -> ServerError {
 pub struct Ran {
     /// How many of them succeeded, from the first on.
     pub done: usize,
-    /// Why the next one failed; nothing behind it was run.
+    /// Why the next one failed; none after it was run.
     pub error: Option<ServerError>,
+}
+
+// Statements that are sent together, as the text of one packet. Kept by its owner from one call to the next, so that
+// neither the text nor the packet is copied or allocated again.
+
+/// Memory above this is given back when the statements are done.
+const KEPT: usize = 4 << 20;
+
+/// Statements in their order.
+///
+/// ```text
+/// command | statement ; statement ; statement
+///           starts[0]   starts[1]   starts[2]
+/// ```
+/// The text before a statement is sent before it, so that the command of a packet which begins with it takes the byte before it.
+#[derive(Debug)]
+pub struct Statements {
+    text: Vec<u8>,
+    starts: Vec<usize>,
+}
+
+impl Default for Statements {
+    fn default() -> Self {
+        Self {
+            text: vec![COM_QUERY],
+            starts: Vec::new(),
+        }
+    }
+}
+
+impl Statements {
+    /// A packet without statements.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The number of statements.
+    pub fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// True if no statement was added.
+    pub fn is_empty(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    /// Bytes of all statements, without the packet's header.
+    pub fn bytes(&self) -> usize {
+        self.text.len() - 1
+    }
+
+    /// Adds a statement after the others.
+    pub fn push(&mut self, sql: impl AsRef<[u8]>) {
+        self.begin().extend_from_slice(sql.as_ref());
+    }
+
+    /// Begins one: its text is what the caller appends. It must be one statement, without a semicolon after it.
+    pub fn begin(&mut self) -> &mut Vec<u8> {
+        if !self.starts.is_empty() {
+            self.text.push(b';');
+        }
+        self.starts.push(self.text.len());
+        &mut self.text
+    }
+
+    /// Takes all of them out.
+    pub fn clear(&mut self) {
+        self.starts.clear();
+        if self.text.capacity() > KEPT {
+            self.text = vec![COM_QUERY];
+        } else {
+            self.text.truncate(1);
+        }
+    }
+
+    /// Bytes of the packet that runs these statements.
+    fn packet_bytes(&self, run: Range<usize>) -> usize {
+        1 + self.place(run).len()
+    }
+
+    /// The longest run of statements from `first` on that makes a packet of at most `limit` bytes; at least one.
+    fn run_from(&self, first: usize, limit: usize) -> Range<usize> {
+        let mut end = first + 1;
+        while end < self.len() && self.packet_bytes(first..end + 1) <= limit {
+            end += 1;
+        }
+        first..end.min(self.len())
+    }
+
+    /// The command that runs these statements. Overwrites the byte in front of them.
+    fn command(&mut self, run: Range<usize>) -> &[u8] {
+        let place = self.place(run);
+        let command = place.start - 1..place.end;
+        if let Some(first) = self.text.get_mut(command.start) {
+            *first = COM_QUERY;
+        }
+        self.text.get(command).unwrap_or_default()
+    }
+
+    /// The place of the text of a run of statements, without the semicolon after it.
+    fn place(&self, run: Range<usize>) -> Range<usize> {
+        let start = self.starts.get(run.start).copied().unwrap_or(1);
+        let end = self
+            .starts
+            .get(run.end)
+            .map_or(self.text.len(), |next| next - 1);
+        start..end
+    }
 }
 
 // Text inside a statement.
 
-/// The text as a literal with its quotes, for a session whose `sql_mode` is without `NO_BACKSLASH_ESCAPES`.
+/// The text as a literal with its quotes, for a session without `NO_BACKSLASH_ESCAPES` in its `sql_mode`.
 #[must_use]
 pub fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
@@ -557,8 +635,64 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_stays_one_text() {
+    fn literals_are_escaped() {
         assert_eq!(literal(r"a'b\c"), r"'a''b\\c'");
         assert_eq!(literal(""), "''");
+    }
+}
+
+#[cfg(test)]
+mod statements_tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn texts(statements: &mut Statements, limit: usize) -> Vec<(Range<usize>, String)> {
+        let (mut first, mut sent) = (0, Vec::new());
+        while first < statements.len() {
+            let run = statements.run_from(first, limit);
+            let command = statements.command(run.clone());
+            assert_eq!(command[0], COM_QUERY);
+            first = run.end;
+            let text = String::from_utf8(command[1..].to_vec()).unwrap();
+            sent.push((run, text));
+        }
+        sent
+    }
+
+    #[test]
+    fn statements_share_a_packet_as_long_as_they_fit() {
+        let mut statements = Statements::new();
+        for sql in ["A1", "B22", "C", "D"] {
+            statements.push(sql);
+        }
+        assert_eq!(statements.packet_bytes(1..2), 4);
+        assert_eq!(
+            texts(&mut statements, 7),
+            [(0..2, "A1;B22".to_owned()), (2..4, "C;D".to_owned())]
+        );
+        statements.clear();
+        assert!(statements.is_empty());
+        statements.push("E");
+        assert_eq!(texts(&mut statements, 100), [(0..1, "E".to_owned())]);
+        assert_eq!(statements.bytes(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn every_statement_is_sent_once_in_order(
+            sizes in prop::collection::vec(1_usize..9, 1..20),
+            limit in 1_usize..40,
+        ) {
+            let all: Vec<String> = sizes.iter().enumerate().map(|(at, size)| char::from(b'a' + at as u8).to_string().repeat(*size)).collect();
+            let mut statements = Statements::new();
+            all.iter().for_each(|sql| statements.push(sql));
+            let sent = texts(&mut statements, limit);
+            for (run, text) in &sent {
+                prop_assert!(run.len() == 1 || text.len() < limit);
+            }
+            let joined: Vec<_> = sent.into_iter().map(|(_, text)| text).collect();
+            prop_assert_eq!(joined.join(";"), all.join(";"));
+        }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 
 use crate::error::{ProtocolError, ServerError};
-use crate::wire::{ByteReader, FieldReader, PacketReader, WireError};
+use crate::wire::{ByteReader, PacketReader, WireError};
 
 /// The answer to one statement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl QueryResult {
         self.rows.first()
     }
 
-    /// The first value of the first row as text.
+    /// The first value of the first row, as text.
     pub fn value(&self) -> Option<&str> {
         self.first()?.text_at(0)
     }
@@ -56,16 +56,12 @@ impl Row {
 
     /// The value of a column as text; `None` as for [`Row::get`], and when it is not UTF-8.
     pub fn text(&self, column: &str) -> Option<&str> {
-        self.get(column)
-            .and_then(|value| std::str::from_utf8(value).ok())
+        std::str::from_utf8(self.get(column)?).ok()
     }
 
     /// The value at a place (from 0) as text.
     pub fn text_at(&self, place: usize) -> Option<&str> {
-        self.values
-            .get(place)?
-            .as_ref()
-            .and_then(|value| std::str::from_utf8(value).ok())
+        std::str::from_utf8(self.values.get(place)?.as_ref()?).ok()
     }
 
     /// The values in the order of the columns.
@@ -127,18 +123,14 @@ pub(crate) fn parse_column_name(payload: Bytes) -> Result<String, ProtocolError>
     Ok(String::from_utf8_lossy(&fields.string()?).into_owned())
 }
 
-pub(crate) enum RowPacket {
-    Row(Row),
-    End,
-}
-
+/// Reads a packet after the columns; `None` at the end of the rows.
 pub(crate) fn parse_row(
     payload: Bytes,
     columns: &Arc<[String]>,
-) -> Result<RowPacket, ProtocolError> {
+) -> Result<Option<Row>, ProtocolError> {
     // A row cannot begin with 0xfe unless its first value is longer than 16 MiB.
     if payload.first() == Some(&0xfe) && payload.len() < crate::wire::MAX_CHUNK {
-        return Ok(RowPacket::End);
+        return Ok(None);
     }
     let mut fields = FieldReader::new(payload, "a row");
     let values = columns
@@ -151,7 +143,7 @@ pub(crate) fn parse_row(
             "it has more values than columns",
         ));
     }
-    Ok(RowPacket::Row(Row::of(Arc::clone(columns), values)))
+    Ok(Some(Row::of(Arc::clone(columns), values)))
 }
 
 impl ServerError {
@@ -174,7 +166,7 @@ impl ServerError {
 
 // The packets of an answer.
 
-/// The packets of one answer: numbered one after the other, and bounded in their sum.
+/// The packets of one answer: numbered consecutively, and bounded in their sum.
 pub(super) struct AnswerPackets<'a> {
     pub(super) reader: &'a mut PacketReader<ByteReader>,
     pub(super) next: u8,
@@ -186,20 +178,109 @@ impl AnswerPackets<'_> {
     pub(super) async fn next(&mut self) -> Result<Bytes, WireError> {
         let packet = self.reader.read().await?;
         if packet.first_sequence != self.next {
-            return Err(WireError::Protocol(ProtocolError::Sequence {
-                expected: self.next,
-                found: packet.first_sequence,
-            }));
+            let (expected, found) = (self.next, packet.first_sequence);
+            return Err(ProtocolError::Sequence { expected, found }.into());
         }
         self.next = packet.last_sequence.wrapping_add(1);
         self.bytes = self.bytes.saturating_add(packet.payload.len());
         if self.bytes > self.max_bytes {
-            return Err(WireError::Protocol(ProtocolError::TooLarge {
-                size: self.bytes as u64,
-                limit: self.max_bytes as u64,
-            }));
+            let (size, limit) = (self.bytes as u64, self.max_bytes as u64);
+            return Err(ProtocolError::TooLarge { size, limit }.into());
         }
         Ok(packet.payload)
+    }
+}
+
+// Fields inside a packet, read with every length checked.
+
+/// Reads fields off the front of a packet's payload; values share the packet's memory.
+#[derive(Debug)]
+struct FieldReader {
+    rest: Bytes,
+    what: &'static str,
+}
+
+impl FieldReader {
+    /// A reader of `payload`; `what` names it in errors.
+    fn new(payload: Bytes, what: &'static str) -> Self {
+        Self {
+            rest: payload,
+            what,
+        }
+    }
+
+    /// True if all bytes were taken.
+    fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// The next `length` bytes.
+    ///
+    /// # Errors
+    /// When fewer are left.
+    fn bytes(&mut self, length: usize) -> Result<Bytes, ProtocolError> {
+        if self.rest.len() < length {
+            return Err(ProtocolError::malformed(
+                self.what,
+                format_args!(
+                    "a field of {length} bytes, but only {} are left",
+                    self.rest.len()
+                ),
+            ));
+        }
+        Ok(self.rest.split_to(length))
+    }
+
+    /// One byte.
+    ///
+    /// # Errors
+    /// At the end.
+    fn byte(&mut self) -> Result<u8, ProtocolError> {
+        Ok(self.bytes(1)?[0])
+    }
+
+    /// A length-encoded integer.
+    ///
+    /// # Errors
+    /// When it is cut off, or is the NULL marker.
+    fn integer(&mut self) -> Result<u64, ProtocolError> {
+        self.integer_or_null()?
+            .ok_or_else(|| ProtocolError::malformed(self.what, "NULL where a number is due"))
+    }
+
+    /// A length-encoded string, or `None` for NULL.
+    ///
+    /// # Errors
+    /// When it is cut off.
+    fn string_or_null(&mut self) -> Result<Option<Bytes>, ProtocolError> {
+        match self.integer_or_null()? {
+            None => Ok(None),
+            Some(length) => {
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                self.bytes(length).map(Some)
+            }
+        }
+    }
+
+    /// A length-encoded string.
+    ///
+    /// # Errors
+    /// When it is cut off or NULL.
+    fn string(&mut self) -> Result<Bytes, ProtocolError> {
+        self.string_or_null()?
+            .ok_or_else(|| ProtocolError::malformed(self.what, "NULL where a string is due"))
+    }
+
+    fn integer_or_null(&mut self) -> Result<Option<u64>, ProtocolError> {
+        let width = match self.byte()? {
+            0xfb => return Ok(None),
+            0xfc => 2,
+            0xfd => 3,
+            0xfe => 8,
+            0xff => return Err(ProtocolError::malformed(self.what, "0xff is no length")),
+            small => return Ok(Some(u64::from(small))),
+        };
+        Ok(Some(self.bytes(width)?.get_uint_le(width)))
     }
 }
 
@@ -216,9 +297,8 @@ mod tests {
     #[test]
     fn a_row_is_read_by_column_name() {
         let payload = Bytes::from_static(&[2, b'o', b'n', 0xfb, 0]);
-        let RowPacket::Row(row) = parse_row(payload, &columns(&["a", "b", "c"])).unwrap() else {
-            panic!("not a row");
-        };
+        let row = parse_row(payload, &columns(&["a", "b", "c"])).unwrap();
+        let row = row.expect("a row");
         assert_eq!(row.text("a"), Some("on"));
         assert_eq!(row.text("b"), None);
         assert_eq!(row.text("c"), Some(""));
@@ -251,6 +331,61 @@ mod tests {
             let _ = parse_column_name(payload.clone());
             let _ = parse_row(payload.clone(), &columns(&["a", "b"]));
             let _ = ServerError::parse(&payload);
+        }
+    }
+}
+
+#[cfg(test)]
+mod field_tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::{put_integer, put_string};
+
+    fn reader(bytes: &[u8]) -> FieldReader {
+        FieldReader::new(Bytes::copy_from_slice(bytes), "test")
+    }
+
+    #[test]
+    fn integers_of_every_width() {
+        assert_eq!(reader(&[0xfa]).integer(), Ok(0xfa));
+        assert_eq!(reader(&[0xfc, 1, 2]).integer(), Ok(0x0201));
+        assert_eq!(reader(&[0xfd, 1, 2, 3]).integer(), Ok(0x03_0201));
+        assert_eq!(
+            reader(&[0xfe, 1, 2, 3, 4, 5, 6, 7, 8]).integer(),
+            Ok(0x0807_0605_0403_0201)
+        );
+        assert!(reader(&[0xfb]).integer().is_err());
+        assert!(reader(&[0xff]).integer().is_err());
+        assert!(reader(&[0xfc, 1]).integer().is_err());
+    }
+
+    #[test]
+    fn strings_and_nulls() {
+        let mut fields = reader(&[2, b'a', b'b', 0xfb, 0]);
+        assert_eq!(fields.string_or_null(), Ok(Some(Bytes::from_static(b"ab"))));
+        assert_eq!(fields.string_or_null(), Ok(None));
+        assert_eq!(fields.string(), Ok(Bytes::new()));
+        assert!(fields.is_empty());
+        assert!(reader(&[3, b'a']).string().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn written_fields_are_read(number in any::<u64>(), bits in 0..64_u32, text in ".{0,300}") {
+            let mut out = Vec::new();
+            put_integer(&mut out, number >> bits);
+            put_string(&mut out, text.as_bytes());
+            let mut fields = reader(&out);
+            prop_assert_eq!(fields.integer(), Ok(number >> bits));
+            prop_assert_eq!(fields.string(), Ok(Bytes::from(text)));
+            prop_assert!(fields.is_empty());
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let mut fields = reader(&bytes);
+            while !fields.is_empty() && fields.string_or_null().is_ok() {}
         }
     }
 }

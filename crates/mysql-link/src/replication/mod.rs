@@ -1,30 +1,28 @@
 //! Being a replica as far as a dump and semi-sync ACKs go: registering, asking for what a GTID set
 //! lacks, reading events, acknowledging positions.
 
-mod acker;
-mod request;
 mod stream;
 
 use std::time::Duration;
 
 use binlog_format::DecodeError;
-use binlog_format::event::MAX_EVENT_BYTES;
-use binlog_format::gtid::GtidSet;
+use binlog_format::gtid::{GtidSet, GtidSetFormat};
+use mysql_common::packets::ComRegisterSlave;
+use mysql_common::proto::MySerialize;
 use spilling_bytes::SpillFolder;
 use thiserror::Error;
 use uuid::Uuid;
 
 use crate::client::Endpoint;
 use crate::error::{LinkError, ServerError, server_code};
-pub use crate::replication::acker::Acker;
+pub use crate::replication::stream::{Acker, DumpEvent, EventReader, ReplicationStream};
 #[cfg(feature = "fuzzing")]
-pub(crate) use crate::replication::acker::Prefix;
-pub use crate::replication::stream::{DumpEvent, EventReader, ReplicationStream};
+pub(crate) use crate::replication::stream::{SEMI_SYNC_HEADER, ack_wanted};
 
 // Why a dump was refused or ended.
 
-/// What the source's error 1236 is about. MySQL has one number for all of them, so this is told from
-/// its words; [`DumpRefusal::Other`] is what they do not tell.
+/// The cause of the source's error 1236. MySQL has one number for all causes, so they are distinguished by
+/// its message; [`DumpRefusal::Other`] is the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpRefusal {
     /// The source purged binlogs that hold transactions which we lack.
@@ -42,12 +40,14 @@ impl DumpRefusal {
         if error.code != server_code::SOURCE_FATAL_ERROR_READING_BINLOG {
             return Self::Other;
         }
-        let says = |words: &str| error.message.contains(words);
-        if says("purged required binary logs") || says("purged binary logs containing GTIDs") {
+        let mentions = |message: &str| error.message.contains(message);
+        if mentions("purged required binary logs")
+            || mentions("purged binary logs containing GTIDs")
+        {
             Self::PurgedGtids
-        } else if says("has more GTIDs than the") {
+        } else if mentions("has more GTIDs than the") {
             Self::SourceBehind
-        } else if says("same server_uuid") {
+        } else if mentions("same server_uuid") {
             Self::DuplicateUuid
         } else {
             Self::Other
@@ -85,7 +85,7 @@ pub enum DumpError {
     Refused {
         /// The address of the source.
         endpoint: Endpoint,
-        /// What kind of refusal the error is, which decides what to do.
+        /// The kind of refusal, which decides what to do.
         refusal: DumpRefusal,
         /// The error that the source sent.
         error: ServerError,
@@ -129,7 +129,7 @@ pub enum DumpError {
     BadOptions(&'static str),
 }
 
-// Who asks for the binlog, from where on, and how long silence may last.
+// The request for the binlog: the replica's identity, the start, and the limit of silence.
 
 /// How to ask for a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,15 +150,9 @@ pub struct DumpOptions {
     pub heartbeat: Duration,
     /// Silence after which the source is given up; several heartbeats.
     pub silence_limit: Duration,
-    /// How long the first event may take: the source looks for the right file first.
-    pub start_limit: Duration,
-    /// How long one ACK may take to be taken over by the operating system.
-    pub ack_limit: Duration,
-    /// The largest event taken, in bytes.
-    pub max_event_bytes: usize,
     /// What `SHOW REPLICAS` on the source shows as our host; empty for nothing.
     pub report_host: String,
-    /// Where large events are as they come; without a folder in memory.
+    /// The folder of large events while they are received; without one they are in memory.
     pub spill: SpillFolder,
 }
 
@@ -173,13 +167,82 @@ impl DumpOptions {
             register: true,
             heartbeat: Duration::from_secs(1),
             silence_limit: Duration::from_secs(5),
-            start_limit: Duration::from_secs(30),
-            ack_limit: Duration::from_secs(5),
-            max_event_bytes: MAX_EVENT_BYTES as usize,
             report_host: String::new(),
             spill: SpillFolder::default(),
         }
     }
+}
+
+// The statements and commands before a dump. Names of both generations (slave, master; replica, source) are sent: they are user
+// variables, which a server that does not use them only stores.
+
+const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
+/// Where the events of a binlog file begin.
+const FIRST_POSITION: u64 = 4;
+/// The longest host name that a register command can carry.
+const MAX_REPORT_HOST: usize = 255;
+
+/// Checks the options before anything is sent.
+fn check(options: &DumpOptions) -> Result<(), DumpError> {
+    if options.server_id == 0 {
+        return Err(DumpError::BadOptions("a replica's server id must not be 0"));
+    }
+    if options.report_host.len() > MAX_REPORT_HOST {
+        return Err(DumpError::BadOptions(
+            "the reported host is longer than 255 bytes",
+        ));
+    }
+    if options.silence_limit <= options.heartbeat {
+        return Err(DumpError::BadOptions(
+            "the silence limit must be longer than the heartbeat period",
+        ));
+    }
+    Ok(())
+}
+
+/// Sets our identity and the form of the events. One statement: one round trip.
+fn session_statement(options: &DumpOptions) -> String {
+    let uuid = options.uuid;
+    let heartbeat = options.heartbeat.as_nanos();
+    let mut assignments = vec![
+        format!("@replica_uuid = '{uuid}'"),
+        format!("@slave_uuid = '{uuid}'"),
+        format!("@source_heartbeat_period = {heartbeat}"),
+        format!("@master_heartbeat_period = {heartbeat}"),
+        // As the source writes them, so that it need not compute any, and we can check them.
+        "@source_binlog_checksum = @@global.binlog_checksum".to_owned(),
+        "@master_binlog_checksum = @@global.binlog_checksum".to_owned(),
+    ];
+    if options.semi_sync {
+        assignments.push("@rpl_semi_sync_replica = 1".to_owned());
+        assignments.push("@rpl_semi_sync_slave = 1".to_owned());
+    }
+    format!("SET {}", assignments.join(", "))
+}
+
+/// `COM_REGISTER_SLAVE`: makes us visible in `SHOW REPLICAS`.
+fn register_command(options: &DumpOptions) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    ComRegisterSlave::new(options.server_id)
+        .with_hostname(options.report_host.as_bytes())
+        .serialize(&mut bytes);
+    bytes
+}
+
+/// `COM_BINLOG_DUMP_GTID`: no flags, so that it waits at the end; no file name, so that the GTIDs decide.
+fn dump_command(options: &DumpOptions) -> Result<Vec<u8>, DumpError> {
+    let gtids = options.have.encode(GtidSetFormat::Automatic);
+    let gtids_len = u32::try_from(gtids.len())
+        .map_err(|_| DumpError::BadOptions("the GTID set is larger than 4 GiB"))?;
+    let mut bytes = Vec::with_capacity(23 + gtids.len());
+    bytes.push(COM_BINLOG_DUMP_GTID);
+    bytes.extend_from_slice(&0_u16.to_le_bytes());
+    bytes.extend_from_slice(&options.server_id.to_le_bytes());
+    bytes.extend_from_slice(&0_u32.to_le_bytes());
+    bytes.extend_from_slice(&FIRST_POSITION.to_le_bytes());
+    bytes.extend_from_slice(&gtids_len.to_le_bytes());
+    bytes.extend_from_slice(&gtids);
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -196,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_all_versions_are_understood() {
+    fn messages_of_all_versions_are_classified() {
         let purged_8_0 = "Cannot replicate because the master purged required binary logs. Replicate the missing \
                           transactions from elsewhere";
         let purged_9 = "Cannot replicate because the source purged required binary logs. Replicate the missing";
@@ -213,5 +276,85 @@ mod tests {
             DumpRefusal::Other
         );
         assert_eq!(refusal(1227, purged_9), DumpRefusal::Other);
+    }
+}
+
+#[cfg(test)]
+mod request_tests {
+    use mysql_common::io::ParseBuf;
+    use mysql_common::packets::ComBinlogDumpGtid;
+
+    use super::*;
+
+    fn options(have: &str) -> DumpOptions {
+        DumpOptions::new(7, Uuid::from_u128(0x1234), have.parse::<GtidSet>().unwrap())
+    }
+
+    /// The dump request as another implementation reads it.
+    fn read_back(have: &str) -> (u32, u64, String) {
+        let bytes = dump_command(&options(have)).unwrap();
+        let request: ComBinlogDumpGtid<'_> = ParseBuf(&bytes).parse(()).unwrap();
+        let sids: Vec<String> = request
+            .sids()
+            .iter()
+            .map(|sid| sid.to_string().to_lowercase())
+            .collect();
+        (request.server_id(), request.pos(), sids.join(","))
+    }
+
+    #[test]
+    fn the_dump_request_reads_as_it_was_meant() {
+        assert_eq!(read_back(""), (7, 4, String::new()));
+        let plain = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7";
+        assert_eq!(read_back(plain), (7, 4, plain.to_owned()));
+        let (_, _, tagged) = read_back("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:blue:1-3");
+        assert!(
+            tagged.contains(":blue:1-3") && tagged.contains(":1-5"),
+            "{tagged}"
+        );
+    }
+
+    #[test]
+    fn the_identity_is_sent_in_both_generations_of_names() {
+        let statement = session_statement(&options(""));
+        for name in [
+            "@replica_uuid",
+            "@slave_uuid",
+            "@rpl_semi_sync_replica = 1",
+            "@rpl_semi_sync_slave = 1",
+        ] {
+            assert!(statement.contains(name), "{statement}");
+        }
+        let statement = session_statement(&DumpOptions {
+            semi_sync: false,
+            ..options("")
+        });
+        assert!(!statement.contains("semi_sync"), "{statement}");
+    }
+
+    #[test]
+    fn impossible_options_are_refused() {
+        assert!(check(&options("")).is_ok());
+        assert!(
+            check(&DumpOptions {
+                server_id: 0,
+                ..options("")
+            })
+            .is_err()
+        );
+        assert!(
+            check(&DumpOptions {
+                silence_limit: Duration::from_secs(1),
+                ..options("")
+            })
+            .is_err()
+        );
+        assert!(
+            check(&DumpOptions {
+                report_host: "h".repeat(256),
+                ..options("")
+            })
+            .is_err()
+        );
     }
 }

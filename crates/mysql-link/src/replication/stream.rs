@@ -1,20 +1,22 @@
 //! The replication stream: events in, ACKs out, by two halves that can be used at the same time.
 //!
-//! Packets of a dump are not checked for their numbers: after an event whose ACK it asks for, mysqld
-//! starts counting anew. Within a packet of several chunks they are.
+//! Packets of a dump are not checked for their numbers: after an event with a requested ACK, mysqld
+//! starts counting again. Within a packet of several chunks they are.
 
 use std::time::Duration;
 
-use binlog_format::event::RawEvent;
+use binlog_format::event::{MAX_EVENT_BYTES, RawEvent};
 use binlog_format::framing::SourcePosition;
 use bytes::Bytes;
+use mysql_common::packets::SemiSyncAckPacket;
+use mysql_common::proto::MySerialize;
 
-use crate::client::Endpoint;
-use crate::client::{Connection, wire_error};
+use crate::client::{Connection, Endpoint, wire_error};
 use crate::error::{LinkError, ProtocolError, ServerError, Step};
-use crate::replication::acker::{Acker, Prefix};
-use crate::replication::{DumpError, DumpOptions, DumpRefusal, request};
-use crate::wire::{ByteReader, PacketReader, WireError};
+use crate::replication::{
+    DumpError, DumpOptions, DumpRefusal, check, dump_command, register_command, session_statement,
+};
+use crate::wire::{ByteReader, ByteWriter, PacketReader, PacketWriter, WireError};
 
 const EVENT: u8 = 0x00;
 const END: u8 = 0xfe;
@@ -24,8 +26,12 @@ const ERROR: u8 = 0xff;
 const LITTLE: usize = 64 << 10;
 /// From such a read to the next one.
 const DISCARD_EVERY: Duration = Duration::from_millis(20);
-/// Room for what stands in front of an event in its packet.
-const EVENT_PREFIX: usize = 1 + Prefix::SEMI_SYNC_LEN;
+/// Limit for the first event: the source searches for the right file first.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// Limit for handing one ACK to the operating system.
+const ACK_LIMIT: Duration = Duration::from_secs(5);
+/// The largest packet: an event with its status byte and its semi-sync header.
+const MAX_PACKET: usize = MAX_EVENT_BYTES as usize + 1 + SEMI_SYNC_HEADER;
 
 /// One event as the source sent it, checksum included.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,21 +59,14 @@ impl ReplicationStream {
         mut connection: Connection,
         options: &DumpOptions,
     ) -> Result<Self, DumpError> {
-        request::check(options)?;
-        connection
-            .execute(&request::session_statement(options))
-            .await?;
+        check(options)?;
+        connection.execute(session_statement(options)).await?;
         if options.register {
-            connection
-                .command(&request::register_command(options))
-                .await?;
+            connection.command(&register_command(options)).await?;
         }
-        connection
-            .send_only(&request::dump_command(options)?)
-            .await?;
+        connection.send_only(&dump_command(options)?).await?;
         let (endpoint, mut packets, writer) = connection.into_parts();
-        packets.set_max_packet(options.max_event_bytes.saturating_add(EVENT_PREFIX));
-        packets.set_spill(options.spill.clone());
+        packets.set_limit(MAX_PACKET, options.spill.clone());
         let mut reader = EventReader {
             endpoint: endpoint.clone(),
             packets,
@@ -75,13 +74,17 @@ impl ReplicationStream {
             first: None,
             silence_limit: options.silence_limit,
         };
-        let first = reader.receive(options.start_limit).await?;
-        reader.semi_sync = matches!(Prefix::of(&first), Prefix::SemiSync { .. });
+        let first = reader.receive(START_LIMIT).await?;
+        reader.semi_sync = ack_wanted(&first).is_some();
         if options.semi_sync && !reader.semi_sync {
             return Err(DumpError::NotSemiSync { endpoint });
         }
         reader.first = Some(first);
-        let acker = Acker::new(endpoint, writer, options.ack_limit);
+        let acker = Acker {
+            endpoint,
+            writer,
+            broken: false,
+        };
         Ok(Self { reader, acker })
     }
 
@@ -118,7 +121,7 @@ pub struct EventReader {
 }
 
 impl EventReader {
-    /// The next event. Cancelling loses nothing. Returns at once while events are buffered.
+    /// The next event. Cancelling loses nothing. Returns immediately while events are buffered.
     ///
     /// # Errors
     /// When the dump ends, the source is silent for too long, or sends what is no event. The stream is over then.
@@ -155,12 +158,7 @@ impl EventReader {
                 Ok(Ok(bytes)) if bytes < LITTLE => tokio::time::sleep(DISCARD_EVERY).await,
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => return self.broken(error),
-                Err(_) => {
-                    return DumpError::Silent {
-                        endpoint: self.endpoint.clone(),
-                        limit: self.silence_limit,
-                    };
-                }
+                Err(_) => return self.silent(self.silence_limit),
             }
         }
     }
@@ -177,12 +175,7 @@ impl EventReader {
             match tokio::time::timeout(limit, self.packets.read_more()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => return Err(self.broken(error)),
-                Err(_) => {
-                    return Err(DumpError::Silent {
-                        endpoint: self.endpoint.clone(),
-                        limit,
-                    });
-                }
+                Err(_) => return Err(self.silent(limit)),
             }
         }
     }
@@ -202,37 +195,126 @@ impl EventReader {
                     error,
                 })
             }
-            _ => {
-                let error = ProtocolError::malformed(
-                    "the replication stream",
-                    "a packet of an unknown kind",
-                );
-                Err(self.broken(WireError::Protocol(error)))
-            }
+            _ => Err(self.malformed("a packet of an unknown kind")),
         }
     }
 
     fn event(&self, mut body: Bytes) -> Result<DumpEvent, DumpError> {
-        let mut ack_wanted = false;
+        let mut wanted = false;
         if self.semi_sync {
-            let Prefix::SemiSync { ack_wanted: wanted } = Prefix::of(&body) else {
-                let error = ProtocolError::malformed(
-                    "the replication stream",
-                    "an event without its semi-sync header",
-                );
-                return Err(self.broken(WireError::Protocol(error)));
-            };
-            ack_wanted = wanted;
-            body = body.split_off(Prefix::SEMI_SYNC_LEN);
+            let header = ack_wanted(&body);
+            wanted =
+                header.ok_or_else(|| self.malformed("an event without its semi-sync header"))?;
+            body = body.split_off(SEMI_SYNC_HEADER);
         }
         let event = RawEvent::new(body).map_err(|error| DumpError::BadEvent {
             endpoint: self.endpoint.clone(),
             error,
         })?;
-        Ok(DumpEvent { event, ack_wanted })
+        Ok(DumpEvent {
+            event,
+            ack_wanted: wanted,
+        })
+    }
+
+    fn malformed(&self, reason: &str) -> DumpError {
+        let error = ProtocolError::malformed("the replication stream", reason);
+        self.broken(WireError::Protocol(error))
+    }
+
+    fn silent(&self, limit: Duration) -> DumpError {
+        DumpError::Silent {
+            endpoint: self.endpoint.clone(),
+            limit,
+        }
     }
 
     fn broken(&self, error: WireError) -> DumpError {
         DumpError::Link(wire_error(&self.endpoint, Step::ReplicationStream, error))
+    }
+}
+
+// The semi-sync ACK: its request in front of an event, and the packet that is the reply.
+
+const MAGIC: u8 = 0xef;
+const ACK_WANTED: u8 = 0x01;
+/// Bytes in front of each event of a semi-sync dump.
+pub(crate) const SEMI_SYNC_HEADER: usize = 2;
+
+/// Whether the semi-sync header in front of an event requests an ACK; `None` without a header. The first event of a stream is an
+/// artificial rotate event with the timestamp 0, so its first byte is not the magic number.
+pub(crate) fn ack_wanted(event: &[u8]) -> Option<bool> {
+    match event {
+        [MAGIC, flags, ..] if flags & !ACK_WANTED == 0 => Some(flags & ACK_WANTED != 0),
+        _ => None,
+    }
+}
+
+/// The reply that acknowledges everything up to a position.
+fn ack_packet(position: &SourcePosition) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(9 + position.file.len());
+    SemiSyncAckPacket::new(position.offset, &position.file[..]).serialize(&mut bytes);
+    bytes
+}
+
+/// The half of a dump that sends semi-sync acknowledgements.
+#[derive(Debug)]
+pub struct Acker {
+    endpoint: Endpoint,
+    writer: PacketWriter<ByteWriter>,
+    broken: bool,
+}
+
+impl Acker {
+    /// Acknowledges everything up to a position: commits that wait for it or for an earlier one go
+    /// on. When it returns, the operating system has the packet; nothing is buffered here. A dropped
+    /// call leaves the acker unusable, since half a packet may have been sent.
+    ///
+    /// # Errors
+    /// When the connection is broken.
+    pub async fn ack(&mut self, position: &SourcePosition) -> Result<(), LinkError> {
+        if std::mem::replace(&mut self.broken, true) {
+            return Err(LinkError::GivenUp {
+                endpoint: self.endpoint.clone(),
+            });
+        }
+        // Each reply is a conversation of its own and has number 0.
+        let packet = ack_packet(position);
+        match tokio::time::timeout(ACK_LIMIT, self.writer.write(0, &packet)).await {
+            Ok(Ok(_)) => {
+                self.broken = false;
+                Ok(())
+            }
+            Ok(Err(error)) => Err(wire_error(&self.endpoint, Step::Ack, WireError::Io(error))),
+            Err(_) => Err(LinkError::Timeout {
+                endpoint: self.endpoint.clone(),
+                step: Step::Ack,
+                limit: ACK_LIMIT,
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn semi_sync_headers_are_recognised() {
+        assert_eq!(ack_wanted(&[0xef, 0, 9, 9]), Some(false));
+        assert_eq!(ack_wanted(&[0xef, 1, 9, 9]), Some(true));
+        for other in [&[0xef, 2, 9, 9][..], &[0, 0, 0, 0, 4], &[]] {
+            assert_eq!(ack_wanted(other), None);
+        }
+    }
+
+    #[test]
+    fn the_reply_has_magic_offset_and_file() {
+        let packet = ack_packet(&SourcePosition {
+            file: Bytes::from_static(b"binlog.000003"),
+            offset: 0x0102_0304_0506,
+        });
+        assert_eq!(packet[..9], [0xef, 6, 5, 4, 3, 2, 1, 0, 0]);
+        assert_eq!(&packet[9..], b"binlog.000003");
     }
 }

@@ -35,7 +35,7 @@ pub struct Packet {
 pub struct PacketDecoder {
     buffer: BytesMut,
     unfinished: Option<Unfinished>,
-    /// Where packets of several chunks are, when they are large.
+    /// The folder of large packets of several chunks.
     spill: SpillFolder,
     max_packet: usize,
 }
@@ -50,7 +50,7 @@ struct Unfinished {
 }
 
 impl PacketDecoder {
-    /// A decoder that refuses packets whose payload is larger than `max_packet` bytes.
+    /// A decoder that refuses packets with a payload of more than `max_packet` bytes.
     pub fn new(max_packet: usize) -> Self {
         Self {
             buffer: BytesMut::new(),
@@ -60,22 +60,12 @@ impl PacketDecoder {
         }
     }
 
-    /// Changes the limit, for packets from now on.
-    pub fn set_max_packet(&mut self, max_packet: usize) {
-        self.max_packet = max_packet;
-    }
-
-    /// Holds packets of several chunks in files of `folder` from now on.
-    pub fn set_spill(&mut self, folder: SpillFolder) {
-        self.spill = folder;
-    }
-
     /// The buffer to which the caller appends what it has read.
     pub fn buffer_mut(&mut self) -> &mut BytesMut {
         &mut self.buffer
     }
 
-    /// Whether nothing is left: neither bytes nor a part of a packet.
+    /// True if nothing is left: neither bytes nor a part of a packet.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty() && self.unfinished.is_none()
     }
@@ -92,7 +82,7 @@ impl PacketDecoder {
     /// The next whole packet, or `None` when more bytes are needed.
     ///
     /// # Errors
-    /// When the packet is larger than allowed, or its chunks are not numbered one after the other.
+    /// When the packet is larger than allowed, or its chunks are not numbered consecutively.
     /// The decoder is of no use afterwards.
     pub fn next_packet(&mut self) -> Result<Option<Packet>, ProtocolError> {
         while let Some(length) = self.chunk_length() {
@@ -168,7 +158,7 @@ pub fn encode_packet(mut sequence: u8, mut payload: &[u8], out: &mut Vec<u8>) ->
     }
 }
 
-/// Encoded packets that wait to be written, one behind the other with their numbers.
+/// Encoded packets that wait to be written, in order with their numbers.
 #[derive(Debug, Default)]
 pub struct Outgoing {
     /// The packets so far.
@@ -192,9 +182,34 @@ impl Outgoing {
     }
 }
 
+/// Appends a length-encoded integer.
+pub fn put_integer(out: &mut Vec<u8>, value: u64) {
+    match value {
+        0..=0xfa => out.push(value as u8),
+        0xfb..=0xffff => {
+            out.push(0xfc);
+            out.extend_from_slice(&(value as u16).to_le_bytes());
+        }
+        0x1_0000..=0xff_ffff => {
+            out.push(0xfd);
+            out.extend_from_slice(&(value as u32).to_le_bytes()[..3]);
+        }
+        _ => {
+            out.push(0xfe);
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+    }
+}
+
+/// Appends a length-encoded string.
+pub fn put_string(out: &mut Vec<u8>, text: &[u8]) {
+    put_integer(out, text.len() as u64);
+    out.extend_from_slice(text);
+}
+
 // Packets over an asynchronous byte stream. Reading is safe to cancel: what was read stays in the
-// decoder. Writing is not: a cancelled write leaves half a packet behind, so whoever cancels one
-// gives the connection up.
+// decoder. Writing is not: a cancelled write leaves half a packet, so after
+// it the connection is unusable.
 
 /// How much room a read gets. Large, so that a burst of events costs few system calls.
 const READ_ROOM: usize = 256 << 10;
@@ -228,14 +243,10 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
         }
     }
 
-    /// Changes the limit, for packets from now on.
-    pub fn set_max_packet(&mut self, max_packet: usize) {
-        self.decoder.set_max_packet(max_packet);
-    }
-
-    /// Holds packets of several chunks in files of `folder` from now on.
-    pub fn set_spill(&mut self, folder: SpillFolder) {
-        self.decoder.set_spill(folder);
+    /// Changes the limit for packets from now on, and holds those of several chunks in files of `folder`.
+    pub fn set_limit(&mut self, max_packet: usize, folder: SpillFolder) {
+        self.decoder.max_packet = max_packet;
+        self.decoder.spill = folder;
     }
 
     /// The next packet if it has been read already.
@@ -294,7 +305,7 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
         &mut self.stream
     }
 
-    /// Gives the stream back, together with whether bytes were left that nobody asked for.
+    /// Gives the stream back, and whether no unrequested bytes were left.
     pub fn into_inner(self) -> (R, bool) {
         let clean = self.decoder.is_empty();
         (self.stream, clean)
@@ -343,7 +354,7 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
         Ok(next)
     }
 
-    /// Writes one packet whose payload of `length` bytes is made while it is sent, so that a large one is never in memory as
+    /// Writes one packet with a payload of `length` bytes that is made while it is sent, so that a large one is never in memory as
     /// a whole; returns the number that the answer will have. Not safe to cancel.
     ///
     /// # Errors
@@ -396,15 +407,6 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
         let [low, middle, high, _] = (length as u32).to_le_bytes();
         self.scratch
             .extend_from_slice(&[low, middle, high, sequence]);
-    }
-
-    /// Writes bytes that are a packet already, header and all, and flushes them. Not safe to cancel.
-    ///
-    /// # Errors
-    /// When the stream fails.
-    pub(crate) async fn write_encoded(&mut self, packet: &[u8]) -> io::Result<()> {
-        self.stream.write_all(packet).await?;
-        self.stream.flush().await
     }
 
     /// The stream under the packets.

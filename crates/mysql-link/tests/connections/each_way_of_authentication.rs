@@ -33,7 +33,7 @@ fn over_tcp(server: &Mysqld, user: &str, mode: TlsMode) -> ConnectOptions {
     options
 }
 
-/// Connects, and has the server confirm who is there.
+/// Connects, and has the server confirm the user.
 async fn enters(options: &ConnectOptions) -> Result<Connection> {
     let mut connection = Connection::open(options).await?;
     let result = connection
@@ -101,7 +101,7 @@ async fn caching_sha2_over_plain_tcp_with_mysqld() -> Result<()> {
 async fn wrong_passwords_and_absent_servers_with_mysqld() -> Result<()> {
     let mut server = launch(&[])?;
     for mode in [TlsMode::Disabled, TlsMode::Required] {
-        for user in ["w", "old", "nobody"] {
+        for user in ["w", "old", "absent"] {
             let wrong = ConnectOptions {
                 password: "wrong".into(),
                 ..over_tcp(&server, user, mode)
@@ -112,7 +112,7 @@ async fn wrong_passwords_and_absent_servers_with_mysqld() -> Result<()> {
             let told = error.to_string();
             assert!(
                 told.contains(&format!("'{user}'@'")),
-                "who was refused is missing: {told}"
+                "the refused account is missing: {told}"
             );
             assert!(
                 told.contains("Check the configured user and password"),

@@ -1,4 +1,4 @@
-//! A server that offers TLS and fails in its handshake, as an old one does whose protocol or certificate is not taken any
+//! A server that offers TLS and fails in its handshake, as an old one does with a protocol or certificate that is not taken any
 //! more: played by a script, since no server of today does.
 
 use anyhow::{Context, Result};
@@ -61,7 +61,7 @@ async fn connect(mode: TlsMode) -> Result<(Result<Connection, LinkError>, Vec<bo
         }
     });
     let connected = Connection::open(&options).await;
-    let mut asked = vec![hears.recv().await.context("nobody came")??];
+    let mut asked = vec![hears.recv().await.context("no client connected")??];
     server.abort();
     // It ends with the server.
     while let Some(next) = hears.recv().await {

@@ -66,7 +66,7 @@ fn at(file: &str, offset: u64) -> SourcePosition {
     }
 }
 
-/// Follows a stream: where it is, and which transactions it brought.
+/// Follows a stream: its position, and the received transactions.
 struct Follower {
     stream: ReplicationStream,
     file: String,
@@ -160,7 +160,7 @@ async fn a_commit_in_mysqld_waits_for_its_ack() -> Result<()> {
         let rows = server
             .client()
             .value(&format!("SELECT COUNT(*) FROM d.t WHERE v LIKE '{mode}%'"))?;
-        assert_eq!(rows, "0", "what nobody acknowledged is visible");
+        assert_eq!(rows, "0", "an unacknowledged row is visible");
 
         follower.stream.ack(&first_end).await?;
         finish(first)?;

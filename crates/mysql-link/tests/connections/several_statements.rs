@@ -1,4 +1,4 @@
-//! Several statements at once against a real mysqld: what is run is counted, and nothing is run behind a failure.
+//! Several statements in one packet against a real mysqld: executed ones are counted, and none is run after a failure.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ async fn more_than_mysqld_takes_goes_in_several_packets() -> Result<()> {
     let mut statements = list((0..100).map(insert));
     let ran = connection.run_all(&mut statements, LIMIT).await?;
     assert_eq!((ran.done, ran.error), (100, None));
-    // A failure in one packet holds back the ones behind it.
+    // A failure in one packet holds back the later ones.
     let mut statements = list((150..160).chain([5]).chain(200..220).map(insert));
     let ran = connection.run_all(&mut statements, LIMIT).await?;
     assert_eq!(
@@ -108,7 +108,7 @@ async fn mysqld_takes_several_statements_only_from_who_asked() -> Result<()> {
     let mut connection = connect(&server, false).await?;
     let refused = connection.execute(two).await;
     assert!(matches!(&refused, Err(LinkError::Server(error)) if error.code == 1064));
-    // Where they are allowed, the text of one statement must be one all the same.
+    // Even with several statements allowed, the text of one statement must be one.
     let mut connection = connect(&server, true).await?;
     let refused = connection.execute(two).await;
     assert!(

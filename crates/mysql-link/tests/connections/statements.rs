@@ -9,7 +9,7 @@ use testkit::mysqld::Mysqld;
 
 fn options(server: &Mysqld, mode: TlsMode) -> ConnectOptions {
     let mut options = ConnectOptions::new(Endpoint::unix(server.socket()), "root", "");
-    if mode.is_demanded() {
+    if mode == TlsMode::Required {
         options.endpoint = Endpoint::tcp("127.0.0.1", server.address().port());
         options.tls.mode = mode;
     }
@@ -169,7 +169,7 @@ async fn a_statement_given_up_can_be_killed_in_mysqld() -> Result<()> {
         .and_then(|row| row.text_at(0))
         != Some("0")
     {
-        assert!(Instant::now() < deadline, "the statement goes on");
+        assert!(Instant::now() < deadline, "the statement continues");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(())
@@ -224,11 +224,11 @@ async fn the_server_s_defaults_change_nothing_for_a_session_with_settings_of_its
          @@transaction_read_only, @@max_execution_time, @@sql_select_limit, @@sql_big_selects, \
          @@sql_safe_updates, @@sql_mode)";
     const ORDINARY: &str = "1 NO_CHAIN READ-COMMITTED 0 10000 18446744073709551615 1 0 ";
-    /// It looks at more rows than the server's default allows.
+    /// It examines more rows than the server's default allows.
     const JOIN: &str = "SELECT COUNT(*) FROM information_schema.COLLATIONS AS a, information_schema.COLLATIONS AS b";
     let server = Mysqld::launch(&MysqlTree::require())?;
     let of_root = options(&server, TlsMode::Disabled);
-    // Who may not do more than ask gets it, too; `init_connect` is run for such accounts.
+    // An account with SELECT alone gets it, too; `init_connect` is run for such accounts.
     let mut of_client = of_root.clone();
     of_client.user = "client".to_owned();
     server.client().sql(

@@ -128,7 +128,7 @@ mod tests {
                 table: None,
                 row: None,
                 code: 1032,
-                words: "Can't find record in 'orders'".to_owned(),
+                message: "Can't find record in 'orders'".to_owned(),
             }),
         });
         let message = refused.to_string();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use applier::mysql::{MysqlBackend, MysqlOptions, complete_gtid_executed};
 use applier::run::{
-    Behind, Control, Ended, Options, Progress, RunHandle, StageName, TableRemarks, apply,
+    Control, Ended, LagStart, Options, Progress, RunHandle, StageName, TableRemarks, apply,
 };
 use binlog_format::events::CommitTimestamp;
 use binlog_format::gtid::GtidSet;
@@ -246,10 +246,10 @@ struct Lag {
 impl Lag {
     fn ms(&self) -> Option<u64> {
         let threads = self.native.borrow().lag_ms;
-        threads.or_else(|| match self.progress.behind(StageName::Committed) {
-            Behind::Nothing => Some(0),
-            Behind::Unknown => None,
-            Behind::From(first) => {
+        threads.or_else(|| match self.progress.lag_start(StageName::Committed) {
+            LagStart::Nothing => Some(0),
+            LagStart::Unknown => None,
+            LagStart::From(first) => {
                 let by_timestamp = first.age(CommitTimestamp::now());
                 let age = self.arrivals.age(&first.gtid, by_timestamp)?;
                 Some(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))

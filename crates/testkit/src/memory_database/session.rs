@@ -69,7 +69,7 @@ impl MemorySession {
                 table: wrong.table,
                 row: wrong.row,
                 code: 0,
-                words: wrong.complaint.to_owned(),
+                message: wrong.complaint.to_owned(),
             }))
         })
     }
@@ -219,10 +219,6 @@ impl Session for MemorySession {
                 Then::Commit => state.commit(self.id, batch.transactions()),
             }
         })
-    }
-
-    async fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), WriteError> {
-        self.call(|state| state.commit(self.id, batch.transactions()))
     }
 
     async fn apply(&mut self, batch: &Arc<Batch>, from: usize) -> (usize, Result<(), WriteError>) {

@@ -1,5 +1,7 @@
 //! Rows split at any point and reassembled are the same rows, in statements that the server can apply.
 
+mod joined;
+
 use std::sync::Arc;
 
 use binlog_format::canonical::CanonicalEvents;
@@ -132,7 +134,7 @@ pub(super) fn read_statement(mut events: &[u8]) -> Vec<Logged> {
     let (mut logged, mut flags) = (Vec::new(), Vec::new());
     while let Some(event) = EventRef::split_from(&mut events).unwrap() {
         if event.event_type() == EventType::TableMap {
-            assert!(flags.is_empty(), "a map behind rows");
+            assert!(flags.is_empty(), "a map after rows");
             let map = TableMap::decode(event).unwrap();
             assert!(
                 maps.iter().all(|known| known.table_id != map.table_id),
@@ -248,7 +250,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 
 proptest! {
     #[test]
-    fn cut_anywhere_and_put_together_the_rows_are_the_same(
+    fn rows_split_at_any_point_are_the_same(
         changes in prop::collection::vec(changes(), 1..5),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         bound in 1_usize..4000,
@@ -308,7 +310,7 @@ fn events_with_other_flags_begin_another_statement() {
 }
 
 #[test]
-fn rows_that_are_not_there_end() {
+fn missing_rows_end_a_run() {
     let mut empty = transaction(&[]);
     empty.body = Body::Rows(RowChanges::default());
     let batch = batch_of([empty]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::batch::{Batch, Commits};
 use crate::run::options::BatchSize;
-use crate::run::plan::pacing::PacingMode;
+use crate::run::plan::turns::PacingMode;
 use crate::run::plan::worker_slot::WorkerSlot;
 use crate::run::plan::{Entry, Plan, State};
 use crate::transaction::{Body, Transaction};
@@ -51,9 +51,9 @@ impl Plan {
 
     /// Arrived transactions become a batch when a worker is idle.
     pub(super) fn gather_for_free_workers(&mut self, now: Duration) {
-        let somebody_is_free = self.waiting == 0 && self.slots.iter().any(WorkerSlot::is_free);
+        let a_worker_is_free = self.waiting == 0 && self.slots.iter().any(WorkerSlot::is_free);
         let may_begin = self.begin_upto.is_none() && self.pace.allowed(now) > 0;
-        if somebody_is_free && may_begin {
+        if a_worker_is_free && may_begin {
             self.end_batch();
         }
     }
@@ -88,10 +88,10 @@ impl Plan {
             state: State::Waiting,
         });
         self.waiting += 1;
-        self.look_at(seq);
+        self.mark_ready(seq);
     }
 
-    /// The current size limit of a batch. One whose transactions commit one by one is for a session that runs alone: others would
+    /// The current size limit of a batch. A batch with separate commits is for a session that runs alone: others would
     /// wait for its end.
     fn batch_limit(&self) -> BatchSize {
         let alone =

@@ -5,12 +5,10 @@
 //! has a worker or is the next to get one, and waits for nothing but the database, so that a run never stalls.
 
 mod gathering;
-mod pacing;
-mod passing;
 mod reports;
-mod stalls;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod worker_slot;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -21,10 +19,9 @@ use crate::backend::{Refusal, Then};
 use crate::batch::{Batch, BatchSeq, Commits};
 use crate::run::options::{BatchSize, Options, Pace};
 use crate::run::plan::gathering::Gathering;
-use crate::run::plan::pacing::{Pacing, PacingMode};
-use crate::run::plan::passing::Passing;
-use crate::run::plan::worker_slot::{Call, Held, Running, WorkerSlot};
-pub use crate::run::plan::worker_slot::{Failure, Order, Report, WorkerId};
+use crate::run::plan::turns::{Pacing, PacingMode, Passing};
+pub use crate::run::plan::worker_slot::{Call, Order, Report, WorkerId};
+use crate::run::plan::worker_slot::{Held, Running, WorkerSlot};
 use crate::scheduler::Scheduler;
 use crate::transaction::Transaction;
 
@@ -44,15 +41,6 @@ enum State {
 
 /// With fewer waiting batches than this, there is no backlog.
 const BACKLOG_BATCHES: usize = 2;
-
-/// How often batches did not succeed at the first attempt.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Mishaps {
-    /// Batches retried after a failure.
-    pub retries: u64,
-    /// Batches rolled back because they blocked an earlier one.
-    pub step_backs: u64,
-}
 
 /// The pure decision of which worker does what: workers' reports in, their orders out.
 #[derive(Debug)]
@@ -81,19 +69,22 @@ pub struct Plan {
     begin_upto: Option<BatchSeq>,
     stopped: bool,
     refused: Option<(BatchSeq, Arc<Transaction>, Box<Refusal>)>,
-    mishaps: Mishaps,
+    /// Batches retried after a failure, and rolled back because they blocked an earlier one.
+    pub(super) retries: u64,
+    pub(super) step_backs: u64,
 }
 
 impl Plan {
-    /// The plan of a run whose first batch has the number `first`.
-    pub fn new(options: &Options, first: BatchSeq) -> Self {
+    /// The plan of a run with `first` as the number of its first batch; `as_one` where sessions can commit a batch as one and pass on the
+    /// turn to do so.
+    pub fn new(options: &Options, first: BatchSeq, as_one: bool) -> Self {
         Self {
             scheduler: Scheduler::new(options.policy, first),
             batch: options.batch,
             stall_after: options.stall_after,
-            pace: Pace::new(),
-            pacing: Pacing::new(),
-            passing: Passing::default(),
+            pace: Pace::default(),
+            pacing: Pacing::default(),
+            passing: Passing::new(as_one),
             gathering: Gathering::default(),
             entries: VecDeque::new(),
             waiting: 0,
@@ -107,15 +98,9 @@ impl Plan {
             begin_upto: None,
             stopped: false,
             refused: None,
-            mishaps: Mishaps::default(),
+            retries: 0,
+            step_backs: 0,
         }
-    }
-
-    /// The same, where sessions may be able to commit a batch as one and to pass on the turn to do so.
-    #[must_use]
-    pub fn with_commits_as_one(mut self, as_one: bool) -> Self {
-        self.passing.on = as_one;
-        self
     }
 
     /// The session that commits this batch has taken its turn: the next one may request its own.
@@ -131,7 +116,7 @@ impl Plan {
     /// Nothing new begins, and open transactions that cannot be committed without that are rolled back.
     pub fn stop(&mut self) {
         self.begin_upto = Some(BatchSeq::default());
-        self.pace = Pace::new();
+        self.pace = Pace::default();
         self.stopped = true;
     }
 
@@ -151,8 +136,8 @@ impl Plan {
         let lost_from = self.lost_from();
         for worker in (0..self.slots.len()).map(WorkerId) {
             let order = match lost_from {
-                Some(from) if self.holds_from(worker, from) => self.leave_off(worker, now),
-                _ => self.go_on(worker, now),
+                Some(from) if self.holds_from(worker, from) => self.abandon(worker, now),
+                _ => self.next_order(worker, now),
             };
             orders.extend(order.map(|order| (worker, order)));
         }
@@ -161,7 +146,7 @@ impl Plan {
         }
         self.gather_for_free_workers(now);
         while let Some(worker) = self.begin(now) {
-            let order = self.go_on(worker, now);
+            let order = self.next_order(worker, now);
             orders.extend(order.map(|order| (worker, order)));
             self.gather_for_free_workers(now);
         }
@@ -178,7 +163,7 @@ impl Plan {
         }
         let base = self.scheduler.base();
         // The first one is begun whatever the others do: they may wait for it.
-        if self.way(now) == PacingMode::Alone && free < self.slots.len() && seq != base {
+        if self.pacing_mode(now) == PacingMode::Alone && free < self.slots.len() && seq != base {
             return None;
         }
         let batch = Arc::clone(&self.entry(seq)?.batch);
@@ -195,19 +180,20 @@ impl Plan {
         self.begun.extend_from_slice(batch.transactions());
         self.entry_mut(seq)?.state = State::Begun;
         self.slots.get_mut(worker.0)?.held = Some(Held {
+            seq,
             one_by_one,
-            ..Held::new(seq)
+            ..Held::default()
         });
         Some(worker)
     }
 
     /// The workers' current mode.
-    fn way(&mut self, now: Duration) -> PacingMode {
+    fn pacing_mode(&mut self, now: Duration) -> PacingMode {
         if self.passing.on || self.slots.len() < 2 || self.batch.transactions < 2 {
             return PacingMode::All;
         }
         let backlog = self.depth >= self.batch.transactions * BACKLOG_BATCHES;
-        self.pacing.look(now, self.scheduler.base().0, backlog)
+        self.pacing.update(now, self.scheduler.base().0, backlog)
     }
 
     /// When [`Self::orders`] or [`Self::stalled`] may have something new without another event.
@@ -216,8 +202,8 @@ impl Plan {
             Some(running) => Some(running.ask_at),
             None => slot.held.as_ref().map(|held| held.not_before),
         });
-        let somebody_waits = !self.ready.is_empty() || self.gathering.first().is_some();
-        let pace = self.pace.next().filter(|_| somebody_waits);
+        let some_wait = !self.ready.is_empty() || self.gathering.first().is_some();
+        let pace = self.pace.next().filter(|_| some_wait);
         pauses.chain(pace).filter(|moment| *moment > now).min()
     }
 
@@ -226,7 +212,7 @@ impl Plan {
         std::mem::take(&mut self.begun)
     }
 
-    /// Whether a worker has an order.
+    /// True if a worker has an order.
     pub fn is_busy(&self) -> bool {
         self.slots.iter().any(|slot| slot.running.is_some())
     }
@@ -268,11 +254,6 @@ impl Plan {
             .map(|(_, transaction, refusal)| (transaction.as_ref(), refusal.as_ref()))
     }
 
-    /// Retries and rollbacks so far.
-    pub fn mishaps(&self) -> Mishaps {
-        self.mishaps
-    }
-
     /// From here on nothing can be committed: a transaction is refused, or the run is stopped and does not begin one.
     fn lost_from(&self) -> Option<BatchSeq> {
         match &self.refused {
@@ -288,7 +269,7 @@ impl Plan {
     }
 
     /// Rolls back an open transaction, which may block a call that should end.
-    fn leave_off(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
+    fn abandon(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
         let slot = self.slots.get(worker.0)?;
         let is_open = slot.held.as_ref().is_some_and(|held| held.written > 0);
         (is_open && slot.running.is_none())
@@ -297,12 +278,12 @@ impl Plan {
     }
 
     /// The next step of a worker's batch.
-    fn go_on(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
+    fn next_order(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
         let base = self.scheduler.base();
         let slot = self.slots.get(worker.0)?;
         let held = slot.held.as_ref().filter(|_| slot.running.is_none())?;
         let seq = held.seq;
-        if held.steps_back {
+        if held.rolls_back {
             return self.run(worker, Call::RollBack, now);
         }
         let waits = held.not_before > now
@@ -315,11 +296,12 @@ impl Plan {
         let batch = &self.entry(seq)?.batch;
         if held.one_by_one || batch.barrier().is_some() {
             let call = match held.one_by_one {
-                true => Call::OneByOne,
+                true => Call::Apply(held.committed),
                 false => Call::Barrier,
             };
             return turn.then(|| self.run(worker, call, now)).flatten();
         }
+        let written = held.written;
         let rows = batch.rows();
         let safe = self.scheduler.safe_rows(seq);
         let as_one = batch.commits == Commits::AsOne;
@@ -327,21 +309,18 @@ impl Plan {
             && safe == rows
             && let Some(turn) = self.passing.turn(seq, base)
         {
-            return self.run(worker, Call::InTurn { upto: rows, turn }, now);
+            let rows = written..rows;
+            return self.run(worker, Call::InTurn { rows, turn }, now);
         }
-        let turn = turn && !as_one;
-        let call = if safe == rows && held.written == rows && !as_one {
-            turn.then_some(Call::Commit)?
-        } else if safe > held.written {
-            let then = match turn && safe == rows {
-                true => Then::Commit,
-                false => Then::StayOpen,
-            };
-            Call::Write { upto: safe, then }
-        } else {
-            return None;
+        let then = match turn && !as_one && safe == rows {
+            true => Then::Commit,
+            false => Then::StayOpen,
         };
-        self.run(worker, call, now)
+        if safe <= written && then == Then::StayOpen {
+            return None;
+        }
+        let rows = written..safe;
+        self.run(worker, Call::Write { rows, then }, now)
     }
 
     /// Records a worker's call for its batch, and returns the order.
@@ -349,28 +328,12 @@ impl Plan {
         let slot = self.slots.get(worker.0)?;
         let held = slot.held.as_ref()?;
         let batch = Arc::clone(&self.entry(held.seq)?.batch);
-        let order = match call {
-            Call::Write { upto, then } => Order::Write {
-                batch,
-                rows: held.written..upto,
-                then,
-            },
-            Call::InTurn { upto, turn } => Order::InTurn {
-                batch,
-                rows: held.written..upto,
-                turn,
-            },
-            Call::Commit => Order::Commit(batch),
-            Call::OneByOne => Order::Apply(batch, held.committed),
-            Call::Barrier => Order::Barrier(Arc::clone(batch.barrier()?)),
-            Call::RollBack => Order::RollBack,
-        };
         self.slots.get_mut(worker.0)?.running = Some(Running {
-            call,
+            call: call.clone(),
             ask_at: now.saturating_add(self.stall_after),
             ask_again: self.stall_after.saturating_mul(2),
         });
-        Some(order)
+        Some(Order { batch, call })
     }
 
     fn is_committed(&self, seq: BatchSeq) -> bool {
@@ -381,7 +344,7 @@ impl Plan {
     }
 
     /// Adds a waiting batch to the ready ones, if it is ready.
-    fn look_at(&mut self, seq: BatchSeq) {
+    fn mark_ready(&mut self, seq: BatchSeq) {
         let waits = self
             .entry(seq)
             .is_some_and(|entry| entry.state == State::Waiting);

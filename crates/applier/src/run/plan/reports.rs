@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::WriteError;
 use crate::batch::{BatchSeq, Commits};
-use crate::run::plan::worker_slot::{Call, Failure, Held, Report, WorkerId, pause};
-use crate::run::plan::{Plan, State};
+use crate::run::plan::worker_slot::{Held, pause};
+use crate::run::plan::{Call, Plan, Report, State, WorkerId};
 use crate::transaction::Transaction;
 
 impl Plan {
@@ -38,7 +39,14 @@ impl Plan {
             self.commit(held.seq);
         } else {
             match report.failure {
-                None => went_on(&mut held, running.call),
+                None => match running.call {
+                    Call::Write { rows, .. } => held.written = rows.end,
+                    Call::RollBack => {
+                        held.written = 0;
+                        held.rolls_back = false;
+                    }
+                    Call::InTurn { .. } | Call::Apply(_) | Call::Barrier => {}
+                },
                 Some(failure) => self.failed(&mut held, failure, now),
             }
             self.slots[worker.0].held = Some(held);
@@ -46,34 +54,34 @@ impl Plan {
         committed.to_vec()
     }
 
-    fn failed(&mut self, held: &mut Held, failure: Failure, now: Duration) {
+    fn failed(&mut self, held: &mut Held, failure: WriteError, now: Duration) {
         held.written = 0;
-        held.steps_back = false;
+        held.rolls_back = false;
         held.attempts = held.attempts.saturating_add(1);
-        self.mishaps.retries += 1;
+        self.retries += 1;
         self.passing.failed(held.seq);
         match failure {
-            Failure::Again(words) => {
+            WriteError::Again(reason) => {
                 held.not_before = now.saturating_add(pause(held.attempts));
                 let batch = self.entry(held.seq).map(|entry| &entry.batch);
                 match batch.and_then(|batch| batch.barrier()) {
                     // Nothing else is applied in the meantime, and its work is repeated.
                     Some(barrier) if held.attempts > 1 && held.attempts.is_power_of_two() => {
                         let (gtid, attempts) = (barrier.gtid, held.attempts);
-                        tracing::warn!(%gtid, attempts, %words, "a statement of the log begins again and again");
+                        tracing::warn!(%gtid, attempts, %reason, "a statement of the log begins again and again");
                     }
                     _ => {
-                        tracing::debug!(seq = held.seq.0, attempts = held.attempts, %words, "a batch begins again");
+                        tracing::debug!(seq = held.seq.0, attempts = held.attempts, %reason, "a batch begins again");
                     }
                 }
                 if held.seq == self.scheduler.base() && held.attempts > 1 {
-                    self.make_way(held.seq);
+                    self.yield_to(held.seq);
                 }
             }
-            Failure::Reopened(words) => {
-                tracing::debug!(seq = held.seq.0, %words, "a batch begins again in a new session");
+            WriteError::Lost(reason) => {
+                tracing::debug!(seq = held.seq.0, %reason, "a batch begins again in a new session");
             }
-            Failure::Refused(refusal) => {
+            WriteError::Refused(refusal) => {
                 let batch = self.entry(held.seq).map(|entry| &entry.batch);
                 let as_one = batch.is_some_and(|batch| batch.commits == Commits::AsOne);
                 let first = batch.and_then(|batch| batch.transactions().get(held.committed));
@@ -104,19 +112,83 @@ impl Plan {
             self.entries.pop_front();
         }
         for seq in further {
-            self.look_at(seq);
+            self.mark_ready(seq);
         }
     }
 }
 
-/// An order without a commit was done.
-fn went_on(held: &mut Held, call: Call) {
-    match call {
-        Call::Write { upto, .. } => held.written = upto,
-        Call::RollBack => {
-            held.written = 0;
-            held.steps_back = false;
+// Writes that wait for locks of later transactions. Those wait for their turn, which the database does not see, so it detects
+// no deadlock. They are rolled back and begin again when the earlier one is committed.
+
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+impl Plan {
+    /// The earliest transaction with a long write that a later one may block: the caller should
+    /// query the database for the blockers of its worker's session, and pass them to [`Self::blocked_by`].
+    pub fn stalled(&mut self, now: Duration) -> Option<(WorkerId, BatchSeq)> {
+        let latest_open = self.open_transactions().map(|(_, held)| held.seq).max()?;
+        let slots = self.slots.iter_mut().enumerate();
+        let late = slots.filter_map(|(worker, slot)| {
+            let running = slot.running.as_mut().filter(|one| one.ask_at <= now)?;
+            let seq = slot
+                .held
+                .as_ref()
+                .filter(|_| running.call != Call::RollBack)?
+                .seq;
+            (seq < latest_open).then_some((seq, worker, running))
+        });
+        let (seq, worker, running) = late.min_by_key(|(seq, ..)| *seq)?;
+        running.ask_at = now.saturating_add(running.ask_again);
+        running.ask_again = running.ask_again.saturating_mul(2).min(LONGEST_WAIT);
+        Some((WorkerId(worker), seq))
+    }
+
+    /// These workers' sessions block the one that writes transaction `seq`: later transactions among them are rolled back, unless
+    /// they are about to be committed.
+    pub fn blocked_by(&mut self, seq: BatchSeq, workers: &[WorkerId]) {
+        if self.is_committed(seq) {
+            return;
         }
-        Call::InTurn { .. } | Call::Commit | Call::OneByOne | Call::Barrier => {}
+        let blockers: Vec<usize> = self
+            .open_transactions()
+            .filter(|(worker, held)| held.seq > seq && workers.contains(worker))
+            .map(|(worker, _)| worker.0)
+            .collect();
+        for worker in blockers {
+            if let Some(held) = self
+                .slots
+                .get_mut(worker)
+                .and_then(|slot| slot.held.as_mut())
+            {
+                tracing::debug!(
+                    seq = held.seq.0,
+                    earlier = seq.0,
+                    "a transaction steps back"
+                );
+                held.rolls_back = true;
+                held.after = Some(seq);
+                self.step_backs += 1;
+            }
+        }
+    }
+
+    /// The first uncommitted transaction has failed more than once: no later one may hold what it waits for.
+    /// The database may not know, or not report, its blockers.
+    pub(super) fn yield_to(&mut self, seq: BatchSeq) {
+        let all: Vec<WorkerId> = (0..self.slots.len()).map(WorkerId).collect();
+        self.blocked_by(seq, &all);
+    }
+
+    /// Transactions that hold or request locks, without a requested commit.
+    fn open_transactions(&self) -> impl Iterator<Item = (WorkerId, &Held)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(worker, slot)| {
+            let held = slot.held.as_ref().filter(|held| !held.rolls_back)?;
+            let open = match &slot.running {
+                None => held.written > 0,
+                Some(running) => !running.call.commits() && running.call != Call::RollBack,
+            };
+            open.then_some((WorkerId(worker), held))
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! The plan with small logs: each worker's orders, written as text.
 //!
-//! `0:w1[0..2]` worker 0 writes rows 0 and 1 of transaction 1, `0:W1[0..2]` and commits it, `0:c1` commits it, `0:a1-3` applies
+//! `0:w1[0..2]` worker 0 writes rows 0 and 1 of transaction 1, `0:W1[0..2]` and commits it, `0:W1[2..2]` commits it, `0:a1-3` applies
 //! transactions 1 to 3 one by one, `0:f1[0..2]` and `0:n1-3[0..4]` commit a batch in its turn, as the first or next, `0:b1` a barrier,
 //! `0:r` rolls back.
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
 
 use super::*;
-use crate::backend::Turn;
+use crate::backend::{Turn, WriteError};
 use crate::keys::{Access, KeyAccess, KeyHash};
 use crate::transaction::{Barrier, BarrierEnd, Body, RowChanges, RowWrite, SchemaChange, Seq};
 
@@ -52,7 +52,7 @@ fn rows(text: &str) -> Body {
 }
 
 #[test]
-fn rows_of_a_batch_come_by_transaction_and_none_comes_without_a_row() {
+fn pieces_of_a_batch_are_per_transaction() {
     let transactions = [(1, "a b"), (2, "c"), (3, "d e f")];
     let transactions = transactions.map(|(seq, keys)| transaction(seq, rows(keys)));
     let batch = Batch::new(BatchSeq(1), Commits::AsOne, transactions.to_vec());
@@ -82,7 +82,7 @@ impl Table {
         };
         change(&mut options);
         Self {
-            plan: Plan::new(&options, BatchSeq(1)),
+            plan: Plan::new(&options, BatchSeq(1), false),
             next: 1,
             now: Duration::ZERO,
         }
@@ -108,16 +108,16 @@ impl Table {
     #[track_caller]
     fn orders(&mut self, expected: &str) {
         let orders = self.plan.orders(self.now);
-        let words: Vec<String> = orders
+        let shown_orders: Vec<String> = orders
             .iter()
-            .map(|(worker, order)| format!("{}:{}", worker.0, in_words(order)))
+            .map(|(worker, order)| format!("{}:{}", worker.0, shown(order)))
             .collect();
-        assert_eq!(words.join(" "), expected);
+        assert_eq!(shown_orders.join(" "), expected);
     }
 
     #[track_caller]
     fn done(&mut self, worker: usize, committed: &[u64]) {
-        self.reported(worker, Report::DONE, committed);
+        self.reported(worker, Report::default(), committed);
     }
 
     #[track_caller]
@@ -128,20 +128,19 @@ impl Table {
     }
 }
 
-fn in_words(order: &Order) -> String {
-    match order {
-        Order::Write { batch, rows, then } => {
+fn shown(Order { batch, call }: &Order) -> String {
+    match call {
+        Call::Write { rows, then } => {
             let letter = if *then == Then::Commit { "W" } else { "w" };
             format!("{letter}{}[{rows:?}]", names(batch, 0))
         }
-        Order::InTurn { batch, rows, turn } => {
+        Call::InTurn { rows, turn } => {
             let letter = if *turn == Turn::First { "f" } else { "n" };
             format!("{letter}{}[{rows:?}]", names(batch, 0))
         }
-        Order::Commit(batch) => format!("c{}", names(batch, 0)),
-        Order::Apply(batch, from) => format!("a{}", names(batch, *from)),
-        Order::Barrier(transaction) => format!("b{}", transaction.seq),
-        Order::RollBack => "r".to_owned(),
+        Call::Apply(from) => format!("a{}", names(batch, *from)),
+        Call::Barrier => format!("b{}", names(batch, 0)),
+        Call::RollBack => "r".to_owned(),
     }
 }
 
@@ -155,7 +154,7 @@ fn names(batch: &Batch, from: usize) -> String {
 fn again() -> Report {
     Report {
         committed: 0,
-        failure: Some(Failure::Again("deadlock".into())),
+        failure: Some(WriteError::Again("deadlock".into())),
     }
 }
 
@@ -164,16 +163,16 @@ fn refused(committed: usize) -> Report {
         table: None,
         row: None,
         code: 1062,
-        words: "duplicate".to_owned(),
+        message: "duplicate".to_owned(),
     };
     Report {
         committed,
-        failure: Some(Failure::Refused(Box::new(refusal))),
+        failure: Some(WriteError::Refused(Box::new(refusal))),
     }
 }
 
 #[test]
-fn rows_are_written_beside_each_other_and_committed_in_order() {
+fn rows_are_written_concurrently_and_committed_in_order() {
     let mut table = Table::new(3, |_| {});
     table.admit(&["a h", "b h", "c h"]);
     table.orders("0:W1[0..2] 1:w2[0..1] 2:w3[0..1]");
@@ -196,7 +195,7 @@ fn a_finished_transaction_waits_for_its_turn() {
     table.done(1, &[]);
     table.orders("");
     table.done(0, &[1]);
-    table.orders("1:c2");
+    table.orders("1:W2[1..1]");
 }
 
 #[test]
@@ -211,7 +210,7 @@ fn a_barrier_is_alone() {
 }
 
 #[test]
-fn those_in_the_way_step_back_until_the_earlier_one_is_committed() {
+fn blockers_roll_back_until_the_earlier_transaction_commits() {
     let mut table = Table::new(3, |_| {});
     table.admit(&["a b", "c", "d a"]);
     table.orders("0:W1[0..2] 1:w2[0..1] 2:w3[0..1]");
@@ -219,7 +218,7 @@ fn those_in_the_way_step_back_until_the_earlier_one_is_committed() {
     table.orders("");
     assert_eq!(table.plan.stalled(MS(49)), None);
     assert_eq!(table.plan.stalled(MS(50)), Some((WorkerId(0), BatchSeq(1))));
-    assert_eq!(table.plan.stalled(MS(100)), None, "not asked twice at once");
+    assert_eq!(table.plan.stalled(MS(100)), None, "not asked twice");
     table
         .plan
         .blocked_by(BatchSeq(1), &[WorkerId(1), WorkerId(2)]);
@@ -233,12 +232,12 @@ fn those_in_the_way_step_back_until_the_earlier_one_is_committed() {
     table.orders("");
     table.done(0, &[1]);
     table.orders("1:W2[0..1] 2:w3[0..2]");
-    assert_eq!(table.plan.mishaps().step_backs, 2);
+    assert_eq!(table.plan.step_backs, 2);
 }
 
 /// A database need not know which session blocks which.
 #[test]
-fn when_the_first_one_fails_again_everything_behind_it_steps_back() {
+fn later_transactions_roll_back_when_the_first_fails_again() {
     let mut table = Table::new(3, |_| {});
     table.admit(&["a", "b", "c"]);
     table.orders("0:W1[0..1] 1:w2[0..1] 2:w3[0..1]");
@@ -259,11 +258,11 @@ fn when_the_first_one_fails_again_everything_behind_it_steps_back() {
     // Only the first one may request that.
     table.orders("");
     table.done(2, &[]);
-    table.orders("2:c3");
+    table.orders("2:W3[1..1]");
 }
 
 #[test]
-fn what_is_refused_is_tried_once_more_when_all_before_it_is_committed() {
+fn a_refused_transaction_is_retried_at_the_front() {
     let mut table = Table::new(2, |options| options.batch.transactions = 1);
     table.admit(&["a", "b", "c"]);
     table.orders("0:W1[0..1] 1:w2[0..1]");
@@ -283,7 +282,7 @@ fn what_is_refused_is_tried_once_more_when_all_before_it_is_committed() {
 }
 
 #[test]
-fn held_back_only_what_the_begun_ones_need_begins() {
+fn while_held_only_begun_transactions_proceed() {
     let mut table = Table::new(3, |options| options.batch.transactions = 1);
     table.admit(&["a", "a", "b", "c", "d"]);
     table.orders("0:W1[0..1] 1:w3[0..1] 2:w4[0..1]");
@@ -293,9 +292,9 @@ fn held_back_only_what_the_begun_ones_need_begins() {
     table.done(0, &[1]);
     table.orders("0:W2[0..1]");
     table.done(0, &[2]);
-    table.orders("1:c3");
+    table.orders("1:W3[1..1]");
     table.done(1, &[3]);
-    table.orders("2:c4");
+    table.orders("2:W4[1..1]");
     table.done(2, &[4]);
     table.orders("");
     table.plan.resume();
@@ -303,7 +302,7 @@ fn held_back_only_what_the_begun_ones_need_begins() {
 }
 
 #[test]
-fn stopped_what_needs_one_that_is_not_begun_is_taken_back() {
+fn a_stop_rolls_back_transactions_that_need_unbegun_ones() {
     let mut table = Table::new(4, |options| options.batch.transactions = 1);
     table.admit(&["a", "a", "b", "c", "d"]);
     table.orders("0:W1[0..1] 1:w3[0..1] 2:w4[0..1] 3:w5[0..1]");
@@ -338,7 +337,7 @@ fn a_rate_limits_what_begins() {
 }
 
 #[test]
-fn one_worker_goes_one_by_one_through_what_came_in_meanwhile_and_on_at_the_one_that_failed() {
+fn one_worker_applies_a_batch_one_by_one_and_resumes_at_the_failure() {
     let mut table = Table::new(1, |_| {});
     table.admit(&["z"]);
     table.orders("0:W1[0..1]");
@@ -354,12 +353,12 @@ fn one_worker_goes_one_by_one_through_what_came_in_meanwhile_and_on_at_the_one_t
     table.now = MS(1);
     table.orders("0:a4-5");
     table.done(0, &[4, 5]);
-    assert_eq!(table.plan.mishaps().retries, 1);
+    assert_eq!(table.plan.retries, 1);
     assert_eq!(table.plan.depth(), 0);
 }
 
 #[test]
-fn nobody_is_asked_to_step_back_when_nobody_later_is_open() {
+fn no_blockers_are_queried_without_a_later_open_transaction() {
     let mut table = Table::new(2, |_| {});
     table.admit(&["a", "a"]);
     table.orders("0:W1[0..1]");
@@ -369,12 +368,12 @@ fn nobody_is_asked_to_step_back_when_nobody_later_is_open() {
 /// Batches commit as one.
 fn as_one(workers: usize) -> Table {
     let mut table = Table::new(workers, |options| options.batch.transactions = 3);
-    table.plan = table.plan.with_commits_as_one(true);
+    table.plan.passing = Passing::new(true);
     table
 }
 
 #[test]
-fn one_that_comes_in_alone_goes_at_once_and_those_that_come_meanwhile_go_together() {
+fn a_single_transaction_begins_immediately_and_later_ones_share_a_batch() {
     let mut table = as_one(1);
     table.admit(&["a"]);
     table.orders("0:f1[0..1]");
@@ -411,7 +410,7 @@ fn a_batch_is_full_at_its_limits_and_ends_before_a_barrier() {
 /// Rows of one key within a batch do not conflict; those of two batches proceed concurrently up to their common
 /// row.
 #[test]
-fn batches_go_on_beside_each_other_row_by_row() {
+fn batches_are_written_concurrently_row_by_row() {
     let mut table = as_one(2);
     table.admit(&["a h", "a", "b", "c", "h", "h d"]);
     table.orders("0:f1-3[0..4] 1:w4-6[0..1]");
@@ -423,7 +422,7 @@ fn batches_go_on_beside_each_other_row_by_row() {
 }
 
 #[test]
-fn a_batch_that_is_refused_goes_one_by_one_when_all_before_it_is_committed() {
+fn a_refused_batch_is_applied_one_by_one_at_the_front() {
     let mut table = as_one(2);
     table.admit(&["a", "b", "c", "d", "e", "f", "g", "h", "i"]);
     table.orders("0:f1-3[0..3] 1:w4-6[0..3]");
@@ -439,7 +438,7 @@ fn a_batch_that_is_refused_goes_one_by_one_when_all_before_it_is_committed() {
 }
 
 #[test]
-fn a_batch_that_goes_through_one_by_one_is_the_end_of_its_refusal() {
+fn a_batch_applied_one_by_one_clears_its_refusal() {
     let mut table = as_one(1);
     table.admit(&["a", "b"]);
     table.orders("0:f1-2[0..2]");
@@ -458,7 +457,7 @@ fn a_lost_session_whose_commit_had_happened_is_not_applied_again() {
     table.orders("0:f1-2[0..2]");
     let report = |committed| Report {
         committed,
-        failure: Some(Failure::Reopened("gone".into())),
+        failure: Some(WriteError::Lost("gone".into())),
     };
     table.reported(0, report(0), &[]);
     table.orders("0:f1-2[0..2]");
@@ -467,7 +466,7 @@ fn a_lost_session_whose_commit_had_happened_is_not_applied_again() {
 }
 
 #[test]
-fn what_was_gathered_during_a_pause_is_cut_when_a_rate_is_set_behind_it() {
+fn a_gathered_batch_is_split_when_a_rate_is_set() {
     let mut table = as_one(1);
     table.plan.hold();
     table.admit(&["a", "b"]);
@@ -499,7 +498,7 @@ fn a_low_rate_makes_no_large_batches() {
 /// Batches of one, which pass on the turn to commit.
 fn with_turns(workers: usize) -> Table {
     let mut table = Table::new(workers, |options| options.batch.transactions = 1);
-    table.plan = table.plan.with_commits_as_one(true);
+    table.plan.passing = Passing::new(true);
     table
 }
 
@@ -531,7 +530,7 @@ fn the_next_one_commits_when_the_turn_before_it_is_taken() {
 }
 
 #[test]
-fn nobody_follows_a_transaction_that_failed_behind_its_turn() {
+fn no_batch_follows_one_that_failed_after_its_turn() {
     let mut table = with_turns(2);
     table.admit(&["a", "b", "c", "d", "e"]);
     table.orders("0:f1[0..1] 1:w2[0..1]");
@@ -557,7 +556,7 @@ fn nobody_follows_a_transaction_that_failed_behind_its_turn() {
 }
 
 #[test]
-fn barriers_and_what_is_held_back_commit_as_ever() {
+fn barriers_and_held_batches_commit_one_by_one() {
     let mut table = with_turns(2);
     table.admit(&["a", "b", "barrier", "c", "c"]);
     table.orders("0:f1[0..1] 1:w2[0..1]");

@@ -4,75 +4,70 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Refusal, Then, Turn};
+use crate::backend::{Then, Turn, WriteError};
 use crate::batch::{Batch, BatchSeq};
-use crate::transaction::Transaction;
 
 /// A worker, from 0 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub usize);
 
-/// A worker's order, for its session.
+/// A worker's order for its session.
 #[derive(Debug, Clone)]
-pub enum Order {
-    /// Writes rows of a batch; row 0 begins it.
+pub struct Order {
+    /// The batch that it is for.
+    pub batch: Arc<Batch>,
+    /// What to do with it.
+    pub call: Call,
+}
+
+/// A call of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Call {
+    /// Writes rows of the batch.
     Write {
-        /// The batch that the rows are of.
-        batch: Arc<Batch>,
-        /// The range of rows to write now.
+        /// The rows to write now; row 0 begins the batch.
         rows: Range<usize>,
-        /// Whether it then stays open or is committed.
+        /// True if it then stays open or is committed.
         then: Then,
     },
-    /// Writes the last rows of a batch that commits as one, or none, and commits it in its turn.
+    /// Writes the last rows of a batch that commits as one, and commits it in its turn.
     InTurn {
-        /// The batch that the rows are of.
-        batch: Arc<Batch>,
-        /// The range of rows to write now; may be empty.
+        /// The rows to write now; may be empty.
         rows: Range<usize>,
         /// Its predecessor in the order of commits.
         turn: Turn,
     },
-    /// Commits the batch whose rows are written.
-    Commit(Arc<Batch>),
-    /// Applies the transactions of a batch from this one on, each committed before the next begins.
-    Apply(Arc<Batch>, usize),
+    /// Applies the transactions from this one on, each committed before the next begins.
+    Apply(usize),
     /// Applies a transaction that has to run alone.
-    Barrier(Arc<Transaction>),
+    Barrier,
     /// Rolls back the open transaction.
     RollBack,
 }
 
+impl Call {
+    /// Whether it ends with a commit.
+    pub fn commits(&self) -> bool {
+        match self {
+            Self::Write { then, .. } => *then == Then::Commit,
+            Self::InTurn { .. } | Self::Apply(_) | Self::Barrier => true,
+            Self::RollBack => false,
+        }
+    }
+}
+
 /// Result of an order.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Report {
     /// The number of the order's transactions that are committed, from the first on. Only used after a failure.
     pub committed: usize,
-    /// Why the order was not completed: the transaction after those is rolled back.
-    pub failure: Option<Failure>,
-}
-
-impl Report {
-    /// All of it was done.
-    pub const DONE: Self = Self {
-        committed: 0,
-        failure: None,
-    };
-}
-
-/// Why an order failed.
-#[derive(Debug)]
-pub enum Failure {
-    /// A deadlock, or a lock timeout.
-    Again(String),
-    /// The session was lost; the worker has a new one.
-    Reopened(String),
-    /// The database refuses it, and a retry would fail too.
-    Refused(Box<Refusal>),
+    /// Why the order was not completed: the transaction after those is rolled back. After a lost session, the worker has a new
+    /// one.
+    pub failure: Option<WriteError>,
 }
 
 /// One batch in a worker's slot.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Held {
     pub(super) seq: BatchSeq,
     /// Number of rows in the session's open transaction.
@@ -90,49 +85,11 @@ pub(super) struct Held {
     /// It pauses until everything before it is committed.
     pub(super) at_front_only: bool,
     /// It must be rolled back, because it blocks an earlier one.
-    pub(super) steps_back: bool,
-}
-
-impl Held {
-    pub(super) fn new(seq: BatchSeq) -> Self {
-        Self {
-            seq,
-            written: 0,
-            one_by_one: false,
-            committed: 0,
-            attempts: 0,
-            not_before: Duration::ZERO,
-            after: None,
-            at_front_only: false,
-            steps_back: false,
-        }
-    }
-}
-
-/// A worker's current call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Call {
-    Write { upto: usize, then: Then },
-    InTurn { upto: usize, turn: Turn },
-    Commit,
-    OneByOne,
-    Barrier,
-    RollBack,
-}
-
-impl Call {
-    /// Whether it ends with a commit.
-    pub(super) fn commits(self) -> bool {
-        match self {
-            Self::Write { then, .. } => then == Then::Commit,
-            Self::InTurn { .. } | Self::Commit | Self::OneByOne | Self::Barrier => true,
-            Self::RollBack => false,
-        }
-    }
+    pub(super) rolls_back: bool,
 }
 
 /// An unanswered call.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Running {
     pub(super) call: Call,
     /// When to query its blockers, and the wait until the next query.
@@ -158,10 +115,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// The pause of a transaction before its `attempt`th retry.
 pub(super) fn pause(attempt: u32) -> Duration {
-    let doubled = 1_u32.checked_shl(attempt.saturating_sub(1).min(16));
-    FIRST_PAUSE
-        .saturating_mul(doubled.unwrap_or(u32::MAX))
-        .min(LONGEST_PAUSE)
+    let doubled = 1 << attempt.saturating_sub(1).min(16);
+    FIRST_PAUSE.saturating_mul(doubled).min(LONGEST_PAUSE)
 }
 
 #[cfg(test)]

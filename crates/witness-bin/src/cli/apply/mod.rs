@@ -8,11 +8,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use applier::backend::Backend;
+use applier::backend::{Backend, BackendError};
 use applier::mysql::{MysqlBackend, MysqlOptions};
 use applier::run::{ApplyError, Control, Options, Progress, RunHandle, WindowSize, apply};
 use applier::scheduler::Policy;
-use applier::source::{SourceError, Until, UntilSource, VersionSource};
+use applier::source::{LimitedSource, SourceError, Until};
 use binlog_format::gtid::GtidSet;
 use clap::ValueEnum;
 use time::OffsetDateTime;
@@ -20,7 +20,7 @@ use time::format_description::well_known::Rfc3339;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::apply::origin::{OriginArgs, ReadSoFar, Reading, TargetLogin, Watched};
+use crate::cli::apply::origin::{OriginArgs, Reading, TargetLogin};
 use crate::cli::apply::page::Page;
 use crate::cli::apply::screen::{Report, Screen};
 use crate::cli::config_args::ConfigArgs;
@@ -139,22 +139,20 @@ impl ApplyArgs {
             batches: !self.no_batches,
             ..MysqlOptions::new(self.target.options()?)
         };
-        let backend = MysqlBackend::connect(mysql).await;
-        let backend = Arc::new(backend.map_err(|error| backend_failure(&error))?);
-        let version = backend.version().await;
-        let version = version.map_err(|error| backend_failure(&error))?;
-        let executed = backend.executed().await;
-        let executed = executed.map_err(|error| backend_failure(&error))?;
+        let backend = MysqlBackend::connect(mysql)
+            .await
+            .map_err(backend_failure)?;
+        let backend = Arc::new(backend);
+        let version = backend.version().await.map_err(backend_failure)?;
+        let executed = backend.executed().await.map_err(backend_failure)?;
         let reading = Reading {
             executed: executed.clone(),
             patience: self.patience,
             max_transaction_bytes: self.max_transaction_bytes,
         };
-        let origin = self.origin.open(&self.config, reading).await?;
-        let read = Arc::new(ReadSoFar::default());
-        let source = Watched::new(origin, read.clone());
-        let source = VersionSource::new(source, version);
-        let source = UntilSource::new(source, self.until.clone(), &executed);
+        let source = self.origin.open(&self.config, reading).await?;
+        let shows = self.origin.ends().then(|| source.read.clone());
+        let source = LimitedSource::new(source, self.until.clone(), &executed, Some(version));
 
         let (sender, control) = watch::channel(Control {
             paused: false,
@@ -171,7 +169,6 @@ impl ApplyArgs {
         if let Some(address) = self.listen {
             page.serve(address, stop.clone()).await?;
         }
-        let shows = self.origin.ends().then(|| read.clone());
         let screen = Screen::new(format, progress.clone(), shows);
         let showing = tokio::spawn(screen.run(stop.clone()));
         let tell = |name: &str| tracing::warn!("{name}: ending cleanly");
@@ -183,7 +180,7 @@ impl ApplyArgs {
         listening.abort();
         // It only displays.
         let _ = showing.await;
-        let ended = ended.map_err(|error| failure(&error))?;
+        let ended = ended.map_err(failure)?;
         let report = Report::new(ended, &progress, took);
         match format {
             Format::Json => print_json(&report),
@@ -192,8 +189,7 @@ impl ApplyArgs {
     }
 }
 
-fn backend_failure(error: &applier::backend::BackendError) -> Failure {
-    use applier::backend::BackendError;
+fn backend_failure(error: BackendError) -> Failure {
     let exit = match error {
         BackendError::Unreachable(_) => Exit::Error,
         BackendError::Refused(_) => Exit::Refused,
@@ -201,7 +197,7 @@ fn backend_failure(error: &applier::backend::BackendError) -> Failure {
     Failure::new(exit, error.to_string(), "")
 }
 
-fn failure(error: &ApplyError) -> Failure {
+fn failure(error: ApplyError) -> Failure {
     let exit = match error {
         ApplyError::Options(_) => Exit::Usage,
         ApplyError::Refused { .. }

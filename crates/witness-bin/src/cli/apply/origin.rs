@@ -6,12 +6,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use applier::source::{
-    Drained, DumpSource, FileSource, ReadBytes, Source, SourceError, framed, reopening,
-};
+use applier::source::{Drained, DumpSource, FileSource, Source, SourceError, framed, reopening};
 use binlog_format::framing::FramedTransaction;
 use binlog_format::gtid::GtidSet;
-use mysql_link::{ConnectOptions, DumpOptions, Endpoint, Secret, TlsMode, TlsOptions};
+use mysql_link::{ConnectOptions, DumpOptions, Endpoint, Secret, TlsMode};
 use transport::{AdminClient, AdminError, LogPiece, LogPieces};
 use uuid::Uuid;
 
@@ -48,14 +46,14 @@ pub(super) struct Reading {
     pub(super) max_transaction_bytes: u64,
 }
 
-pub(super) enum Origin {
+enum Origin {
     Files(Box<FileSource>),
     Dump(Box<DumpSource>),
     Member(Box<MemberSource>),
 }
 
 impl OriginArgs {
-    /// Whether the log has an end.
+    /// True if the log has an end.
     pub(super) fn ends(&self) -> bool {
         !self.files.is_empty()
     }
@@ -64,39 +62,48 @@ impl OriginArgs {
         &self,
         config: &ConfigArgs,
         reading: Reading,
-    ) -> Result<Origin, Failure> {
+    ) -> Result<Watched, Failure> {
         let Reading {
             executed,
             patience,
             max_transaction_bytes,
         } = reading;
-        if let Some(from) = &self.from_mysql {
+        let origin = if let Some(from) = &self.from_mysql {
             let connect = self.login.options(from)?;
-            let dump = DumpOptions {
-                semi_sync: false,
-                ..DumpOptions::new(self.server_id, Uuid::new_v4(), executed)
-            };
+            let dump = DumpOptions::new(self.server_id, Uuid::new_v4(), executed);
             let source = DumpSource::new(connect, dump, patience, max_transaction_bytes);
-            return Ok(Origin::Dump(Box::new(source)));
-        }
-        if let Some(name) = &self.from_member {
-            let client = client(config, name)?;
-            let source = MemberSource::new(client, executed, patience, max_transaction_bytes);
-            return Ok(Origin::Member(Box::new(source)));
-        }
-        let files = FileSource::open(self.files.clone(), executed, max_transaction_bytes);
-        let files = files
-            .await
-            .map_err(|error| Failure::new(Exit::Usage, error.to_string(), "name existing files"))?;
-        Ok(Origin::Files(Box::new(files)))
+            Origin::Dump(Box::new(source))
+        } else if let Some(name) = &self.from_member {
+            Origin::Member(Box::new(MemberSource {
+                client: client(config, name)?,
+                have: executed,
+                patience,
+                max_transaction_bytes,
+                pieces: None,
+                drained: Drained::default(),
+            }))
+        } else {
+            let files = self.files.clone();
+            let files = FileSource::open(files, Some(executed), max_transaction_bytes).await;
+            let missing = |error: SourceError| {
+                Failure::new(Exit::Usage, error.to_string(), "name existing files")
+            };
+            Origin::Files(Box::new(files.map_err(missing)?))
+        };
+        let watched = Watched {
+            origin,
+            read: Arc::default(),
+        };
+        watched.note(0);
+        Ok(watched)
     }
 }
 
-fn client(config: &ConfigArgs, name: &str) -> Result<transport::AdminClient, Failure> {
+fn client(config: &ConfigArgs, name: &str) -> Result<AdminClient, Failure> {
     let config = config.member()?;
     let asker = Asker::new(&config).map_err(|error| Failure::error(error.to_string()))?;
-    let names = config.members.iter().map(|member| member.name.as_str());
     let Some(member) = config.members.iter().find(|member| member.name == name) else {
+        let names = config.members.iter().map(|member| member.name.as_str());
         let known: Vec<&str> = names.collect();
         let advice = match nearest(name, known.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
@@ -110,36 +117,8 @@ fn client(config: &ConfigArgs, name: &str) -> Result<transport::AdminClient, Fai
         .map_err(|error| Failure::error(error.to_string()))
 }
 
-impl Origin {
-    /// Bytes read of the files; none for a log without an end.
-    pub(super) fn read(&self) -> Option<ReadBytes> {
-        match self {
-            Self::Files(files) => Some(files.read()),
-            Self::Dump(_) | Self::Member(_) => None,
-        }
-    }
-}
-
-impl Source for Origin {
-    async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
-        match self {
-            Self::Files(source) => source.next().await,
-            Self::Dump(source) => source.next().await,
-            Self::Member(source) => source.next().await,
-        }
-    }
-
-    fn drained(&self) -> Drained {
-        match self {
-            Self::Files(source) => source.drained(),
-            Self::Dump(source) => source.drained(),
-            Self::Member(source) => source.drained(),
-        }
-    }
-}
-
 /// A member's log for the applier. A broken connection is reopened at the same position.
-pub(super) struct MemberSource {
+struct MemberSource {
     client: AdminClient,
     /// Transactions of the target at the start, and those delivered since.
     have: GtidSet,
@@ -151,22 +130,6 @@ pub(super) struct MemberSource {
 }
 
 impl MemberSource {
-    pub(super) fn new(
-        client: AdminClient,
-        have: GtidSet,
-        patience: Duration,
-        max_transaction_bytes: u64,
-    ) -> Self {
-        Self {
-            client,
-            have,
-            patience,
-            max_transaction_bytes,
-            pieces: None,
-            drained: Drained::default(),
-        }
-    }
-
     async fn open(&self) -> Result<LogPieces, SourceError> {
         let may_pass = AdminError::may_pass;
         let have = self.have.to_string();
@@ -242,7 +205,7 @@ pub(super) struct TargetLogin {
     to_tls_ca_file: Option<PathBuf>,
 }
 
-/// The mysqld whose binlog is applied.
+/// The mysqld that is the source of the binlog.
 #[derive(Debug, clap::Args)]
 pub(super) struct SourceLogin {
     /// Account there, with REPLICATION SLAVE
@@ -263,25 +226,19 @@ impl TargetLogin {
     pub(super) fn options(&self) -> Result<ConnectOptions, Failure> {
         let password = password(self.to_password_file.as_deref(), "WITNESS_TO_PASSWORD")?;
         let mut options = ConnectOptions::new(self.to.clone(), &self.to_user, password);
-        options.tls = tls(self.to_tls, self.to_tls_ca_file.as_deref());
+        options.tls.mode = self.to_tls;
+        options.tls.ca_file.clone_from(&self.to_tls_ca_file);
         Ok(options)
     }
 }
 
 impl SourceLogin {
-    pub(super) fn options(&self, from: &Endpoint) -> Result<ConnectOptions, Failure> {
+    fn options(&self, from: &Endpoint) -> Result<ConnectOptions, Failure> {
         let password = password(self.from_password_file.as_deref(), "WITNESS_FROM_PASSWORD")?;
         let mut options = ConnectOptions::new(from.clone(), &self.from_user, password);
-        options.tls = tls(self.from_tls, self.from_tls_ca_file.as_deref());
+        options.tls.mode = self.from_tls;
+        options.tls.ca_file.clone_from(&self.from_tls_ca_file);
         Ok(options)
-    }
-}
-
-fn tls(mode: TlsMode, ca_file: Option<&Path>) -> TlsOptions {
-    TlsOptions {
-        mode,
-        ca_file: ca_file.map(Path::to_owned),
-        ..TlsOptions::default()
     }
 }
 
@@ -316,19 +273,14 @@ pub(super) struct ReadSoFar {
 /// A source that reports its progress, for the progress bar.
 pub(super) struct Watched {
     origin: Origin,
-    read: Arc<ReadSoFar>,
+    pub(super) read: Arc<ReadSoFar>,
 }
 
 impl Watched {
-    pub(super) fn new(origin: Origin, read: Arc<ReadSoFar>) -> Self {
-        let watched = Self { origin, read };
-        watched.note(0);
-        watched
-    }
-
     fn note(&self, given: u64) {
         self.read.given.fetch_add(given, Relaxed);
-        if let Some(files) = self.origin.read() {
+        if let Origin::Files(files) = &self.origin {
+            let files = files.read();
             self.read.file_done.store(files.done, Relaxed);
             self.read.file_total.store(files.total, Relaxed);
         }
@@ -337,13 +289,21 @@ impl Watched {
 
 impl Source for Watched {
     async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
-        let next = self.origin.next().await?;
+        let next = match &mut self.origin {
+            Origin::Files(source) => source.next().await?,
+            Origin::Dump(source) => source.next().await?,
+            Origin::Member(source) => source.next().await?,
+        };
         let bytes = next.as_ref().map_or(0, |next| next.payload.len());
         self.note(bytes as u64);
         Ok(next)
     }
 
     fn drained(&self) -> Drained {
-        self.origin.drained()
+        match &self.origin {
+            Origin::Files(source) => source.drained(),
+            Origin::Dump(source) => source.drained(),
+            Origin::Member(source) => source.drained(),
+        }
     }
 }

@@ -82,17 +82,18 @@ impl Page {
             })
         };
         let control = *self.control.borrow();
+        let counts = self.progress.counts();
         json!({
             "paused": control.paused,
             "max_transactions_per_second": control.max_transactions_per_second,
             "received": stage(StageName::Received),
             "scheduled": stage(StageName::Scheduled),
             "committed": stage(StageName::Committed),
-            "skipped": self.progress.skipped(),
-            "retries": self.progress.retries(),
-            "step_backs": self.progress.step_backs(),
-            "window_transactions": self.progress.window_transactions(),
-            "window_waits": self.progress.window_waits(),
+            "skipped": counts.skipped,
+            "retries": counts.retries,
+            "step_backs": counts.step_backs,
+            "window_transactions": counts.window_transactions,
+            "window_waits": counts.window_waits,
         })
     }
 
@@ -170,26 +171,27 @@ impl Collector for Metrics {
             "Lag by commit timestamps, by stage; missing before the first transaction",
             lags,
         )?;
+        let counts = progress.counts();
         for (name, help, value) in [
             (
                 "skipped",
                 "Transactions that the target had already",
-                progress.skipped(),
+                counts.skipped,
             ),
             (
                 "retries",
                 "Transactions begun again after a lock or a lost session",
-                progress.retries(),
+                counts.retries,
             ),
             (
                 "rolled_back_for_earlier",
                 "Transactions rolled back because an earlier one waited for their locks",
-                progress.step_backs(),
+                counts.step_backs,
             ),
             (
                 "window_waits",
                 "Times that reading waited for room",
-                progress.window_waits(),
+                counts.window_waits,
             ),
         ] {
             writer.counter(name, None, help, value)?;
@@ -198,7 +200,7 @@ impl Collector for Metrics {
             "window_transactions",
             None,
             "Transactions in memory",
-            progress.window_transactions() as f64,
+            counts.window_transactions as f64,
         )
     }
 }

@@ -67,7 +67,8 @@ impl Screen {
     fn draw(&mut self) {
         let committed = self.progress.passed(StageName::Committed);
         let lag = self.progress.lag_ms(StageName::Committed);
-        self.pace.look(Instant::now(), committed.transactions, lag);
+        self.pace
+            .sample(Instant::now(), committed.transactions, lag);
         let rate = self.pace.rate();
         if let Some(files) = &self.files {
             let (done, total) = place(files, &self.progress);
@@ -111,32 +112,32 @@ fn place(files: &ReadSoFar, progress: &Progress) -> (u64, u64) {
 /// The rate of the last few seconds, and derived values.
 #[derive(Debug, Default)]
 struct Pace {
-    looks: std::collections::VecDeque<Look>,
+    samples: std::collections::VecDeque<Sample>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Look {
+struct Sample {
     at: Instant,
     transactions: u64,
     lag_ms: Option<u64>,
 }
 
 impl Pace {
-    fn look(&mut self, at: Instant, transactions: u64, lag_ms: Option<u64>) {
-        self.looks.push_back(Look {
+    fn sample(&mut self, at: Instant, transactions: u64, lag_ms: Option<u64>) {
+        self.samples.push_back(Sample {
             at,
             transactions,
             lag_ms,
         });
-        let old = |look: &Look| at.saturating_duration_since(look.at) > RATE_OVER;
-        while self.looks.len() > 2 && self.looks.front().is_some_and(old) {
-            self.looks.pop_front();
+        let old = |sample: &Sample| at.saturating_duration_since(sample.at) > RATE_OVER;
+        while self.samples.len() > 2 && self.samples.front().is_some_and(old) {
+            self.samples.pop_front();
         }
     }
 
     /// The first and the last sample, and the seconds between them.
-    fn span(&self) -> Option<(Look, Look, f64)> {
-        let (first, last) = (*self.looks.front()?, *self.looks.back()?);
+    fn span(&self) -> Option<(Sample, Sample, f64)> {
+        let (first, last) = (*self.samples.front()?, *self.samples.back()?);
         let seconds = (last.at - first.at).as_secs_f64();
         (seconds > 0.0).then_some((first, last, seconds))
     }
@@ -196,6 +197,7 @@ impl Report {
         let seconds = took.as_secs_f64();
         let names = |tables: Vec<TableName>| tables.iter().map(TableName::to_string).collect();
         let remarks = progress.remarks();
+        let counts = progress.counts();
         Self {
             ended: match ended {
                 Ended::WithTheLog => "log_ended",
@@ -203,12 +205,12 @@ impl Report {
             },
             transactions: committed.transactions,
             rows: committed.rows,
-            skipped: progress.skipped(),
+            skipped: counts.skipped,
             last: committed.last.map(|last| last.to_string()),
             seconds,
             transactions_per_second: committed.transactions as f64 / seconds.max(1e-6),
-            retries: progress.retries(),
-            step_backs: progress.step_backs(),
+            retries: counts.retries,
+            step_backs: counts.step_backs,
             tables_without_primary_key: names(remarks.without_primary_key()),
             tables_without_transactions: names(remarks.without_transactions()),
             peak_memory_bytes: peak_memory_bytes(),
@@ -259,12 +261,12 @@ fn peak_memory_bytes() -> u64 {
 mod tests {
     use super::*;
 
-    fn pace(looks: &[(u64, u64, u64)]) -> Pace {
+    fn pace(samples: &[(u64, u64, u64)]) -> Pace {
         let begun = Instant::now();
         let mut pace = Pace::default();
-        for &(at_ms, transactions, lag_ms) in looks {
+        for &(at_ms, transactions, lag_ms) in samples {
             let at = begun + Duration::from_millis(at_ms);
-            pace.look(at, transactions, Some(lag_ms));
+            pace.sample(at, transactions, Some(lag_ms));
         }
         pace
     }

@@ -35,7 +35,7 @@ pub(super) fn run(args: &ParallelismArgs, format: Format) -> Result<(), Failure>
 async fn analyse(args: &ParallelismArgs) -> Result<Report, Failure> {
     let failure = |error: applier::source::SourceError| Failure::error(error.to_string());
     let limit = args.max_transaction_bytes;
-    let opened = FileSource::open_to_look_at(args.files.clone(), limit).await;
+    let opened = FileSource::open(args.files.clone(), None, limit).await;
     let mut source = opened.map_err(failure)?;
     let mut analysis = Analysis::new(limit);
     let bar = bytes_bar();

@@ -1,18 +1,121 @@
-//! The keys of one row write, from its images.
-//!
-//! | the row's …                                            | access |
-//! |--------------------------------------------------------|--------|
-//! | table                                                  | Shared; Exclusive when it is serial, or a value of a key is unknown |
-//! | primary, unique and referenced keys, old and new value | Exclusive; none for a value with a NULL |
-//! | keys of parents that it refers or referred to          | Shared, and Shared on the parent's table; Exclusive on that when the value is unknown |
-//! | tables that refer to it, when a value of it goes       | Shared; Exclusive where the server removes or changes rows with it, unseen by the log |
+//! Keys of row writes: two writes whose order matters share a key.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use binlog_format::row_image::{Image, Row, Value};
 use thiserror::Error;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::keys::fold::Fold;
-use crate::keys::{Access, KeyAccess, KeyHash, KeySeed};
+pub use crate::schema::Fold;
 use crate::schema::{KeyPart, KeyShape, TableName, TableShape};
+
+/// How a write uses a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Access {
+    /// It depends on it: any number of such writes may proceed concurrently (a child row and its parent, any row and
+    /// its table).
+    Shared,
+    /// It takes, changes or frees it.
+    Exclusive,
+}
+
+/// One key of a row write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyAccess {
+    /// The key as a hash, which replaces table and value.
+    pub key: KeyHash,
+    /// Whether the write shares the key with others or needs it exclusively.
+    pub access: Access,
+}
+
+// Hashes of keys. XXH3 with 64 bits: its specification fixes its values for every version and machine. It is among the
+// fastest for inputs of this size (one to a few dozen bytes, one pass).
+
+/// The hash of a table's key and one value of it. Values that the database considers equal have equal hashes;
+/// others may collide, which only costs parallelism.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyHash(pub u64);
+
+impl KeyHash {
+    /// The key of a whole table.
+    pub fn of_table(table: &TableName) -> Self {
+        Self(hash_names([&*table.schema, &*table.table]))
+    }
+}
+
+/// The common part of the hashes of a key's values: the table and the key's columns, in the key's order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct KeySeed(u64);
+
+impl KeySeed {
+    /// The seed of a key of `table` over these columns with these prefixes.
+    fn new<'a>(table: &TableName, columns: impl Iterator<Item = (&'a str, Option<u32>)>) -> Self {
+        let mut bytes = KeyHash::of_table(table).0.to_le_bytes().to_vec();
+        for (name, prefix) in columns {
+            bytes.extend_from_slice(&hash_names([name]).to_le_bytes());
+            bytes.extend_from_slice(&prefix.unwrap_or_default().to_le_bytes());
+        }
+        Self(xxh3_64(&bytes))
+    }
+
+    /// The hash of one value, given as the folds of its parts with their lengths.
+    fn hash(self, value: &[u8]) -> KeyHash {
+        KeyHash(xxh3_64_with_seed(value, self.0))
+    }
+}
+
+/// Names that differ only in case have equal hashes: the server's settings decide if they mean the same table, and a foreign key
+/// may spell a column in any case.
+fn hash_names<const N: usize>(names: [&str; N]) -> u64 {
+    let mut bytes = Vec::new();
+    for name in names {
+        for character in name.chars().flat_map(char::to_lowercase) {
+            let mut buffer = [0; 4];
+            bytes.extend_from_slice(character.encode_utf8(&mut buffer).as_bytes());
+        }
+        // No name contains a zero.
+        bytes.push(0);
+    }
+    xxh3_64(&bytes)
+}
+
+/// A map by key hash.
+pub(crate) type KeyMap<V> = HashMap<KeyHash, V, BuildHasherDefault<KeyHasher>>;
+
+/// 2^64 divided by the golden ratio.
+const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Keys are hashes already: this only spreads them, for hashes that are small numbers.
+#[derive(Debug, Default)]
+pub(crate) struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // The product, folded, so that high and low bits both depend on all input bits.
+        let product = u128::from(self.0 ^ number) * u128::from(GOLDEN_RATIO);
+        self.0 = (product as u64) ^ ((product >> 64) as u64);
+    }
+}
+
+// The keys of one row write, from its images.
+//
+// | the row's …                                            | access |
+// |--------------------------------------------------------|--------|
+// | table                                                  | Shared; Exclusive when it is serial, or a value of a key is unknown |
+// | primary, unique and referenced keys, old and new value | Exclusive; none for a value with a NULL |
+// | keys of parents that it refers or referred to          | Shared, and Shared on the parent's table; Exclusive when unknown |
+// | tables that refer to it, when a value of it goes       | Shared; Exclusive where the server changes rows with it, unlogged |
 
 /// Computes keys of rows, in memory that is reused for each.
 #[derive(Debug, Default)]
@@ -23,7 +126,7 @@ pub struct RowKeys {
 
 /// A key's value in a row, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum KeyValue {
     Is(KeyHash),
     /// It has a NULL: it is equal to nothing and refers to nothing.
     Nothing,
@@ -42,14 +145,14 @@ impl RowKeys {
     ) -> &[KeyAccess] {
         self.keys.clear();
         let mut goes = false;
-        let mut untold = table.is_serial;
+        let mut unknown = table.is_serial;
         self.take(table.table, Access::Shared);
         for key in &table.own {
-            let (told, value_goes) = self.own_key(key, row);
-            untold |= !told;
+            let (known, value_goes) = self.own_key(key, row);
+            unknown |= !known;
             goes |= value_goes;
         }
-        if untold {
+        if unknown {
             // Every other write of the table has this key, too, so those of single values are superfluous.
             self.keys.clear();
             self.take(table.table, Access::Exclusive);
@@ -57,7 +160,7 @@ impl RowKeys {
         for parent in &table.parents {
             self.parent(parent, row);
         }
-        if goes || untold && row.before.is_some() {
+        if goes || unknown && row.before.is_some() {
             for child in &table.children {
                 self.take(*child, Access::Shared);
             }
@@ -70,7 +173,7 @@ impl RowKeys {
         &self.keys
     }
 
-    /// Whether the values of the key are known, and whether its old value goes.
+    /// True if the values of the key are known, and whether its old value goes.
     fn own_key(&mut self, key: &OwnKey, row: &Row<'_, '_>) -> (bool, bool) {
         let is_touched = is_touched(&key.parts, row);
         // The image before of a partial update identifies the row by its primary key; other keys missing in it do
@@ -78,26 +181,20 @@ impl RowKeys {
         if !is_touched && !key.is_primary {
             return (true, false);
         }
-        let before = row
-            .before
-            .map(|before| self.value(key.seed, &key.parts, |part| before.value(part.column)));
-        let after = row
-            .after
-            .filter(|_| is_touched)
-            .map(|after| self.value(key.seed, &key.parts, |part| merged(part, row.before, after)));
-        let mut told = true;
+        let [before, after] = self.values(key.seed, &key.parts, row, is_touched);
+        let mut known = true;
         for value in before.into_iter().chain(after) {
             match value {
-                Told::Is(hash) => self.take(hash, Access::Exclusive),
-                Told::Nothing => {}
-                Told::Unknown => told = false,
+                KeyValue::Is(hash) => self.take(hash, Access::Exclusive),
+                KeyValue::Nothing => {}
+                KeyValue::Unknown => known = false,
             }
         }
         let goes = match before {
-            None | Some(Told::Nothing) => false,
-            Some(Told::Is(_) | Told::Unknown) => is_changed(&key.parts, row),
+            None | Some(KeyValue::Nothing) => false,
+            Some(KeyValue::Is(_) | KeyValue::Unknown) => is_changed(&key.parts, row),
         };
-        (told, goes)
+        (known, goes)
     }
 
     fn parent(&mut self, key: &ParentKey, row: &Row<'_, '_>) {
@@ -106,24 +203,34 @@ impl RowKeys {
             let is_absent = |part: &Part| before.value(part.column) == Value::Absent;
             is_touched || !key.parts.iter().any(is_absent)
         };
-        let before = row
-            .before
-            .filter(is_shown)
-            .map(|before| self.value(key.seed, &key.parts, |part| before.value(part.column)));
-        let after = row
-            .after
-            .filter(|_| is_touched)
-            .map(|after| self.value(key.seed, &key.parts, |part| merged(part, row.before, after)));
+        let [before, after] = self.values(key.seed, &key.parts, row, is_touched);
+        let before = before.filter(|_| row.before.as_ref().is_some_and(is_shown));
         for value in before.into_iter().chain(after) {
             match value {
-                Told::Is(hash) => {
+                KeyValue::Is(hash) => {
                     self.take(key.table, Access::Shared);
                     self.take(hash, Access::Shared);
                 }
-                Told::Nothing => {}
-                Told::Unknown => self.take(key.table, Access::Exclusive),
+                KeyValue::Nothing => {}
+                KeyValue::Unknown => self.take(key.table, Access::Exclusive),
             }
         }
+    }
+
+    /// The values of a key in the images before and after.
+    fn values(
+        &mut self,
+        seed: KeySeed,
+        parts: &[Part],
+        row: &Row<'_, '_>,
+        is_touched: bool,
+    ) -> [Option<KeyValue>; 2] {
+        let before = row.before;
+        let after = row.after.filter(|_| is_touched);
+        [
+            before.map(|image| self.value(seed, parts, |part| image.value(part.column))),
+            after.map(|image| self.value(seed, parts, |part| merged(part, before, image))),
+        ]
     }
 
     /// The value of a key, whose parts `value_of` returns.
@@ -132,27 +239,27 @@ impl RowKeys {
         seed: KeySeed,
         parts: &[Part],
         value_of: impl Fn(&Part) -> Value<'a>,
-    ) -> Told {
+    ) -> KeyValue {
         self.value.clear();
-        let mut told = true;
+        let mut known = true;
         for part in parts {
             match value_of(part) {
                 // Whatever the others are.
-                Value::Null => return Told::Nothing,
+                Value::Null => return KeyValue::Nothing,
                 Value::Bytes(bytes) => {
                     let start = self.value.len();
-                    told &= part.fold.append(bytes, part.prefix, &mut self.value);
+                    known &= part.fold.append(bytes, part.prefix, &mut self.value);
                     // The length after each part distinguishes ("a", "bc") from ("ab", "c").
                     let length = (self.value.len() - start) as u32;
                     self.value.extend_from_slice(&length.to_le_bytes());
                 }
-                Value::Absent | Value::JsonDiff(_) => told = false,
+                Value::Absent | Value::JsonDiff(_) => known = false,
             }
         }
-        if told {
-            Told::Is(seed.hash(&self.value))
+        if known {
+            KeyValue::Is(seed.hash(&self.value))
         } else {
-            Told::Unknown
+            KeyValue::Unknown
         }
     }
 
@@ -200,43 +307,43 @@ fn merged<'a>(part: &Part, before: Option<&Image<'a>>, after: &Image<'a>) -> Val
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableKeys {
     /// The table as a whole.
-    pub(super) table: KeyHash,
+    table: KeyHash,
     /// Whether all writes of the table conflict: it has no primary key, or a key of an expression that images do
     /// not contain.
-    pub(super) is_serial: bool,
+    is_serial: bool,
     /// Primary, unique and referenced keys; the primary one first.
-    pub(super) own: Vec<OwnKey>,
-    pub(super) parents: Vec<ParentKey>,
+    own: Vec<OwnKey>,
+    parents: Vec<ParentKey>,
     /// Tables that refer to it, as a whole.
-    pub(super) children: Vec<KeyHash>,
+    children: Vec<KeyHash>,
     /// Tables that lose or change rows with it, as a whole.
-    pub(super) cascades_to: Vec<KeyHash>,
+    cascades_to: Vec<KeyHash>,
 }
 
 /// A key that the table's rows take.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct OwnKey {
-    pub(super) seed: KeySeed,
-    pub(super) parts: Vec<Part>,
+struct OwnKey {
+    seed: KeySeed,
+    parts: Vec<Part>,
     /// The primary key: every image contains it, and every row has it.
-    pub(super) is_primary: bool,
+    is_primary: bool,
 }
 
 /// A key of another table that the table's rows refer to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ParentKey {
+struct ParentKey {
     /// The referenced table, as a whole.
-    pub(super) table: KeyHash,
-    pub(super) seed: KeySeed,
-    pub(super) parts: Vec<Part>,
+    table: KeyHash,
+    seed: KeySeed,
+    parts: Vec<Part>,
 }
 
 /// A column of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Part {
-    pub(super) column: usize,
-    pub(super) fold: Fold,
-    pub(super) prefix: Option<u32>,
+struct Part {
+    column: usize,
+    fold: Fold,
+    prefix: Option<u32>,
 }
 
 /// A key of the target's table has a column that is missing in the log's rows.
@@ -270,7 +377,9 @@ impl TableKeys {
             }
         }
         let parents = shape.parents.iter().map(|parent| {
-            let seed = referred_seed(&parent.table, &parent.referenced);
+            // The seed of the parent's own key over the same columns.
+            let names = parent.referenced.iter().map(|name| (&**name, None));
+            let seed = KeySeed::new(&parent.table, names);
             let parts = parent.columns.iter();
             let parts = parts.map(|column| part(shape, *column, None, in_log));
             Ok(ParentKey {
@@ -341,11 +450,6 @@ fn own_key(
     })
 }
 
-/// The seed of the table's own key over the same columns.
-fn referred_seed(table: &TableName, columns: &[Box<str>]) -> KeySeed {
-    KeySeed::new(table, columns.iter().map(|name| (&**name, None)))
-}
-
 fn part(
     shape: &TableShape,
     column: usize,
@@ -363,5 +467,55 @@ fn part(
             column: known.map_or_else(|| (column + 1).to_string(), |known| known.name.to_string()),
             in_log,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn hash(numbers: &[u64]) -> u64 {
+        let mut hasher = KeyHasher::default();
+        for number in numbers {
+            hasher.write_u64(*number);
+        }
+        hasher.finish()
+    }
+
+    fn different(hashes: impl Iterator<Item = u64>) -> usize {
+        hashes.collect::<BTreeSet<_>>().len()
+    }
+
+    #[test]
+    fn any_number_may_be_a_key() {
+        let numbers = [0, 1, 2, u64::MAX, u64::MAX / 2];
+        assert_eq!(different(numbers.iter().map(|number| hash(&[*number]))), 5);
+    }
+
+    /// The standard library's map uses the lowest bits for the bucket, and the highest for its tags.
+    #[test]
+    fn all_hash_bits_depend_on_all_key_bits() {
+        for shift in [0, 20, 57] {
+            let hashes = || (0..128).map(move |number| hash(&[number << shift]));
+            for bits in [0, 57] {
+                let places = different(hashes().map(|hash| (hash >> bits) & 127));
+                assert!(
+                    places > 40,
+                    "{places} of 128 places, keys from bit {shift}, places from {bits}"
+                );
+            }
+        }
+        for bit in 0..64 {
+            let ones = (0..1024).filter(|number| hash(&[*number]) >> bit & 1 == 1);
+            let ones = ones.count();
+            assert!(
+                (400..624).contains(&ones),
+                "bit {bit} is set in {ones} of 1024"
+            );
+        }
+        // The first number does not hide a second one.
+        assert_eq!(different((0..128).map(|number| hash(&[7, number]))), 128);
     }
 }

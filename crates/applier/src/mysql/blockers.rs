@@ -1,5 +1,5 @@
-//! Logs the sessions that hold a table which a statement of the log waits for: the statement waits for as long as it may run,
-//! and readers of its table queue after it.
+//! The sessions that block another one: by row locks, and by locks of tables. A statement of the log waits for a table for as long as
+//! it may run, and readers of its table queue after it, so the sessions that hold the table are logged.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::backend::SessionId;
 use crate::mysql::options::MysqlOptions;
 
 /// Interval of the repeated log message.
-const TOLD_EVERY: Duration = Duration::from_secs(600);
+const LOGGED_EVERY: Duration = Duration::from_secs(600);
 
 /// Logs the sessions that block another one, once its statement has taken as long as a usual lock wait; never ends.
-pub(super) async fn tell(
+pub(super) async fn log_holders(
     options: &MysqlOptions,
     waiting: SessionId,
     statement: &[u8],
@@ -24,7 +24,7 @@ pub(super) async fn tell(
     let mut pause = options.lock_wait;
     loop {
         tokio::time::sleep(pause).await;
-        pause = TOLD_EVERY;
+        pause = LOGGED_EVERY;
         match holders(options, waiting).await {
             Ok(holders) if holders.is_empty() => {}
             Ok(holders) => tracing::warn!(
@@ -33,7 +33,9 @@ pub(super) async fn tell(
                 "a statement of the log waits for a table that others use here, and everything behind it waits, too; it goes on when \
                  they have ended, and KILL ends one"
             ),
-            Err(error) => tracing::debug!(%error, "who is waited for is not known"),
+            Err(error) => {
+                tracing::debug!(%error, "the sessions that block a statement are unknown")
+            }
         }
     }
 }
@@ -42,7 +44,9 @@ async fn holders(options: &MysqlOptions, waiting: SessionId) -> Result<Vec<Strin
     let mut connection = Connection::open_with_own_settings(&options.connect).await?;
     let answer = connection.query(holders_query(waiting)).await;
     connection.close().await;
-    Ok(read_holders(&answer?))
+    let rows = answer?.rows;
+    let holders = rows.iter().filter_map(|row| row.text_at(0));
+    Ok(holders.map(str::to_owned).collect())
 }
 
 /// The sessions that block another one by metadata locks: on a table, or for a backup.
@@ -60,7 +64,24 @@ fn holders_query(waiting: SessionId) -> String {
     )
 }
 
-fn read_holders(answer: &QueryResult) -> Vec<String> {
-    let words = answer.rows.iter().filter_map(|row| row.text_at(0));
-    words.map(str::to_owned).collect()
+// The holders of row locks that a session waits for. Pure except for the query.
+
+/// The sessions that block another one by InnoDB's row locks.
+pub(super) fn blockers_query(waiting: SessionId) -> String {
+    format!(
+        "SELECT DISTINCT holder.processlist_id FROM performance_schema.data_lock_waits AS waits \
+         JOIN performance_schema.threads AS waiter ON waiter.thread_id = waits.requesting_thread_id \
+         JOIN performance_schema.threads AS holder ON holder.thread_id = waits.blocking_thread_id \
+         WHERE waiter.processlist_id = {}",
+        waiting.0
+    )
+}
+
+/// Reads the session ids from the answer to the query above.
+pub(super) fn read_blockers(answer: &QueryResult) -> Vec<SessionId> {
+    let ids = answer
+        .rows
+        .iter()
+        .filter_map(|row| row.text_at(0)?.parse().ok());
+    ids.map(SessionId).collect()
 }

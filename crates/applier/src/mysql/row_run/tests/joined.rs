@@ -7,9 +7,9 @@ use binlog_format::events::{RowsChange, TableId};
 use binlog_format::synthesis::{Column, ColumnType, Table, Value};
 use proptest::prelude::*;
 
+use super::{Logged, batch_of, logged_transaction, read_statement};
 use crate::batch::{Batch, BatchSeq, Commits};
 use crate::keys::{Fold, KeyHash};
-use crate::mysql::row_run::tests::{Logged, batch_of, logged_transaction, read_statement};
 use crate::mysql::row_run::{append_run, first_run};
 use crate::schema::{ColumnShape, KeyShape, ParentShape, TableName, TableShape};
 use crate::transaction::{Body, Transaction};
@@ -188,8 +188,8 @@ fn image(bytes: &[u8]) -> (Columns, &[u8]) {
         if nulls >> at & 1 == 1 {
             return None;
         }
-        let (value, behind) = rest.split_first_chunk().unwrap();
-        rest = behind;
+        let (value, after) = rest.split_first_chunk().unwrap();
+        rest = after;
         Some(i64::from_le_bytes(*value))
     });
     (columns, rest)
@@ -221,7 +221,7 @@ fn attempts(count: usize) -> impl Strategy<Value = Vec<Vec<Attempt>>> {
 
 proptest! {
     #[test]
-    fn joined_writes_leave_what_the_log_leaves_and_break_no_key(
+    fn joined_writes_have_the_result_of_the_log(
         earlier in attempts(10),
         attempts in attempts(40),
         bound in 100_usize..6000,
@@ -258,7 +258,7 @@ fn counts_of(
 }
 
 #[test]
-fn a_row_that_is_written_again_and_again_is_written_once() {
+fn repeated_writes_of_a_row_are_joined() {
     let note = |id, value| (0, id, NOTE, Some(value));
     assert_eq!(
         counts(&[note(1, 1), note(1, 2), note(2, 1), note(1, 3), note(2, 2)]),
@@ -271,7 +271,7 @@ fn a_row_that_is_written_again_and_again_is_written_once() {
 }
 
 #[test]
-fn a_change_of_a_key_is_written_where_it_is() {
+fn key_changes_are_not_joined() {
     let note = |value| (0, 1, NOTE, Some(value));
     let unique = |value| (0, 1, UNIQUE, value);
     assert_eq!(
@@ -296,14 +296,14 @@ fn a_change_of_a_key_is_written_where_it_is() {
 }
 
 #[test]
-fn a_row_that_went_and_came_again_is_another_one() {
+fn a_deleted_and_reinserted_row_is_not_joined() {
     let write = |what, value| (0, 1, what, Some(value));
     let attempts = [write(NOTE, 1), write(GO, 0), write(NOTE, 1), write(NOTE, 2)];
     assert_eq!(counts(&attempts), (3, 4));
 }
 
 #[test]
-fn a_write_whose_keys_cannot_be_told_comes_in_between() {
+fn a_write_with_unknown_keys_prevents_joining() {
     let attempts = [
         (0, 1, NOTE, Some(1)),
         // No ASCII.
@@ -317,7 +317,7 @@ fn a_write_whose_keys_cannot_be_told_comes_in_between() {
 }
 
 #[test]
-fn rows_whose_keys_hash_alike_stay_apart() {
+fn rows_with_equal_key_hashes_are_not_joined() {
     let note = |id, value| vec![(0, id, NOTE, Some(value))];
     let attempts = [note(1, 1), note(2, 1), note(2, 2), note(1, 2)];
     let (mut transactions, _) = log(&Tables::default(), &attempts);
@@ -332,7 +332,7 @@ fn rows_whose_keys_hash_alike_stay_apart() {
 }
 
 #[test]
-fn what_commits_one_by_one_is_written_as_it_is() {
+fn one_by_one_batches_are_not_joined() {
     let note = |value| vec![(0, 1, NOTE, Some(value))];
     let (transactions, _) = log(&Tables::default(), &[note(1), note(2)]);
     let transactions = transactions.into_iter().map(Arc::new).collect();

@@ -1,10 +1,7 @@
 //! A transaction that the database refuses stops the run: everything before it is committed, no part of it and nothing after; the
 //! error has its GTID, table and row with the database's message. When the cause is gone, another run continues there.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test whose ground is missing is to fail where it is"
-)]
+#![allow(clippy::unwrap_used, reason = "a test without its requirements fails")]
 
 use std::sync::Arc;
 
@@ -118,9 +115,9 @@ async fn a_refusal_says_where_and_a_later_run_goes_on() {
     };
     let (ended, _) = run(log(true)).await;
     let error = ended.unwrap_err();
-    let words = error.to_string();
+    let message = error.to_string();
     let ApplyError::Refused { gtid: at, refusal } = error else {
-        panic!("{words}");
+        panic!("{message}");
     };
     assert_eq!(at, gtid(BAD));
     assert_eq!((refusal.table, refusal.row), (Some(name()), Some(2)));
@@ -130,7 +127,7 @@ async fn a_refusal_says_where_and_a_later_run_goes_on() {
         "already",
         "apply again",
     ] {
-        assert!(words.contains(part), "{part}: {words}");
+        assert!(message.contains(part), "{part}: {message}");
     }
     let before: GtidSet = (1..BAD).map(gtid).collect();
     assert_eq!(database.executed().await.unwrap(), before);
@@ -140,7 +137,7 @@ async fn a_refusal_says_where_and_a_later_run_goes_on() {
     assert_eq!(database.executed().await.unwrap(), all);
     assert_eq!(database.rows(&name()).len() as u64, COUNT * 2);
     let passed = progress.passed(StageName::Committed);
-    assert_eq!(progress.skipped() + passed.transactions, COUNT);
+    assert_eq!(progress.counts().skipped + passed.transactions, COUNT);
     assert_eq!(passed.last, Some(gtid(COUNT)));
     assert_eq!(progress.lag_ms(StageName::Committed), Some(0));
 }

@@ -1,0 +1,231 @@
+//! The state that a backend and its sessions share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use binlog_format::gtid::Gtid;
+use mysql_link::{ConnectOptions, Connection, LinkError, ServerError, server_code};
+
+use crate::backend::SessionId;
+use crate::locked;
+use crate::mysql::checkpoint::{Begun, Checkpoint};
+use crate::mysql::options::{MysqlOptions, STATEMENT_LIMIT};
+
+/// The state that a backend and its sessions share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) options: MysqlOptions,
+    pub(super) open: OpenSessions,
+    /// Where transactions commit as one.
+    pub(super) checkpoint: Option<Arc<Checkpoint>>,
+    /// For rows that are larger than the target's packets.
+    pub(super) room: PacketRoom,
+    /// For rows that exceed their time limit.
+    pub(super) patience: Patience,
+    /// For rows that a rollback does not remove.
+    pub(super) for_good: Begun,
+}
+
+impl Shared {
+    pub(super) fn new(options: MysqlOptions) -> Self {
+        Self {
+            options,
+            open: OpenSessions::default(),
+            checkpoint: None,
+            room: PacketRoom::default(),
+            patience: Patience::default(),
+            for_good: Begun::default(),
+        }
+    }
+}
+
+/// The ids of open sessions, each with a count: a restarted target reuses ids
+/// of sessions that were lost with it and are not all dropped yet.
+#[derive(Debug, Default)]
+pub(super) struct OpenSessions {
+    ids: Mutex<BTreeMap<SessionId, usize>>,
+}
+
+impl OpenSessions {
+    pub(super) fn add(&self, id: SessionId) {
+        *locked(&self.ids).entry(id).or_default() += 1;
+    }
+
+    pub(super) fn remove(&self, id: SessionId) {
+        let mut ids = locked(&self.ids);
+        match ids.get_mut(&id) {
+            Some(sessions) if *sessions > 1 => *sessions -= 1,
+            _ => drop(ids.remove(&id)),
+        }
+    }
+
+    /// All except one.
+    pub(super) fn but(&self, one: SessionId) -> Vec<SessionId> {
+        let ids = locked(&self.ids);
+        ids.keys().copied().filter(|id| *id != one).collect()
+    }
+}
+
+// Time limits for packets of rows that exceeded them before.
+//
+// A packet that is given up is retried in another session, and would fail indefinitely where the target needs longer than the
+// limit: a large table without a primary key is searched for each row. So a batch gets twice the time with each attempt.
+
+/// The limits of abandoned batches and barriers, by their first transactions, until they are done.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    limits: Mutex<BTreeMap<Gtid, Duration>>,
+}
+
+impl Patience {
+    /// Time limit for a packet of the batch that begins with this transaction; `usual` if it was not abandoned before.
+    pub(super) fn limit(&self, first: Gtid, usual: Duration) -> Duration {
+        locked(&self.limits).get(&first).copied().unwrap_or(usual)
+    }
+
+    /// A packet of it was abandoned after `limit`: returns the limit of its retry, at most that of a statement.
+    pub(super) fn ran_out(&self, first: Gtid, limit: Duration) -> Duration {
+        let next = limit.saturating_mul(2).min(STATEMENT_LIMIT).max(limit);
+        locked(&self.limits).insert(first, next);
+        next
+    }
+
+    /// It is done.
+    pub(super) fn done(&self, first: Gtid) {
+        locked(&self.limits).remove(&first);
+    }
+}
+
+// Packets for rows that are larger than the target's `max_allowed_packet`.
+//
+// A row of n bytes is a `BINLOG` statement of 4/3 n, so a row that fitted into a packet on the source may not fit into one
+// here. A session's limit is the server's at the moment of its connection, and cannot be changed afterwards. So the
+// server's limit is raised for the moment of one connection and then restored. That is safe: the setting bounds a client's
+// packets and affects no data, and only a client that connects in that moment may send more than others. If the applier
+// is killed in it, the raised value stays until the target is restarted or it is reset.
+
+/// The largest `max_allowed_packet` that a server has.
+pub(super) const LARGEST: usize = 1 << 30;
+
+/// True if new sessions are opened with more room, one at a time.
+#[derive(Debug, Default)]
+pub(super) struct PacketRoom {
+    asked: AtomicBool,
+    opening: tokio::sync::Mutex<()>,
+}
+
+impl PacketRoom {
+    /// Sessions that are opened from now on get more room.
+    pub(super) fn ask(&self) {
+        self.asked.store(true, Ordering::Release);
+    }
+
+    /// True if more room was requested.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    /// Opens a connection with the server's largest packets; with ordinary ones if the account may not set
+    /// them, which is logged.
+    ///
+    /// # Errors
+    /// When there is no connection.
+    pub(super) async fn open(&self, connect: &ConnectOptions) -> Result<Connection, LinkError> {
+        let _one = self.opening.lock().await;
+        let mut first = Connection::open(connect).await?;
+        let answer = first.query("SELECT @@GLOBAL.max_allowed_packet").await?;
+        let before = answer.value().and_then(|text| text.parse().ok());
+        let before: usize = before.unwrap_or(LARGEST);
+        if before >= LARGEST {
+            return Connection::open(connect).await;
+        }
+        match first.execute(set_statement(LARGEST)).await {
+            Ok(_) => {}
+            Err(LinkError::Server(error)) => {
+                tracing::warn!(
+                    %error,
+                    "a row needs a larger packet than the target takes: GRANT SYSTEM_VARIABLES_ADMIN lets the applier \
+                     raise max_allowed_packet for the moment in which it connects"
+                );
+                return Ok(first);
+            }
+            Err(error) => return Err(error),
+        }
+        let opened = Connection::open(connect).await;
+        let mut back = first.execute(set_statement(before)).await;
+        if back.is_err()
+            && let Ok(mut again) = Connection::open(connect).await
+        {
+            back = again.execute(set_statement(before)).await;
+        }
+        if let Err(error) = back {
+            tracing::warn!(%error, "max_allowed_packet of the target stays raised; it was {before}");
+        }
+        opened
+    }
+}
+
+/// The error for a row that fits into no packet.
+pub(super) fn no_packet(length: usize) -> ServerError {
+    ServerError {
+        code: server_code::PACKET_TOO_LARGE,
+        sqlstate: "08S01".to_owned(),
+        message: format!(
+            "A row takes a statement of {length} bytes, and no packet is larger than {LARGEST}. mysqld's own replica threads \
+             can apply it (mysql.apply = \"native\" for the member beside it), or a copy of another server's data brings it"
+        ),
+    }
+}
+
+fn set_statement(bytes: usize) -> String {
+    format!("SET GLOBAL max_allowed_packet = {bytes}")
+}
+
+#[cfg(test)]
+mod open_sessions_tests {
+    use super::*;
+
+    #[test]
+    fn a_reused_session_id_stays_open_when_the_lost_session_is_dropped() {
+        let open = OpenSessions::default();
+        let (first, second) = (SessionId(12), SessionId(13));
+        open.add(first);
+        open.add(second);
+        // The target was restarted: another worker's new session has the first one's id.
+        open.add(first);
+        open.remove(first);
+        assert_eq!(open.but(second), [first]);
+        open.remove(first);
+        assert!(open.but(second).is_empty());
+        open.remove(first);
+        assert_eq!(open.but(first), [second]);
+    }
+}
+
+#[cfg(test)]
+mod patience_tests {
+    use super::*;
+
+    #[test]
+    fn each_retry_gets_twice_the_time_up_to_a_bound() {
+        let gtid = |gno: u32| format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:{gno}");
+        let [slow, other] = [1, 2].map(|gno| gtid(gno).parse::<Gtid>().unwrap());
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        let patience = Patience::default();
+        let mut limits = Vec::new();
+        for _ in 0..5 {
+            let limit = patience.limit(slow, hours(4));
+            limits.push(limit.as_secs() / 3600);
+            patience.ran_out(slow, limit);
+        }
+        assert_eq!(limits, [4, 8, 16, 24, 24]);
+        assert_eq!(patience.limit(other, hours(4)), hours(4));
+        patience.done(slow);
+        assert_eq!(patience.limit(slow, hours(4)), hours(4));
+        // A limit above the bound stays.
+        assert_eq!(patience.ran_out(slow, hours(30)), hours(30));
+    }
+}

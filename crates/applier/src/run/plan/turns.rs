@@ -1,0 +1,204 @@
+//! Whether one worker runs alone, with many transactions in each packet, or all workers run concurrently: whichever
+//! was faster in the last measurement.
+//!
+//! In the log's order a commit is requested when the previous one is answered. For small transactions these answers
+//! dominate, and one session with whole batches is faster than several that take turns. Several are faster for large transactions,
+//! on a database with idle processors, or where it passes on the turn and a sync of its log takes long. That depends
+//! on the machine, its disk and the log, so it is measured: each mode for a short while, then the faster one for a longer while.
+
+use std::time::Duration;
+
+use crate::backend::Turn;
+use crate::batch::BatchSeq;
+
+/// The workers' mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PacingMode {
+    /// One at the front, with batches.
+    Alone,
+    All,
+}
+
+/// How long each mode is measured.
+const TRIAL: Duration = Duration::from_millis(150);
+/// How long the faster one is kept before both are measured again.
+const KEPT: Duration = Duration::from_millis(2_700);
+
+/// The faster mode, and the one being measured. Pure: moments are durations since the run began.
+#[derive(Debug, Default)]
+pub(super) struct Pacing {
+    phase: Phase,
+    since: Duration,
+    /// Number of commits when the phase began.
+    committed: u64,
+    /// Transactions per second with all workers.
+    all_rate: f64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    TryAll,
+    TryAlone,
+    Keep(PacingMode),
+}
+
+impl Pacing {
+    /// The mode from now on. Without a backlog there is nothing to measure, and all workers run: an arriving transaction begins
+    /// immediately.
+    pub(super) fn update(&mut self, now: Duration, committed: u64, backlog: bool) -> PacingMode {
+        if !backlog {
+            self.enter(Phase::TryAll, now, committed);
+            return PacingMode::All;
+        }
+        let gone = now.saturating_sub(self.since);
+        let rate = committed.saturating_sub(self.committed) as f64 / gone.as_secs_f64().max(1e-9);
+        match self.phase {
+            Phase::TryAll if gone >= TRIAL => {
+                self.all_rate = rate;
+                self.enter(Phase::TryAlone, now, committed);
+            }
+            Phase::TryAlone if gone >= TRIAL => {
+                let faster = match rate > self.all_rate {
+                    true => PacingMode::Alone,
+                    false => PacingMode::All,
+                };
+                self.enter(Phase::Keep(faster), now, committed);
+            }
+            Phase::Keep(_) if gone >= KEPT => self.enter(Phase::TryAll, now, committed),
+            _ => {}
+        }
+        self.mode()
+    }
+
+    /// The mode since the last update.
+    pub(super) fn mode(&self) -> PacingMode {
+        match self.phase {
+            Phase::TryAll => PacingMode::All,
+            Phase::TryAlone => PacingMode::Alone,
+            Phase::Keep(mode) => mode,
+        }
+    }
+
+    fn enter(&mut self, phase: Phase, now: Duration, committed: u64) {
+        (self.phase, self.since, self.committed) = (phase, now, committed);
+    }
+}
+
+// Which session may commit in the log's order before the previous commit is answered: the database passes on the turn.
+//
+// ```text
+// session of k      turn k │ COMMIT k ········ force of the log ·│ answer
+//                     └─ told ─┐
+// session of k+1               turn k+1 (waits for k) │ COMMIT k+1 ··│ answer      both share a force
+// ```
+//
+// The database grants k+1 its turn when k is committed in its memory, and refuses it when k failed
+// (`docs/decisions/0032-pass-the-commit-turn-through-one-innodb-row.md`). So k+1 requests its turn only once that of k is known to
+// be taken.
+
+/// The last batch that may be followed before its commit is answered.
+#[derive(Debug)]
+pub(super) struct Passing {
+    /// Whether the database supports it.
+    pub(super) on: bool,
+    /// The last one that has taken its turn and has not failed since.
+    last: Option<BatchSeq>,
+}
+
+impl Passing {
+    pub(super) fn new(on: bool) -> Self {
+        Self { on, last: None }
+    }
+
+    /// A batch has taken its turn.
+    pub(super) fn taken(&mut self, seq: BatchSeq) {
+        self.last = Some(seq);
+    }
+
+    /// A batch was rolled back: nothing may follow it, even if it had taken its turn.
+    pub(super) fn failed(&mut self, seq: BatchSeq) {
+        if self.last == Some(seq) {
+            self.last = None;
+        }
+    }
+
+    /// How a batch commits in its turn, if it does; `base` is the first uncommitted one.
+    pub(super) fn turn(&self, seq: BatchSeq, base: BatchSeq) -> Option<Turn> {
+        if seq == base {
+            return self.on.then_some(Turn::First);
+        }
+        let before = self.last.map(BatchSeq::next) == Some(seq);
+        before.then_some(Turn::Next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The share of `seconds` in mode alone, with these rates of transactions per second.
+    fn share_alone(alone: u64, all_rate: u64, seconds: u64, backlog: bool) -> f64 {
+        let mut pacing = Pacing::default();
+        let (mut committed, mut by_alone) = (0, 0);
+        for ms in 0..seconds * 1000 {
+            let mode = pacing.update(Duration::from_millis(ms), committed / 1000, backlog);
+            match mode {
+                PacingMode::Alone => (committed, by_alone) = (committed + alone, by_alone + 1),
+                PacingMode::All => committed += all_rate,
+            }
+        }
+        f64::from(by_alone) / (seconds * 1000) as f64
+    }
+
+    #[test]
+    fn the_faster_mode_is_used_nearly_all_the_time() {
+        let alone = share_alone(5_000, 3_000, 30, true);
+        assert!((0.93..0.96).contains(&alone), "{alone}");
+        let alone = share_alone(3_000, 5_000, 30, true);
+        assert!((0.04..0.07).contains(&alone), "{alone}");
+    }
+
+    #[test]
+    fn without_a_backlog_all_workers_run() {
+        assert_eq!(share_alone(5_000, 3_000, 30, false), 0.0);
+    }
+
+    #[test]
+    fn the_mode_changes_when_the_other_becomes_faster() {
+        let mut pacing = Pacing::default();
+        let mut committed = 0;
+        let mut last = PacingMode::All;
+        for ms in 0..20_000 {
+            last = pacing.update(Duration::from_millis(ms), committed / 1000, true);
+            let large = ms >= 10_000;
+            committed += match (last, large) {
+                (PacingMode::Alone, false) | (PacingMode::All, true) => 4_000,
+                _ => 1_000,
+            };
+        }
+        assert_eq!(last, PacingMode::All);
+    }
+
+    #[test]
+    fn a_turn_follows_the_last_one_taken_or_begins_at_the_front() {
+        let unavailable = Passing::new(false);
+        assert_eq!(unavailable.turn(BatchSeq(5), BatchSeq(5)), None);
+        let mut passing = Passing::new(true);
+        assert_eq!(passing.turn(BatchSeq(5), BatchSeq(5)), Some(Turn::First));
+        assert_eq!(passing.turn(BatchSeq(6), BatchSeq(5)), None);
+        passing.taken(BatchSeq(5));
+        assert_eq!(passing.turn(BatchSeq(6), BatchSeq(5)), Some(Turn::Next));
+        assert_eq!(passing.turn(BatchSeq(7), BatchSeq(5)), None);
+    }
+
+    #[test]
+    fn no_batch_follows_a_failed_one() {
+        let mut passing = Passing::new(false);
+        passing.taken(BatchSeq(5));
+        passing.failed(BatchSeq(6));
+        assert_eq!(passing.turn(BatchSeq(6), BatchSeq(5)), Some(Turn::Next));
+        passing.failed(BatchSeq(5));
+        assert_eq!(passing.turn(BatchSeq(6), BatchSeq(5)), None);
+    }
+}
