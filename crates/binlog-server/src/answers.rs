@@ -2,6 +2,7 @@
 
 use bytes::BytesMut;
 use mysql_link::wire::{Outgoing, put_integer, put_string};
+use thiserror::Error;
 
 // Packets on their way out, one behind the other with their numbers.
 
@@ -310,7 +311,8 @@ pub(crate) mod code {
 /// The longest message; MySQL's own bound.
 const MAX_MESSAGE: usize = 511;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{message}")]
 pub(crate) struct ErrorAnswer {
     pub(crate) code: u16,
     pub(crate) message: String,

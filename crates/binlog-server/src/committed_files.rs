@@ -1,6 +1,7 @@
 //! The log that is served, as this crate sees it: files of bytes, of which a part that only grows is committed.
 //! Nothing beyond that part is ever asked for.
 
+use std::error::Error;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,7 +11,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 /// A file's number; files follow one another without a gap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileNumber(pub u64);
 
 impl FileNumber {
@@ -22,7 +23,7 @@ impl FileNumber {
 }
 
 /// A place between two events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The file that the place is in.
     pub file: FileNumber,
@@ -56,6 +57,20 @@ pub enum ReadError {
     /// An older file is not what it should be, or cannot be decrypted; asking again does not help before somebody has mended that.
     #[error("{0}")]
     Unusable(String),
+}
+
+/// Why a log does not have everything that is committed in its ring.
+#[derive(Debug, Error)]
+pub enum CatchUpError {
+    /// The ring did not report its commits.
+    #[error("{0}")]
+    Unknown(CommandError),
+    /// They did not arrive in time.
+    #[error("this member is far behind the ring")]
+    Late,
+    /// The log was closed.
+    #[error("this member stops")]
+    Stopping,
 }
 
 /// Keeps a file from being purged for as long as it lives.
@@ -94,8 +109,8 @@ pub trait CommittedFiles: Send + Sync + 'static {
     /// Waits until everything is committed here that was committed anywhere when this was asked.
     ///
     /// # Errors
-    /// In words, when that is not known or did not happen in time.
-    async fn catch_up(&self, patience: Duration) -> Result<(), String>;
+    /// [`CatchUpError`] if the ring's commits are not known, or are not here in time.
+    async fn catch_up(&self, patience: Duration) -> Result<(), CatchUpError>;
 
     /// Keeps a file, and all behind it, from being purged. `None` when it is purged already.
     fn keep(&self, file: FileNumber) -> Option<KeptFile>;
@@ -162,19 +177,22 @@ pub enum PurgeTo {
     Time(u32),
 }
 
-/// Carries orders out. An error is in words, which the client is shown.
+/// The error of a command, whose text the client receives.
+pub type CommandError = Box<dyn Error + Send + Sync>;
+
+/// Executes the commands.
 #[async_trait]
 pub trait LogCommands: Send + Sync + 'static {
     /// `FLUSH BINARY LOGS`: ends the current file everywhere. Returns when that is committed.
     ///
     /// # Errors
     /// When it cannot be done here, with the place where it can.
-    async fn flush(&self) -> Result<String, String>;
+    async fn flush(&self) -> Result<String, CommandError>;
 
     /// `PURGE BINARY LOGS`: removes old files of this member's log, as far as nobody needs them. What went, and why the
     /// rest stays.
     ///
     /// # Errors
     /// When nothing was removed because it is not known what is needed.
-    async fn purge(&self, to: PurgeTo) -> Result<String, String>;
+    async fn purge(&self, to: PurgeTo) -> Result<String, CommandError>;
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::committed_files::{CommittedFiles, FileNumber, Position};
+use crate::committed_files::{CommittedFiles, Position};
 
 /// How a consumer named the place at which its dump begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,13 +57,10 @@ pub struct ConsumerView {
 
 /// All consumers of a server. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Consumers(Arc<Mutex<Registry>>);
+pub struct Consumers(Arc<Mutex<Clients>>);
 
-#[derive(Default)]
-struct Registry {
-    /// By connection; those that registered and do not dump yet have no progress.
-    clients: BTreeMap<u32, Client>,
-}
+/// By connection.
+type Clients = BTreeMap<u32, Client>;
 
 struct Client {
     address: SocketAddr,
@@ -80,29 +77,24 @@ struct Dump {
     replaced: CancellationToken,
 }
 
-/// How far a dump is. Written by the dump alone.
+/// Progress of a dump, which alone writes it.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    file: AtomicU64,
-    offset: AtomicU64,
+    reached: Mutex<Position>,
     queued: AtomicU64,
 }
 
 impl Progress {
     pub(crate) fn reached(&self, position: Position) {
-        self.file.store(position.file.0, Ordering::Relaxed);
-        self.offset.store(position.offset, Ordering::Relaxed);
+        *self.position() = position;
     }
 
     pub(crate) fn queued(&self, bytes: usize) {
         self.queued.store(bytes as u64, Ordering::Relaxed);
     }
 
-    fn position(&self) -> Position {
-        Position {
-            file: FileNumber(self.file.load(Ordering::Relaxed)),
-            offset: self.offset.load(Ordering::Relaxed),
-        }
+    fn position(&self) -> MutexGuard<'_, Position> {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -143,13 +135,13 @@ impl Consumers {
             uuid,
             dump: None,
         };
-        self.lock().clients.insert(connection, client);
+        self.lock().insert(connection, client);
     }
 
     /// A client's dump begins; another one of the same server ends.
     pub(crate) fn attach(&self, attaching: &Attaching) -> Attached {
-        let mut registry = self.lock();
-        for (connection, client) in &registry.clients {
+        let mut clients = self.lock();
+        for (connection, client) in &*clients {
             if *connection != attaching.connection
                 && let Some(dump) = &client.dump
                 && client.is_server(attaching.server_id, attaching.uuid)
@@ -159,7 +151,7 @@ impl Consumers {
         }
         let progress = Arc::new(Progress::default());
         let replaced = CancellationToken::new();
-        let client = registry.clients.entry(attaching.connection);
+        let client = clients.entry(attaching.connection);
         let client = client.or_insert_with(|| Client {
             address: attaching.address,
             registration: Registration::default(),
@@ -174,7 +166,7 @@ impl Consumers {
             since: Instant::now(),
             replaced: replaced.clone(),
         });
-        drop(registry);
+        drop(clients);
         Attached {
             consumers: self.clone(),
             connection: attaching.connection,
@@ -185,13 +177,14 @@ impl Consumers {
 
     /// Forgets a client whose connection has ended.
     pub(crate) fn leave(&self, connection: u32) {
-        self.lock().clients.remove(&connection);
+        self.lock().remove(&connection);
     }
 
-    /// What a connection registered with.
-    pub(crate) fn registration(&self, connection: u32) -> Option<Registration> {
-        let registry = self.lock();
-        Some(registry.clients.get(&connection)?.registration.clone())
+    /// The server id with which a connection registered, if any.
+    pub(crate) fn registered_as(&self, connection: u32) -> Option<u32> {
+        let clients = self.lock();
+        let id = clients.get(&connection)?.registration.server_id;
+        (id != 0).then_some(id)
     }
 
     /// Those that read the log, in the order in which they connected.
@@ -201,7 +194,7 @@ impl Consumers {
         let now = Instant::now();
         let view = |(connection, client): (&u32, &Client)| {
             let dump = client.dump.as_ref()?;
-            let position = dump.progress.position();
+            let position = *dump.progress.position();
             let behind = files.iter().map(|file| match file.number {
                 number if number < position.file => 0,
                 number if number == position.file => file.bytes.saturating_sub(position.offset),
@@ -221,24 +214,20 @@ impl Consumers {
                 attached: now.saturating_duration_since(dump.since),
             })
         };
-        self.lock().clients.iter().filter_map(view).collect()
+        self.lock().iter().filter_map(view).collect()
     }
 
     /// The registered ones, as `SHOW REPLICAS` shows them: server id, host, port, UUID.
     pub(crate) fn replicas(&self) -> Vec<(u32, String, u16, Option<Uuid>)> {
-        let registry = self.lock();
-        let replicas = registry.clients.values().map(|client| {
-            let Registration {
-                server_id,
-                host,
-                port,
-            } = client.registration.clone();
-            (server_id, host, port, client.uuid)
+        let clients = self.lock();
+        let replicas = clients.values().map(|client| {
+            let own = &client.registration;
+            (own.server_id, own.host.clone(), own.port, client.uuid)
         });
         replicas.filter(|(id, ..)| *id != 0).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Registry> {
+    fn lock(&self) -> MutexGuard<'_, Clients> {
         // Each entry stands for itself, so whatever a panic left behind is as good as before.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

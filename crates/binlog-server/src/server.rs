@@ -1,11 +1,11 @@
 //! Takes connections in, up to a bound, and ends them all when it is stopped.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use connection_limit::{ConnectionLimit, Place};
-use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -13,24 +13,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::committed_files::{CommittedFiles, LogCommands};
 use crate::consumers::Consumers;
-use crate::options::{OptionsError, ServerOptions};
+use crate::options::ServerOptions;
 use crate::session::{Client, Ended, Shared};
 
 /// The most connections that have not logged in.
 const MOST_LOGINS: usize = 100;
 /// What is under way gets this long when the server stops.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
-
-/// Why a server cannot serve.
-#[derive(Debug, Error)]
-pub enum ServerError {
-    /// The options do not go together.
-    #[error(transparent)]
-    Options(#[from] OptionsError),
-    /// The listener has no address.
-    #[error("the binlog server cannot listen: {0}")]
-    Listen(#[from] std::io::Error),
-}
 
 /// A server that speaks MySQL's protocol and serves the committed part of a log.
 pub struct BinlogServer {
@@ -39,17 +28,16 @@ pub struct BinlogServer {
 }
 
 impl BinlogServer {
-    /// Checks everything; serves nothing yet.
+    /// On an open listener; serves nothing yet.
     ///
     /// # Errors
-    /// [`ServerError`].
+    /// If the listener has no address.
     pub fn new(
         listener: TcpListener,
         options: ServerOptions,
         log: Arc<dyn CommittedFiles>,
         commands: Arc<dyn LogCommands>,
-    ) -> Result<Self, ServerError> {
-        options.validate()?;
+    ) -> io::Result<Self> {
         let shared = Shared {
             log,
             commands,

@@ -77,11 +77,11 @@ pub enum MemberError {
         source: io::Error,
     },
     /// The binlog server cannot serve.
-    #[error(transparent)]
-    BinlogServer(#[from] binlog_server::ServerError),
+    #[error("the binlog server cannot listen: {0}")]
+    BinlogServer(io::Error),
     /// The binlog server's certificate cannot be used.
     #[error(transparent)]
-    BinlogServerTls(binlog_server::TlsError),
+    BinlogServerTls(TlsError),
     /// The log cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),

@@ -253,17 +253,17 @@ fn damaged(certificate: &Path, error: &rustls::Error) -> TlsError {
     }
 }
 
-/// TLS configuration of an HTTPS server; clients need no certificate.
+/// TLS configuration of a server for clients without certificates.
 ///
 /// # Errors
 /// [`TlsError`], which names the file.
-pub fn https_server(certificate: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
+pub fn server_tls(certificate: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
     let (certificate_pem, key_pem) = (read(CERTIFICATE, certificate)?, read(KEY, key)?);
-    https_server_of((certificate, &certificate_pem), (key, &key_pem))
+    server_tls_of((certificate, &certificate_pem), (key, &key_pem))
 }
 
 /// The same from the files' contents.
-pub(crate) fn https_server_of(
+pub(crate) fn server_tls_of(
     certificate: (&Path, &[u8]),
     key: (&Path, &[u8]),
 ) -> Result<ServerConfig, TlsError> {
@@ -272,11 +272,9 @@ pub(crate) fn https_server_of(
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| damaged(certificate, &error))?;
-    let mut config = config
+    Ok(config
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(own));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+        .with_cert_resolver(Arc::new(own)))
 }
 
 // The transport's deadlines and sizes, derived from the ring's timers in one place.

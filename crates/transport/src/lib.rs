@@ -32,7 +32,7 @@ pub use crate::client::{
     LinkBytes, LogPieces, PeerClient, PeerTrouble,
 };
 pub use crate::compression::{Compression, CompressionFigures};
-pub use crate::config::{TlsMaterial, TransportConfig, https_server};
+pub use crate::config::{TlsMaterial, TransportConfig, server_tls};
 pub use crate::local_member::{
     CommandCaller, CommandSource, LocalMember, LogPiece, LogSource, StatusSource,
 };

@@ -11,7 +11,7 @@ use tonic::metadata::{MetadataKey, MetadataMap, MetadataValue};
 
 use crate::callers::{Holder, NamedRoles};
 use crate::client::introduction;
-use crate::config::https_server_of;
+use crate::config::server_tls_of;
 use crate::envelope;
 use crate::schema;
 use crate::wire::{self, AnswerReader, AnswerWriter, RequestReader, RequestWriter};
@@ -222,7 +222,7 @@ pub fn tls_files(pem: &[u8]) -> bool {
         roles: NamedRoles::default(),
     };
     let members = TlsMaterial::of(&files, pem, pem, pem);
-    let http = https_server_of((file, pem), (file, pem));
+    let http = server_tls_of((file, pem), (file, pem));
     // HTTP ignores an invalid authority.
     assert!(members.is_err() || http.is_ok());
     for told in [members.as_ref().err(), http.as_ref().err()] {

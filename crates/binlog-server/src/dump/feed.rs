@@ -9,6 +9,7 @@ use binlog_format::gtid::GtidSet;
 use thiserror::Error;
 
 use crate::answers::EventPackets;
+use crate::committed_files::CommittedFiles;
 
 /// The largest event that is looked into; real ones have at most some kilobytes.
 const MAX_WHOLE: u64 = 1 << 20;
@@ -51,12 +52,44 @@ pub(super) enum Rule {
     All { registered_as: Option<u32> },
 }
 
-/// What the feed asks of its surroundings.
-pub(super) trait Surroundings {
-    /// Whether an ignorable event's body is the log's own.
-    fn is_own(&self, body: &[u8]) -> bool;
-    /// The heartbeat for an offset of the file at hand.
-    fn heartbeat(&self, offset: u64) -> Vec<u8>;
+/// The current file of a dump, which events that are in no file name.
+pub(super) struct CurrentFile {
+    pub(super) name: String,
+    /// Of this server.
+    pub(super) server_id: u32,
+    /// Whether the consumer supports the second form of heartbeats.
+    pub(super) heartbeat_v2: bool,
+}
+
+impl CurrentFile {
+    /// The event that informs the consumer of the file's name and its position in it.
+    pub(super) fn rotate(&self, offset: u64, checksum: ChecksumAlgorithm) -> Vec<u8> {
+        let rotate = Rotate {
+            position: offset,
+            ..Rotate::to(&self.name)
+        };
+        let origin = self.origin(EventFlags::ARTIFICIAL);
+        finished(rotate.encode(origin), 0, checksum)
+    }
+
+    /// The event that informs the consumer of its position, and that the server still runs.
+    pub(super) fn heartbeat(&self, offset: u64, checksum: ChecksumAlgorithm) -> Vec<u8> {
+        let heartbeat = Heartbeat {
+            version_2: self.heartbeat_v2,
+            file: self.name.as_bytes().into(),
+            position: offset,
+        };
+        let origin = self.origin(EventFlags::NONE);
+        finished(heartbeat.encode(origin), offset as u32, checksum)
+    }
+
+    fn origin(&self, flags: EventFlags) -> EventOrigin {
+        EventOrigin {
+            timestamp: 0,
+            server_id: self.server_id,
+            flags,
+        }
+    }
 }
 
 /// What becomes of an event.
@@ -68,9 +101,9 @@ enum Fate {
     IsLeftOut,
 }
 
-/// One file on its way.
-#[derive(Debug)]
-pub(super) struct Feed {
+/// Selects the events of one file for a consumer.
+pub(super) struct Feed<'a> {
+    log: &'a dyn CommittedFiles,
     /// The next byte of the file.
     offset: u64,
     /// Bytes of the event under way that are still to be passed on.
@@ -84,10 +117,11 @@ pub(super) struct Feed {
     skipped_to: Option<u64>,
 }
 
-impl Feed {
+impl<'a> Feed<'a> {
     /// A feed whose next byte is the first one of an event, at this offset in the file.
-    pub(super) fn at(offset: u64) -> Self {
+    pub(super) fn at(offset: u64, log: &'a dyn CommittedFiles) -> Self {
         Self {
+            log,
             offset,
             passing: 0,
             begun: offset,
@@ -118,7 +152,7 @@ impl Feed {
         &mut self,
         mut bytes: &[u8],
         rule: &Rule,
-        around: &impl Surroundings,
+        file: &CurrentFile,
         out: &mut EventPackets,
         room: usize,
     ) -> Result<usize, BadFile> {
@@ -136,7 +170,7 @@ impl Feed {
                     return Err(BadFile::Checksum { offset: self.begun });
                 }
                 out.put(pass);
-                self.moved(now as u64);
+                self.offset += now as u64;
                 self.passing -= now as u64;
                 bytes = rest;
                 if self.passing > 0 {
@@ -164,10 +198,10 @@ impl Feed {
             } else {
                 None
             };
-            match self.fate(&header, whole, rule, around)? {
+            match self.fate(&header, whole, rule)? {
                 Fate::Passes => {
                     if let Some(skipped) = self.skipped_to.take() {
-                        out.event(&around.heartbeat(skipped));
+                        out.event(&file.heartbeat(skipped, ChecksumAlgorithm::Crc32));
                     }
                     out.begin(size);
                     (self.passing, self.begun, self.crc) = (size, self.offset, 0);
@@ -177,13 +211,9 @@ impl Feed {
                 Fate::IsKnown => self.skipped_to = Some(self.offset + size),
                 Fate::IsLeftOut => {}
             }
-            self.moved(size);
+            self.offset += size;
             bytes = bytes.get(size as usize..).unwrap_or_default();
         }
-    }
-
-    fn moved(&mut self, by: u64) {
-        self.offset += by;
     }
 
     fn header(&self, bytes: &[u8]) -> Result<EventHeader, BadFile> {
@@ -203,14 +233,13 @@ impl Feed {
         header: &EventHeader,
         whole: Option<&[u8]>,
         rule: &Rule,
-        around: &impl Surroundings,
     ) -> Result<Fate, BadFile> {
         let offset = self.offset;
         let read = |bytes: &[u8]| -> Result<Looked, DecodeError> {
             let event = EventRef::new(bytes)?.verified(ChecksumAlgorithm::Crc32)?;
             Ok(match header.event_type {
                 EventType::Ignorable => {
-                    Looked::Ignorable(around.is_own(&Ignorable::decode(event)?.body))
+                    Looked::Ignorable(self.log.is_own(&Ignorable::decode(event)?.body))
                 }
                 _ => Looked::Gtid(GtidEvent::decode(event)?.gtid),
             })
@@ -279,46 +308,6 @@ const SIZE: std::ops::Range<usize> = 9..13;
 const LOG_POS: std::ops::Range<usize> = 13..17;
 const CRC_LEN: usize = 4;
 
-/// Tells the consumer in which file, and where in it, it is.
-pub(super) fn rotate(
-    file: &str,
-    offset: u64,
-    server_id: u32,
-    checksum: ChecksumAlgorithm,
-) -> Vec<u8> {
-    let origin = EventOrigin {
-        timestamp: 0,
-        server_id,
-        flags: EventFlags::ARTIFICIAL,
-    };
-    let rotate = Rotate {
-        position: offset,
-        ..Rotate::to(file)
-    };
-    finished(rotate.encode(origin), 0, checksum)
-}
-
-/// Tells it that nothing has happened, and where it is.
-pub(super) fn heartbeat(
-    version_2: bool,
-    file: &str,
-    offset: u64,
-    server_id: u32,
-    checksum: ChecksumAlgorithm,
-) -> Vec<u8> {
-    let origin = EventOrigin {
-        timestamp: 0,
-        server_id,
-        flags: EventFlags::NONE,
-    };
-    let heartbeat = Heartbeat {
-        version_2,
-        file: file.as_bytes().into(),
-        position: offset,
-    };
-    finished(heartbeat.encode(origin), offset as u32, checksum)
-}
-
 fn finished(mut event: Vec<u8>, log_pos: u32, checksum: ChecksumAlgorithm) -> Vec<u8> {
     let size = event.len() + checksum.event_overhead();
     put(&mut event, SIZE, size as u32);
@@ -363,10 +352,18 @@ mod tests {
 
     use super::*;
 
+    fn current_file(heartbeat_v2: bool) -> CurrentFile {
+        CurrentFile {
+            name: "binlog.000003".to_owned(),
+            server_id: 9,
+            heartbeat_v2,
+        }
+    }
+
     #[test]
-    fn made_up_events_are_whole_and_say_what_they_mean() {
+    fn generated_events_are_complete_and_name_the_position() {
         for checksum in [ChecksumAlgorithm::None, ChecksumAlgorithm::Crc32] {
-            let event = rotate("binlog.000003", 4, 9, checksum);
+            let event = current_file(true).rotate(4, checksum);
             let event = EventRef::new(&event).unwrap().verified(checksum).unwrap();
             assert_eq!(event.header().log_pos, 0);
             assert_eq!(event.header().server_id, 9);
@@ -382,7 +379,7 @@ mod tests {
             (true, EventType::HeartbeatV2, far),
         ] {
             let checksum = ChecksumAlgorithm::Crc32;
-            let event = heartbeat(version_2, "binlog.000003", far, 9, checksum);
+            let event = current_file(version_2).heartbeat(far, checksum);
             let event = EventRef::new(&event).unwrap();
             let event = event.verified(ChecksumAlgorithm::Crc32).unwrap();
             assert_eq!(event.event_type(), event_type);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
+use bytes::Buf;
 
 use crate::answers::{ErrorAnswer, code};
 use crate::committed_files::{CommittedFiles, FileNumber, KeptFile, LogFile, Position, ReadError};
@@ -40,21 +41,19 @@ pub(crate) struct Request {
 impl Request {
     /// `COM_BINLOG_DUMP`; `None` when it is cut off.
     pub(crate) fn by_position(mut body: &[u8]) -> Option<Self> {
-        let offset = u64::from(number(&mut body)?);
-        let flags = short(&mut body)?;
-        let server_id = number(&mut body)?;
+        let offset = u64::from(body.try_get_u32_le().ok()?);
+        let flags = body.try_get_u16_le().ok()?;
+        let server_id = body.try_get_u32_le().ok()?;
         let file = name(body)?;
         Some(Self::new(Wanted::From { file, offset }, flags, server_id))
     }
 
     /// `COM_BINLOG_DUMP_GTID`; `None` when it is cut off, or its GTID set cannot be read.
     pub(crate) fn by_gtids(mut body: &[u8]) -> Option<Self> {
-        let flags = short(&mut body)?;
-        let server_id = number(&mut body)?;
+        let flags = body.try_get_u16_le().ok()?;
+        let server_id = body.try_get_u32_le().ok()?;
         let file = name(counted(&mut body)?)?;
-        let (offset, rest) = body.split_first_chunk::<8>()?;
-        body = rest;
-        let offset = u64::from_le_bytes(*offset);
+        let offset = body.try_get_u64_le().ok()?;
         let have = GtidSet::decode(counted(&mut body)?).ok()?;
         let file = (!file.is_empty()).then_some((file, offset));
         Some(Self::new(Wanted::Without { have, file }, flags, server_id))
@@ -73,18 +72,17 @@ impl Request {
 
 /// `COM_REGISTER_SLAVE`; `None` when it is cut off.
 pub(crate) fn parse_register(mut body: &[u8]) -> Option<Registration> {
-    let server_id = number(&mut body)?;
+    let server_id = body.try_get_u32_le().ok()?;
     let mut texts = [const { String::new() }; 3];
     for text in &mut texts {
-        let (length, rest) = body.split_first()?;
-        let (bytes, rest) = rest.split_at_checked(usize::from(*length))?;
+        let length = body.try_get_u8().ok()?;
+        let (bytes, rest) = body.split_at_checked(usize::from(length))?;
         *text = String::from_utf8_lossy(bytes).into_owned();
         body = rest;
     }
     let [host, _user, _password] = texts;
-    let port = short(&mut body)?;
-    let _rank = number(&mut body)?;
-    let _source = number(&mut body)?;
+    let port = body.try_get_u16_le().ok()?;
+    let _rank_and_source = body.try_get_u64_le().ok()?;
     Some(Registration {
         server_id,
         host,
@@ -92,21 +90,9 @@ pub(crate) fn parse_register(mut body: &[u8]) -> Option<Registration> {
     })
 }
 
-fn short(body: &mut &[u8]) -> Option<u16> {
-    let (bytes, rest) = body.split_first_chunk::<2>()?;
-    *body = rest;
-    Some(u16::from_le_bytes(*bytes))
-}
-
-fn number(body: &mut &[u8]) -> Option<u32> {
-    let (bytes, rest) = body.split_first_chunk::<4>()?;
-    *body = rest;
-    Some(u32::from_le_bytes(*bytes))
-}
-
 /// The bytes that follow their number, which is taken off as well.
 fn counted<'a>(body: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = usize::try_from(number(body)?).ok()?;
+    let length = usize::try_from(body.try_get_u32_le().ok()?).ok()?;
     let (bytes, rest) = body.split_at_checked(length)?;
     *body = rest;
     Some(bytes)
@@ -424,6 +410,7 @@ mod beginning_tests {
     use tokio::sync::watch;
 
     use super::*;
+    use crate::committed_files::CatchUpError;
 
     const RING: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
     const FOREIGN: &str = "aaaaaaaa-71ca-11e1-9e33-c80aa9429562";
@@ -435,7 +422,7 @@ mod beginning_tests {
     /// One file, of which more is committed elsewhere, as far as that is known.
     struct Behind {
         bytes: AtomicU64,
-        elsewhere: Result<u64, String>,
+        elsewhere: Option<u64>,
     }
 
     #[async_trait::async_trait]
@@ -472,8 +459,9 @@ mod beginning_tests {
             None
         }
 
-        async fn catch_up(&self, _patience: Duration) -> Result<(), String> {
-            self.bytes.store(self.elsewhere.clone()?, Ordering::Relaxed);
+        async fn catch_up(&self, _patience: Duration) -> Result<(), CatchUpError> {
+            let elsewhere = self.elsewhere.ok_or(CatchUpError::Stopping)?;
+            self.bytes.store(elsewhere, Ordering::Relaxed);
             Ok(())
         }
 
@@ -503,37 +491,26 @@ mod beginning_tests {
     /// A member that was just started knows of less than its consumers have seen: they come again.
     #[tokio::test]
     async fn a_position_that_is_not_here_yet_is_waited_for() {
-        let unknown = || Err("no leader is known".to_owned());
         let table = [
-            ("binlog.000002", 150, Ok(100), None),
-            ("binlog.000002", 150, Ok(200), None),
+            ("binlog.000002", 150, Some(100), None),
+            ("binlog.000002", 150, Some(200), None),
             (
                 "binlog.000002",
                 250,
-                Ok(200),
+                Some(200),
                 Some(code::FATAL_READING_BINLOG),
             ),
-            ("binlog.000002", 150, unknown(), None),
-            ("binlog.000002", 151, unknown(), Some(code::UNKNOWN)),
-            ("binlog.000003", 4, unknown(), Some(code::UNKNOWN)),
+            ("binlog.000002", 150, None, None),
+            ("binlog.000002", 151, None, Some(code::UNKNOWN)),
+            ("binlog.000003", 4, None, Some(code::UNKNOWN)),
             (
                 "binlog.000003",
                 4,
-                Ok(200),
+                Some(200),
                 Some(code::FATAL_READING_BINLOG),
             ),
-            (
-                "binlog.000001",
-                4,
-                unknown(),
-                Some(code::FATAL_READING_BINLOG),
-            ),
-            (
-                "other.000003",
-                4,
-                unknown(),
-                Some(code::FATAL_READING_BINLOG),
-            ),
+            ("binlog.000001", 4, None, Some(code::FATAL_READING_BINLOG)),
+            ("other.000003", 4, None, Some(code::FATAL_READING_BINLOG)),
         ];
         for (name, offset, elsewhere, expected) in table {
             let log = Behind {

@@ -141,8 +141,8 @@ impl Surroundings<'_> {
     /// The value of an expression.
     pub(super) fn value(&self, expression: &Expression) -> Result<Value, ErrorAnswer> {
         Ok(match expression {
-            Expression::System(variable) => self.system(&variable.name).ok_or_else(|| {
-                let message = format!("Unknown system variable '{}'", variable.name);
+            Expression::System(name) => self.system(name).ok_or_else(|| {
+                let message = format!("Unknown system variable '{name}'");
                 ErrorAnswer::new(code::UNKNOWN_VARIABLE, message)
             })?,
             Expression::User(name) => self.variables.get(name),

@@ -158,7 +158,7 @@ async fn large_events_come_whole_through_a_small_queue() {
     }
     log.commit();
     let options = binlog_server::ServerOptions {
-        queue_bytes: binlog_server::ServerOptions::MIN_QUEUE_BYTES,
+        queue_bytes: 256 << 10,
         ..options()
     };
     let served = Served::start(log, options).await;
@@ -298,7 +298,7 @@ async fn a_large_event_with_a_bit_that_has_turned_is_never_whole() {
     let length = log.bytes_of(1).len();
     log.damage(1, length - 500);
     let options = binlog_server::ServerOptions {
-        queue_bytes: binlog_server::ServerOptions::MIN_QUEUE_BYTES,
+        queue_bytes: 256 << 10,
         ..options()
     };
     let served = Served::start(log.clone(), options).await;

@@ -15,8 +15,8 @@ use binlog_format::events::{
 use binlog_format::gtid::{Gtid, GtidSet, SourceId, Tag};
 use binlog_format::synthesis::{TransactionHead, statement_transaction};
 use binlog_server::{
-    Account, BinlogServer, CommittedFiles, Consumers, FileNumber, KeptFile, LogCommands, LogFile,
-    Position, PurgeTo, ReadError, ServerIdentity, ServerOptions,
+    Account, BinlogServer, CatchUpError, CommandError, CommittedFiles, Consumers, FileNumber,
+    KeptFile, LogCommands, LogFile, Position, PurgeTo, ReadError, ServerIdentity, ServerOptions,
 };
 use bytes::Bytes;
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError};
@@ -293,7 +293,7 @@ impl CommittedFiles for MemoryLog {
         self.last_within(have, &self.files.lock().unwrap())
     }
 
-    async fn catch_up(&self, patience: Duration) -> Result<(), String> {
+    async fn catch_up(&self, patience: Duration) -> Result<(), CatchUpError> {
         let elsewhere = *self.elsewhere.lock().unwrap();
         let Some(number) = elsewhere else {
             return Ok(());
@@ -303,7 +303,7 @@ impl CommittedFiles for MemoryLog {
         let known = tokio::time::timeout(patience, known).await;
         known
             .map(|_| ())
-            .map_err(|_| "no leader is known".to_owned())
+            .map_err(|_| CatchUpError::Unknown("no leader is known".into()))
     }
 
     fn keep(&self, file: FileNumber) -> Option<KeptFile> {
@@ -380,11 +380,11 @@ pub(crate) struct Echo;
 
 #[async_trait]
 impl LogCommands for Echo {
-    async fn flush(&self) -> Result<String, String> {
-        Err("only the leader does that".to_owned())
+    async fn flush(&self) -> Result<String, CommandError> {
+        Err("only the leader does that".into())
     }
 
-    async fn purge(&self, to: PurgeTo) -> Result<String, String> {
+    async fn purge(&self, to: PurgeTo) -> Result<String, CommandError> {
         Ok(format!("{to:?}"))
     }
 }

@@ -4,8 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::memory_log::{MemoryLog, PASSWORD, Served, USER, options};
-use binlog_server::{ServerCertificate, ServerOptions, ServerTls};
+use binlog_server::{ServerOptions, ServerTls};
 use mysql_link::{LinkError, Secret, TlsMode};
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -17,17 +19,18 @@ async fn served() -> Served {
     Served::start(log, options()).await
 }
 
+/// A self-signed certificate, whose file `server.pem` is written to the folder for clients.
 fn tls(folder: &std::path::Path) -> ServerTls {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let certificate_file = folder.join("server.pem");
-    let key_file = folder.join("server.key");
-    std::fs::write(&certificate_file, made.cert.pem()).unwrap();
-    std::fs::write(&key_file, made.signing_key.serialize_pem()).unwrap();
-    let files = ServerCertificate {
-        certificate_file,
-        key_file,
-    };
-    ServerTls::load(&files).unwrap()
+    std::fs::write(folder.join("server.pem"), made.cert.pem()).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key);
+    ServerTls::new(config.unwrap())
 }
 
 #[tokio::test]
