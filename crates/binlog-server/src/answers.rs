@@ -1,10 +1,10 @@
-//! What the server says, in MySQL's packets. Pure: bytes are put together here and sent elsewhere.
+//! The server's answers as MySQL packets. Pure: other files send them.
 
 use bytes::BytesMut;
 use mysql_link::wire::{Outgoing, put_integer, put_string};
 use thiserror::Error;
 
-// Packets on their way out, one behind the other with their numbers.
+// Outgoing packets with their sequence numbers.
 
 /// `SERVER_STATUS_AUTOCOMMIT`: there are no transactions here.
 const STATUS: u16 = 2;
@@ -43,7 +43,7 @@ pub(crate) struct EventPackets {
     begun: Option<(usize, u8)>,
     /// Bytes of the chunk that are still to come.
     chunk_left: usize,
-    /// Whether the chunk is of the largest size, so that another one follows.
+    /// True if the chunk is of the largest size, so that another one follows.
     chunk_full: bool,
 }
 
@@ -74,7 +74,7 @@ impl EventPackets {
         self.bytes.split()
     }
 
-    /// Takes back a packet that is not complete; false where some of it was taken already, so that only its rest may follow.
+    /// Removes an incomplete packet; false if a part of it was taken already, so that only its rest may follow.
     pub(crate) fn take_back(&mut self) -> bool {
         if self.left == 0 {
             return true;
@@ -202,10 +202,10 @@ pub(crate) enum ColumnKind {
     Number,
 }
 
-/// A result: columns, then rows as they come, then its end.
+/// A result set: columns, then rows, then its end.
 #[derive(Debug)]
 pub(crate) struct ResultSet {
-    /// Whether the client knows that results end with an OK packet.
+    /// True if the client supports results that end with an OK packet.
     deprecate_eof: bool,
 }
 
@@ -297,7 +297,7 @@ pub(crate) mod code {
     pub(crate) const UNKNOWN_VARIABLE: u16 = 1193;
     pub(crate) const SHOW_BINLOG_EVENTS: u16 = 1220;
     pub(crate) const NOT_SUPPORTED: u16 = 1235;
-    /// The dump cannot go on, and trying again does not help.
+    /// The dump cannot continue, and trying again does not help.
     pub(crate) const FATAL_READING_BINLOG: u16 = 1236;
     /// A statement's value is wrong.
     pub(crate) const WRONG_VALUE: u16 = 1525;
@@ -364,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_of_every_size_are_whole_packets() {
+    fn events_of_every_size_are_complete_packets() {
         let sizes = [
             0,
             1,
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_taken_back_as_long_as_none_of_it_is_out() {
+    fn an_incomplete_packet_is_removed_unless_partly_sent() {
         let mut packets = EventPackets::from(7);
         packets.event(b"first");
         packets.begin(MAX_CHUNK as u64);

@@ -1,4 +1,4 @@
-//! Who is attached: for `SHOW REPLICAS`, status and metrics, and so that a second dump of the same server ends the first.
+//! Attached clients: for `SHOW REPLICAS`, status and metrics, and so that a second dump of the same server ends the first.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::committed_files::{CommittedFiles, Position};
 
-/// How a consumer named the place at which its dump begins.
+/// How a consumer specified the position at which its dump begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpKind {
     /// By the set of GTIDs that it has.
@@ -20,7 +20,7 @@ pub enum DumpKind {
     Position,
 }
 
-/// What a client said of itself by `COM_REGISTER_SLAVE`.
+/// Values of `COM_REGISTER_SLAVE`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Registration {
     pub(crate) server_id: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Registration {
 pub struct ConsumerView {
     /// The server's number of the connection.
     pub connection: u32,
-    /// From where it is connected.
+    /// Address of its end of the connection.
     pub address: SocketAddr,
     /// The host that it registered with; empty for none.
     pub host: String,
@@ -41,17 +41,17 @@ pub struct ConsumerView {
     pub port: u16,
     /// Its server id; 0 for none.
     pub server_id: u32,
-    /// Its server UUID, if it said one.
+    /// Its server UUID, if it sent one.
     pub uuid: Option<Uuid>,
     /// Whether it asked by GTIDs or by position.
     pub kind: DumpKind,
-    /// Up to where it was read for.
+    /// The position up to which the log was read for it.
     pub position: Position,
-    /// Bytes of the log behind that position.
+    /// Bytes of the log after that position.
     pub behind_bytes: u64,
-    /// Bytes that wait to be taken by it.
+    /// Bytes that it has not read yet.
     pub queued_bytes: u64,
-    /// For how long it is attached.
+    /// Time since it attached.
     pub attached: Duration,
 }
 
@@ -98,7 +98,7 @@ impl Progress {
     }
 }
 
-/// A dump's entry, gone with it.
+/// A dump's entry, which is removed at the end of the dump.
 pub(crate) struct Attached {
     consumers: Consumers,
     connection: u32,
@@ -175,7 +175,7 @@ impl Consumers {
         }
     }
 
-    /// Forgets a client whose connection has ended.
+    /// Removes a client whose connection has ended.
     pub(crate) fn leave(&self, connection: u32) {
         self.lock().remove(&connection);
     }
@@ -187,7 +187,7 @@ impl Consumers {
         (id != 0).then_some(id)
     }
 
-    /// Those that read the log, in the order in which they connected.
+    /// Clients that read the log, in the order in which they connected.
     pub fn views(&self, log: &dyn CommittedFiles) -> Vec<ConsumerView> {
         let mut files = log.older_files();
         files.extend(log.files());
@@ -195,7 +195,7 @@ impl Consumers {
         let view = |(connection, client): (&u32, &Client)| {
             let dump = client.dump.as_ref()?;
             let position = *dump.progress.position();
-            let behind = files.iter().map(|file| match file.number {
+            let unread = files.iter().map(|file| match file.number {
                 number if number < position.file => 0,
                 number if number == position.file => file.bytes.saturating_sub(position.offset),
                 _ => file.bytes,
@@ -209,7 +209,7 @@ impl Consumers {
                 uuid: client.uuid,
                 kind: dump.kind,
                 position,
-                behind_bytes: behind.sum(),
+                behind_bytes: unread.sum(),
                 queued_bytes: dump.progress.queued.load(Ordering::Relaxed),
                 attached: now.saturating_duration_since(dump.since),
             })
@@ -217,7 +217,7 @@ impl Consumers {
         self.lock().iter().filter_map(view).collect()
     }
 
-    /// The registered ones, as `SHOW REPLICAS` shows them: server id, host, port, UUID.
+    /// The registered clients for `SHOW REPLICAS`: server id, host, port, UUID.
     pub(crate) fn replicas(&self) -> Vec<(u32, String, u16, Option<Uuid>)> {
         let clients = self.lock();
         let replicas = clients.values().map(|client| {
@@ -228,13 +228,13 @@ impl Consumers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Clients> {
-        // Each entry stands for itself, so whatever a panic left behind is as good as before.
+        // Entries are independent, so that a panic leaves no inconsistent state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Client {
-    /// Whether a dump that begins is of the same server: by UUID where both say one, else by server id.
+    /// True if a new dump is of the same server: by UUID if both sent one, otherwise by server id.
     fn is_server(&self, server_id: u32, uuid: Option<Uuid>) -> bool {
         match (self.uuid, uuid) {
             (Some(own), Some(uuid)) => own == uuid,
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_is_not_shown() {
+    fn disconnected_clients_are_not_listed() {
         let consumers = Consumers::default();
         let registration = Registration {
             server_id: 3,

@@ -1,4 +1,4 @@
-//! Who the server is, who may log in, and its bounds.
+//! The server's identity, account, certificate and limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use uuid::Uuid;
 pub struct Account {
     /// User name that a client logs in with.
     pub user: String,
-    /// Password that a client logs in with; whoever logs in after it was renewed needs the new one.
+    /// Password that a client logs in with; logins after a renewal need the new one.
     pub password: Secret,
 }
 
-/// As whom the server speaks. Stable, and unlike every other server's.
+/// Server identity: stable, and different from every other server's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerIdentity {
-    /// Answers `@@server_id` and stands in the packets of the dump; never 0.
+    /// Answers `@@server_id`, and is in generated events; never 0.
     pub server_id: u32,
     /// Answers `@@server_uuid`.
     pub server_uuid: Uuid,
@@ -29,26 +29,26 @@ pub struct ServerIdentity {
     pub name: String,
 }
 
-/// What a binlog server is configured with.
+/// Configuration of a binlog server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     /// The account that may log in.
     pub account: Account,
-    /// As whom the server speaks.
+    /// Server identity.
     pub identity: ServerIdentity,
     /// The server's side of TLS; `None` offers none.
     pub tls: Option<ServerTls>,
-    /// Whether a login without TLS is refused.
+    /// True if a login without TLS is refused.
     pub require_tls: bool,
-    /// The most clients at one time, of those that have logged in.
+    /// Limit of clients that have logged in.
     pub max_connections: usize,
-    /// Bytes read from the log that wait for one client.
+    /// Limit of queued bytes for one client.
     pub queue_bytes: usize,
-    /// From the connection to the end of the login.
+    /// Login timeout.
     pub login_limit: Duration,
-    /// Silence of a client between two commands.
+    /// Idle timeout between two commands.
     pub idle_limit: Duration,
-    /// How long a client may take nothing of what waits for it.
+    /// Send stall timeout.
     pub stall_limit: Duration,
     /// How long a replica that is ahead of this log waits for it to catch up.
     pub catch_up_limit: Duration,
@@ -72,8 +72,7 @@ impl ServerOptions {
     }
 }
 
-/// The server's side of TLS: its certificate and key, loaded. Clones share them: renewed in one place, they are shown to everybody
-/// who connects from then on.
+/// The server's loaded certificate and key. Clones share them: after a renewal all new connections use the new ones.
 #[derive(Clone)]
 pub struct ServerTls(Arc<watch::Sender<TlsAcceptor>>);
 
@@ -84,7 +83,7 @@ impl ServerTls {
         Self(Arc::new(watch::Sender::new(Arc::new(config).into())))
     }
 
-    /// Takes another one's place, for all clones.
+    /// Replaces certificate and key for all clones.
     pub fn renew(&self, newer: &Self) {
         self.0.send_replace(newer.acceptor());
     }

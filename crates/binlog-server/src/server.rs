@@ -1,4 +1,4 @@
-//! Takes connections in, up to a bound, and ends them all when it is stopped.
+//! Accepts connections, up to a limit, and ends all of them when it is stopped.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,9 +16,9 @@ use crate::consumers::Consumers;
 use crate::options::ServerOptions;
 use crate::session::{Client, Ended, Shared};
 
-/// The most connections that have not logged in.
+/// Limit of connections that have not logged in.
 const MOST_LOGINS: usize = 100;
-/// What is under way gets this long when the server stops.
+/// Time for the sessions to end when the server stops.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
 /// A server that speaks MySQL's protocol and serves the committed part of a log.
@@ -53,7 +53,7 @@ impl BinlogServer {
         })
     }
 
-    /// The clients that are attached, now and later.
+    /// Attached clients, now and later.
     #[must_use]
     pub fn consumers(&self) -> Consumers {
         self.shared.consumers.clone()
@@ -65,7 +65,7 @@ impl BinlogServer {
         self.shared.address
     }
 
-    /// Serves until `stop`. Consumers then lose their connection, and come back to whoever serves next.
+    /// Serves until `stop`. Consumers then lose their connection, and reconnect to another member.
     pub async fn serve(self, stop: CancellationToken) {
         let logins = ConnectionLimit::new("the binlog server, before the login,", MOST_LOGINS);
         let mut sessions = JoinSet::new();
@@ -97,17 +97,17 @@ async fn serve_client(
 ) {
     match Client::serve(shared, stream, address, connection, login).await {
         Ended::Goodbye => {
-            tracing::debug!(%address, connection, "a client of the binlog server has left")
+            tracing::debug!(%address, connection, "a client of the binlog server has disconnected")
         }
         // The limit says so for all of them. Probes of the port are no failures.
         ended @ (Ended::Crowded | Ended::Silent) => {
             tracing::debug!(%address, connection, "{ended}")
         }
         ended @ (Ended::Login(_) | Ended::Stalled) => {
-            tracing::warn!(%address, connection, "a client of the binlog server is let go: {ended}");
+            tracing::warn!(%address, connection, "closing a connection of the binlog server: {ended}");
         }
         ended => {
-            tracing::info!(%address, connection, "a client of the binlog server is gone: {ended}")
+            tracing::info!(%address, connection, "a client of the binlog server has disconnected: {ended}")
         }
     }
 }

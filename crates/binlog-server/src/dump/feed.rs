@@ -1,5 +1,5 @@
-//! From the bytes of a file to the packets of a dump: which events a consumer gets, and which it does not. Pure.
-//! Large events go through piece by piece, so that memory does not depend on them.
+//! Makes the packets of a dump from the bytes of a file, and selects the events that a consumer receives. Pure. Large events are
+//! processed in pieces, so that memory does not depend on their size.
 
 use binlog_format::DecodeError;
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -11,13 +11,13 @@ use thiserror::Error;
 use crate::answers::EventPackets;
 use crate::committed_files::CommittedFiles;
 
-/// The largest event that is looked into; real ones have at most some kilobytes.
+/// The largest event that is decoded; real ones have at most some kilobytes.
 const MAX_WHOLE: u64 = 1 << 20;
 
 /// The CRC32 of whatever ends with its own CRC32, as events do.
 const WHOLE: u32 = 0x2144_df1c;
 
-/// A file that is not what it should be.
+/// An invalid event in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum BadFile {
     #[error("at offset {offset} there is no event: {source}")]
@@ -31,7 +31,7 @@ pub(super) enum BadFile {
 }
 
 impl BadFile {
-    /// Where the event begins that is not what it should be.
+    /// The offset of the invalid event.
     pub(super) fn offset(&self) -> u64 {
         match self {
             Self::NoEvent { offset, .. }
@@ -92,7 +92,7 @@ impl CurrentFile {
     }
 }
 
-/// What becomes of an event.
+/// How an event is passed on.
 enum Fate {
     Passes,
     Becomes(Vec<u8>),
@@ -111,14 +111,14 @@ pub(super) struct Feed<'a> {
     /// Where that event begins, and the CRC32 of what was passed on of it.
     begun: u64,
     crc: u32,
-    /// Whether the transaction at hand is known to the consumer.
+    /// True if the consumer has the current transaction.
     known: bool,
-    /// The end of events that the consumer knew, and has not been told of.
+    /// The end of skipped events, of which the consumer has not been notified.
     skipped_to: Option<u64>,
 }
 
 impl<'a> Feed<'a> {
-    /// A feed whose next byte is the first one of an event, at this offset in the file.
+    /// A feed that starts at the begin of an event, at this offset in the file.
     pub(super) fn at(offset: u64, log: &'a dyn CommittedFiles) -> Self {
         Self {
             log,
@@ -136,18 +136,18 @@ impl<'a> Feed<'a> {
         self.offset
     }
 
-    /// Whether the last event is complete.
+    /// True if the last event is complete.
     pub(super) fn is_between(&self) -> bool {
         self.passing == 0
     }
 
-    /// Up to where the consumer should be told that it is; once.
+    /// The end of skipped events, once: the consumer should be notified of it.
     pub(super) fn take_skipped(&mut self) -> Option<u64> {
         self.skipped_to.take()
     }
 
     /// Takes bytes from [`Self::offset`] on until they or the room are used up, and returns how many bytes it must be
-    /// given at least to go on. Whole events may be stepped over beyond the bytes.
+    /// given at least to continue. Whole events beyond the bytes may be skipped.
     pub(super) fn take(
         &mut self,
         mut bytes: &[u8],
@@ -166,7 +166,7 @@ impl<'a> Feed<'a> {
                 crc.update(pass);
                 self.crc = crc.finalize();
                 if now as u64 == self.passing && self.crc != WHOLE {
-                    // Its end stays here, and with that the consumer has no event.
+                    // Without its end the consumer has no event.
                     return Err(BadFile::Checksum { offset: self.begun });
                 }
                 out.put(pass);
@@ -262,7 +262,7 @@ impl<'a> Feed<'a> {
                 self.known = have.contains(&gtid);
                 self.known_or_not()
             }
-            // The file's end is told to everybody, and a transaction without a GTID is nobody's.
+            // Every consumer gets the file's end, and transactions without a GTID.
             (_, Rule::Without(_))
                 if matches!(
                     header.event_type,
@@ -285,9 +285,9 @@ impl<'a> Feed<'a> {
     }
 }
 
-/// What a look into an event has found.
+/// A decoded event.
 enum Looked {
-    /// Whether it is the log's own.
+    /// True if it is the log's own.
     Ignorable(bool),
     Gtid(binlog_format::gtid::Gtid),
 }
@@ -299,10 +299,9 @@ fn is_looked_into(event_type: EventType) -> bool {
     )
 }
 
-// Events that are in no file: the rotate that names the file at hand, heartbeats, and file events that must differ
-// from what the file has. Pure.
+// Rewritten events of files.
 
-/// Where the fields that are rewritten stand in an event.
+/// Offsets of the fields that are rewritten in an event.
 const SERVER_ID: std::ops::Range<usize> = 5..9;
 const SIZE: std::ops::Range<usize> = 9..13;
 const LOG_POS: std::ops::Range<usize> = 13..17;
@@ -319,12 +318,12 @@ fn finished(mut event: Vec<u8>, log_pos: u32, checksum: ChecksumAlgorithm) -> Ve
     event
 }
 
-/// A file's format description for a consumer that does not begin at the file's begin: it must not count it.
+/// A file's format description for a consumer that begins later in the file: it must not count its bytes.
 pub(super) fn out_of_place(stored: &[u8]) -> Vec<u8> {
     rewritten(stored, LOG_POS, 0)
 }
 
-/// A stored event as if the consumer had made it itself: it counts its bytes, and does nothing else with it.
+/// A stored event as if the consumer had written it: the consumer counts its bytes, and ignores it otherwise.
 pub(super) fn as_own_of(server_id: u32, stored: &[u8]) -> Vec<u8> {
     rewritten(stored, SERVER_ID, server_id)
 }

@@ -24,7 +24,7 @@ use crate::session::{Client, Ended, Shared};
 const READ_BYTES: usize = 128 << 10;
 /// The largest format description that is sent.
 const MAX_DESCRIPTION: usize = 4 << 10;
-/// Before a consumer hears of what may pass: a replica comes again the moment that it does, for as long as it does.
+/// Delay before an error that may be temporary: a replica reconnects immediately after it.
 const BEFORE_ANOTHER_TRY: Duration = Duration::from_secs(1);
 
 enum Stop {
@@ -64,7 +64,7 @@ pub(crate) async fn run(client: &mut Client<'_>, request: Request, sequence: u8)
         Ok(mut dump) => dump.send_all().await,
         Err(stop) => stop,
     };
-    // What is out of an event that cannot be sent to its end is all that the consumer gets.
+    // Of an event that cannot be completed, the consumer keeps the bytes already sent.
     let cut = !out.take_back();
     let (last, words, comes_again) = match stop {
         Stop::Ended(ended) => return ended,
@@ -101,7 +101,7 @@ struct Dump<'a, 'c> {
     committed: watch::Receiver<Position>,
     rule: Rule,
     at: Position,
-    /// Where in the file the consumer asked to begin, if it did: whether an event begins there is its own affair.
+    /// The offset in the file at which the consumer requested to begin, if any: it may not be the begin of an event.
     asked: Option<u64>,
     /// `None` for a file that has to be fetched.
     kept: Option<KeptFile>,
@@ -110,7 +110,7 @@ struct Dump<'a, 'c> {
     heartbeat: Option<Duration>,
     non_blocking: bool,
     last_sent: Instant,
-    /// How the consumer expects made-up events now.
+    /// The checksums of generated events that the consumer expects now.
     checksum: ChecksumAlgorithm,
 }
 
@@ -171,8 +171,8 @@ impl Dump<'_, '_> {
                 return stop;
             }
             let next = self.at.file.next();
-            // Only now the file before it may go. Where the next one has to be fetched, it has been fetched, too, and what it takes
-            // of the disk may be needed.
+            // Releases the file before it only now. If the next one has to be fetched, that file was fetched, too, and its disk space
+            // may be needed.
             self.kept = self.log.keep(next);
             self.at = Position {
                 file: next,
@@ -181,7 +181,7 @@ impl Dump<'_, '_> {
         }
     }
 
-    /// Sends a file from where the dump is to its end.
+    /// Sends the rest of the current file.
     async fn send_file(&mut self) -> Result<(), Stop> {
         self.file.name = self.log.name_of(self.at.file);
         let rotate = self.file.rotate(self.at.offset, self.checksum);
@@ -220,7 +220,7 @@ impl Dump<'_, '_> {
         }
     }
 
-    /// Hands a chunk to the feed, and what comes out to the consumer; how many bytes must come next at least.
+    /// Passes a chunk to the feed, and its output to the consumer. Returns how many bytes the next chunk needs at least.
     async fn pass_on(&mut self, feed: &mut Feed<'_>, chunk: &[u8]) -> Result<usize, Stop> {
         let begin = feed.offset();
         let room = self.client.shared.options.queue_bytes;
@@ -233,7 +233,7 @@ impl Dump<'_, '_> {
             let need = need.map_err(|error| self.bad(error.offset(), &error.to_string()))?;
             self.attached.progress.queued(self.out.len());
             if self.out.len() < room {
-                self.tell_of_skipping(feed).await?;
+                self.report_skipped(feed).await?;
                 return Ok(need);
             }
             self.flush().await?;
@@ -284,7 +284,7 @@ impl Dump<'_, '_> {
         }
     }
 
-    /// Waits until the file at hand is there. The consumer knows its name already, and hears heartbeats.
+    /// Waits until the current file is fetched. The consumer has its name already, and receives heartbeats.
     async fn fetch(&mut self) -> Result<(), Stop> {
         self.attached.progress.reached(self.at);
         self.flush().await?;
@@ -306,13 +306,13 @@ impl Dump<'_, '_> {
         }
     }
 
-    /// When the consumer is to hear something, whatever there is.
+    /// When the next heartbeat is due.
     fn beat_at(&self) -> Option<Instant> {
         self.heartbeat
             .and_then(|period| self.last_sent.checked_add(period))
     }
 
-    /// Everything committed was read: sends what waits, then waits for more or for the time of a heartbeat.
+    /// Everything committed was read: sends the queue, then waits for more or for the time of a heartbeat.
     async fn wait_for_more(&mut self, feed: &mut Feed<'_>) -> Result<(), Stop> {
         if let Some(skipped) = feed.take_skipped() {
             self.beat(skipped);
@@ -336,8 +336,8 @@ impl Dump<'_, '_> {
         self.flush().await
     }
 
-    /// A consumer that knows much of the log hears nothing for long, but for this.
-    async fn tell_of_skipping(&mut self, feed: &mut Feed<'_>) -> Result<(), Stop> {
+    /// Otherwise a consumer that has much of the log would receive nothing for a long time.
+    async fn report_skipped(&mut self, feed: &mut Feed<'_>) -> Result<(), Stop> {
         let due = self
             .heartbeat
             .is_some_and(|period| self.last_sent.elapsed() >= period);
@@ -406,7 +406,7 @@ async fn over_because(mut over: watch::Receiver<Option<String>>) -> String {
     }
 }
 
-/// For ever where there is no such moment.
+/// Pending without a time.
 async fn until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,

@@ -1,4 +1,4 @@
-//! The commands that replicas and other consumers send, read with care. Pure.
+//! The dump commands of replicas and other consumers, and the position at which a dump begins.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const HEARTBEAT_V2: u16 = 2;
 /// `COM_BINLOG_DUMP` holds a position of 32 bits.
 const LONGEST_NAME: usize = 512;
 
-/// From where on events are wanted.
+/// The requested events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// All that are not of these transactions; from a file on where one is named.
@@ -63,7 +63,7 @@ impl Request {
         Self {
             wanted,
             server_id,
-            // mysqlbinlog has said so by a server id of 0 since before there were flags.
+            // A server id of 0 means the same, since before there were flags.
             non_blocking: flags & NON_BLOCKING != 0 || server_id == 0,
             heartbeat_v2: flags & HEARTBEAT_V2 != 0,
         }
@@ -108,7 +108,7 @@ fn name(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(bytes).into_owned())
 }
 
-// Where a dump begins, or why it cannot. What cannot be mended by trying again is error 1236, as from any source.
+// The begin of a dump, or why there is none. Permanent failures are error 1236, as from any source.
 
 /// The offset of the first event.
 pub(super) const FIRST_EVENT: u64 = 4;
@@ -163,8 +163,8 @@ pub(super) async fn find(
     }
 }
 
-/// A consumer that has transactions of the ring which the ring does not have must not go on: it would have them alone.
-/// Those that nobody in the ring has heard of (of another source) are its own affair, as with any source.
+/// Refuses a consumer that has transactions of the ring's own sources which the ring does not have. Transactions of other sources are
+/// ignored, as by any source.
 async fn check_not_ahead(
     log: &dyn CommittedFiles,
     have: &GtidSet,
@@ -180,12 +180,12 @@ async fn check_not_ahead(
     }
     Err(ErrorAnswer::fatal(format!(
         "Replica has more GTIDs than the ring has, of the ring's own sources: the ring never committed {}. Provision the \
-         replica anew, or take its extra transactions back",
+         replica again, or roll its extra transactions back",
         shortened(&errant)
     )))
 }
 
-/// This member may only be behind, as at its start: a consumer that came from another one has seen more.
+/// This member may only lag, as at its start: a consumer that was attached to another member has more.
 async fn catch_up(
     log: &dyn CommittedFiles,
     patience: Duration,
@@ -212,7 +212,7 @@ fn errant(have: &GtidSet, log: &GtidSet) -> GtidSet {
     errant
 }
 
-/// What a consumer is told of a file that cannot be read. After what may pass it comes again.
+/// The answer for a file that cannot be read. A consumer reconnects after errors that may be temporary.
 pub(super) fn refused(error: ReadError) -> ErrorAnswer {
     match error {
         ReadError::Failed(_) | ReadError::Unavailable(_) => {
@@ -224,13 +224,13 @@ pub(super) fn refused(error: ReadError) -> ErrorAnswer {
 
 fn lacks_purged(have: &GtidSet, purged: &GtidSet) -> ErrorAnswer {
     ErrorAnswer::fatal(format!(
-        "Cannot replicate because the source purged required binary logs: {} are in no file any more that this member has \
-         or can get. Provision the replica from a backup, or attach it to a member whose log is longer",
+        "Cannot replicate because the source purged required binary logs: {} are no longer in a file that this member has \
+         or can get. Provision the replica from a backup, or attach it to a member with a longer log",
         shortened(&purged.difference(have))
     ))
 }
 
-/// Whether a place is behind the end of what is committed here.
+/// True if a position is after the committed part of this log.
 fn is_beyond(log: &dyn CommittedFiles, name: &str, offset: u64) -> bool {
     let files = log.files();
     let (Some(number), Some(last)) = (log.number_of(name), files.last()) else {
@@ -239,8 +239,8 @@ fn is_beyond(log: &dyn CommittedFiles, name: &str, offset: u64) -> bool {
     number > last.number || (number == last.number && offset > last.bytes)
 }
 
-/// The file of the name, or the first one of all where none is named. An older one is not kept yet. Waits where the place is not
-/// here yet.
+/// The file of this name, or the first one without a name. An older file is not kept yet. Waits if the position is not committed here
+/// yet.
 async fn at_place(
     log: &dyn CommittedFiles,
     name: &str,
@@ -419,14 +419,14 @@ mod beginning_tests {
         text.parse().unwrap()
     }
 
-    /// One file, of which more is committed elsewhere, as far as that is known.
-    struct Behind {
+    /// One file, of which other members have committed more, if that is known.
+    struct LaggingLog {
         bytes: AtomicU64,
         elsewhere: Option<u64>,
     }
 
     #[async_trait::async_trait]
-    impl CommittedFiles for Behind {
+    impl CommittedFiles for LaggingLog {
         fn files(&self) -> Vec<LogFile> {
             vec![LogFile {
                 number: FileNumber(2),
@@ -488,9 +488,9 @@ mod beginning_tests {
         }
     }
 
-    /// A member that was just started knows of less than its consumers have seen: they come again.
+    /// A restarted member has less than its consumers have received.
     #[tokio::test]
-    async fn a_position_that_is_not_here_yet_is_waited_for() {
+    async fn a_dump_waits_for_an_uncommitted_position() {
         let table = [
             ("binlog.000002", 150, Some(100), None),
             ("binlog.000002", 150, Some(200), None),
@@ -513,7 +513,7 @@ mod beginning_tests {
             ("other.000003", 4, None, Some(code::FATAL_READING_BINLOG)),
         ];
         for (name, offset, elsewhere, expected) in table {
-            let log = Behind {
+            let log = LaggingLog {
                 bytes: AtomicU64::new(150),
                 elsewhere,
             };
@@ -524,7 +524,7 @@ mod beginning_tests {
     }
 
     #[test]
-    fn only_what_is_of_the_rings_own_sources_is_errant() {
+    fn only_transactions_of_the_rings_sources_are_errant() {
         let log = set(&format!("{RING}:1-100"));
         let have = set(&format!("{RING}:1-50,{FOREIGN}:1-7"));
         assert!(errant(&have, &log).is_empty());
@@ -533,8 +533,8 @@ mod beginning_tests {
     }
 
     #[test]
-    fn a_long_set_of_a_foreign_source_is_passed_over_at_once() {
-        // Taken out one at a time, each of these moves all that are behind it: 600 gigabytes in all.
+    fn a_long_set_of_another_source_is_skipped_quickly() {
+        // Removed one at a time, each of these moves all later ones: 600 gigabytes in total.
         const INTERVALS: u64 = 300_000;
         let numbers: String = (1..=INTERVALS).map(|at| format!(":{}", 3 * at)).collect();
         let have = set(&format!("{FOREIGN}{numbers}"));

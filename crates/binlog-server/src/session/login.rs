@@ -1,4 +1,4 @@
-//! From a connected socket to a client that is let in, all of it within one deadline.
+//! The login of a client, within one deadline.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,11 +21,11 @@ use uuid::Uuid;
 use crate::answers::{ErrorAnswer, code, ok_packet};
 use crate::session::{Ended, Shared};
 
-/// Nothing that a client sends before it is let in is larger.
+/// Limit of packets before the login.
 const MAX_LOGIN_PACKET: usize = 64 << 10;
-/// Somebody who tries passwords shall not try many.
+/// Delay after a wrong password, against guessing.
 const PENALTY: Duration = Duration::from_millis(300);
-/// The short way of `caching_sha2_password` was enough.
+/// The fast path of `caching_sha2_password` succeeded.
 const FAST_SUCCESS: &[u8] = &[0x01, 0x03];
 
 /// Why a client is not logged in.
@@ -57,7 +57,7 @@ pub(super) struct LoggedIn<'a> {
     pub(super) place: SemaphorePermit<'a>,
 }
 
-/// Greets a client and lets it in; the error says why not, for the log.
+/// Sends the handshake, and authenticates the client.
 pub(super) async fn log_in(
     shared: &Shared,
     stream: TcpStream,
@@ -93,7 +93,7 @@ impl<'a> Entering<'a> {
             self.stream.read_u8().await
         };
         let first = greeted.await.map_err(|_| Ended::Silent)?;
-        let (mut sequence, mut payload) = self.receive_behind(first).await?;
+        let (mut sequence, mut payload) = self.receive_after(first).await?;
         let mut said = parse(&payload, tls);
         if matches!(said, Ok(ClientGreeting::Tls)) {
             self = self.secure().await?;
@@ -146,7 +146,7 @@ impl<'a> Entering<'a> {
             let error = ErrorAnswer::new(code::ACCESS_DENIED, message);
             return Err(self.refuse(sequence, error).await);
         }
-        // Not before: whoever is not let in shall not take a place from those who are.
+        // Not before: a client that cannot log in must not take a place.
         let shared = self.shared;
         let Ok(place) = shared.places.try_acquire() else {
             let error = ErrorAnswer::new(code::TOO_MANY_CONNECTIONS, "Too many connections");
@@ -184,14 +184,14 @@ impl<'a> Entering<'a> {
         LoginError::Refused(error)
     }
 
-    /// A packet's number and payload. Not a byte more is read: a client that wants TLS does not wait before it begins.
+    /// A packet's number and payload. Reads no further byte: a client may begin TLS immediately.
     async fn receive(&mut self) -> Result<(u8, Bytes), LoginError> {
         let first = self.stream.read_u8().await?;
-        self.receive_behind(first).await
+        self.receive_after(first).await
     }
 
-    /// The same for a packet of which the first byte has come.
-    async fn receive_behind(&mut self, one: u8) -> Result<(u8, Bytes), LoginError> {
+    /// The same after the first byte was read.
+    async fn receive_after(&mut self, one: u8) -> Result<(u8, Bytes), LoginError> {
         let mut header = [0; 3];
         self.stream.read_exact(&mut header).await?;
         let [two, three, sequence] = header;
@@ -212,7 +212,7 @@ impl<'a> Entering<'a> {
     }
 }
 
-// What the server says first, and how the client's answer is read. Pure.
+// The handshake and the client's answer. Pure.
 
 /// Number of the collation `utf8mb4_general_ci`.
 const COLLATION: u8 = 45;
@@ -296,7 +296,7 @@ enum ClientGreeting {
 #[derive(Debug, PartialEq, Eq)]
 struct LoginRequest {
     user: Vec<u8>,
-    /// The authentication plugin whose answer this is; `None` if it is not supported.
+    /// The authentication plugin of this answer; `None` if it is not supported.
     plugin: Option<Plugin>,
     answer: Vec<u8>,
     deprecate_eof: bool,
@@ -343,16 +343,16 @@ fn parse(payload: &[u8], tls_offered: bool) -> Result<ClientGreeting, BadHandsha
 
 const SSL_REQUEST_LEN: usize = 32;
 
-/// Whether a client's first packet can be read, where TLS is offered.
+/// True if a client's first packet is valid, if TLS is offered.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn is_read(payload: &[u8]) -> bool {
     parse(payload, true).is_ok()
 }
 
-// Whether a client knows the password. Pure.
+// Password checks. Pure.
 //
-// The server knows the password, so the short way of `caching_sha2_password` is always open: an answer to the
-// challenge proves everything, and no password ever travels, with TLS or without. See decision 23.
+// The server has the password, so the fast path of `caching_sha2_password` always works: an answer to the challenge is proof, and no
+// password is ever sent, with TLS or without. See decision 23.
 
 /// The plugins whose answers are understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -372,7 +372,7 @@ impl Plugin {
     }
 }
 
-/// Whether `answer` is that of somebody who knows the password.
+/// True if `answer` proves the password.
 fn knows(plugin: Plugin, challenge: &Challenge, answer: &[u8], password: &str) -> bool {
     let password = password.as_bytes();
     let expected = match plugin {
@@ -384,7 +384,7 @@ fn knows(plugin: Plugin, challenge: &Challenge, answer: &[u8], password: &str) -
     expected.is_some_and(|expected| same(&expected, answer))
 }
 
-/// Compares without telling by the time it takes where the difference is.
+/// Compares in constant time.
 fn same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len()
         && one
@@ -394,7 +394,7 @@ fn same(one: &[u8], other: &[u8]) -> bool {
             == 0
 }
 
-/// The request to answer another challenge, by the plugin that everybody has.
+/// The request to answer another challenge, by the plugin that every client supports.
 fn switch_packet(challenge: &Challenge) -> Vec<u8> {
     let mut packet = vec![0xfe];
     packet.extend_from_slice(CACHING_SHA2.as_bytes());

@@ -1,4 +1,4 @@
-//! What `SELECT` and `SHOW VARIABLES` answer. Pure over what the server knows at the moment.
+//! The values of `SELECT` and `SHOW VARIABLES`. Pure.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::committed_files::CommittedFiles;
 use crate::options::ServerIdentity;
 use crate::statement::{Expression, Filter, Named};
 
-/// What values are made from.
+/// Sources of values.
 pub(super) struct Surroundings<'a> {
     pub(super) log: &'a dyn CommittedFiles,
     pub(super) identity: &'a ServerIdentity,
@@ -24,7 +24,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) connection: u32,
 }
 
-/// What does not depend on anything. Drivers ask for many of these when they connect.
+/// Constant values. Drivers query many of these when they connect.
 const FIXED: &[(&str, &str)] = &[
     ("binlog_checksum", "CRC32"),
     ("binlog_format", "ROW"),
@@ -197,7 +197,7 @@ impl Surroundings<'_> {
 fn is_like(name: &str, pattern: &str) -> bool {
     let (name, pattern) = (name.as_bytes(), pattern.as_bytes());
     let (mut at, mut in_pattern) = (0, 0);
-    // Where to go on when what follows the last `%` does not fit.
+    // The positions to continue at if the text after the last `%` does not match.
     let mut again: Option<(usize, usize)> = None;
     while let Some(byte) = name.get(at) {
         match (pattern.get(in_pattern), pattern.get(in_pattern + 1)) {
@@ -223,18 +223,18 @@ fn is_like(name: &str, pattern: &str) -> bool {
             }
             _ => {}
         }
-        let Some((from, behind)) = again else {
+        let Some((from, rest)) = again else {
             return false;
         };
-        again = Some((from + 1, behind));
-        (at, in_pattern) = (from + 1, behind);
+        again = Some((from + 1, rest));
+        (at, in_pattern) = (from + 1, rest);
     }
     pattern[in_pattern.min(pattern.len())..]
         .iter()
         .all(|byte| *byte == b'%')
 }
 
-// What a client has set with `SET @name`: a replica says in these who it is and how events shall come.
+// User variables of a client (`SET @name`): a replica sends its identity and its options for events in them.
 
 /// More variables, or longer ones, than any replica sets.
 const MAX_VARIABLES: usize = 64;
@@ -273,15 +273,15 @@ impl UserVariables {
         Uuid::parse_str(&uuid).ok()
     }
 
-    /// How often the client wants a sign of life; `None` for never.
+    /// Requested interval of heartbeats; `None`: no heartbeats.
     pub(crate) fn heartbeat(&self) -> Option<Duration> {
         let period = self.either(["source_heartbeat_period", "master_heartbeat_period"])?;
         let nanoseconds = period.parse().ok()?;
         (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
     }
 
-    /// What the client said of checksums: it expects made-up events with this one until the first format description
-    /// comes. `None` when it does not know of checksums.
+    /// The checksums that the client expects in generated events until the first format description. `None` if it does not support
+    /// checksums.
     pub(crate) fn checksum(&self) -> Option<ChecksumAlgorithm> {
         let name = self.either(["source_binlog_checksum", "master_binlog_checksum"])?;
         match &name.to_ascii_uppercase()[..] {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn no_variable_is_told_twice() {
+    fn every_variable_is_defined_once() {
         let mut names: Vec<&str> = FIXED.iter().map(|(name, _)| *name).collect();
         names.extend(SWITCHES.iter().map(|(name, _)| *name));
         names.extend(NUMBERS.iter().map(|(name, _)| *name));
@@ -333,7 +333,7 @@ mod user_variables_tests {
     use super::*;
 
     #[test]
-    fn a_replicas_wishes_are_read_under_both_names() {
+    fn replica_options_are_read_under_both_names() {
         let mut variables = UserVariables::default();
         assert_eq!((variables.heartbeat(), variables.checksum()), (None, None));
         for (name, value) in [

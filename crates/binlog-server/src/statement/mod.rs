@@ -1,11 +1,11 @@
-//! The statements that are understood: what replicas, `mysqlbinlog`, change-data consumers and people with a `mysql`
-//! client send to a source. Pure. Everything else is recognised as something else, whatever its bytes are.
+//! Recognises the statements that replicas, `mysqlbinlog`, change-data consumers and `mysql` clients send to a source. Pure. Accepts any
+//! bytes.
 
 mod tokens;
 
 use crate::statement::tokens::{Token, TokenKind, tokens};
 
-/// The longest statement that is looked into. Those of clients are short; `GTID_SUBTRACT` of two large sets is not.
+/// Limit of a statement. Most are short; `GTID_SUBTRACT` of two large sets is not.
 pub(crate) const MAX_STATEMENT_BYTES: usize = 4 << 20;
 
 /// What a client asks for in SQL, as far as this server recognises it.
@@ -66,7 +66,7 @@ pub(crate) enum Named {
     Like(String),
 }
 
-/// What a value is made from.
+/// A value that a client selects or assigns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Expression {
     /// A system variable; its name in lower case, without the scope.
@@ -85,7 +85,7 @@ pub(crate) enum Expression {
 
 /// Functions are called with arguments this deep at most.
 const MAX_DEPTH: usize = 8;
-/// More values than that are not asked for at once.
+/// Limit of values in a statement.
 const MAX_ITEMS: usize = 256;
 
 const REPLICA_COLUMNS: &[&str] = &["Server_Id", "Host", "Port", "Source_Id", "Replica_UUID"];
@@ -116,7 +116,7 @@ impl Statement {
     }
 }
 
-/// Whether the ring decides on a statement that is not recognised.
+/// True if an unrecognised statement is about the ring.
 fn is_decided_by_ring(tokens: &[Token]) -> bool {
     let mut words = tokens.iter().filter_map(|token| match &token.kind {
         TokenKind::Word(word) => Some(&word[..]),
@@ -130,7 +130,7 @@ fn is_decided_by_ring(tokens: &[Token]) -> bool {
     }
 }
 
-/// Whether a SET is for others than its session. Values may well be global ones.
+/// True if a SET changes more than its session. Its values may be global ones.
 fn sets_for_all(tokens: &[Token]) -> bool {
     let mut pairs = tokens.windows(2);
     pairs.any(|pair| match pair {
@@ -162,7 +162,7 @@ impl Parser<'_> {
         self.tokens.get(self.at)
     }
 
-    /// Whether nothing but semicolons is left.
+    /// True if only semicolons are left.
     fn ends(&mut self) -> bool {
         while self.symbol(b';') {}
         self.at >= self.tokens.len()
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn what_replicas_and_mysqlbinlog_send() {
+    fn statements_of_replicas_and_mysqlbinlog_are_recognised() {
         let select = |text: &str| match recognise(text) {
             Statement::Select(columns) => columns,
             other => panic!("{text}: {other:?}"),
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_and_drivers_send() {
+    fn statements_of_clients_and_drivers_are_recognised() {
         for (text, expected) in [
             ("show binary logs;", Statement::ShowBinaryLogs),
             ("SHOW MASTER LOGS", Statement::ShowBinaryLogs),
@@ -603,7 +603,7 @@ mod tests {
                 "SET sql_mode=CONCAT(@@sql_mode, ',STRICT')",
                 Statement::Set(vec![]),
             ),
-            // A stock client tells by the error that dollars quote nothing here.
+            // By the error, a stock client detects that dollars quote nothing.
             ("SELECT $$", Statement::Unknown),
             ("  ;", Statement::Empty),
             ("SELECT 1 FROM t", Statement::Unknown),
@@ -615,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_ring_decides_is_told_apart() {
+    fn statements_about_the_ring_are_recognised() {
         for text in [
             "RESET BINARY LOGS AND GTIDS",
             "RESET MASTER",
@@ -632,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_ask_for_many_values_at_once() {
+    fn drivers_select_many_values() {
         let text = "/* driver */ SELECT  @@session.auto_increment_increment AS auto_increment_increment, \
                     @@character_set_client AS `client`, @@version_comment c LIMIT 1";
         let Statement::Select(columns) = recognise(text) else {
