@@ -1,5 +1,7 @@
 //! The server's answers as MySQL packets. Pure: other files send them.
 
+use std::borrow::Cow;
+
 use bytes::BytesMut;
 use mysql_link::wire::{Outgoing, put_integer, put_string};
 use thiserror::Error;
@@ -144,18 +146,26 @@ const NULL: u8 = 0xfb;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
     Null,
-    Text(String),
+    Text(Cow<'static, str>),
     Number(u64),
     /// 1 and 0 to SELECT, ON and OFF to SHOW VARIABLES.
     Switch(bool),
 }
 
 impl Value {
+    pub(crate) const fn constant(text: &'static str) -> Self {
+        Self::Text(Cow::Borrowed(text))
+    }
+
+    pub(crate) fn text(text: impl ToString) -> Self {
+        Self::Text(Cow::Owned(text.to_string()))
+    }
+
     /// As SELECT gives it; `None` for NULL.
-    pub(crate) fn text(&self) -> Option<String> {
+    pub(crate) fn selected(&self) -> Option<String> {
         match self {
             Self::Null => None,
-            Self::Text(text) => Some(text.clone()),
+            Self::Text(text) => Some(text.to_string()),
             Self::Number(number) => Some(number.to_string()),
             Self::Switch(on) => Some(u8::from(*on).to_string()),
         }
@@ -166,7 +176,7 @@ impl Value {
         match self {
             Self::Switch(true) => "ON".to_owned(),
             Self::Switch(false) => "OFF".to_owned(),
-            other => other.text().unwrap_or_default(),
+            other => other.selected().unwrap_or_default(),
         }
     }
 
@@ -175,24 +185,6 @@ impl Value {
             Self::Number(_) | Self::Switch(_) => ColumnKind::Number,
             Self::Null | Self::Text(_) => ColumnKind::Text,
         }
-    }
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl From<String> for Value {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<u64> for Value {
-    fn from(number: u64) -> Self {
-        Self::Number(number)
     }
 }
 
@@ -229,7 +221,7 @@ impl ResultSet {
     pub(crate) fn row(&self, out: &mut Outgoing, values: &[Value]) {
         let mut row = Vec::new();
         for value in values {
-            match value.text() {
+            match value.selected() {
                 None => row.push(NULL),
                 Some(text) => put_string(&mut row, text.as_bytes()),
             }

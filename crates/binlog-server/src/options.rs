@@ -30,7 +30,7 @@ pub struct ServerIdentity {
 }
 
 /// Configuration of a binlog server.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ServerOptions {
     /// The account that may log in.
     pub account: Account,
@@ -90,11 +90,5 @@ impl ServerTls {
 
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         self.0.borrow().clone()
-    }
-}
-
-impl std::fmt::Debug for ServerTls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServerTls").finish_non_exhaustive()
     }
 }

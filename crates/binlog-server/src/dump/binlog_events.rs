@@ -130,12 +130,12 @@ impl Listing {
             let whole = bytes.get(..header.event_size as usize);
             let info = whole.map_or_else(String::new, |whole| info(log, whole));
             return Ok(Some(vec![
-                Value::from(&file.name[..]),
+                Value::text(&file.name),
                 Value::Number(at.offset),
-                Value::Text(header.event_type.to_string()),
+                Value::text(header.event_type),
                 Value::Number(u64::from(header.server_id)),
                 Value::Number(end),
-                Value::Text(info),
+                Value::text(info),
             ]));
         }
         Ok(None)

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventHeader, EventRef, HEADER_LEN};
+use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -27,23 +28,16 @@ const MAX_DESCRIPTION: usize = 4 << 10;
 /// Delay before an error that may be temporary: a replica reconnects immediately after it.
 const BEFORE_ANOTHER_TRY: Duration = Duration::from_secs(1);
 
+/// Why a dump ends.
+#[derive(Debug, Error)]
 enum Stop {
-    Error(ErrorAnswer),
+    #[error(transparent)]
+    Error(#[from] ErrorAnswer),
     /// Everything was sent, and the consumer did not want to wait.
+    #[error("it has everything")]
     EndOfLog,
-    Ended(Ended),
-}
-
-impl From<Ended> for Stop {
-    fn from(ended: Ended) -> Self {
-        Self::Ended(ended)
-    }
-}
-
-impl From<ErrorAnswer> for Stop {
-    fn from(error: ErrorAnswer) -> Self {
-        Self::Error(error)
-    }
+    #[error(transparent)]
+    Ended(#[from] Ended),
 }
 
 /// Runs a dump to its end; the connection ends with it. Its packets are numbered from `sequence` on.
@@ -66,15 +60,13 @@ pub(crate) async fn run(client: &mut Client<'_>, request: Request, sequence: u8)
     };
     // Of an event that cannot be completed, the consumer keeps the bytes already sent.
     let cut = !out.take_back();
-    let (last, words, comes_again) = match stop {
+    let why = stop.to_string();
+    let (last, reconnects) = match stop {
         Stop::Ended(ended) => return ended,
-        Stop::EndOfLog => (eof_packet(), "it has everything".to_owned(), false),
-        Stop::Error(error) => {
-            let comes_again = cut || error.code == code::UNKNOWN;
-            (error.packet(), error.message, comes_again)
-        }
+        Stop::EndOfLog => (eof_packet(), false),
+        Stop::Error(error) => (error.packet(), cut || error.code == code::UNKNOWN),
     };
-    if comes_again {
+    if reconnects {
         let shared = client.shared;
         tokio::select! {
             () = tokio::time::sleep(BEFORE_ANOTHER_TRY) => {}
@@ -84,12 +76,12 @@ pub(crate) async fn run(client: &mut Client<'_>, request: Request, sequence: u8)
         }
     }
     if cut {
-        return Ended::DumpOver(words);
+        return Ended::DumpOver(why);
     }
     let mut bytes = out.take().to_vec();
     mysql_link::wire::encode_packet(out.sequence(), &last, &mut bytes);
     match client.send(&bytes).await {
-        Ok(()) => Ended::DumpOver(words),
+        Ok(()) => Ended::DumpOver(why),
         Err(ended) => ended,
     }
 }

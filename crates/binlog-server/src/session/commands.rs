@@ -190,9 +190,9 @@ impl Client<'_> {
                 let files = [log.older_files(), log.files()].concat();
                 let rows = files.into_iter().map(|file| {
                     vec![
-                        Value::Text(file.name),
+                        Value::text(file.name),
                         Value::Number(file.bytes),
-                        Value::from("No"),
+                        Value::constant("No"),
                     ]
                 });
                 let columns = vec!["Log_name", "File_size", "Encrypted"];
@@ -270,11 +270,11 @@ impl Client<'_> {
         let log = &self.shared.log;
         let position = *log.committed().borrow();
         let (columns, row) = [
-            ("File", Value::Text(log.name_of(position.file))),
+            ("File", Value::text(log.name_of(position.file))),
             ("Position", Value::Number(position.offset)),
-            ("Binlog_Do_DB", Value::from("")),
-            ("Binlog_Ignore_DB", Value::from("")),
-            ("Executed_Gtid_Set", Value::Text(log.gtids().to_string())),
+            ("Binlog_Do_DB", Value::constant("")),
+            ("Binlog_Ignore_DB", Value::constant("")),
+            ("Executed_Gtid_Set", Value::text(log.gtids())),
         ]
         .into_iter()
         .unzip();
@@ -287,10 +287,10 @@ impl Client<'_> {
         let rows = replicas.into_iter().map(|(id, host, port, uuid)| {
             vec![
                 Value::Number(u64::from(id)),
-                Value::Text(host),
+                Value::text(host),
                 Value::Number(u64::from(port)),
                 Value::Number(own),
-                Value::Text(uuid.map(|uuid| uuid.to_string()).unwrap_or_default()),
+                uuid.map_or(Value::constant(""), Value::text),
             ]
         });
         rows.collect()

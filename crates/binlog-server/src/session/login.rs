@@ -19,7 +19,7 @@ use tokio::time::Duration;
 use uuid::Uuid;
 
 use crate::answers::{ErrorAnswer, code, ok_packet};
-use crate::session::{Ended, Shared};
+use crate::session::{Ended, LoginError, Shared};
 
 /// Limit of packets before the login.
 const MAX_LOGIN_PACKET: usize = 64 << 10;
@@ -27,26 +27,6 @@ const MAX_LOGIN_PACKET: usize = 64 << 10;
 const PENALTY: Duration = Duration::from_millis(300);
 /// The fast path of `caching_sha2_password` succeeded.
 const FAST_SUCCESS: &[u8] = &[0x01, 0x03];
-
-/// Why a client is not logged in.
-#[derive(Debug, Error)]
-pub(crate) enum LoginError {
-    #[error("the login took longer than {0:?}")]
-    Late(Duration),
-    #[error("it left during the login: {0}")]
-    Left(#[from] io::Error),
-    #[error("a packet of {0} bytes is no login")]
-    TooLong(usize),
-    #[error("there is no TLS for it")]
-    NoTls,
-    #[error("it wanted TLS inside of TLS")]
-    TlsWithinTls,
-    #[error("the TLS handshake failed: {0}")]
-    TlsHandshake(io::Error),
-    /// With the error that the client received.
-    #[error(transparent)]
-    Refused(ErrorAnswer),
-}
 
 /// A client that has logged in.
 pub(super) struct LoggedIn<'a> {

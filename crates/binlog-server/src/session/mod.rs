@@ -7,6 +7,7 @@ mod values;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mysql_link::wire::{ByteReader, ByteWriter, PacketReader, WireError};
 use thiserror::Error;
@@ -15,10 +16,10 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::answers::ErrorAnswer;
 use crate::committed_files::{CommittedFiles, LogCommands};
 use crate::consumers::Consumers;
 use crate::options::ServerOptions;
-use crate::session::login::LoginError;
 #[cfg(feature = "fuzzing")]
 pub(crate) use crate::session::login::is_read as login_is_read;
 use crate::session::values::UserVariables;
@@ -56,6 +57,26 @@ pub(crate) enum Ended {
     Idle,
     #[error("the server stops")]
     Stopping,
+}
+
+/// Why a client is not logged in.
+#[derive(Debug, Error)]
+pub(crate) enum LoginError {
+    #[error("the login took longer than {0:?}")]
+    Late(Duration),
+    #[error("it left during the login: {0}")]
+    Left(#[from] io::Error),
+    #[error("a packet of {0} bytes is no login")]
+    TooLong(usize),
+    #[error("there is no TLS for it")]
+    NoTls,
+    #[error("it wanted TLS inside of TLS")]
+    TlsWithinTls,
+    #[error("the TLS handshake failed: {0}")]
+    TlsHandshake(io::Error),
+    /// With the error that the client received.
+    #[error(transparent)]
+    Refused(ErrorAnswer),
 }
 
 impl From<io::Error> for Ended {
