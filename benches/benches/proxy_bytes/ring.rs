@@ -22,8 +22,8 @@ use raft_types::{MemberId, MemberRecord, OwnLog, RingId, TypeConfig};
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use transport::{
-    GrpcNetworkFactory, LocalMember, PeerClient, RunningServer, StatusSource, TransportConfig,
-    serve,
+    GrpcNetworkFactory, LocalMember, NetworkOptions, PeerClient, RunningServer, StatusSource,
+    TransportConfig, serve,
 };
 
 use crate::delay_timer::DelayTimer;
@@ -220,7 +220,13 @@ async fn start(
     let local = Arc::new(LocalMember::new(book.clone(), Arc::new(NoStatus)));
     let server = serve(listener, local.clone(), None, &config)?;
 
-    let factory = || GrpcNetworkFactory::new(book.clone(), None, config);
+    let factory = || {
+        let options = NetworkOptions {
+            config,
+            ..NetworkOptions::default()
+        };
+        GrpcNetworkFactory::new(book.clone(), options)
+    };
     let network = Addressed::new(factory(), factory(), doors);
     let disk = MemoryDisk::default();
     let log: Arc<dyn OwnLog> = Arc::new(disk.clone());

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use binlog_store::{CutBackError, OpenError, StoreError};
 use consensus::{BootstrapError, Fault, IdentityError, StartError};
 use thiserror::Error;
-use transport::{RingBootstrapError, ServeError, TlsError};
+use transport::{RingBootstrapError, TlsError};
 
 use crate::data_directory::{IdentityFileError, LockError};
 
@@ -44,8 +44,8 @@ pub enum MemberError {
         source: io::Error,
     },
     /// The server for the other members' calls failed.
-    #[error(transparent)]
-    Serve(#[from] ServeError),
+    #[error("the listener for other members cannot be used: {0}")]
+    Serve(io::Error),
     /// The log has to be truncated and cannot be.
     #[error(transparent)]
     CutBack(#[from] CutBackError),

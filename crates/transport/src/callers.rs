@@ -41,12 +41,6 @@ pub struct NamedRoles {
 }
 
 impl NamedRoles {
-    fn is_empty(&self) -> bool {
-        [&self.members, &self.operators, &self.readers]
-            .iter()
-            .all(|list| list.is_empty())
-    }
-
     fn role_of(&self, common: &str) -> Option<Role> {
         let is = |list: &[String]| list.iter().any(|name| name == common);
         match () {
@@ -73,7 +67,21 @@ enum NoRole {
     /// It has no role, and no list has its name.
     NotListed,
     /// Its URI has a role that the configured lists do not give its name.
-    OnlySaid,
+    OnlyClaimed,
+}
+
+impl NoRole {
+    fn message(self) -> &'static str {
+        match self {
+            Self::Unknown => "says a role that this version does not know",
+            Self::NotListed => {
+                "says no role, and neither `tls.members` nor `tls.operators` nor `tls.readers` has its name"
+            }
+            Self::OnlyClaimed => {
+                "says a role, and the list of that role (`tls.members`, `tls.operators`, `tls.readers`) does not have its common name"
+            }
+        }
+    }
 }
 
 /// A call that the caller's certificate does not allow.
@@ -108,12 +116,12 @@ impl Holder {
             GeneralName::URI(text) => text.strip_prefix(SCHEME),
             _ => None,
         });
-        Self::said_by(said.next(), common.unwrap_or_default(), named)
+        Self::with_claim(said.next(), common.unwrap_or_default(), named)
     }
 
     /// If the configuration lists names, a certificate's URI gives only a role that the lists give its common name: the CA may sign any
     /// URI.
-    fn said_by(said: Option<&str>, common: &str, named: &NamedRoles) -> Self {
+    fn with_claim(said: Option<&str>, common: &str, named: &NamedRoles) -> Self {
         let (said, name) = match said {
             Some(said) => {
                 let (role, name) = said.split_once('/').unwrap_or((said, common));
@@ -129,8 +137,10 @@ impl Holder {
         });
         let role = match said {
             None => named.role_of(common).ok_or(NoRole::NotListed),
-            Some(Ok(role)) if !named.is_empty() && named.role_of(common) != Some(role) => {
-                Err(NoRole::OnlySaid)
+            Some(Ok(role))
+                if *named != NamedRoles::default() && named.role_of(common) != Some(role) =>
+            {
+                Err(NoRole::OnlyClaimed)
             }
             Some(role) => role,
         };
@@ -164,18 +174,7 @@ impl Holder {
             Ok(Member) => ("is a member's", "gives no commands"),
             Ok(Operator) => ("is an operator's", "does not speak for a member"),
             Ok(Reader) => ("is a reader's", "only reads the ring's state"),
-            Err(NoRole::Unknown) => (
-                "says a role that this version does not know",
-                "may do nothing",
-            ),
-            Err(NoRole::NotListed) => (
-                "says no role, and neither `tls.members` nor `tls.operators` nor `tls.readers` has its name",
-                "may do nothing",
-            ),
-            Err(NoRole::OnlySaid) => (
-                "says a role, and the list of that role (`tls.members`, `tls.operators`, `tls.readers`) does not have its common name",
-                "may do nothing",
-            ),
+            Err(why) => (why.message(), "may do nothing"),
         };
         let takes = match right {
             Right::Operate | Right::ReadLog => {
@@ -205,22 +204,22 @@ mod tests {
             operators: vec!["ana".into()],
             readers: vec!["dashboard".into()],
         };
-        Holder::said_by(said, common, &named)
+        Holder::with_claim(said, common, &named)
     }
 
     #[test]
-    fn a_certificate_says_its_role_or_the_configuration_does() {
+    fn the_certificate_or_the_configuration_determines_the_role() {
         for (said, common, role, name) in [
             (Some("member/db-1"), "db-1", Ok(Role::Member), "db-1"),
             (Some("operator/ana"), "ana", Ok(Role::Operator), "ana"),
-            (Some("operator/ana"), "x", Err(NoRole::OnlySaid), "ana"),
+            (Some("operator/ana"), "x", Err(NoRole::OnlyClaimed), "ana"),
             (
                 Some("reader/grafana"),
                 "ana",
-                Err(NoRole::OnlySaid),
+                Err(NoRole::OnlyClaimed),
                 "grafana",
             ),
-            (Some("member/db-1"), "ana", Err(NoRole::OnlySaid), "db-1"),
+            (Some("member/db-1"), "ana", Err(NoRole::OnlyClaimed), "db-1"),
             (Some("auditor/bob"), "ana", Err(NoRole::Unknown), "bob"),
             (Some("member"), "db-1", Ok(Role::Member), "db-1"),
             (None, "ana", Ok(Role::Operator), "ana"),
@@ -245,24 +244,24 @@ mod tests {
     }
 
     #[test]
-    fn where_members_are_listed_nobody_else_is_one() {
+    fn only_listed_members_are_members() {
         let named = NamedRoles {
             members: vec!["db-1".into()],
             operators: vec!["ana".into()],
             readers: Vec::new(),
         };
-        let role = |said, common| Holder::said_by(said, common, &named).role;
+        let role = |said, common| Holder::with_claim(said, common, &named).role;
         assert_eq!(role(None, "db-1"), Ok(Role::Member));
         assert_eq!(role(None, "ana"), Ok(Role::Operator));
         assert_eq!(role(None, "web-7"), Err(NoRole::NotListed));
         // Its URI claims any role.
         for said in ["member/db-2", "member/db-1", "operator/ana", "reader/x"] {
-            assert_eq!(role(Some(said), "db-2"), Err(NoRole::OnlySaid), "{said}");
+            assert_eq!(role(Some(said), "db-2"), Err(NoRole::OnlyClaimed), "{said}");
         }
         assert_eq!(role(Some("member/db-1"), "db-1"), Ok(Role::Member));
         assert_eq!(role(Some("operator/ana"), "ana"), Ok(Role::Operator));
-        assert_eq!(role(Some("reader/db-1"), "db-1"), Err(NoRole::OnlySaid));
-        let refusal = Holder::said_by(None, "web-7", &named).may(Right::Read);
+        assert_eq!(role(Some("reader/db-1"), "db-1"), Err(NoRole::OnlyClaimed));
+        let refusal = Holder::with_claim(None, "web-7", &named).may(Right::Read);
         let words = refusal.unwrap_err().to_string();
         assert!(
             words.contains("`web-7` says no role, and neither `tls.members`"),
@@ -275,7 +274,7 @@ mod tests {
         use Right::{Operate, Read, ReadLog, SpeakAsMember};
         let rights = |said| {
             let all = [Read, ReadLog, Operate, SpeakAsMember];
-            let holder = Holder::said_by(Some(said), "", &NamedRoles::default());
+            let holder = Holder::with_claim(Some(said), "", &NamedRoles::default());
             all.map(|right| holder.may(right).is_ok())
         };
         assert_eq!(rights("member/a"), [true, true, false, true]);
@@ -285,8 +284,8 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_whose_certificate_it_is_and_what_to_use() {
-        let holder = |said| Holder::said_by(Some(said), "", &NamedRoles::default());
+    fn a_refusal_names_the_holder_and_the_required_certificate() {
+        let holder = |said| Holder::with_claim(Some(said), "", &NamedRoles::default());
         let refusal = |said, right| holder(said).may(right).unwrap_err().to_string();
         assert_eq!(
             refusal("member/db-1", Right::Operate),

@@ -5,9 +5,19 @@ use std::task::{Context, Poll};
 
 use futures::Stream;
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 /// Most messages in one frame.
 const MOST: usize = 256;
+
+/// Aborts a task when the stream that it serves is dropped.
+pub(crate) struct AbortOnDrop(pub(crate) AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 /// The messages of a channel, batched by availability. Before a batch is sent, other senders get a turn.
 pub(crate) struct Together<T> {
@@ -31,21 +41,16 @@ impl<T: Unpin> Stream for Together<T> {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Vec<T>>> {
         let this = &mut *self;
-        let mut ended = false;
-        while this.ready.len() < MOST {
-            match this.queue.poll_recv(context) {
-                Poll::Ready(Some(item)) => this.ready.push(item),
-                Poll::Ready(None) => {
-                    ended = true;
-                    break;
-                }
-                Poll::Pending => break,
-            }
-        }
+        let room = MOST - this.ready.len();
+        let ended = match this.queue.poll_recv_many(context, &mut this.ready, room) {
+            Poll::Ready(received) => received == 0,
+            Poll::Pending => false,
+        };
         if this.ready.is_empty() {
-            return match ended {
-                true => Poll::Ready(None),
-                false => Poll::Pending,
+            return if ended {
+                Poll::Ready(None)
+            } else {
+                Poll::Pending
             };
         }
         if !this.others_had_a_turn && !ended && this.ready.len() < MOST {
@@ -65,7 +70,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_there_travels_together_and_in_order() {
+    async fn ready_messages_share_a_frame_in_order() {
         let (sender, queue) = mpsc::unbounded_channel();
         let mut together = Together::new(queue);
         for number in 0..3 {

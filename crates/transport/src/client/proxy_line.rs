@@ -1,16 +1,12 @@
 //! All sessions with one proxy on one stream: concurrent parts share a message, in both directions.
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll};
 
-use futures::{Stream, StreamExt};
 use proxy::LineBroken;
 use tokio::sync::mpsc;
 
-use crate::client::link_bytes::LinkCounters;
-use crate::schema::{ProxyAnswerFrame, ProxyAnswerPart, ProxyFrame, ProxyPart};
+use crate::schema::{ProxyAnswerFrame, ProxyAnswerPart, ProxyPart};
 use crate::together::Together;
 
 /// The line to one proxy. The sessions own it, so that it ends when the proxy's address changes or the proxy is no longer used.
@@ -31,8 +27,8 @@ pub(super) struct OpenLine {
     sessions: Mutex<Option<Sessions>>,
 }
 
-pub(super) type Said = Result<ProxyAnswerPart, LineBroken>;
-type Sessions = HashMap<u32, mpsc::UnboundedSender<Said>>;
+pub(super) type Received = Result<ProxyAnswerPart, LineBroken>;
+type Sessions = HashMap<u32, mpsc::UnboundedSender<Received>>;
 
 impl OpenLine {
     fn sessions(&self) -> MutexGuard<'_, Option<Sessions>> {
@@ -41,10 +37,10 @@ impl OpenLine {
     }
 
     /// Adds a session; false if the line is broken.
-    fn takes(&self, session: u32, answers: &mpsc::UnboundedSender<Said>) -> bool {
+    fn add(&self, session: u32, answers: &mpsc::UnboundedSender<Received>) -> bool {
         let mut sessions = self.sessions();
-        let sessions = sessions.as_mut();
-        sessions
+        let added = sessions.as_mut();
+        added
             .map(|all| all.insert(session, answers.clone()))
             .is_some()
     }
@@ -64,10 +60,8 @@ impl OpenLine {
     }
 
     fn broke(&self, why: &LineBroken) {
-        let Some(sessions) = self.sessions().take() else {
-            return;
-        };
-        for session in sessions.into_values() {
+        let sessions = self.sessions().take();
+        for session in sessions.unwrap_or_default().into_values() {
             let _ = session.send(Err(why.clone()));
         }
     }
@@ -108,57 +102,34 @@ impl ProxyLine {
     /// reason.
     pub(super) fn session<F>(
         &self,
-        counters: &Arc<LinkCounters>,
-        carry: impl FnOnce(Frames, Weak<OpenLine>) -> F,
-    ) -> (SessionHandle, mpsc::UnboundedReceiver<Said>)
+        carry: impl FnOnce(Together<ProxyPart>, Weak<OpenLine>) -> F,
+    ) -> (SessionHandle, mpsc::UnboundedReceiver<Received>)
     where
-        F: Future<Output = String> + Send + 'static,
+        F: Future<Output = LineBroken> + Send + 'static,
     {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.next_session = state.next_session.wrapping_add(1);
         let session = state.next_session;
-        let (answers, said) = mpsc::unbounded_channel();
+        let (answers, received) = mpsc::unbounded_channel();
         if let Some(line) = state.open.upgrade()
-            && line.takes(session, &answers)
+            && line.add(session, &answers)
         {
-            return (SessionHandle { line, session }, said);
+            return (SessionHandle { line, session }, received);
         }
         let (parts, queue) = mpsc::unbounded_channel();
         let line = Arc::new(OpenLine {
             parts,
             sessions: Mutex::new(Some(HashMap::from([(session, answers)]))),
         });
-        let frames = Frames {
-            parts: Together::new(queue),
-            counters: counters.clone(),
-        };
-        let (carried, broken) = (carry(frames, Arc::downgrade(&line)), Arc::downgrade(&line));
+        let open = Arc::downgrade(&line);
+        let carried = carry(Together::new(queue), open.clone());
+        state.open = open.clone();
         tokio::spawn(async move {
             let why = carried.await;
-            if let Some(line) = broken.upgrade() {
-                line.broke(&LineBroken(why));
+            if let Some(line) = open.upgrade() {
+                line.broke(&why);
             }
         });
-        state.open = Arc::downgrade(&line);
-        (SessionHandle { line, session }, said)
-    }
-}
-
-/// The outgoing frames. A separate type: a call with a boxed stream is not `Send`.
-pub(super) struct Frames {
-    parts: Together<ProxyPart>,
-    counters: Arc<LinkCounters>,
-}
-
-impl Stream for Frames {
-    type Item = ProxyFrame;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ProxyFrame>> {
-        let parts = self.parts.poll_next_unpin(context);
-        parts.map(|parts| {
-            let frame = ProxyFrame { parts: parts? };
-            self.counters.op_ids(&frame);
-            Some(frame)
-        })
+        (SessionHandle { line, session }, received)
     }
 }

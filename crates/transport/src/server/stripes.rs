@@ -26,7 +26,7 @@ pub(crate) type Parts = BoxStream<'static, Result<AppendPart, Status>>;
 pub(crate) type Session = (MemberId, u64);
 
 /// The connections that open streams still expect.
-#[derive(Debug, Default, Clone)]
+#[derive(Default, Clone)]
 pub(crate) struct Expected(Arc<Mutex<Awaiting>>);
 
 /// By stream and connection number.
@@ -37,12 +37,6 @@ struct Arrived {
     parts: Parts,
     /// Dropped when the stream no longer reads it.
     read: oneshot::Sender<()>,
-}
-
-impl std::fmt::Debug for Arrived {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Arrived").finish_non_exhaustive()
-    }
 }
 
 impl Expected {

@@ -215,7 +215,7 @@ fn bound_of((entry, packed): &Outgoing) -> usize {
 type Request = AppendEntriesRequest<TypeConfig>;
 
 /// The receiving end of an append stream.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Assembly {
     open: Option<OpenEntry>,
     /// Folder of large payloads.
@@ -223,7 +223,6 @@ pub(crate) struct Assembly {
 }
 
 /// A request whose last entry is incomplete.
-#[derive(Debug)]
 struct OpenEntry {
     request: Request,
     log_id: LogId,
@@ -234,7 +233,6 @@ struct OpenEntry {
 }
 
 /// An incomplete body.
-#[derive(Debug)]
 enum OpenBody {
     Plain(PayloadAssembly),
     Packed(Box<Unpacking>),

@@ -7,7 +7,8 @@ use raft_types::{LogId, MemberId, OpId, TermRun, Vote};
 use crate::schema::{self, ProxyAnswerPart, ProxyPart};
 use crate::wire::WireError;
 use crate::wire::calls::{
-    answered_from, log_id_from, log_id_to, reported_answer, required_vote, vote_to,
+    answered_from, log_id_from, log_id_to, reported_answer, required_vote, run_from, run_to,
+    vote_to,
 };
 
 /// The leader's end of a session's requests.
@@ -88,14 +89,6 @@ fn behind(last: Option<LogId>, commit: Option<LogId>, term: u64) -> Option<u64> 
     of_term.then(|| last.index.checked_sub(commit.index))?
 }
 
-fn run_to(run: &TermRun) -> schema::TermRun {
-    schema::TermRun {
-        term: run.term,
-        first: run.first,
-        last: run.last,
-    }
-}
-
 /// More than any request of the engine has.
 const MOST_ENTRIES: u64 = 1 << 20;
 
@@ -134,14 +127,7 @@ impl RequestReader {
                 let last = first.saturating_add(part.more);
                 vec![TermRun { term, first, last }]
             }
-            runs => {
-                let runs = runs.iter().map(|run| TermRun {
-                    term: run.term,
-                    first: run.first,
-                    last: run.last,
-                });
-                runs.collect()
-            }
+            runs => runs.iter().map(run_from).collect(),
         };
         let mut request = ProxyRequest {
             vote: self.vote,

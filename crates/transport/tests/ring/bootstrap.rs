@@ -11,8 +11,8 @@ use consensus::{
 use raft_types::MemberKind::{Database, Witness};
 use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
 use transport::{
-    AdminClient, AdminError, GrpcNetworkFactory, LocalMember, RingBootstrapError, RunningServer,
-    bootstrap_ring, serve,
+    AdminClient, AdminError, GrpcNetworkFactory, LocalMember, NetworkOptions, RingBootstrapError,
+    RunningServer, bootstrap_ring, serve,
 };
 
 use crate::support::grpc_ring::{NoStatus, TIMERS, listener, record, within};
@@ -119,7 +119,11 @@ async fn fresh_members_become_a_ring_that_commits() {
             timers: TIMERS,
             ..MemberConfig::new(plan.ring, *id, kind)
         };
-        let factory = GrpcNetworkFactory::new(newcomer.book.clone(), None, config());
+        let options = NetworkOptions {
+            config: config(),
+            ..NetworkOptions::default()
+        };
+        let factory = GrpcNetworkFactory::new(newcomer.book.clone(), options);
         let calls = Arc::new(factory.clone());
         let disk = MemoryDisk::default();
         let (floor, starts) = (AppliedFloor::default(), Arc::new(disk.clone()));

@@ -9,7 +9,7 @@ use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::VoteRequest;
 use raft_types::MemberKind::Database;
 use raft_types::{FormatRange, Incarnation, MemberId, MemberRecord, RingId, Vote};
-use transport::GrpcNetworkFactory;
+use transport::{GrpcNetworkFactory, NetworkOptions};
 
 use crate::support::grpc_ring::{GrpcRing, NoFile, PATIENCE, transaction};
 
@@ -33,7 +33,11 @@ async fn refused_for(
 ) -> (String, String) {
     let book = IdentityBook::new(own, LogOrigin::default(), Box::new(NoFile));
     let book = Arc::new(book.speaking(speaks, speaks.oldest()));
-    let mut factory = GrpcNetworkFactory::new(book, None, ring.config);
+    let options = NetworkOptions {
+        config: ring.config,
+        ..NetworkOptions::default()
+    };
+    let mut factory = GrpcNetworkFactory::new(book, options);
     let mut client = factory.new_client(to, record).await;
     // Of a term and a log for which every member would vote.
     let request = VoteRequest::new(Vote::new(1_000, own.member), None);

@@ -10,8 +10,8 @@ use raft_types::MemberKind::Database;
 use raft_types::{MemberId, Vote};
 use tokio::sync::mpsc;
 use transport::{
-    AdminClient, AdminError, CommandCaller, CommandSource, GrpcNetworkFactory, NamedRoles, Right,
-    TlsError, TlsFiles, TlsMaterial, TransportConfig, serve,
+    AdminClient, AdminError, CommandCaller, CommandSource, GrpcNetworkFactory, NamedRoles,
+    NetworkOptions, Right, TlsError, TlsFiles, TlsMaterial, TransportConfig, serve,
 };
 
 use crate::support::certificates::Authority;
@@ -148,7 +148,12 @@ async fn each_certificate_may_do_what_its_role_says_and_nothing_else() {
         let member_asks = command(b"member").await;
         let log = client.read_log(String::new(), 1).await.unwrap_err();
         let reads_log = !matches!(log, AdminError::NotAllowed { .. });
-        let mut factory = GrpcNetworkFactory::new(ring.book(MemberId(1)), Some(tls), ring.config);
+        let options = NetworkOptions {
+            tls: Some(tls),
+            config: ring.config,
+            ..NetworkOptions::default()
+        };
+        let mut factory = GrpcNetworkFactory::new(ring.book(MemberId(1)), options);
         let mut caller = factory.new_client(second, &record).await;
         let request = VoteRequest::new(Vote::new(0, MemberId(1)), None);
         let asked = RaftNetworkV2::pre_vote(&mut caller, request, RPCOption::new(PATIENCE)).await;
@@ -414,7 +419,12 @@ async fn a_member_that_was_refused_for_its_certificate_is_heard_once_it_has_anot
     let wrong = authority.sign_with_role("db-1", &["127.0.0.1"], Some("reader"));
     let tls = load(&wrong);
     let book = ring.book(MemberId(1));
-    let mut factory = GrpcNetworkFactory::new(book, Some(tls.clone()), ring.config);
+    let options = NetworkOptions {
+        tls: Some(tls.clone()),
+        config: ring.config,
+        ..NetworkOptions::default()
+    };
+    let mut factory = GrpcNetworkFactory::new(book, options);
     let mut caller = factory.new_client(second, &record).await;
     let mut asked = async || {
         let request = VoteRequest::new(Vote::new(0, MemberId(1)), None);

@@ -20,11 +20,10 @@ use raft_types::{
     AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
     TransactionPayload,
 };
-use spilling_bytes::SpillFolder;
 use tokio::net::TcpListener;
 use transport::{
-    FarOptions, GrpcNetworkFactory, LocalMember, RunningServer, StatusSource, TlsMaterial,
-    TransportConfig, serve,
+    FarOptions, GrpcNetworkFactory, LocalMember, NetworkOptions, RunningServer, StatusSource,
+    TlsMaterial, TransportConfig, serve,
 };
 
 use super::memory_log::MemoryDisk;
@@ -384,24 +383,15 @@ impl NodeSetup {
         } = self;
         let local = Arc::new(LocalMember::new(book.clone(), Arc::new(NoStatus)));
         let server = serve(listener, local.clone(), tls.as_ref(), &config).unwrap();
-        let factory = match far {
-            None => GrpcNetworkFactory::new(book.clone(), tls, config),
-            Some(options) => {
-                let own = record.region.clone();
-                GrpcNetworkFactory::across_regions(
-                    book.clone(),
-                    tls,
-                    config,
-                    own,
-                    options,
-                    SpillFolder::default(),
-                )
-            }
+        let options = NetworkOptions {
+            tls,
+            config,
+            far: far.map(|options| (record.region.clone(), options)),
+            names,
+            configured,
+            ..NetworkOptions::default()
         };
-        let mut factory = factory.also_at(configured);
-        if let Some(names) = names {
-            factory = factory.looks_up_by(names);
-        }
+        let factory = GrpcNetworkFactory::new(book.clone(), options);
         let identity = book.identity();
         let member_config = MemberConfig {
             timers,

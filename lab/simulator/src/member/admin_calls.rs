@@ -12,7 +12,7 @@ use member::protocol::{MysqldAnswer, MysqldOrder, Refusal};
 use raft_types::{MemberId, MemberRecord, RingId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use transport::{AdminError, FounderCalls};
+use transport::{AdminError, BootstrapCalls};
 
 use crate::member::neighbours::Neighbours;
 
@@ -140,7 +140,7 @@ impl FoundingMember {
     }
 }
 
-impl FounderCalls for FoundingMember {
+impl BootstrapCalls for FoundingMember {
     fn identify<'a>(
         &'a self,
         record: &'a MemberRecord,
