@@ -340,8 +340,8 @@ impl Session {
             match session.next().await {
                 Ok(Some(answered)) => {
                     // No more answers follow a rejection.
-                    let goes_on = answered.result.is_ok().then_some(session);
-                    Some((Ok(answered), goes_on))
+                    let continued = answered.result.is_ok().then_some(session);
+                    Some((Ok(answered), continued))
                 }
                 Ok(None) => None,
                 Err(failure) => {
@@ -514,7 +514,7 @@ impl HeldBack {
         let mut looks = look_interval(&self.route_table);
         loop {
             let way = self.route_table.way_to_all(&self.proxies, last.index);
-            if !hold.goes_on(way, acknowledged, Instant::now()) || !self.is_the_route() {
+            if !hold.continues(way, acknowledged, Instant::now()) || !self.is_the_route() {
                 if let Way::Leaves(pieces) = way {
                     let (proxies, member) = (&self.proxies, self.target);
                     tracing::info!(?proxies, %member, pieces, "a large transaction does not get on towards a proxy");

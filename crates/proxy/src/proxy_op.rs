@@ -31,8 +31,8 @@ pub struct ProxyRequest {
 impl ProxyRequest {
     /// The index of the first entry, whether there is one or not.
     pub fn first_index(&self) -> u64 {
-        let behind = |previous: LogId| previous.index.saturating_add(1);
-        self.previous.map_or(0, behind)
+        let next = |previous: LogId| previous.index.saturating_add(1);
+        self.previous.map_or(0, next)
     }
 
     /// The last entry, or the one before the first where there is none.
@@ -48,7 +48,7 @@ impl ProxyRequest {
         (run.first <= index).then_some(run.term)
     }
 
-    /// Whether this is one of the entries, or the one before them.
+    /// True if this is one of the entries, or the one before them.
     fn has(&self, entry: LogId) -> bool {
         let among = self.term_at(entry.index) == Some(entry.leader_id.term);
         among || self.previous == Some(entry)
@@ -68,10 +68,9 @@ impl ProxyRequest {
     /// Whether the runs follow `previous`, and each other, without a gap and with non-decreasing terms. Data from the
     /// network is checked before use.
     pub fn is_whole(&self) -> bool {
-        let behind = self
+        let mut next = self
             .previous
             .map_or(Some(0), |previous| previous.index.checked_add(1));
-        let mut next = behind;
         let mut term = self.previous.map_or(0, |previous| previous.leader_id.term);
         for run in &self.entries {
             if Some(run.first) != next || run.last < run.first || run.term < term {
@@ -142,7 +141,7 @@ pub enum ProxyAnswer {
     Missing {
         /// The first missing entry.
         op_id: OpId,
-        /// Whether it was here before.
+        /// True if it was here before.
         purged: bool,
     },
     /// The session is over: this member, the target or another proxy, could not be called.
@@ -215,7 +214,7 @@ impl Outstanding {
     }
 
     /// Removes one request that ends with this entry: each has its own answer. There are several where one has no entries, or
-    /// where the first of a stream was widened.
+    /// if the first of a stream was widened.
     fn cover(&mut self, matching: Option<LogId>) {
         while let Some(last) = self.requests.front().map(|front| front.request.last())
             && last <= matching
@@ -253,7 +252,7 @@ pub(crate) mod samples {
         OpId::new(3, index).into()
     }
 
-    /// An entry whose payload has so many bytes.
+    /// An entry with a payload of this size.
     pub(crate) fn sized(index: u64, bytes: usize) -> Entry {
         let payload = TransactionPayload::seal(vec![0; bytes].into());
         Entry {
@@ -377,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_entries_has_an_answer_of_its_own() {
+    fn a_request_without_entries_has_its_own_answer() {
         let mut outstanding = Outstanding::default();
         outstanding.sent(request(4, 6, 20));
         outstanding.sent(request(6, 6, 0));
@@ -390,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_overlap_are_answered_one_after_the_other() {
+    fn overlapping_requests_are_answered_in_turn() {
         let mut outstanding = Outstanding::default();
         // The first of a stream, with more than the engine sent; the engine continues after its own last entry.
         outstanding.sent(request(60, 64, 40));
@@ -404,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_is_not_believed() {
+    fn answers_without_a_request_are_rejected() {
         let mut outstanding = Outstanding::default();
         assert_eq!(says(&mut outstanding, 1), Err(NotAsked));
         outstanding.sent(request(4, 6, 20));
@@ -434,7 +433,7 @@ mod commit_news_tests {
     }
 
     #[tokio::test]
-    async fn news_goes_with_the_next_request() {
+    async fn a_commit_notice_is_joined_with_the_next_request() {
         let entries = [request(4, 5, 4), request(5, 6, 5)];
         let last = request(6, 6, 6);
         let sent = vec![
@@ -450,7 +449,7 @@ mod commit_news_tests {
     }
 
     #[tokio::test]
-    async fn what_the_next_request_does_not_say_is_said() {
+    async fn a_commit_notice_is_sent_unless_the_next_request_includes_it() {
         let mut wanting = request(6, 6, 6);
         wanting.request.wants_report = true;
         let sent = vec![
@@ -471,7 +470,7 @@ mod commit_news_tests {
     }
 
     #[tokio::test]
-    async fn news_without_a_next_request_does_not_wait_for_one() {
+    async fn a_commit_notice_waits_only_briefly() {
         let (sender, requests) = mpsc::unbounded();
         let mut joined = Box::pin(joined(requests.boxed()));
         for sent in [request(5, 6, 5), request(6, 6, 6)] {

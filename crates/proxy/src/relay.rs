@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_entry_moves_while_it_leaves_and_while_the_member_writes_it() {
+    fn a_large_entry_progresses_while_it_is_sent_and_written() {
         const SECONDS_TO_WRITE: u32 = 3;
         let bytes = SLOWEST_DISK_BYTES_PER_S * SECONDS_TO_WRITE as usize;
         let mut now = Instant::now();

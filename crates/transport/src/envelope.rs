@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_connections_of_a_stream_are_told_apart() {
+    fn connections_of_a_stream_are_identified() {
         let mut metadata = MetadataMap::new();
         assert_eq!(stripes(&metadata), Err(EnvelopeError::Missing(STRIPES_KEY)));
         let one = Stripes {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_envelope_arrives_as_it_was_sealed() {
+    fn an_envelope_round_trips() {
         let envelope = envelope();
         let mut metadata = MetadataMap::new();
         seal(&envelope, &mut metadata);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_an_envelope_is_no_call() {
+    fn incomplete_envelopes_are_rejected() {
         let error = open(&MetadataMap::new()).unwrap_err();
         assert_eq!(error, EnvelopeError::Missing(FORMAT_KEY));
         for (key, value, words) in [
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_keeps_its_code_and_its_words() {
+    fn a_refusal_keeps_its_code_and_message() {
         let refusal = AdmissionRefusal::SameMember { own: MemberId(2) };
         let status = refusal_status(&refusal);
         assert_eq!(refusal_code(&status), Some("same-member"));

@@ -1,4 +1,4 @@
-//! The member behind a server: its identity from the start, its Raft once its log is open.
+//! The member of a server: its identity from the start, its Raft once its log is open.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -58,7 +58,7 @@ pub trait LogSource: Send + Sync + 'static {
     fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, String>>;
 }
 
-/// The member behind a server.
+/// The member of a server.
 pub struct LocalMember {
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) status: Arc<dyn StatusSource>,
@@ -77,7 +77,7 @@ pub struct LocalMember {
 }
 
 impl LocalMember {
-    /// A member whose Raft is not running yet.
+    /// A member before its Raft runs.
     pub fn new(book: Arc<IdentityBook>, status: Arc<dyn StatusSource>) -> Self {
         Self {
             book,

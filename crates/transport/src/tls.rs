@@ -430,10 +430,9 @@ impl Ends {
     }
 }
 
-const NAMEABLE: &str = "give the member an address whose host is a name or an IP address";
-const EXPIRED: &str = "put a new one there, and look whether this host's clock is right";
-const NOT_YET_VALID: &str =
-    "put one there that is valid now, and look whether this host's clock is right";
+const NAMEABLE: &str = "give the member an address with a name or an IP address as its host";
+const EXPIRED: &str = "put a new one there, and check this host's clock";
+const NOT_YET_VALID: &str = "put one there that is valid now, and check this host's clock";
 const WRONG_AUTHORITY: &str = "check `tls.certificate_file` and `tls.ca_file`; another authority comes into every member's `tls.ca_file` first";
 
 const ANOTHER: &str = "put this member's own there: `witness tls init` makes one for each member, and `witness tls show` says what is in one";

@@ -174,7 +174,7 @@ mod tests {
     use crate::protocol::KeptFile;
 
     #[test]
-    fn what_stays_says_why() {
+    fn a_purge_report_names_the_kept_file_and_its_reason() {
         let report = PurgeReport {
             removed: vec!["binlog.000001".into(), "binlog.000002".into()],
             kept: Some(KeptFile {

@@ -462,7 +462,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_again_after_what_passes_is_told_so_and_nobody_else() {
+    fn only_temporary_failures_of_the_archive_advise_a_retry() {
         let number = binlog_store::FileNumber::FIRST;
         let silent = StorageError::Silent {
             what: "read log/x".to_owned(),

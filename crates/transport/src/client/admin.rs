@@ -321,7 +321,7 @@ pub(crate) fn introduction(answer: &schema::IdentifyAnswer) -> Option<Introducti
     let ring = || answer.ring.parse::<RingId>().ok();
     let ring = match answer.ring_state() {
         schema::RingState::Fresh => RingState::Fresh,
-        schema::RingState::Founding => RingState::Bootstrapping { ring: ring()? },
+        schema::RingState::Bootstrapping => RingState::Bootstrapping { ring: ring()? },
         schema::RingState::Belongs => RingState::Belongs { ring: ring()? },
         schema::RingState::Unspecified => return None,
     };

@@ -109,12 +109,12 @@ impl Window {
         true
     }
 
-    /// Whether requests are in flight.
+    /// True if requests are in flight.
     pub(crate) fn is_open(&self) -> bool {
         !self.lock().unanswered.is_empty()
     }
 
-    /// Whether requests are in flight without progress for `deadline` plus a slow disk's time to write them: answers come after durability.
+    /// True if requests are in flight without progress for `deadline` plus a slow disk's time to write them: answers come after durability.
     pub(crate) fn is_stalled(&self, deadline: Duration) -> bool {
         let state = self.lock();
         let written = Duration::from_secs((state.bytes / SLOWEST_DISK_BYTES_PER_S) as u64);

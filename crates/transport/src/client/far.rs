@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_asked_for_that_is_larger_than_the_systems_own() {
+    fn only_a_buffer_above_the_default_is_requested() {
         assert_eq!(
             worth_asking_for("4194304\n", "4096\t16384\t4194304\n"),
             Some(4 << 20)
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_works_whatever_the_system_gives() {
+    async fn a_connection_works_with_and_without_the_congestion_control() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         for wanted in ["reno", "no-such-control"] {

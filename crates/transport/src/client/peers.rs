@@ -372,7 +372,7 @@ impl Peer {
         }
     }
 
-    /// Whether this address has failed for so long that another one should be tried.
+    /// True if this address has failed for so long that another one should be tried.
     fn is_given_up(&self, now: Instant) -> bool {
         let fails_since = *self.fails_since();
         fails_since.is_some_and(|since| now.saturating_duration_since(since) >= GIVEN_UP_AFTER)

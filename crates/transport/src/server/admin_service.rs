@@ -35,7 +35,7 @@ impl Admin for AdminService {
         let identity = self.local.book.identity();
         let ring_state = match identity.ring {
             RingState::Fresh => schema::RingState::Fresh,
-            RingState::Bootstrapping { .. } => schema::RingState::Founding,
+            RingState::Bootstrapping { .. } => schema::RingState::Bootstrapping,
             RingState::Belongs { .. } => schema::RingState::Belongs,
         };
         let log_is_empty = match self.local.inbound.get() {

@@ -83,7 +83,7 @@ impl Expected {
         let awaited = self.lock().remove(&(session, number));
         let (read, ended) = oneshot::channel();
         let arrived = Arrived { parts, read };
-        let gone = || Status::failed_precondition("the stream of entries is not open any more");
+        let gone = || Status::failed_precondition("the stream of entries is no longer open");
         let sent = awaited.ok_or_else(gone)?.send(arrived);
         sent.map_err(|_| gone())?;
         // No value is ever sent.
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_of_three_connections_come_in_their_order_whenever_they_arrive() {
+    async fn messages_of_three_connections_keep_their_order() {
         let expected = Expected::default();
         let mut merged = expected.open(SESSION, 4, parts(&[0, 1, 4, 8])).unwrap();
         let arrive = |number, numbers: &'static [u64]| {
@@ -239,11 +239,11 @@ mod tests {
         second.await.unwrap().unwrap();
         third.await.unwrap().unwrap();
         let late = expected.arrives(SESSION, 3, parts(&[9])).await;
-        assert!(late.unwrap_err().message().contains("not open any more"));
+        assert!(late.unwrap_err().message().contains("no longer open"));
     }
 
     #[tokio::test]
-    async fn a_connection_that_breaks_ends_the_stream_and_nobody_waits_for_the_rest() {
+    async fn a_broken_connection_ends_the_stream() {
         let expected = Expected::default();
         let mut merged = expected.open(SESSION, 3, parts(&[0, 3])).unwrap();
         let broken = stream::iter([Ok(part(1)), Err(Status::unavailable("it broke"))]).boxed();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_its_sender_ends_is_over() {
+    async fn the_sender_ends_a_stream() {
         let expected = Expected::default();
         let first = stream::iter([Ok(part(0))]).boxed();
         let merged = expected.open(SESSION, 2, first).unwrap();

@@ -222,7 +222,7 @@ pub(crate) struct Assembly {
     spill: SpillFolder,
 }
 
-/// A request whose last entry is incomplete.
+/// A request with an incomplete last entry.
 struct OpenEntry {
     request: Request,
     log_id: LogId,
@@ -277,12 +277,12 @@ impl Assembly {
         match (self.open.take(), part.head) {
             (None, Some(head)) => {
                 if !part.continuation.is_empty() {
-                    let what = "a continuation stands beside the head of a request";
+                    let what = "a message has a continuation and the head of a request";
                     return Err(WireError::OutOfOrder(what));
                 }
                 self.begin(heartbeat_request(head)?, part.entries)
             }
-            (Some(open), None) => self.go_on(open, &part),
+            (Some(open), None) => self.extend(open, &part),
             (None, None) => Err(WireError::OutOfOrder("a continuation without an entry")),
             (Some(_), Some(_)) => Err(WireError::OutOfOrder("a request inside an entry")),
         }
@@ -311,7 +311,7 @@ impl Assembly {
         Ok(Some(request))
     }
 
-    fn go_on(
+    fn extend(
         &mut self,
         mut open: OpenEntry,
         part: &AppendPart,

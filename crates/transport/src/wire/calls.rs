@@ -185,9 +185,9 @@ pub(crate) fn transfer_response(
             expected: required_vote(changed.expected)?,
             actual: required_vote(changed.actual)?,
         })),
-        Answer::LogNotFlushed(behind) => Ok(Err(TransferLeaderError::LogNotFlushed {
-            expected: behind.expected.map(log_id_from),
-            actual: behind.actual.map(log_id_from),
+        Answer::LogNotFlushed(logs) => Ok(Err(TransferLeaderError::LogNotFlushed {
+            expected: logs.expected.map(log_id_from),
+            actual: logs.actual.map(log_id_from),
         })),
     }
 }
@@ -327,7 +327,7 @@ mod report_tests {
     use super::*;
 
     #[test]
-    fn a_report_arrives_as_it_was_made() {
+    fn a_report_round_trips() {
         let run = |term, first, last| TermRun { term, first, last };
         let reports = [
             None,
@@ -347,7 +347,7 @@ mod report_tests {
     }
 
     #[test]
-    fn an_answer_without_a_report_has_not_a_byte_of_it() {
+    fn an_answer_without_a_report_encodes_none() {
         let result = Ok(Some(OpId::new(7, 101).into()));
         let plain = append_answer(result.clone()).encoded_len();
         assert_eq!(reported_answer(result.clone(), None).encoded_len(), plain);
@@ -364,7 +364,7 @@ mod question_tests {
 
     /// Regression: an answer without a JSON form was sent empty, and the caller asked indefinitely.
     #[test]
-    fn pieces_of_files_have_a_form() {
+    fn pieces_of_files_round_trip() {
         let bytes: Vec<u8> = (0..=255).collect();
         let answer = Answer::FilePart(FileBytes(bytes.into()));
         let read: Answer = decode("answer", &encode(&answer)).unwrap();
@@ -380,7 +380,7 @@ mod question_tests {
     }
 
     #[test]
-    fn answers_about_the_committed_end_have_a_form() {
+    fn answers_about_the_committed_end_round_trip() {
         for up_to in [None, Some(OpId::new(3, 7))] {
             let answer = Answer::Committed { up_to };
             let read: Answer = decode("answer", &encode(&answer)).unwrap();

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_no_message_holds_is_not_sent() {
+    fn a_start_above_the_message_size_is_refused() {
         let vote = Vote::new_committed(4, MemberId(2));
         let refused = begin_request(&vote, &start(MAX_MESSAGE_BYTES)).unwrap_err();
         assert!(refused.to_string().contains("3.14"), "{refused}");

@@ -68,7 +68,7 @@ pub(crate) enum WireError {
     Document { what: &'static str, reason: String },
     /// The start of a file that exceeds a message.
     #[error(
-        "the start of the file behind {before} has {bytes} bytes, more than a message may have; the GTID set is \
+        "the start of the file after {before} has {bytes} bytes, more than a message may have; the GTID set is \
          too fragmented for another log to begin there: copy the data directory of a stopped member instead"
     )]
     StartTooLarge {

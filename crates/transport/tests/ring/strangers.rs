@@ -51,7 +51,7 @@ async fn refused_for(
 }
 
 #[tokio::test]
-async fn each_kind_of_stranger_is_told_why() {
+async fn each_kind_of_stranger_receives_the_reason() {
     let ring = GrpcRing::of(&[Database; 3]).await;
     let committed = ring.commit(transaction("one")).await;
     ring.committed_everywhere(committed).await;
@@ -114,11 +114,15 @@ async fn each_kind_of_stranger_is_told_why() {
         "{words}"
     );
 
-    assert_eq!(ring.serving().await, (leader, term), "nobody was disturbed");
+    assert_eq!(
+        ring.serving().await,
+        (leader, term),
+        "the ring was not disturbed"
+    );
 }
 
 #[tokio::test]
-async fn an_address_that_has_no_meaning_is_named() {
+async fn an_invalid_address_is_named() {
     let ring = GrpcRing::of(&[Database]).await;
     let own = ring.nodes[&MemberId(1)].book.identity();
     let record = MemberRecord {
@@ -130,10 +134,10 @@ async fn an_address_that_has_no_meaning_is_named() {
         words.contains("`not an address` is not an address that can be called"),
         "{words}"
     );
-    let nobody = MemberRecord {
+    let unknown = MemberRecord {
         address: "127.0.0.1:1".to_owned(),
         ..record
     };
-    let (_, words) = refused(&ring, own, MemberId(2), &nobody).await;
+    let (_, words) = refused(&ring, own, MemberId(2), &unknown).await;
     assert!(words.contains("refused"), "{words}");
 }

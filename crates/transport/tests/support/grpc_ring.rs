@@ -179,11 +179,11 @@ impl GrpcRing {
         let first = ring.commit(transaction("first")).await;
         ring.committed_everywhere(first).await;
         let (leader, _) = ring.serving().await;
-        assert_ne!(leader, far, "the founder leads");
+        assert_ne!(leader, far, "the bootstrapping member leads");
         (ring, far)
     }
 
-    /// A ring whose members call each other by these names, with this resolver.
+    /// A ring of members that call each other by these names, with this resolver.
     pub(crate) async fn named(
         kinds: &[MemberKind],
         name: impl Fn(MemberId) -> String,
@@ -242,8 +242,8 @@ impl GrpcRing {
         for (id, listener) in listeners {
             ring.start(id, listener, MemoryDisk::default()).await;
         }
-        let founder = &ring.nodes[&MemberId(1)].member;
-        founder.bootstrap(ring.records.clone()).await.unwrap();
+        let first = &ring.nodes[&MemberId(1)].member;
+        first.bootstrap(ring.records.clone()).await.unwrap();
         ring
     }
 
@@ -367,7 +367,7 @@ pub(crate) struct NodeSetup {
 }
 
 impl NodeSetup {
-    /// Starts the member behind its server.
+    /// Starts the member after its server.
     pub(crate) async fn start(self, listener: TcpListener, disk: MemoryDisk) -> Node {
         let Self {
             book,
