@@ -117,12 +117,15 @@ impl Ring {
         let mut leadership = self.leader().leadership();
         let serves = leadership.wait_for(|now| now.serving_term().is_some());
         let serves = tokio::time::timeout(READY_LIMIT, serves);
-        let now = serves.await.context("the founder does not lead")??;
-        now.serving_term().context("the founder leads no more")
+        let now = serves
+            .await
+            .context("the bootstrapping member does not lead")??;
+        now.serving_term()
+            .context("the bootstrapping member lost the leadership")
     }
 
     /// Waits until each region has its proxy and all others there get their entries through it; returns those others.
-    pub(crate) async fn behind_proxies(&self) -> Result<BTreeSet<MemberId>> {
+    pub(crate) async fn through_proxies(&self) -> Result<BTreeSet<MemberId>> {
         let expected = self.topology.behind_followers().count();
         let all = async {
             loop {
@@ -174,10 +177,10 @@ impl Ring {
 
     /// Waits until all have the leader's whole log.
     pub(crate) async fn all_have_all(&self) -> Result<()> {
-        let behind = *self.log(LEADER).appended().borrow();
+        let held_there = *self.log(LEADER).appended().borrow();
         for id in self.nodes.keys() {
             let mut appended = self.log(*id).appended();
-            let has_it = appended.wait_for(|held| *held >= behind);
+            let has_it = appended.wait_for(|held| *held >= held_there);
             let has_it = tokio::time::timeout(READY_LIMIT, has_it).await;
             has_it.with_context(|| format!("member {id} does not get its entries"))??;
         }
@@ -424,9 +427,9 @@ fn watch(log: &dyn OwnLog) -> Watched {
     let noted = growth.clone();
     let watching = tokio::spawn(async move {
         while appended.changed().await.is_ok() {
-            let behind = *appended.borrow_and_update();
+            let held_there = *appended.borrow_and_update();
             let mut growth = noted.lock().unwrap_or_else(PoisonError::into_inner);
-            growth.push((behind, Instant::now()));
+            growth.push((held_there, Instant::now()));
         }
     });
     Watched {
@@ -436,7 +439,7 @@ fn watch(log: &dyn OwnLog) -> Watched {
 }
 
 fn lag_ms(growth: &[(u64, Instant)], commit: &Commit) -> Option<f64> {
-    let position = growth.partition_point(|(behind, _)| *behind <= commit.index);
+    let position = growth.partition_point(|(held_there, _)| *held_there <= commit.index);
     let (_, arrived) = growth.get(position)?;
     let after = arrived.checked_duration_since(commit.answered);
     let before = commit.answered.saturating_duration_since(*arrived);

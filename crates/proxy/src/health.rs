@@ -276,10 +276,10 @@ mod hold_tests {
             let mut hold = Hold::new(&options, SLOWEST_WORK * 25, begun);
             let mut now = begun;
             for piece in 1..=moves {
-                assert!(hold.goes_on(Way::Leaves(piece), acknowledged, now));
+                assert!(hold.continues(Way::Leaves(piece), acknowledged, now));
                 now += second;
             }
-            while hold.goes_on(then, acknowledged, now) {
+            while hold.continues(then, acknowledged, now) {
                 now += second;
             }
             assert_eq!(now - begun, expected, "{then:?}");

@@ -18,16 +18,16 @@ use crate::wire::{self, AnswerReader, AnswerWriter, RequestReader, RequestWriter
 use crate::{TlsFiles, TlsMaterial};
 
 /// Reads the messages of a stream of entries, each after its length, and sends the same requests again. They must arrive unchanged in
-/// messages of every size. Returns the number of requests up to the first fault. With `mended`, the checksums of complete entries are
+/// messages of every size. Returns the number of requests up to the first fault. With `repaired`, the checksums of complete entries are
 /// corrected first.
-pub fn append_stream(mut bytes: &[u8], mended: bool) -> usize {
+pub fn append_stream(mut bytes: &[u8], repaired: bool) -> usize {
     let mut assembly = wire::Assembly::default();
     let mut requests = 0;
     while !bytes.is_empty() {
         let Ok(mut part) = schema::AppendPart::decode_length_delimited(&mut bytes) else {
             break;
         };
-        if mended {
+        if repaired {
             for entry in &mut part.entries {
                 entry.crc32c = crc32c::crc32c(&entry.body);
                 entry.body_length = entry.body.len() as u64;

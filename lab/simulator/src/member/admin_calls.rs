@@ -68,7 +68,7 @@ pub(super) enum Silence {
 impl Silence {
     pub(super) fn words(self) -> &'static str {
         match self {
-            Self::Gone => "nobody answers there, or it ended before it had an answer",
+            Self::Gone => "no process answers there, or it ended before it had an answer",
             Self::Late => "it did not end in time",
         }
     }
