@@ -11,6 +11,7 @@ use std::{fs, io};
 use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -276,9 +277,9 @@ fn read(role: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
 fn certificates(
     role: &'static str,
     path: &Path,
-    mut pem: &[u8],
+    pem: &[u8],
 ) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let parsed: Result<Vec<_>, _> = rustls_pemfile::certs(&mut pem).collect();
+    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let parsed = parsed.map_err(damaged(role, path))?;
     if parsed.is_empty() {
         return Err(TlsError::Nothing {
@@ -290,13 +291,15 @@ fn certificates(
     Ok(parsed)
 }
 
-fn private_key(path: &Path, mut pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let parsed = rustls_pemfile::private_key(&mut pem).map_err(damaged(KEY, path))?;
-    parsed.ok_or_else(|| TlsError::Nothing {
-        role: KEY,
-        path: path.to_owned(),
-        what: "PRIVATE KEY",
-    })
+fn private_key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    match PrivateKeyDer::from_pem_slice(pem) {
+        Err(pem::Error::NoItemsFound) => Err(TlsError::Nothing {
+            role: KEY,
+            path: path.to_owned(),
+            what: "PRIVATE KEY",
+        }),
+        parsed => parsed.map_err(damaged(KEY, path)),
+    }
 }
 
 /// A matching certificate and key; each file with its contents.
