@@ -112,14 +112,6 @@ impl Drop for Attached {
     }
 }
 
-pub(crate) struct Attaching {
-    pub(crate) connection: u32,
-    pub(crate) address: SocketAddr,
-    pub(crate) server_id: u32,
-    pub(crate) uuid: Option<Uuid>,
-    pub(crate) kind: DumpKind,
-}
-
 impl Consumers {
     /// A client registers; it may dump later.
     pub(crate) fn register(
@@ -139,29 +131,36 @@ impl Consumers {
     }
 
     /// A client's dump begins; another one of the same server ends.
-    pub(crate) fn attach(&self, attaching: &Attaching) -> Attached {
+    pub(crate) fn attach(
+        &self,
+        connection: u32,
+        address: SocketAddr,
+        server_id: u32,
+        uuid: Option<Uuid>,
+        kind: DumpKind,
+    ) -> Attached {
         let mut clients = self.lock();
-        for (connection, client) in &*clients {
-            if *connection != attaching.connection
+        for (other, client) in &*clients {
+            if *other != connection
                 && let Some(dump) = &client.dump
-                && client.is_server(attaching.server_id, attaching.uuid)
+                && client.is_server(server_id, uuid)
             {
                 dump.replaced.cancel();
             }
         }
         let progress = Arc::new(Progress::default());
         let replaced = CancellationToken::new();
-        let client = clients.entry(attaching.connection);
+        let client = clients.entry(connection);
         let client = client.or_insert_with(|| Client {
-            address: attaching.address,
+            address,
             registration: Registration::default(),
             uuid: None,
             dump: None,
         });
-        client.uuid = attaching.uuid.or(client.uuid);
-        client.registration.server_id = attaching.server_id;
+        client.uuid = uuid.or(client.uuid);
+        client.registration.server_id = server_id;
         client.dump = Some(Dump {
-            kind: attaching.kind,
+            kind,
             progress: progress.clone(),
             since: Instant::now(),
             replaced: replaced.clone(),
@@ -169,7 +168,7 @@ impl Consumers {
         drop(clients);
         Attached {
             consumers: self.clone(),
-            connection: attaching.connection,
+            connection,
             progress,
             replaced,
         }
@@ -248,31 +247,32 @@ impl Client {
 mod tests {
     use super::*;
 
-    fn attaching(connection: u32, server_id: u32, uuid: Option<u128>) -> Attaching {
-        Attaching {
-            connection,
-            address: "127.0.0.1:1".parse().unwrap(),
-            server_id,
-            uuid: uuid.map(Uuid::from_u128),
-            kind: DumpKind::Gtids,
-        }
+    fn attach(
+        consumers: &Consumers,
+        connection: u32,
+        server_id: u32,
+        uuid: Option<u128>,
+    ) -> Attached {
+        let address = "127.0.0.1:1".parse().unwrap();
+        let uuid = uuid.map(Uuid::from_u128);
+        consumers.attach(connection, address, server_id, uuid, DumpKind::Gtids)
     }
 
     #[test]
     fn a_second_dump_of_the_same_server_replaces_the_first() {
         let consumers = Consumers::default();
-        let first = consumers.attach(&attaching(1, 7, Some(9)));
-        let other = consumers.attach(&attaching(2, 7, Some(8)));
-        let plain = consumers.attach(&attaching(3, 0, None));
-        let plain_too = consumers.attach(&attaching(4, 0, None));
+        let first = attach(&consumers, 1, 7, Some(9));
+        let other = attach(&consumers, 2, 7, Some(8));
+        let plain = attach(&consumers, 3, 0, None);
+        let plain_too = attach(&consumers, 4, 0, None);
         assert!(!first.replaced.is_cancelled());
-        let second = consumers.attach(&attaching(5, 70, Some(9)));
+        let second = attach(&consumers, 5, 70, Some(9));
         assert!(first.replaced.is_cancelled());
         for untouched in [&other, &plain, &plain_too, &second] {
             assert!(!untouched.replaced.is_cancelled());
         }
-        let by_id = consumers.attach(&attaching(6, 5, None));
-        let _again = consumers.attach(&attaching(7, 5, None));
+        let by_id = attach(&consumers, 6, 5, None);
+        let _again = attach(&consumers, 7, 5, None);
         assert!(by_id.replaced.is_cancelled());
     }
 
@@ -289,7 +289,7 @@ mod tests {
             consumers.replicas(),
             [(3, "replica".to_owned(), 3306, None)]
         );
-        let attached = consumers.attach(&attaching(1, 3, Some(9)));
+        let attached = attach(&consumers, 1, 3, Some(9));
         assert_eq!(consumers.replicas()[0].3, Some(Uuid::from_u128(9)));
         drop(attached);
         assert_eq!(consumers.replicas(), []);

@@ -1,10 +1,10 @@
 //! Health of proxies and links: after a failure they are avoided for a while, longer after repeated failures. Pure:
 //! the time is passed in.
 
-use std::fmt;
 use std::time::Duration;
 
 use raft_types::{MemberId, OpId};
+use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::policy::ProxyOptions;
@@ -16,23 +16,31 @@ const LONGEST: Duration = Duration::from_secs(60);
 const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
 
 /// A proxy's failure.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Failure {
     /// It cannot be called, or the connection broke.
+    #[error("it cannot be reached")]
     Unreachable,
     /// It was silent although an answer was due.
+    #[error("it was silent although an answer was due")]
     Silent,
     /// It reports that it forwards, and the member does not answer.
+    #[error("the entries that it forwards are not answered")]
     Stuck,
     /// It waited for this entry and did not get it.
+    #[error("entry {0} did not arrive there in time")]
     Lacks(OpId),
     /// It will never get this entry, which is purged there.
+    #[error("entry {0} is purged there")]
     Purged(OpId),
     /// It could not call the member, or another proxy on the route.
+    #[error("it cannot call member {0}")]
     CannotCall(MemberId),
     /// It gave an impossible answer.
+    #[error("it sent an answer without a request")]
     Nonsense,
     /// It does not forward for this leader.
+    #[error("it refuses to forward")]
     Refused,
 }
 
@@ -79,21 +87,6 @@ impl Failure {
             Self::CannotCall(_) => "cannot_call",
             Self::Nonsense => "nonsense",
             Self::Refused => "refused",
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable => f.write_str("it cannot be reached"),
-            Self::Silent => f.write_str("it was silent although an answer was due"),
-            Self::Stuck => f.write_str("the entries that it forwards are not answered"),
-            Self::Lacks(op_id) => write!(f, "entry {op_id} did not arrive there in time"),
-            Self::Purged(op_id) => write!(f, "entry {op_id} is purged there"),
-            Self::CannotCall(member) => write!(f, "it cannot call member {member}"),
-            Self::Nonsense => f.write_str("it sent an answer without a request"),
-            Self::Refused => f.write_str("it refuses to forward"),
         }
     }
 }

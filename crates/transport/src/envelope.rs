@@ -1,7 +1,9 @@
 //! Call envelopes in gRPC metadata, and refusals as gRPC statuses and back.
 
+use std::str::FromStr;
+
 use consensus::{AdmissionRefusal, Envelope, Party};
-use raft_types::{FormatRange, FormatVersion, Incarnation, MemberId, RingId};
+use raft_types::{FormatRange, FormatVersion, MemberId, RingId};
 use thiserror::Error;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::{Code, Status};
@@ -82,24 +84,27 @@ pub(crate) fn seal_stripe(stripes: Stripes, metadata: &mut MetadataMap) {
 
 /// Reads it.
 pub(crate) fn stripes(metadata: &MetadataMap) -> Result<Stripes, EnvelopeError> {
-    let value = text(metadata, STRIPES_KEY)?;
-    let parsed = value.split_once('/').and_then(|(session, number)| {
-        Some(Stripes {
-            session: session.parse().ok()?,
-            number: number.parse().ok()?,
-        })
-    });
-    parsed.ok_or_else(|| unreadable(STRIPES_KEY, value))
+    let (session, number) = pair(metadata, STRIPES_KEY)?;
+    Ok(Stripes { session, number })
 }
 
 fn party(metadata: &MetadataMap, key: &'static str) -> Result<Party, EnvelopeError> {
+    let (member, incarnation) = pair(metadata, key)?;
+    Ok(Party {
+        member: MemberId(member),
+        incarnation,
+    })
+}
+
+/// Two values, separated by a slash.
+fn pair<A: FromStr, B: FromStr>(
+    metadata: &MetadataMap,
+    key: &'static str,
+) -> Result<(A, B), EnvelopeError> {
     let value = text(metadata, key)?;
-    let parsed = value.split_once('/').and_then(|(member, incarnation)| {
-        Some(Party {
-            member: MemberId(member.parse().ok()?),
-            incarnation: incarnation.parse::<Incarnation>().ok()?,
-        })
-    });
+    let parsed = value
+        .split_once('/')
+        .and_then(|(one, other)| Some((one.parse().ok()?, other.parse().ok()?)));
     parsed.ok_or_else(|| unreadable(key, value))
 }
 
@@ -142,6 +147,8 @@ pub(crate) fn refusal_code(status: &Status) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use raft_types::Incarnation;
+
     use super::*;
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::answers::{ErrorAnswer, EventPackets, code, eof_packet};
 use crate::committed_files::{CommittedFiles, KeptFile, Position, ReadError};
-use crate::consumers::{Attached, Attaching, DumpKind};
+use crate::consumers::{Attached, DumpKind};
 use crate::dump::feed::{CurrentFile, Feed, Rule};
 use crate::dump::request::{FIRST_EVENT, Wanted};
 pub(crate) use crate::dump::request::{Request, parse_register};
@@ -46,13 +46,13 @@ pub(crate) async fn run(client: &mut Client<'_>, request: Request, sequence: u8)
         Wanted::Without { .. } => DumpKind::Gtids,
         Wanted::From { .. } => DumpKind::Position,
     };
-    let attached = client.shared.consumers.attach(&Attaching {
-        connection: client.connection,
-        address: client.address,
-        server_id: request.server_id,
-        uuid: client.variables.replica_uuid(),
+    let attached = client.shared.consumers.attach(
+        client.connection,
+        client.address,
+        request.server_id,
+        client.variables.replica_uuid(),
         kind,
-    });
+    );
     let mut out = EventPackets::from(sequence);
     let stop = match begin(client, request, &attached, &mut out).await {
         Ok(mut dump) => dump.send_all().await,

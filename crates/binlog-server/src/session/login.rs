@@ -74,16 +74,16 @@ impl<'a> Entering<'a> {
         };
         let first = greeted.await.map_err(|_| Ended::Silent)?;
         let (mut sequence, mut payload) = self.receive_after(first).await?;
-        let mut said = parse(&payload, tls);
-        if matches!(said, Ok(ClientGreeting::Tls)) {
+        let mut login = parse(&payload, tls);
+        if matches!(login, Ok(None)) {
             self = self.secure().await?;
             (sequence, payload) = self.receive().await?;
-            said = parse(&payload, false);
+            login = parse(&payload, false);
         }
         let sequence = sequence.wrapping_add(1);
-        let login = match said {
-            Ok(ClientGreeting::Login(login)) => login,
-            Ok(ClientGreeting::Tls) => return Err(LoginError::TlsWithinTls.into()),
+        let login = match login {
+            Ok(Some(login)) => login,
+            Ok(None) => return Err(LoginError::TlsWithinTls.into()),
             Err(why) => {
                 let error = ErrorAnswer::new(code::HANDSHAKE, format!("Bad handshake: {why}"));
                 return Err(self.refuse(sequence, error).await.into());
@@ -267,13 +267,6 @@ fn packet(version: &str, connection: u32, challenge: &Challenge, tls: bool) -> V
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum ClientGreeting {
-    /// It wants TLS, and logs in afterwards.
-    Tls,
-    Login(LoginRequest),
-}
-
-#[derive(Debug, PartialEq, Eq)]
 struct LoginRequest {
     user: Vec<u8>,
     /// The authentication plugin of this answer; `None` if it is not supported.
@@ -295,7 +288,8 @@ enum BadHandshake {
     Unreadable(#[from] io::Error),
 }
 
-fn parse(payload: &[u8], tls_offered: bool) -> Result<ClientGreeting, BadHandshake> {
+/// `None`: the client requests TLS, and logs in afterwards.
+fn parse(payload: &[u8], tls_offered: bool) -> Result<Option<LoginRequest>, BadHandshake> {
     let flags = payload
         .first_chunk::<4>()
         .map(|flags| CapabilityFlags::from_bits_truncate(u32::from_le_bytes(*flags)));
@@ -307,13 +301,13 @@ fn parse(payload: &[u8], tls_offered: bool) -> Result<ClientGreeting, BadHandsha
         let request: Result<SslRequest, _> = ParseBuf(payload).parse(());
         request?;
         return match tls_offered {
-            true => Ok(ClientGreeting::Tls),
+            true => Ok(None),
             false => Err(BadHandshake::TlsNotOffered),
         };
     }
     let response: HandshakeResponse<'_> = ParseBuf(payload).parse(())?;
     let plugin = response.auth_plugin();
-    Ok(ClientGreeting::Login(LoginRequest {
+    Ok(Some(LoginRequest {
         user: response.user().to_vec(),
         plugin: plugin.map_or(Some(Plugin::Native), |plugin| Plugin::of(plugin.as_bytes())),
         answer: response.scramble_buf().to_vec(),
@@ -412,9 +406,7 @@ mod tests {
 
     #[test]
     fn a_login_is_read() {
-        let ClientGreeting::Login(login) = parse(&response(), false).unwrap() else {
-            panic!("a login");
-        };
+        let login = parse(&response(), false).unwrap().unwrap();
         assert_eq!(login.user, b"witness");
         assert_eq!(login.plugin, Some(Plugin::CachingSha2));
         assert_eq!(login.answer, b"0123456789");

@@ -198,7 +198,9 @@ impl CommittedFiles for ServedLog {
     }
 
     fn purged(&self) -> GtidSet {
-        let older = self.older.as_ref().and_then(OlderLog::purged);
+        // `None` if the archive adds nothing to the log.
+        let before_archive = |older: &OlderLog| older.archive.gtids_before(&older.log.begin()?);
+        let older = self.older.as_ref().and_then(before_archive);
         older.unwrap_or_else(|| self.ring.log.purged_gtids())
     }
 
@@ -239,7 +241,8 @@ impl CommittedFiles for ServedLog {
         if let Err(error) = &read
             && error.kind() == io::ErrorKind::NotFound
             && let Some(older) = &self.older
-            && let Some(fetched) = older.read(asked, from.offset, at_most).await
+            && let Some(asked) = binlog_store::FileNumber::new(asked.0)
+            && let Some(fetched) = older.archive.read(asked, from.offset, at_most).await
         {
             read = fetched;
         }
@@ -254,28 +257,32 @@ impl CommittedFiles for ServedLog {
     }
 
     fn older_files(&self) -> Vec<LogFile> {
-        self.older.as_ref().map_or_else(Vec::new, OlderLog::files)
+        let files = |older: &OlderLog| Some(older.archive.older_files(&older.log.begin()?));
+        let files = self.older.as_ref().and_then(files);
+        files.unwrap_or_default().iter().map(listed).collect()
     }
 
     async fn look_for_older_files(&self) -> Result<Vec<LogFile>, ReadError> {
-        match &self.older {
-            Some(older) => older.look_for_files().await,
-            None => Ok(Vec::new()),
-        }
+        let Some(older) = &self.older else {
+            return Ok(Vec::new());
+        };
+        let files = older.archive.look_for_files(&older.begin()?).await;
+        Ok(files.map_err(read_error)?.iter().map(listed).collect())
     }
 
     async fn older_begin_for(&self, have: &GtidSet) -> Result<Option<FileNumber>, ReadError> {
-        match &self.older {
-            Some(older) => older.begin_for(have).await,
-            None => Ok(None),
-        }
+        let Some(older) = &self.older else {
+            return Ok(None);
+        };
+        let file = older.archive.begin_for(&older.begin()?, have).await;
+        Ok(file.map_err(read_error)?.map(|file| FileNumber(file.get())))
     }
 
     async fn fetch(&self, file: FileNumber) -> Result<KeptFile, ReadError> {
-        match &self.older {
-            Some(older) => older.fetch(file).await,
-            None => Err(ReadError::Gone),
-        }
+        let older = self.older.as_ref().ok_or(ReadError::Gone)?;
+        let number = binlog_store::FileNumber::new(file.0).ok_or(ReadError::Gone)?;
+        let held = older.archive.fetch(&older.begin()?, number).await;
+        Ok(Box::new(held.map_err(read_error)?))
     }
 
     fn server_version(&self) -> String {
@@ -363,44 +370,6 @@ impl OlderLog {
         self.log.begin().ok_or(ReadError::Gone)
     }
 
-    /// The GTIDs before the first servable file; none where the archive adds nothing to the log.
-    pub(crate) fn purged(&self) -> Option<GtidSet> {
-        self.archive.gtids_before(&self.log.begin()?)
-    }
-
-    pub(crate) fn files(&self) -> Vec<LogFile> {
-        let begin = self.log.begin();
-        let files = begin.map_or_else(Vec::new, |begin| self.archive.older_files(&begin));
-        files.iter().map(listed).collect()
-    }
-
-    pub(crate) async fn look_for_files(&self) -> Result<Vec<LogFile>, ReadError> {
-        let files = self.archive.look_for_files(&self.begin()?).await;
-        Ok(files.map_err(told)?.iter().map(listed).collect())
-    }
-
-    pub(crate) async fn begin_for(&self, have: &GtidSet) -> Result<Option<FileNumber>, ReadError> {
-        let file = self.archive.begin_for(&self.begin()?, have).await;
-        Ok(file.map_err(told)?.map(|file| FileNumber(file.get())))
-    }
-
-    pub(crate) async fn fetch(&self, file: FileNumber) -> Result<KeptFile, ReadError> {
-        let number = binlog_store::FileNumber::new(file.0).ok_or(ReadError::Gone)?;
-        let held = self.archive.fetch(&self.begin()?, number).await;
-        Ok(Box::new(held.map_err(told)?))
-    }
-
-    /// None for a file that the archive does not have.
-    pub(crate) async fn read(
-        &self,
-        file: FileNumber,
-        offset: u64,
-        at_most: usize,
-    ) -> Option<io::Result<Bytes>> {
-        let number = binlog_store::FileNumber::new(file.0)?;
-        self.archive.read(number, offset, at_most).await
-    }
-
     /// Adds the serving counters to a view of the archive.
     pub(crate) fn tell(&self, view: &mut ArchiveView) {
         let ServingFigures {
@@ -429,7 +398,7 @@ fn listed(file: &ArchivedFile) -> LogFile {
 }
 
 /// The error for a client.
-fn told(error: ServingError) -> ReadError {
+fn read_error(error: ServingError) -> ReadError {
     match error {
         ServingError::Gone(_) => ReadError::Gone,
         error if error.may_pass() => {
@@ -468,15 +437,15 @@ mod tests {
             what: "read log/x".to_owned(),
             limit: Duration::from_secs(1),
         };
-        let passes = told(ServingError::Storage(silent));
+        let passes = read_error(ServingError::Storage(silent));
         assert!(
             matches!(&passes, ReadError::Unavailable(words) if words.contains("did not answer"))
         );
-        let stays = told(ServingError::Encrypted {
+        let stays = read_error(ServingError::Encrypted {
             file: number,
             why: "no key".to_owned(),
         });
         assert!(matches!(&stays, ReadError::Unusable(words) if words.contains("binlog.000001")));
-        assert_eq!(told(ServingError::Gone(number)), ReadError::Gone);
+        assert_eq!(read_error(ServingError::Gone(number)), ReadError::Gone);
     }
 }

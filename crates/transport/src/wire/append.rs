@@ -167,8 +167,7 @@ impl Splitter {
         AppendPart {
             head: Some(head),
             entries,
-            continuation: Bytes::new(),
-            number: 0,
+            ..AppendPart::default()
         }
     }
 
@@ -180,10 +179,8 @@ impl Splitter {
         }
         Part {
             message: AppendPart {
-                head: None,
-                entries: Vec::new(),
                 continuation,
-                number: 0,
+                ..AppendPart::default()
             },
             ends_request_of: ends.then_some(whole),
         }
@@ -375,14 +372,9 @@ impl OpenEntry {
     }
 
     fn finish(self) -> Result<Request, WireError> {
-        let Self {
-            mut request,
-            log_id,
-            body,
-            ..
-        } = self;
-        let payload = body.finish(log_id.into())?;
-        let entry = consecutive(&request, transaction_entry(log_id, payload))?;
+        let payload = self.body.finish(self.log_id.into())?;
+        let mut request = self.request;
+        let entry = consecutive(&request, transaction_entry(self.log_id, payload))?;
         request.entries.push(entry);
         Ok(request)
     }
